@@ -25,7 +25,7 @@ from staleharness.store.stored_run import StoredRun
 
 BASELINE = "ppo_clip"
 FRESH = "ppo_clip[lag=fixed:0]"  # the baseline without lag: in a table, and no method of its own
-LISTED = 3  # runs of a cell that a table names one by one
+MOST_LISTED = 3  # runs of a cell that a table names one by one
 WIDTH = 130  # characters of a line
 ESS = ("ess_sequence", "ess_data")  # of completions where runs have it, otherwise of decisions
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
@@ -46,7 +46,7 @@ the mean of a run. Greedy accuracy on 256 problems after the last step; the untr
 {untrained/deterministic ppo_clip plain as=%}. "PPO-clip, lag 0" is what there is to lose. [The
 figures](gallery/stress.md).
 """
-STRESS_SAID = """{lists}
+STRESS_RESULTS = """{lists}
 
 What it says: {told}. The order of methods that cannot be distinguished from PPO-clip means nothing. The DeepSeek
 mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far,
@@ -65,7 +65,7 @@ TOKENS = """## On tokens, with less lag and larger steps
 rounds once the buffer is full; greedy accuracy on 256 problems; before RL the model solves 43 %. VCPO's first two runs
 are of 2026-11-21, after its gradient of groups with equal rewards was mended.
 """
-TOKENS_SAID = """{lists}
+TOKENS_RESULTS = """{lists}
 
 What it says: {told}. Most methods learn from data that are seven rounds old at this learning rate: PPO-clip ends at
 {score ppo_clip}, without lag at {score ppo_clip[lag=fixed:0]}, so a correction has nothing to win. GePPO ends at
@@ -82,7 +82,7 @@ CONTROL = """## On control: Hopper-v5
 {runs} of 45 phases (92,160 steps), {seeds}, 2026-11-21 and 23; sampled returns of the final policy. VCPO, OTB and TBA
 need groups of completions, a distribution over all actions or a reference policy and are not defined here.
 """
-CONTROL_SAID = """{lists}
+CONTROL_RESULTS = """{lists}
 
 What it says: {told}. PPO-clip ends at {return ppo_clip}, without lag at {return ppo_clip[lag=fixed:0]}. Explicit
 weights without a trust region have the highest means under lag (TIS {return tis}, sequence IS {return seq_is}). They
@@ -98,23 +98,25 @@ every method at K = 1, are in [the gallery](gallery/vaco.md).
 
 
 def corrections(folder: Path) -> str:
-    """The page, from the three bundles in a folder."""
+    """Page from the three bundles in a folder."""
     parts = [HEAD]
     for name, before, after in (
-        ("stress_word_problems", STRESS, STRESS_SAID),
-        ("corrections_word_problems", TOKENS, TOKENS_SAID),
-        ("corrections_hopper", CONTROL, CONTROL_SAID),
+        ("stress_word_problems", STRESS, STRESS_RESULTS),
+        ("corrections_word_problems", TOKENS, TOKENS_RESULTS),
+        ("corrections_hopper", CONTROL, CONTROL_RESULTS),
     ):
         results = load(folder / name)
         evidence = Evidence(results, results.table(reps=50, engine="quick"))
-        text = after.replace("{told}", _told(results, evidence)).replace("{lists}", _lists(results, evidence))
+        text = after.replace("{told}", _significance_text(results, evidence)).replace(
+            "{lists}", _lists(results, evidence)
+        )
         of = {"": evidence}.__getitem__
         parts += [fill_numbers(before, of), _table(results, evidence)]
-        parts += [f"{_wrapped(paragraph)}\n" for paragraph in fill_numbers(text, of).split("\n\n")]
+        parts += [f"{_wrap(paragraph)}\n" for paragraph in fill_numbers(text, of).split("\n\n")]
     return "\n".join(parts)
 
 
-def _wrapped(text: str) -> str:
+def _wrap(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
@@ -123,41 +125,41 @@ def _scores(results: Results, evidence: Evidence) -> dict[str, dict[int, float]]
     return scores_by_seed(results.grid, k, env, evidence.table.settings["score"])
 
 
-def _told(results: Results, evidence: Evidence) -> str:
-    """How many methods and pairs are distinguishable."""
+def _significance_text(results: Results, evidence: Evidence) -> str:
+    """Numbers of methods and pairs that differ significantly, in words."""
     scores = _scores(results, evidence)
-    made = [d for d in compare_with_baseline(scores, BASELINE) if d.a != FRESH]
+    differences = [d for d in compare_with_baseline(scores, BASELINE) if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
-    pairs, alone = compare_all_pairs(methods), sum(d.significant_alone for d in made)
+    pairs, alone = compare_all_pairs(methods), sum(d.significant_alone for d in differences)
     ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
-    methods_count, pairs_count = (sum(d.significant for d in differences) for differences in (made, pairs))
+    singles, doubles = (sum(d.significant for d in each) for each in (differences, pairs))
     return (
-        f"{methods_count} of {len(made)} methods differ from PPO-clip beyond chance ({alone} before Holm's correction "
-        f"for so many comparisons), as do {pairs_count} of {len(pairs)} pairs of methods; the mean "
+        f"{singles} of {len(differences)} methods differ from PPO-clip beyond chance ({alone} before Holm's correction "
+        f"for so many comparisons), as do {doubles} of {len(pairs)} pairs of methods; the mean "
         f"square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
 
 def _lists(results: Results, evidence: Evidence) -> str:
-    """Which methods differ from the baseline beyond chance, and which do not."""
-    made = sorted(compare_with_baseline(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
-    told = {
-        "Above PPO-clip": [d for d in made if d.significant and d.mean > 0],
-        "below it": [d for d in made if d.significant and d.mean < 0],
-        "indistinguishable from it": [d for d in made if not d.significant],
+    """Lists of the methods above, below and indistinguishable from the baseline."""
+    differences = sorted(compare_with_baseline(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
+    groups = {
+        "Above PPO-clip": [d for d in differences if d.significant and d.mean > 0],
+        "below it": [d for d in differences if d.significant and d.mean < 0],
+        "indistinguishable from it": [d for d in differences if not d.significant],
     }
-    lists = (f"{where}: {' · '.join(display_label(d.a) for d in ds) or 'none'}" for where, ds in told.items())
+    lists = (f"{where}: {' · '.join(display_label(d.a) for d in ds) or 'none'}" for where, ds in groups.items())
     return f"{'; '.join(lists)}."
 
 
 def _table(results: Results, evidence: Evidence) -> str:
-    """A row per method, the highest mean first."""
+    """Table with a row per method, the highest mean first."""
     settings = evidence.table.settings
     (k,) = results.grid.capacities
     raw = settings["normalise"] == "raw"
     digits = 2 if raw else 0
     scores = _scores(results, evidence)
-    apart = {d.a: d for d in compare_with_baseline(scores, BASELINE)}
+    differences = {d.a: d for d in compare_with_baseline(scores, BASELINE)}
     ess = ESS[0] if "ess_sequence" in results.stored_runs[0].record["summary"] else ESS[1]
     head = ["method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]"]
     head += ["training reward"] if raw else []
@@ -165,9 +167,9 @@ def _table(results: Results, evidence: Evidence) -> str:
     rows = []
     for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
         runs, ends = results.grid.members(label, k), list(scores[label].values())
-        few = len(ends) <= LISTED
+        few = len(ends) <= MOST_LISTED
         span = (", " if few else " to ").join(f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends))))
-        gap, name = _gap(apart.get(label), digits), parse_choice(label).name
+        gap, name = _gap(differences.get(label), digits), parse_choice(label).name
         rows.append(
             [
                 f"[{display_label(label)}](methods/{name}.md)",
@@ -183,7 +185,7 @@ def _table(results: Results, evidence: Evidence) -> str:
 
 
 def _gap(d: PairedDifference | None, digits: int) -> str:
-    """A difference with its interval, bold where it tells the two apart; empty for the baseline's own."""
+    """Difference with its interval, bold if significant; empty for the baseline's own."""
     if d is None:
         return ""
     bold = "**" if d.significant else ""

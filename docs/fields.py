@@ -1,4 +1,4 @@
-"""What the generated pages say of a field of a dataclass: the comment beside it, and a value as it is typed."""
+"""Fields of a dataclass for the generated pages: their descriptions in the source, and values as users type them."""
 
 from __future__ import annotations
 
@@ -10,26 +10,30 @@ import tokenize
 from typing import Any
 
 
-def comments(cls: type) -> dict[str, str]:
-    """Name -> the comment on the lines of a field that the class itself declares, or else alone on the line above."""
+def descriptions(cls: type) -> dict[str, str]:
+    """Description of each field that the class itself declares: the comment on its lines, or else the text below it,
+    or else the comment alone on the line above."""
     source = textwrap.dedent(inspect.getsource(cls))
     tokens = tokenize.generate_tokens(io.StringIO(source).readline)
     by_line = {t.start[0]: t.string.lstrip("# ") for t in tokens if t.type == tokenize.COMMENT}
     alone = {i for i, line in enumerate(source.splitlines(), 1) if line.lstrip().startswith("#")}
     definition = ast.parse(source).body[0]
     assert isinstance(definition, ast.ClassDef)
-    found = {}
-    for node in definition.body:
+    texts = {}
+    for node, following in zip(definition.body, [*definition.body[1:], None], strict=True):
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
-            beside = [by_line[i] for i in range(node.lineno, (node.end_lineno or 0) + 1) if i in by_line]
-            above = [by_line[node.lineno - 1]] if node.lineno - 1 in alone else []
-            if beside or above:
-                found[node.target.id] = " ".join(beside or above)
-    return found
+            lines = [by_line[i] for i in range(node.lineno, (node.end_lineno or 0) + 1) if i in by_line]
+            if not lines and isinstance(following, ast.Expr) and isinstance(following.value, ast.Constant):
+                lines = [" ".join(str(following.value.value).split())]
+            if not lines and node.lineno - 1 in alone:
+                lines = [by_line[node.lineno - 1]]
+            if lines:
+                texts[node.target.id] = " ".join(lines)
+    return texts
 
 
-def typed(value: Any) -> str:
-    """As it is written behind `=`."""
+def option_text(value: Any) -> str:
+    """Value as it is written after `=`."""
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, tuple):

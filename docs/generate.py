@@ -1,4 +1,4 @@
-"""The pages of the built-in methods, docs/methods/*.md, from what their files and algorithms/methods.toml say; and
+"""Pages of the built-in methods, docs/methods/*.md, from their files and algorithms/methods.toml; and
 docs/leaderboard.md, docs/corrections.md and the maps of docs/staleness.md from the published results.
 
     python docs/generate.py
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
 from corrections import corrections
-from fields import comments, typed
+from fields import descriptions, option_text
 from leaderboard import leaderboard
 
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
@@ -48,12 +48,12 @@ def page(cls: type[Algorithm]) -> str:
         "## Formula",
         prose(body(cls)),
     ]
-    parts += [prose(inspect.cleandoc(base.__doc__ or "")) for base in shared(cls)]
+    parts += [prose(inspect.cleandoc(base.__doc__ or "")) for base in documented_bases(cls)]
     if rows := option_rows(cls):
         parts += ["## Options", f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own."]
         parts.append(markdown_table(("option", "default", "values", "what it is"), rows))
     parts += ["## What touches what", touches(place), "## Traps"]
-    parts.append("\n".join(f"- {trap}" for trap in [*place.traps, *idle(cls)]))
+    parts.append("\n".join(f"- {trap}" for trap in [*place.traps, *inactive_note(cls)]))
     return "\n\n".join(parts) + "\n"
 
 
@@ -74,13 +74,13 @@ def facts(cls: type[Algorithm], place: MethodEntry) -> list[tuple[str, str]]:
 
 
 def body(cls: type[Algorithm]) -> str:
-    """The docstring without its first line and without what points to the file."""
+    """Docstring without its first line and without the sentence that points to the file."""
     text = inspect.cleandoc(cls.__doc__ or "").partition("\n")[2].strip()
     return re.sub(r"\s*Options\s+are\s+explained\s+in\s+this\s+file\.", "", text)
 
 
 def prose(text: str) -> str:
-    """A docstring as Markdown: names with a hanging text become a list, what is indented is shown as it stands."""
+    """Docstring as Markdown: names with a hanging text become a list, indented text stays as it is."""
     paragraphs = []
     for paragraph in text.split("\n\n"):
         if re.match(r"`[^`]+`\s{2,}", paragraph):
@@ -91,21 +91,21 @@ def prose(text: str) -> str:
     return "\n\n".join(paragraphs)
 
 
-def shared(cls: type[Algorithm]) -> list[type[Algorithm]]:
-    """Classes of the method's own file that it builds on and that explain something."""
+def documented_bases(cls: type[Algorithm]) -> list[type[Algorithm]]:
+    """Base classes of the method with a docstring of their own."""
     above = [c for c in cls.__mro__[1:] if issubclass(c, Algorithm) and c is not Algorithm]
     return [c for c in reversed(above) if c.__doc__ and not c.__doc__.startswith(f"{c.__name__}(")]
 
 
 def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
     types, place = cls.hyper_parameter_types(), entry_of(cls)
-    said: dict[str, str] = {}
+    texts: dict[str, str] = {}
     for c in reversed(cls.__mro__):
         if issubclass(c, Algorithm):
-            said |= comments(c) if c is not Algorithm else {}
-    said = {**place.options, **{key: text for key, text in said.items() if text}}
+            texts |= descriptions(c) if c is not Algorithm else {}
+    texts = {**place.options, **{key: text for key, text in texts.items() if text}}
     return [
-        (f"`{key}`", f"`{typed(default)}`", values(types[key]), said.get(key, ""))
+        (f"`{key}`", f"`{option_text(default)}`", values(types[key]), texts.get(key, ""))
         for key, default in cls.hyper_parameters().items()
     ]
 
@@ -118,25 +118,25 @@ def values(hint: Any) -> str:
 
 def example(cls: type[Algorithm]) -> str:
     """An option with another value than its default."""
-    return next(f"{key}={typed(value)}" for key, value in others(cls))
+    return next(f"{key}={option_text(value)}" for key, value in others(cls))
 
 
 def others(cls: type[Algorithm]) -> list[tuple[str, Any]]:
-    """(option, value) of values that are not the default: all choices, and for numbers one that is another thing."""
-    found: list[tuple[str, Any]] = []
+    """(option, value) other than the default: all choices, and one other number."""
+    alternatives: list[tuple[str, Any]] = []
     for key, hint in cls.hyper_parameter_types().items():
         default = cls.hyper_parameters()[key]
         if get_origin(hint) is Literal:
-            found += [(key, choice) for choice in get_args(hint) if choice != default]
+            alternatives += [(key, choice) for choice in get_args(hint) if choice != default]
         elif hint is bool:
-            found.append((key, not default))
+            alternatives.append((key, not default))
         else:
-            found.append((key, hint(0.2 if default == 0 else 2 * default)))
-    return found
+            alternatives.append((key, hint(0.2 if default == 0 else 2 * default)))
+    return alternatives
 
 
-def idle(cls: type[Algorithm]) -> list[str]:
-    """With which options a mechanism cannot act where a phase has one gradient step."""
+def inactive_note(cls: type[Algorithm]) -> list[str]:
+    """Note on options whose mechanism cannot act if a phase has one gradient step."""
     names = [f"`{cls.name}`"] if cls().inactive(1) else []
     for key, value in others(cls):
         try:
@@ -144,7 +144,7 @@ def idle(cls: type[Algorithm]) -> list[str]:
         except UserError:
             continue  # not a value by itself
         if silent and not names:
-            names.append(f"`{cls.name}[{key}={typed(value)}]`")
+            names.append(f"`{cls.name}[{key}={option_text(value)}]`")
     if not names:
         return []
     return [
@@ -189,10 +189,10 @@ def row(cls: type[Algorithm]) -> tuple[str, ...]:
 
 def main() -> None:
     FOLDER.mkdir(exist_ok=True)
-    made = pages()
-    for name in {path.name for path in FOLDER.glob("*.md")} - set(made):
+    generated = pages()
+    for name in {path.name for path in FOLDER.glob("*.md")} - set(generated):
         (FOLDER / name).unlink()
-    for name, text in made.items():
+    for name, text in generated.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
     (FOLDER.parent / "leaderboard.md").write_text(leaderboard(PUBLISHED), encoding="utf-8")
     (FOLDER.parent / "corrections.md").write_text(corrections(PUBLISHED), encoding="utf-8")
@@ -201,12 +201,12 @@ def main() -> None:
 
 
 def with_map(page: str) -> str:
-    """The page with each map of backward and forward lag between its two marks."""
+    """Insert each map of backward and forward lag between its two marks."""
     for bundle in re.findall(MAP.format("Begin", r"(\w+)"), page):
         head, begin, rest = page.partition(MAP.format("Begin", bundle))
         _, end, tail = rest.partition(MAP.format("End", bundle))
-        drawn = sheet("backward_forward", load(PUBLISHED / bundle)).markdown()
-        page = f"{head}{begin}\n\n{drawn}\n\n{end}{tail}"
+        table = sheet("backward_forward", load(PUBLISHED / bundle)).markdown()
+        page = f"{head}{begin}\n\n{table}\n\n{end}{tail}"
     return page
 
 

@@ -1,4 +1,4 @@
-"""docs/first_study.ipynb: the cells of docs/first_study.py, executed, with what they print and draw.
+"""docs/first_study.ipynb: the cells of docs/first_study.py, executed, with their output and figures.
 
     python docs/generate_notebook.py
 
@@ -25,23 +25,23 @@ NOTEBOOK = SCRIPT.with_suffix(".ipynb")
 def cells() -> list[tuple[str, str]]:
     """(heading, code) of each cell of the script; the text above the first one is a heading without code."""
     head, *parts = re.split(r"^# %% *", SCRIPT.read_text(encoding="utf-8"), flags=re.MULTILINE)
-    found = [("\n".join(line.removeprefix("# ").removeprefix("#") for line in head.strip().splitlines()), "")]
+    parsed = [("\n".join(line.removeprefix("# ").removeprefix("#") for line in head.strip().splitlines()), "")]
     for part in parts:
         title, _, code = part.partition("\n")
-        found.append((f"## {title.strip()}", code.strip()))
-    return found
+        parsed.append((f"## {title.strip()}", code.strip()))
+    return parsed
 
 
 def notebook(outputs: list[list[dict[str, Any]]]) -> dict[str, Any]:
     """The notebook as JSON, with the outputs of each cell."""
-    made: list[dict[str, Any]] = []
-    for i, ((heading, code), shown) in enumerate(zip(cells(), outputs, strict=True)):
-        made.append({"cell_type": "markdown", "id": f"text-{i}", "metadata": {}, "source": lines(heading)})
+    notebook_cells: list[dict[str, Any]] = []
+    for i, ((heading, code), cell_outputs) in enumerate(zip(cells(), outputs, strict=True)):
+        notebook_cells.append({"cell_type": "markdown", "id": f"text-{i}", "metadata": {}, "source": lines(heading)})
         if code:
             entry = {"cell_type": "code", "id": f"code-{i}", "metadata": {}, "source": lines(code)}
-            made.append({**entry, "execution_count": i, "outputs": shown})
+            notebook_cells.append({**entry, "execution_count": i, "outputs": cell_outputs})
     kernel = {"kernelspec": {"display_name": "Python 3", "language": "python", "name": "python3"}}
-    return {"cells": made, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
+    return {"cells": notebook_cells, "metadata": kernel, "nbformat": 4, "nbformat_minor": 5}
 
 
 def lines(text: str) -> list[str]:
@@ -49,7 +49,7 @@ def lines(text: str) -> list[str]:
 
 
 def run() -> list[list[dict[str, Any]]]:
-    """Execute the cells one after the other in an empty folder; what each printed, and the figures it left open."""
+    """Execute the cells one after the other in an empty folder. Returns the output and open figures of each."""
     import matplotlib
 
     matplotlib.use("agg")
@@ -58,18 +58,18 @@ def run() -> list[list[dict[str, Any]]]:
     scope: dict[str, Any] = {"__name__": "__main__"}
     outputs: list[list[dict[str, Any]]] = []
     for _, code in cells():
-        said, shown = io.StringIO(), list[dict[str, Any]]()
-        with contextlib.redirect_stdout(said):
+        printed, cell_outputs = io.StringIO(), list[dict[str, Any]]()
+        with contextlib.redirect_stdout(printed):
             exec(compile(code, str(SCRIPT), "exec"), scope)
-        if said.getvalue():
-            shown.append({"output_type": "stream", "name": "stdout", "text": lines(said.getvalue())})
+        if printed.getvalue():
+            cell_outputs.append({"output_type": "stream", "name": "stdout", "text": lines(printed.getvalue())})
         for number in plt.get_fignums():
             stream = io.BytesIO()
             plt.figure(number).savefig(stream, format="png", dpi=100, metadata={"Software": None})
             data = {"image/png": base64.b64encode(stream.getvalue()).decode()}
-            shown.append({"output_type": "display_data", "data": data, "metadata": {}})
+            cell_outputs.append({"output_type": "display_data", "data": data, "metadata": {}})
         plt.close("all")
-        outputs.append(shown)
+        outputs.append(cell_outputs)
     return outputs
 
 

@@ -11,7 +11,7 @@ from dataclasses import MISSING, Field, fields
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin, get_type_hints
 
-from fields import comments, typed
+from fields import descriptions, option_text
 
 from staleharness.base.parsing import PluginChoice
 from staleharness.base.text import markdown_table
@@ -66,26 +66,26 @@ Every setting is part of a run's identity: another value is another run. `PRESET
 
 
 def page() -> str:
-    shared = [f for f in settings(RunSpec) if not f.name.startswith("_")]
+    common = [f for f in settings(RunSpec) if not f.name.startswith("_")]
     parts = [INTRO, "## Every kind of task"]
     rows = []
-    for field in shared:
-        defaults = [shown(default_of(kind, field.name)) for kind in KINDS.values()]
+    for field in common:
+        defaults = [default_text(default_of(kind, field.name)) for kind in KINDS.values()]
         rows.append((f"`{field.name}`", unit(field.name), *defaults, words(RunSpec, field)))
     parts.append(markdown_table(("setting", "unit", *KINDS, "meaning"), rows))
-    known = {field.name for field in shared}
+    names = {field.name for field in common}
     for name, kind in KINDS.items():
         parts.append(f"## {name.capitalize()}")
         parts.append(f"`steps` counts {kind.unit}.")
-        own = [f for f in settings(kind) if f.name not in known | FOUND_OUT]
-        cells = [(f"`{f.name}`", unit(f.name), shown(f.default), words(kind, f)) for f in own]
+        fields_of_kind = [f for f in settings(kind) if f.name not in names | FOUND_OUT]
+        cells = [(f"`{f.name}`", unit(f.name), default_text(f.default), words(kind, f)) for f in fields_of_kind]
         parts.append(markdown_table(("setting", "unit", "default", "meaning"), cells))
     parts += ["## Presets", presets()]
     return "\n\n".join(parts) + "\n"
 
 
 def settings(kind: type[RunSpec]) -> list[Field[Any]]:
-    """The fields that are no axis of a sweep."""
+    """Fields that are no axis of a sweep."""
     return [f for f in fields(kind) if f.name not in COMMON]
 
 
@@ -94,11 +94,11 @@ def default_of(kind: type[RunSpec], name: str) -> Any:
 
 
 def words(kind: type[RunSpec], field: Field[Any]) -> str:
-    """The comment beside the field in the class that says it last, and the values that it takes."""
-    said = next(c for cls in kind.__mro__ if (c := comments(cls).get(field.name)))
+    """Description of the field in the last class that has one, and its possible values."""
+    text = next(c for cls in kind.__mro__ if (c := descriptions(cls).get(field.name)))
     hint = get_type_hints(kind)[field.name]
     values = " · ".join(f"`{value}`" for value in get_args(hint)) if get_origin(hint) is Literal else ""
-    return f"{said}: {values}" if values else said
+    return f"{text}: {values}" if values else text
 
 
 def unit(name: str) -> str:
@@ -106,22 +106,25 @@ def unit(name: str) -> str:
 
 
 def presets() -> str:
-    """What each preset sets, by kind."""
+    """Settings of each preset, by kind."""
     rows = []
     for name, kind in KINDS.items():
-        for preset, given in kind.presets.items():
-            sets = [f"{k}={typed(v)}" for k, v in given.items() if k != "hyper"]
-            sets += [PluginChoice(method, own).label for method, own in given.get("hyper", {}).items()]
+        for preset, preset_settings in kind.presets.items():
+            sets = [f"{k}={option_text(v)}" for k, v in preset_settings.items() if k != "hyper"]
+            sets += [
+                PluginChoice(method, fields_of_kind).label
+                for method, fields_of_kind in preset_settings.get("hyper", {}).items()
+            ]
             rows.append((f"`{preset}`", name, ", ".join(f"`{each}`" for each in sets) or "the defaults"))
     return markdown_table(("preset", "kind", "sets"), rows)
 
 
-def shown(value: Any) -> str:
+def default_text(value: Any) -> str:
     if value is MISSING or value == "":
         return "–"
     if isinstance(value, int) and not isinstance(value, bool):
         return f"{value:,}"
-    return typed(value)
+    return option_text(value)
 
 
 if __name__ == "__main__":

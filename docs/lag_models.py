@@ -43,16 +43,16 @@ def page() -> str:
                 "`pace=length` makes a row take as long as its completion is: "
                 "[pipeline.md](pipeline.md#as-a-lag-model)."
             )
-        parts += [of_model(cls) for cls in models if cls.listed_under() == family]
+        parts += [section(cls) for cls in models if cls.listed_under() == family]
     return "\n\n".join(parts) + "\n"
 
 
-def of_model(cls: type[LagModel]) -> str:
+def section(cls: type[LagModel]) -> str:
     file = Path(source_file(cls)).name
     options = {key: value for key, value in cls.hyper_parameters().items() if not is_load(cls, key)}
     parts = [f"### `{cls.usage()}`", inspect.cleandoc(cls.__doc__ or "")]
     if options:
-        parts.append("Options: " + ", ".join(f"`{key}={shown(value)}`" for key, value in options.items()) + ".")
+        parts.append("Options: " + ", ".join(f"`{key}={option_text(value)}`" for key, value in options.items()) + ".")
     source = f"Source: {cls.paper}. " if cls.paper else ""
     parts.append(f"{source}[staleharness/lags/{file}](../staleharness/lags/{file})")
     return "\n\n".join(parts)
@@ -62,7 +62,7 @@ def is_load(cls: type[LagModel], option: str) -> bool:
     return issubclass(cls, PipelineLag) and option in LOAD
 
 
-def shown(value: object) -> str:
+def option_text(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 

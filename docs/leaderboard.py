@@ -54,8 +54,8 @@ third prints the rows. `make pack OUT=results/mine TO=results/reference/mine` an
 
 
 @dataclass(frozen=True)
-class Board:
-    """What one bundle says."""
+class BundleAdvice:
+    """Results and advice of one bundle."""
 
     name: str
     results: Results
@@ -63,27 +63,27 @@ class Board:
 
 
 def leaderboard(folder: Path) -> str:
-    """The page, from every bundle in a folder. A bundle that has no answer is named with its reason."""
-    boards, without = [], []
+    """Page from every bundle in a folder. A bundle without an answer is named with the reason."""
+    bundles, without = [], []
     for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
         if is_packed(path) and not (path / STUDY).is_file():
             without.append(f"- {path.name}: its runs are not a sweep's")
             continue
         results = load(path)
         try:
-            boards.append(Board(path.name, results, advise(results)))
+            bundles.append(BundleAdvice(path.name, results, advise(results)))
         except UserError as error:
             without.append(f"- {path.name}: {str(error).partition(': ')[2]}")
-    boards.sort(key=lambda board: (-len({run.seed for run in board.results}), -len(board.results), board.name))
-    sections = [_section(board, env) for board in boards for env in board.advice.envs]
+    bundles.sort(key=lambda bundle: (-len({run.seed for run in bundle.results}), -len(bundle.results), bundle.name))
+    sections = [_section(bundle, env) for bundle in bundles for env in bundle.advice.envs]
     none = "\n".join(["## No answer", "", "Bundles that no budget can be read from:", "", *without])
     return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
 
 
-def _section(board: Board, env: str) -> str:
-    methods = sorted(board.advice.on(env), key=_place, reverse=True)
-    level, factors = _slowdowns(board.advice, methods)
-    places = sorted({_at(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
+def _section(bundle: BundleAdvice, env: str) -> str:
+    methods = sorted(bundle.advice.on(env), key=_sort_key, reverse=True)
+    level, factors = _slowdowns(bundle.advice, methods)
+    places = sorted({_setting(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
     head = [
         "method",
         "to type",
@@ -97,83 +97,85 @@ def _section(board: Board, env: str) -> str:
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
     rows = []
     for method in methods:
-        row, points = method.row, {_at(p["k"], p["lag"]): p for p in method.row["points"]}
+        row, points = method.row, {_setting(p["k"], p["lag"]): p for p in method.row["points"]}
         rows.append(
             [
                 display_label(method.curve.algorithm),
                 f"`{method.curve.algorithm}`",
                 str(row["n"]),
                 f"{row['synchronous']:.{digits}f}",
-                *(_kept(points.get(place)) for place in places),
-                _budget(method, 1.0, 1),
-                _budget(method, row["gradient_steps_per_phase"], 0),
-                *(_factor(factors[method.curve.algorithm].get(place)) for place in places),
+                *(_share_cell(points.get(place)) for place in places),
+                _budget_cell(method, 1.0, 1),
+                _budget_cell(method, row["gradient_steps_per_phase"], 0),
+                *(_slowdown_cell(factors[method.curve.algorithm].get(place)) for place in places),
             ]
         )
-    whys: dict[str, list[str]] = {}
-    for r in board.advice.refusals:
+    reasons: dict[str, list[str]] = {}
+    for r in bundle.advice.refusals:
         if r.env == env:
-            whys.setdefault(r.reason, []).append(display_label(r.algorithm))
-    refused = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in whys.items()]
+            reasons.setdefault(r.reason, []).append(display_label(r.algorithm))
+    refusals = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in reasons.items()]
     return "\n".join(
-        [f"## {env}, {board.name}", "", _about(board, level), "", markdown_table(head, rows), "", *refused]
+        [f"## {env}, {bundle.name}", "", _about(bundle, level), "", markdown_table(head, rows), "", *refusals]
     )
 
 
-def _about(board: Board, level: float) -> str:
-    """What the runs are, and the level of the slowdown."""
-    s = board.advice.settings
+def _about(bundle: BundleAdvice, level: float) -> str:
+    """Facts about the runs, and the level of the slowdown."""
+    s = bundle.advice.settings
     sizes = " or ".join(f"{steps:,} steps in {phases} phases" for phases, steps in s["sizes"])
-    held = []
+    facts = []
     for name in SETTINGS:
-        values = sorted({str(run.spec[name]) for run in board.results if name in run.spec})
-        held += [f"{name} = {' or '.join(values)}"] if values else []
+        values = sorted({str(run.spec[name]) for run in bundle.results if name in run.spec})
+        facts += [f"{name} = {' or '.join(values)}"] if values else []
     dates = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
     return (
-        f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(held)}; runs of {dates}. "
+        f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(facts)}; runs of {dates}. "
         f"Slowdown to {level:.0%} of the best synchronous score."
     )
 
 
-def _slowdowns(found: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
-    """The level, one for all methods, and the slowdowns of each by K; none where its curves do not allow one."""
-    score = found.settings["score"]
+def _slowdowns(advice: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
+    """Level, one for all methods, and slowdowns of each by K; empty if its curves do not allow one."""
+    score = advice.settings["score"]
 
     def at(level: float) -> dict[str, dict[Place, Slowdown]]:
-        made: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
+        by_method: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
         for method in methods:
             try:
-                made[method.curve.algorithm] = {_at(s.k, s.lag): s for s in slowdowns(method.curve, score, level)}
+                by_method[method.curve.algorithm] = {
+                    _setting(s.k, s.lag): s for s in slowdowns(method.curve, score, level)
+                }
             except UserError:
                 continue
-        return made
+        return by_method
 
     low = at(LEVEL)
-    begun = {m.curve.algorithm: learning_curve(m.curve.runs[0][0], score)[0] for m in methods}
-    at_once = [s.steps <= begun[name][0] for name, held in low.items() for s in held.values()]
+    first_steps = {m.curve.algorithm: learning_curve(m.curve.runs[0][0], score)[0] for m in methods}
+    at_once = [s.steps <= first_steps[name][0] for name, by_place in low.items() for s in by_place.values()]
     # Where everyone is above it at the first evaluation, the lower level tells nothing.
     return (HIGH, at(HIGH)) if at_once and all(at_once) else (LEVEL, low)
 
 
-def _at(k: int, lag: float) -> Place:
-    """To two digits: lags that are drawn differ a little between methods that draw another number of them."""
+def _setting(k: int, lag: float) -> Place:
+    """Key of a setting, with two digits of the lag: drawn lags differ a little between methods."""
     return k, float(f"{lag:.2g}")
 
 
-def _place(method: MethodAdvice) -> tuple[int, float, float]:
+def _sort_key(method: MethodAdvice) -> tuple[int, float, float]:
     budget, points = method.row["budget"], method.row["points"]
     # a bound is a lag that was measured, and drawn a little differently for each method
-    lag = budget["lag"] if budget["kind"] == "=" else _at(0, budget["lag"])[1]
+    lag = budget["lag"] if budget["kind"] == "=" else _setting(0, budget["lag"])[1]
     return ORDER[budget["kind"]], lag, points[-1]["kept"]
 
 
-def _kept(point: dict[str, float] | None) -> str:
+def _share_cell(point: dict[str, float] | None) -> str:
     if point is None:
         return "–"
     return f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
 
 
-def _budget(method: MethodAdvice, scale: float | None, digits: int) -> str:
+def _budget_cell(method: MethodAdvice, scale: float | None, digits: int) -> str:
     if scale is None:
         return "–"
     limits = [method.row[name] for name in ("budget", "budget_low", "budget_high")]
@@ -181,7 +183,7 @@ def _budget(method: MethodAdvice, scale: float | None, digits: int) -> str:
     return f"{middle} [{low}, {high}]"
 
 
-def _factor(slowdown: Slowdown | None) -> str:
+def _slowdown_cell(slowdown: Slowdown | None) -> str:
     if slowdown is None:
         return "–"
     return f"{slowdown.factor.words} [{slowdown.low.words}, {slowdown.high.words}]"
