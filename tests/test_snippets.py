@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from places import ROOT
 
-from staleharness.commands.shared.execute import planned_of
 from staleharness.commands.shared.parser import parse
+from staleharness.commands.shared.train_and_report import plan_grid
 from staleharness.pages.papers import read_paper, select_figures
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
@@ -79,7 +79,7 @@ def test_a_command_is_one_that_there_is(page: str, line: str, tmp_path: Path, mo
     verb, command = parse(words)
     if verb.name in ("sweep", "run") and not HERE.search(line):
         monkeypatch.chdir(ROOT)
-        assert planned_of(command).runs
+        assert plan_grid(command).runs
     if verb.name in ("figures", "reproduce") and command.paper:
         assert select_figures(read_paper(command.paper)[1], command.fig)
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ..base.files import user_path, write_bytes
 from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
 from ..errors import UserError
-from .shared.arguments import Chosen, Shown, place, value
+from .shared.arguments import Presentation, RunFilters, option, positional
 
 if TYPE_CHECKING:
     from ..statistics.comparison import Comparison
@@ -22,93 +22,93 @@ WIDTH = 120
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Shown, Chosen):
+class Command(Presentation, RunFilters):
     """Compare two results folders: B − A, with intervals, in every cell that both have."""
 
-    a: Annotated[str, place("A")]
+    a: Annotated[str, positional("A")]
     """Folder with results, e.g. published ones: results/reference/staleness_halfcheetah."""
-    b: Annotated[str, place("B")]
+    b: Annotated[str, positional("B")]
     """Folder with results to compare with it, e.g. your own: results."""
-    out: Annotated[str | None, value("FILE.csv")] = None
+    out: Annotated[str | None, option("FILE.csv")] = None
     """Write the comparison as CSV."""
 
 
 def handle(command: Command) -> int:
     """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
     from ..statistics.comparison import compare_runs
-    from .shared.present import check_shown
+    from .shared.train_and_report import check_presentation
 
-    check_shown(command)
+    check_presentation(command)
     target = _target(command.out)
     if user_path(command.a).resolve() == user_path(command.b).resolve():
         raise UserError(f"A and B are the same folder: {command.a}")
     runs = [_runs(side, folder, command) for side, folder in (("A", command.a), ("B", command.b))]
-    found = compare_runs(runs[0], runs[1], score=command.score, normalise=command.normalise)
-    head = f"A = {command.a} | B = {command.b} | {headline(found)}"
+    comparison = compare_runs(runs[0], runs[1], score=command.score, normalise=command.normalise)
+    head = f"A = {command.a} | B = {command.b} | {headline(comparison)}"
     stream = sys.stderr if command.json else sys.stdout
     if stream.isatty() and not command.json:
-        _show(found, head)
+        _show(comparison, head)
     else:
-        print(as_text(found, head), file=stream)
+        print(as_text(comparison, head), file=stream)
     if target is not None:
-        write_bytes(target, to_csv(found).encode())
+        write_bytes(target, to_csv(comparison).encode())
         print(f"wrote {target}", file=stream)
     if command.json:
-        print(json.dumps({"a": command.a, "b": command.b, **found.to_json()}, sort_keys=True))
+        print(json.dumps({"a": command.a, "b": command.b, **comparison.to_json()}, sort_keys=True))
     return 0
 
 
-def headline(found: Comparison) -> str:
-    """What the numbers are, in one line."""
-    s = found.settings
+def headline(comparison: Comparison) -> str:
+    """Describe the numbers in one line."""
+    s = comparison.settings
     return f"{s['measure']} | {s['level']:.0%} bootstrap intervals, {s['reps']:,} resamples ({s['engine']})"
 
 
-def as_text(found: Comparison, head: str, width: int = WIDTH) -> str:
+def as_text(comparison: Comparison, head: str, width: int = WIDTH) -> str:
     """Both tables as fixed-width text, cells first, then over environments, then the notes."""
     text = wrap_lines([head], width)
-    for title, headers, lines, hidden in _tables(found, width):
+    for title, headers, lines, hidden in _tables(comparison, width):
         text += ["", *wrap_lines([title], width), *fixed_width(headers, lines)]
         text += [f"no room for {', '.join(hidden)}: --json and --out have them"] if hidden else []
-    notes = wrap_lines([f"note: {note}" for note in found.notes], width)
+    notes = wrap_lines([f"note: {note}" for note in comparison.notes], width)
     return "\n".join(map(printable, [*text, *([""] if notes else []), *notes]))
 
 
-def to_csv(found: Comparison) -> str:
+def to_csv(comparison: Comparison) -> str:
     """Cells, then rows over environments; the column `scale` tells them apart. Full precision."""
     from ..statistics.comparison import COLUMNS
 
-    return rows_to_csv([*found.cells, *found.rows], COLUMNS)
+    return rows_to_csv([*comparison.cells, *comparison.rows], COLUMNS)
 
 
-def _show(found: Comparison, head: str) -> None:
+def _show(comparison: Comparison, head: str) -> None:
     from rich.console import Console
 
     console = Console()
     console.print(printable(head), style="bold", highlight=False, markup=False)
-    for title, headers, lines, hidden in _tables(found, console.width - 2):
+    for title, headers, lines, hidden in _tables(comparison, console.width - 2):
         caption = f"no room for {', '.join(hidden)}: --json and --out have them" if hidden else ""
         console.print(printable(title), highlight=False, markup=False)
         console.print(in_rich(headers, lines, caption))
-    for note in found.notes:
+    for note in comparison.notes:
         console.print(f"note: {printable(note)}", highlight=False, markup=False)
 
 
-def _tables(found: Comparison, width: int) -> list[tuple[str, list[str], list[list[str]], list[str]]]:
+def _tables(comparison: Comparison, width: int) -> list[tuple[str, list[str], list[list[str]], list[str]]]:
     """(title, headers, lines, hidden headers) of the two tables."""
-    s = found.settings
+    s = comparison.settings
     digits = 3 if s["normalise"] == "raw" else 1  # an accuracy needs more than a return
     level = f"[{s['level']:.0%} CI]"
     scale = f"normalised: {s['normalise']} ({s['constants_note']}, A and B together)"
-    made = []
+    tables = []
     for title, rows, places in (
-        ("per cell: mean scores as they are", found.cells, digits),
-        (f"per algorithm and K over environments: IQM, {scale}", found.rows, max(2, digits - 1)),
+        ("per cell: mean scores as they are", comparison.cells, digits),
+        (f"per algorithm and K over environments: IQM, {scale}", comparison.rows, max(2, digits - 1)),
     ):
         headers = ["algorithm", "env", "K", "n", "A", "B", f"B − A {level}", f"P(B > A) {level}", "seeds"]
         lines = [_cells(row, places) for row in rows]
-        made.append((title, *fit(headers, lines, width, ("seeds", "n", f"P(B > A) {level}", "B", "A"))))
-    return made
+        tables.append((title, *fit(headers, lines, width, ("seeds", "n", f"P(B > A) {level}", "B", "A"))))
+    return tables
 
 
 def _cells(row: Mapping[str, Any], digits: int) -> list[str]:
@@ -148,7 +148,7 @@ def _runs(side: str, folder: str, command: Command) -> Results:
 
 
 def _target(out: str | None) -> Path | None:
-    """Where the CSV goes; checked before anything is computed."""
+    """Path of the CSV file, checked before anything is computed."""
     if out is None:
         return None
     path = user_path(out)

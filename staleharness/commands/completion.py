@@ -8,7 +8,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Annotated, Any
 
 from ..errors import UserError, nearest
-from .shared.arguments import place
+from .shared.arguments import positional
 
 BASH = """_staleharness() {
     local word="${COMP_WORDS[COMP_CWORD]}"
@@ -47,7 +47,7 @@ compdef _staleharness staleharness"""
 class Command:
     """Print a script that lets a shell complete commands and options: eval "$(staleharness completion bash)"."""
 
-    shell: Annotated[str, place("bash|zsh|fish")]
+    shell: Annotated[str, positional("bash|zsh|fish")]
     """For fish: staleharness completion fish | source."""
 
 
@@ -60,28 +60,28 @@ def handle(command: Command) -> int:
 
 def bash() -> str:
     cases = [
-        f'            {verb}) COMPREPLY=($(compgen -W "{" ".join(known)}" -- "$word")) ;;'
-        for verb, known in options().items()
+        f'            {verb}) COMPREPLY=($(compgen -W "{" ".join(flags)}" -- "$word")) ;;'
+        for verb, flags in options().items()
     ]
     return BASH.replace("__VERBS__", " ".join(summaries())).replace("__CASES__", "\n".join(cases))
 
 
 def zsh() -> str:
-    def entries(known: Mapping[str, str]) -> list[str]:
-        return [_quoted(f"{name}:{text}" if text else name) for name, text in known.items()]
+    def entries(flags: Mapping[str, str]) -> list[str]:
+        return [_quote(f"{name}:{text}" if text else name) for name, text in flags.items()]
 
-    listed = "\n".join(f"            {entry}" for entry in entries(summaries()))
-    cases = [f"            {verb}) known=({' '.join(entries(known))}) ;;" for verb, known in options().items()]
-    return ZSH.replace("__VERBS__", listed).replace("__CASES__", "\n".join(cases))
+    lines = "\n".join(f"            {entry}" for entry in entries(summaries()))
+    cases = [f"            {verb}) known=({' '.join(entries(flags))}) ;;" for verb, flags in options().items()]
+    return ZSH.replace("__VERBS__", lines).replace("__CASES__", "\n".join(cases))
 
 
 def fish() -> str:
     verb = "complete -c staleharness -n __fish_use_subcommand -f"
-    lines = [f"{verb} -a {name} -d {_quoted(text)}" for name, text in summaries().items()]
-    for name, known in options().items():
+    lines = [f"{verb} -a {name} -d {_quote(text)}" for name, text in summaries().items()]
+    for name, flags in options().items():
         under = f"complete -c staleharness -n '__fish_seen_subcommand_from {name}'"
-        for flag, text in known.items():
-            lines.append(f"{under} -l {flag.removeprefix('--')}" + (f" -d {_quoted(text)}" if text else ""))
+        for flag, text in flags.items():
+            lines.append(f"{under} -l {flag.removeprefix('--')}" + (f" -d {_quote(text)}" if text else ""))
     return "\n".join(lines)
 
 
@@ -101,9 +101,9 @@ def options() -> dict[str, dict[str, str]]:
     from .shared.parser import docstrings, verbs
 
     def of(command: type[Any]) -> dict[str, str]:
-        meant = docstrings(command)
-        known = [f.name for f in fields(command) if f.default is not MISSING]
-        return {flag_of(name): _short(meant.get(name)) for name in known} | {"--help": "show help"}
+        texts = docstrings(command)
+        flags = [f.name for f in fields(command) if f.default is not MISSING]
+        return {flag_of(name): _short(texts.get(name)) for name in flags} | {"--help": "show help"}
 
     return {name: of(verb.command) for name, verb in verbs().items()}
 
@@ -113,7 +113,7 @@ def _short(text: str | None) -> str:
     return re.split(r"[.:;](?:\s|$)", " ".join((text or "").split()))[0]
 
 
-def _quoted(text: str) -> str:
+def _quote(text: str) -> str:
     """A word for zsh or fish, which both take it as it is but for quotes and backslashes."""
     plain = text.replace("\\", "").replace("'", "’")
     return f"'{plain}'"

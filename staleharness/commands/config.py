@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.text import plural
 from ..errors import UserError
-from .shared.arguments import SWITCH, place, value
+from .shared.arguments import SWITCH, option, positional
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +20,11 @@ ABSENT = "–"
 class Command:
     """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff: what differs."""
 
-    what: Annotated[str, place("ID|FILE.toml")]
+    what: Annotated[str, positional("ID|FILE.toml")]
     """A stored run, by its id or the first digits of it, or the TOML file of a study."""
-    diff: Annotated[str | None, value("ID|FILE.toml")] = None
+    diff: Annotated[str | None, option("ID|FILE.toml")] = None
     """Another run or file to compare it with."""
-    out: Annotated[str, value("FOLDER", "results")] = "results"
+    out: Annotated[str, option("FOLDER", "results")] = "results"
     """Results folder in which ids are looked up."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
@@ -34,18 +34,20 @@ def handle(command: Command) -> int:
     """Print one setting a line, sorted. Raises `UserError` where there is no such run or file."""
     one = settings(command.what, command.out)
     if command.diff is None:
-        text = [f"{key} = {shown(one[key])}" for key in sorted(one)]
+        text = [f"{key} = {format_setting(one[key])}" for key in sorted(one)]
         content: dict[str, Any] = one
     else:
         other = settings(command.diff, command.out)
         content = differences(one, other)
-        text = [f"{key}: {shown(a)} -> {shown(b)}" for key, (a, b) in content.items()] or ["nothing differs"]
+        text = [f"{key}: {format_setting(a)} -> {format_setting(b)}" for key, (a, b) in content.items()] or [
+            "nothing differs"
+        ]
     print(json.dumps(content, sort_keys=True) if command.json else "\n".join(text))
     return 0
 
 
 def settings(what: str, out: str) -> dict[str, Any]:
-    """Of a stored run or a study's first run, as one flat mapping; hyper-parameters as `hyper.<name>`."""
+    """Settings of a stored run or a study's first run, as one flat mapping; hyper-parameters as `hyper.<name>`."""
     if what.endswith(".toml"):
         from ..api import plan
 
@@ -53,14 +55,16 @@ def settings(what: str, out: str) -> dict[str, Any]:
     else:
         from ..api import load
 
-        found = [run for run in load(out).stored_runs if run.id.startswith(what)]
-        if not found:
+        matches = [run for run in load(out).stored_runs if run.id.startswith(what)]
+        if not matches:
             raise UserError(
                 f"no finished run in {out} has an id that begins with {what!r}; `staleharness status` lists the ids"
             )
-        if len(found) > 1:
-            raise UserError(f"the ids of {plural(len(found), 'run')} in {out} begin with {what!r}; give more of the id")
-        spec = dict(found[0].spec)
+        if len(matches) > 1:
+            raise UserError(
+                f"the ids of {plural(len(matches), 'run')} in {out} begin with {what!r}; give more of the id"
+            )
+        spec = dict(matches[0].spec)
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}
     return {**spec, **hyper}
 
@@ -71,5 +75,5 @@ def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, t
     return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
 
 
-def shown(x: Any) -> str:
+def format_setting(x: Any) -> str:
     return ABSENT if x is None else x if isinstance(x, str) else json.dumps(x)

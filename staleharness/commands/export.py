@@ -8,18 +8,18 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Chosen, place, value
+from .shared.arguments import SWITCH, RunFilters, option, positional
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Chosen):
+class Command(RunFilters):
     """Write stored runs for other tools, each run under its own id: exporting again changes nothing."""
 
-    kind: Annotated[str, place("tensorboard|wandb|csv")]
+    kind: Annotated[str, positional("tensorboard|wandb|csv")]
     """What to write: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
-    out: Annotated[str, value("FOLDER", "results")] = "results"
+    out: Annotated[str, option("FOLDER", "results")] = "results"
     """Folder with results."""
-    to: Annotated[str | None, value("FOLDER", "OUT/exports/KIND")] = None
+    to: Annotated[str | None, option("FOLDER", "OUT/exports/KIND")] = None
     """Where to write."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
@@ -42,23 +42,23 @@ def handle(command: Command) -> int:
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
     to = command.to
-    folder = make_subfolder(store.root, "exports", command.kind) if to is None else _typed(to, store.root)
+    folder = make_subfolder(store.root, "exports", command.kind) if to is None else _target_folder(to, store.root)
     paths = exporter.write(runs, folder)
     if command.json:
-        found = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}
-        print(json.dumps({**found, "files": [str(p) for p in paths]}, sort_keys=True))
+        content = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}
+        print(json.dumps({**content, "files": [str(p) for p in paths]}, sort_keys=True))
     else:
         print(printable(f"exported {plural(len(runs), 'run')}: {exporter.then.format(folder=folder)}"))
     return 0
 
 
-def _typed(to: str, root: Path) -> Path:
+def _target_folder(to: str, root: Path) -> Path:
     from ..base.files import user_path
 
     folder = user_path(to)
-    for kept in ("runs", "attempts"):
-        if folder.resolve().is_relative_to((root / kept).resolve()):
-            raise UserError(f"TO={to} lies where the results keep their {kept}; give another folder")
+    for name in ("runs", "attempts"):
+        if folder.resolve().is_relative_to((root / name).resolve()):
+            raise UserError(f"TO={to} lies where the results keep their {name}; give another folder")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"TO={to} is a file; give a folder")
     try:

@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import SWITCH, value
+from .shared.arguments import SWITCH, option
 
 
 @dataclass(frozen=True)
 class Command:
     """List the algorithms, environments and lag models that can be run."""
 
-    plugin: Annotated[str | None, value("PATH,...")] = None
+    plugin: Annotated[str | None, option("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import place, value
+from .shared.arguments import option, positional
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Pack results into a bundle of a few files to publish: every number of every run, none of the folders."""
 
-    source: Annotated[str, place("OUT")]
+    source: Annotated[str, positional("OUT")]
     """Folder with results."""
-    to: Annotated[str, place("TO")]
+    to: Annotated[str, positional("TO")]
     """Folder for the bundle; a bundle already there is replaced, unless runs would be lost."""
-    spec: Annotated[str | None, value("FILE.toml", "all runs")] = None
+    spec: Annotated[str | None, option("FILE.toml", "all runs")] = None
     """Study whose runs to pack."""
 
 

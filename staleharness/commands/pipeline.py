@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ..base.files import check_creatable, user_path, write_bytes, write_json
 from ..base.text import fixed_width, number, printable
 from ..errors import UserError
-from .shared.arguments import SWITCH, value
+from .shared.arguments import SWITCH, option
 
 if TYPE_CHECKING:
     from ..pipeline.event_log import PipelineRecord
     from ..pipeline.pipeline_settings import Pipeline
 
-LENGTH = 1000  # decisions of a row of a lag model
-LENGTH_BIAS = 0.03  # from which on it is said
+LENGTH = 1000  # decisions per row of a lag model
+LENGTH_BIAS = 0.03  # least bias that is reported
 HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "trainer", "slots", "binds"]
 
 
@@ -28,15 +28,15 @@ HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "tr
 class Command:
     """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
 
-    preset: Annotated[str, value("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
+    preset: Annotated[str, option("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
     """Where to start from: sync, one-step-off, async, in-flight; or a lag model, such as areal[eta=4] (in steps)."""
-    set: Annotated[str | None, value("NAME=VALUE,...")] = None
+    set: Annotated[str | None, option("NAME=VALUE,...")] = None
     """Settings, e.g. slots=256,cap=4,lengths=lognormal[mean=2000,cv=1.5]; docs/pipeline.md lists them."""
-    steps: Annotated[str | None, value("N", "200")] = None
+    steps: Annotated[str | None, option("N", "200")] = None
     """Steps of the trainer."""
-    seed: Annotated[str, value("N", "0")] = "0"
+    seed: Annotated[str, option("N", "0")] = "0"
     """The seed of lengths, environments and failures."""
-    out: Annotated[str | None, value("FOLDER")] = None
+    out: Annotated[str | None, option("FOLDER")] = None
     """Write summary, trace and timeline of each pipeline."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
@@ -63,14 +63,14 @@ def handle(command: Command) -> int:
             records[name] = simulate(pipeline, seed)
         except UserError as error:
             raise UserError(f"{name}: {error}") from error
-    found = {name: summary(record) for name, record in records.items()}
+    summaries = {name: summary(record) for name, record in records.items()}
     stream = sys.stderr if command.json else sys.stdout
-    print("\n".join(map(printable, as_text(found))), file=stream)
+    print("\n".join(map(printable, as_text(summaries))), file=stream)
     if folder is not None:
-        for path in _write(folder, records, found):
+        for path in _write(folder, records, summaries):
             print(f"wrote {path}", file=stream)
     if command.json:
-        print(json.dumps(found, sort_keys=True))
+        print(json.dumps(summaries, sort_keys=True))
     return 0
 
 
@@ -81,8 +81,8 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     from ..pipeline_lag import PipelineLag
     from ..schedule import Demand
 
-    known = re.split(r"[:\[]", name)[0]
-    if name in PRESETS or known not in LAGS or not issubclass(LAGS[known], PipelineLag):
+    model_name = re.split(r"[:\[]", name)[0]
+    if name in PRESETS or model_name not in LAGS or not issubclass(LAGS[model_name], PipelineLag):
         return preset(name, values)
     model = read_lag(name)
     assert isinstance(model, PipelineLag)
@@ -93,10 +93,10 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     return model.pipeline(demand).with_settings(values)
 
 
-def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
+def as_text(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """The table, and for each pipeline why it is no faster and where its rows went."""
     lines = []
-    for name, s in found.items():
+    for name, s in summaries.items():
         lag = s["lag"]
         lines.append(
             [
@@ -114,7 +114,7 @@ def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
         )
     text = fixed_width(HEADERS, lines)
     text += ["", "lag in versions, of a row's first decision (lag, p95, max) and over all its decisions (token lag)"]
-    for name, s in found.items():
+    for name, s in summaries.items():
         text += ["", f"{name}: {s['why']}"]
         text += [f"  trainer  {_shares(s['trainer'])}", f"  slots    {_shares(s['slots'])}"]
         text += [f"  {unit:<8} {_account(account)}" for unit, account in s["ledger"].items()]
@@ -123,7 +123,7 @@ def as_text(found: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def _bounds(s: Mapping[str, Any]) -> list[str]:
-    """What became of the bounds that were set: a cap is not a lag."""
+    """Lines on the effect of the bounds that were set: a cap is not a lag."""
     cap, most, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
     share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
     lines = []
@@ -139,12 +139,12 @@ def _bounds(s: Mapping[str, Any]) -> list[str]:
 
 
 def _bias(s: Mapping[str, Any]) -> list[str]:
-    """Whether what is trained on is as long as what is generated."""
+    """Line on the length of trained rows against generated rows, where they differ."""
     lag = s["lag"]
     if abs(lag["length_bias"]) < LENGTH_BIAS:
         return []
-    trained, begun = number(lag["tokens_trained_mean"], 0), number(lag["tokens_begun_mean"], 0)
-    return [f"lengths  {trained} of the rows trained on, {begun} of all in the mean: {lag['length_bias']:+.0%}"]
+    trained, started_mean = number(lag["tokens_trained_mean"], 0), number(lag["tokens_begun_mean"], 0)
+    return [f"lengths  {trained} of the rows trained on, {started_mean} of all in the mean: {lag['length_bias']:+.0%}"]
 
 
 def _shares(shares: Mapping[str, float]) -> str:
@@ -164,14 +164,14 @@ def _folder(out: str) -> Path:
     return path
 
 
-def _write(folder: Path, records: Mapping[str, PipelineRecord], found: Mapping[str, Any]) -> list[Path]:
+def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
     from ..figures.canvas import to_bytes
     from ..figures.timeline import timeline
     from ..pipeline.pipeline_schedule import to_parquet
 
     folder.mkdir(parents=True, exist_ok=True)
     paths = [folder / "pipeline.json"]
-    write_json(paths[0], found)
+    write_json(paths[0], summaries)
     for name, record in records.items():
         trace, picture = folder / f"{name}.parquet", folder / f"{name}.png"
         write_bytes(trace, to_parquet(record))

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import Chosen, Shown, value
+from .shared.arguments import Presentation, RunFilters, option
 
 
 @dataclass(frozen=True)
-class Command(Shown, Chosen):
+class Command(Presentation, RunFilters):
     """Make the table and report again from stored results; --env, --k, --algo, --where select runs. Trains nothing."""
 
-    out: Annotated[str, value("FOLDER", "results")] = "results"
+    out: Annotated[str, option("FOLDER", "results")] = "results"
     """Folder with results."""
 
 
@@ -22,9 +22,9 @@ def handle(command: Command) -> int:
     from ..api import load
     from ..base.files import safe_name
     from ..store.store import Store
-    from .shared.present import check_shown, publish
+    from .shared.train_and_report import check_presentation, publish
 
-    check_shown(command)
+    check_presentation(command)
     store = Store(command.out)
     store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
     stored = load(command.out)

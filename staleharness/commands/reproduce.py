@@ -10,31 +10,31 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .shared.arguments import SWITCH, Room, Shown, value
+from .shared.arguments import SWITCH, Presentation, Resources, option
 
 if TYPE_CHECKING:
     from ..running.plan import Plan, PlannedRun
     from ..store.store import Store
 
 
-CORES = 2  # that the published runs shared
-ASKED: tuple[dict[str, str | bool], ...] = ({"fig": "3"}, {"dry": True}, {"scale": "paper"})  # examples of a command
+CORES = 2  # shared by the published runs
+EXAMPLES: tuple[dict[str, str | bool], ...] = ({"fig": "3"}, {"dry": True}, {"scale": "paper"})  # examples of a command
 
 
 @dataclass(frozen=True)
-class Command(Room):
+class Command(Resources):
     """Make the runs that the figures of a paper need, but for those already stored, then draw the figures. Without
     --paper and --fig: list the studies that there are, and what each takes."""
 
-    paper: Annotated[str | None, value("NAME", "vaco with --fig")] = None
+    paper: Annotated[str | None, option("NAME", "vaco with --fig")] = None
     """The paper, by its folder in experiments/."""
-    fig: Annotated[str | None, value("NAME", "all")] = None
+    fig: Annotated[str | None, option("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
-    scale: Annotated[str, value("small|paper", "small")] = "small"
+    scale: Annotated[str, option("small|paper", "small")] = "small"
     """How big: hours on two cores, or what the paper ran."""
-    device: Annotated[str | None, value("cpu|cuda", "cpu")] = None
+    device: Annotated[str | None, option("cpu|cuda", "cpu")] = None
     """Where the networks live."""
-    out: Annotated[str, value("FOLDER", "results/reproduced")] = "results/reproduced"
+    out: Annotated[str, option("FOLDER", "results/reproduced")] = "results/reproduced"
     """Folder for results, one below it per study, and for the figures."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would run, how long it would take and how much disk, as far as stored runs tell."""
@@ -47,7 +47,7 @@ class Command(Room):
 def handle(command: Command) -> int:
     """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
     them ask for is made once. Exit code as of a sweep."""
-    from ..api import plan
+    from .. import api
     from ..base.files import make_subfolder, user_path
     from ..base.text import plural
     from ..pages.gallery import load_figures, make
@@ -55,49 +55,49 @@ def handle(command: Command) -> int:
     from ..store.store import Store
     from ..store.study import check_scale_name
     from ..store.study_runs import bundle_path
-    from .shared.execute import execute, runner_of
+    from .shared.train_and_report import execute, runner_of
 
     check_scale_name(command.scale)
     if command.paper is None and command.fig is None:
         return _list(command)
     name = command.paper or "vaco"
     paper, figures = read_paper(name)
-    wanted = select_figures(figures, command.fig)
+    selection = select_figures(figures, command.fig)
     out, code = user_path(command.out), 0
     plans = []
-    for study in dict.fromkeys(f.entry.study for f in wanted):
+    for study in dict.fromkeys(f.entry.study for f in selection):
         file = experiments() / f"{study}.toml"
         if (
             command.scale != "small"
             and command.fig is None
-            and not next(f.question.paper for f in wanted if f.entry.study == study)
+            and not next(f.question.paper for f in selection if f.entry.study == study)
         ):
             print(f"{study}: left out, since it has no scale of the paper's own", file=sys.stderr)
             continue
-        planned = plan(spec=file, scale=command.scale, device=command.device)
-        plans.append((study, planned, Store(bundle_path(out, study, command.scale))))
-    for _, planned, store in plans:
+        plan = api.plan(spec=file, scale=command.scale, device=command.device)
+        plans.append((study, plan, Store(bundle_path(out, study, command.scale))))
+    for _, plan, store in plans:
         store.check()
-        runner_of(command, planned, store)  # before anything is written
+        runner_of(command, plan, store)  # before anything is written
     if command.dry or command.probe:
-        _say(command, plans, out)
+        _print_dry_run(command, plans, out)
         return 0
-    for _, planned, store in plans:
+    for _, plan, store in plans:
         store.open_for_writing()
-        labels = {run.run_id: run.label for run in planned.runs}
+        labels = {run.run_id: run.label for run in plan.runs}
         with store.hold():
-            taken = sum(store.adopt(other, labels) for other in _others(store, out))
-        if taken:
-            print(f"{store.root.name}: copied {plural(taken, 'run')} from other studies", file=sys.stderr)
-        shown = Shown(json=False)
+            copies = sum(store.adopt(other, labels) for other in _others(store, out))
+        if copies:
+            print(f"{store.root.name}: copied {plural(copies, 'run')} from other studies", file=sys.stderr)
+        options = Presentation(json=False)
         # On standard output there is one JSON object at most.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
-            code = max(code, execute(shown, planned, store, runner_of(command, planned, store), command.restart))
+            code = max(code, execute(options, plan, store, runner_of(command, plan, store), command.restart))
         if code == 130:
             return code
-    entries = load_figures(wanted, out, command.scale)
+    entries = load_figures(selection, out, command.scale)
     folder = make_subfolder(out, bundle_path(Path(), "figures", command.scale).name)
-    pictures = make(paper, figures, entries, [f.name for f in wanted], folder)
+    pictures = make(paper, figures, entries, [f.name for f in selection], folder)
     if command.json:
         states: dict[str, Any] = {s.figure.name: s.state for s in entries}
         print(json.dumps({"paper": name, "figures": states, "folder": str(folder)}))
@@ -107,7 +107,7 @@ def handle(command: Command) -> int:
 
 
 def _list(command: Command) -> int:
-    """Every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
+    """Print every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
     from ..base.reference_results import reference_folder
     from ..base.text import duration, fixed_width, invocation, megabytes, number
     from ..pages.papers import experiments, read_paper
@@ -122,17 +122,17 @@ def _list(command: Command) -> int:
             drawn = [f for f in figures if f.entry.study == study]
             runs = len(drawn[0].question.cells()) * drawn[0].question.seeds
             path = bundle_path(reference_folder(), study, "small")
-            made = Store(path).read_all() if path.is_dir() else []
-            spent = sum(run.record["seconds"]["total"] for run in made) / max(1, len(made))
-            space = sum(disk_bytes(run.record["phases"]) for run in made) / max(1, len(made))
+            runs_there = Store(path).read_all() if path.is_dir() else []
+            seconds = sum(run.record["seconds"]["total"] for run in runs_there) / max(1, len(runs_there))
+            space = sum(disk_bytes(run.record["phases"]) for run in runs_there) / max(1, len(runs_there))
             rows.append(
                 {
                     "paper": name,
                     "study": study,
                     "figures": [f.number or f.name for f in drawn],
                     "runs": runs,
-                    "seconds": runs * spent / CORES if made else None,
-                    "bytes": runs * space if made else None,
+                    "seconds": runs * seconds / CORES if runs_there else None,
+                    "bytes": runs * space if runs_there else None,
                 }
             )
     if command.json:
@@ -146,20 +146,20 @@ def _list(command: Command) -> int:
     print(f"{head}  FIG\n{rule}  ---")
     for line, row in zip(table, rows, strict=True):
         print(f"{line}  {' '.join(row['figures'])}")
-    one, dry, whole = (invocation("reproduce", paper="vaco", **more) for more in ASKED)
-    print(f"{one} makes one; {dry} says what is left; {whole} is days of a large machine")
+    one, dry, paper_scale = (invocation("reproduce", paper="vaco", **more) for more in EXAMPLES)
+    print(f"{one} makes one; {dry} says what is left; {paper_scale} is days of a large machine")
     return 0
 
 
 def _others(store: Store, out: Path) -> list[Store]:
-    """The other studies' results in the folder."""
+    """Results of other studies in the folder."""
     from ..store.store import MARKER, Store
 
     return [Store(marker.parent) for marker in sorted(out.glob(f"*/{MARKER}")) if marker.parent != store.root]
 
 
-def _grouped(runs: Sequence[PlannedRun]) -> list[str]:
-    """A line per algorithm and set of seeds: `  vaco: K=1 HalfCheetah-v5, K=16 HalfCheetah-v5; seeds 0, 1`."""
+def _group_lines(runs: Sequence[PlannedRun]) -> list[str]:
+    """Lines, one per algorithm and set of seeds: `  vaco: K=1 HalfCheetah-v5, K=16 HalfCheetah-v5; seeds 0, 1`."""
     seeds: dict[tuple[str, int, str], list[int]] = {}
     for run in runs:
         seeds.setdefault((run.label, run.spec.capacity, run.spec.env), []).append(run.spec.seed)
@@ -171,33 +171,33 @@ def _grouped(runs: Sequence[PlannedRun]) -> list[str]:
         places = "; ".join(f"K={k} on {', '.join(sorted(envs))}" for k, envs in sorted(at.items()))
         if len({tuple(sorted(envs)) for envs in at.values()}) == 1:
             places = f"K={','.join(map(str, sorted(at)))} on {', '.join(sorted(next(iter(at.values()))))}"
-        said = f"{'seed' if len(numbers) == 1 else 'seeds'} {', '.join(map(str, numbers))}"
-        lines.append(f"  {label}: {places}; {said}")
+        studies = f"{'seed' if len(numbers) == 1 else 'seeds'} {', '.join(map(str, numbers))}"
+        lines.append(f"  {label}: {places}; {studies}")
     return lines
 
 
-def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
-    """What there is to run, study by study, and how long it takes."""
+def _print_dry_run(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) -> None:
+    """Print the missing runs, study by study, and how long they take."""
     from ..running.forecast import estimate
     from ..running.plan_execution import stored_runs_of
-    from .shared.execute import runner_of
+    from .shared.train_and_report import runner_of
 
-    said = []
-    shared: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
-    for study, planned, store in plans:
+    studies = []
+    repeated: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
+    for study, plan, store in plans:
         held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
-        done = {run.id for run in stored_runs_of(planned, store)}
+        done = {run.id for run in stored_runs_of(plan, store)}
         missing = [
-            run for run in planned.runs if run.run_id not in done and (run.run_id, run.label) not in held | shared
+            run for run in plan.runs if run.run_id not in done and (run.run_id, run.label) not in held | repeated
         ]
-        shared |= {(run.run_id, run.label) for run in planned.runs}
-        jobs = runner_of(command, planned, store).capacity
+        repeated |= {(run.run_id, run.label) for run in plan.runs}
+        jobs = runner_of(command, plan, store).capacity
         guess = estimate(missing, store, jobs or 1, command.probe)
-        said.append(
+        studies.append(
             {
                 "study": study,
-                "runs": len(planned.runs),
-                "done": len(planned.runs) - len(missing),
+                "runs": len(plan.runs),
+                "done": len(plan.runs) - len(missing),
                 "seconds": guess.seconds,
                 "bytes": guess.bytes,
                 "checkpoint_bytes": guess.checkpoints,
@@ -213,9 +213,9 @@ def _say(command: Command, plans: Sequence[tuple[str, Plan, Store]], out: Path) 
                 ],
             }
         )
-        line = f"{study} ({command.scale}): {len(missing)} of {len(planned.runs)} runs to do; {guess.text}"
+        line = f"{study} ({command.scale}): {len(missing)} of {len(plan.runs)} runs to do; {guess.text}"
         print(line, file=sys.stderr if command.json else sys.stdout)
         if not command.json:
-            print("\n".join(_grouped(missing)), end="\n" if missing else "")
+            print("\n".join(_group_lines(missing)), end="\n" if missing else "")
     if command.json:
-        print(json.dumps({"dry": True, "studies": said}, sort_keys=True))
+        print(json.dumps({"dry": True, "studies": studies}, sort_keys=True))

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Chosen, place, value
+from .shared.arguments import SWITCH, RunFilters, option, positional
 
 if TYPE_CHECKING:
     from ..running.rerun import RerunComparison
@@ -21,18 +21,18 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(Chosen):
+class Command(RunFilters):
     """Make stored runs again here and compare them phase by phase: a machine of the same kind gives the same bits."""
 
-    source: Annotated[str, place("RUN|FOLDER")]
+    source: Annotated[str, positional("RUN|FOLDER")]
     """The folder of one run (results/runs/...), a results folder, or a published bundle."""
-    n: Annotated[str, value("N|all", "3")] = "3"
+    n: Annotated[str, option("N|all", "3")] = "3"
     """How many runs of a folder to make again, the quickest first."""
-    jobs: Annotated[str | None, value("N", "one per core")] = None
+    jobs: Annotated[str | None, option("N", "one per core")] = None
     """Runs at a time."""
-    out: Annotated[str | None, value("FOLDER", "a temporary folder")] = None
+    out: Annotated[str | None, option("FOLDER", "a temporary folder")] = None
     """Where the runs are made. In a folder given here they stay, so that the same command resumes."""
-    plugin: Annotated[str | None, value("PATH,...")] = None
+    plugin: Annotated[str | None, option("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object last on stdout."""
@@ -48,9 +48,9 @@ def handle(command: Command) -> int:
     from .shared.display import listener_for
 
     load_plugins(command.plugin)
-    runs = _chosen(command)
-    planned = {run.id: replan(run) for run in runs}
-    plan = Plan(tuple({p.run_id: p for p in planned.values()}.values()), "verify", f"verify {command.source}")
+    runs = _select(command)
+    copies = {run.id: replan(run) for run in runs}
+    plan = Plan(tuple({p.run_id: p for p in copies.values()}.values()), "verify", f"verify {command.source}")
 
     @contextlib.contextmanager
     def watch(done: int) -> Iterator[SweepListener]:
@@ -65,19 +65,19 @@ def handle(command: Command) -> int:
         store = Store(folder)
         already = {run.id: run for run in stored_runs_of(plan, store)}
         for run in runs:
-            if (found := already.get(planned[run.id].run_id)) is not None and is_copy(run, found):
+            if (rerun := already.get(copies[run.id].run_id)) is not None and is_copy(run, rerun):
                 raise UserError(
                     f"OUT={folder} holds run {run.id} itself or a copy, and not one made again; give another OUT"
                 )
-        outcome, made = execute_plan(plan, store, runner_for(plan, store, command.jobs), watch)
-        there = {run.id: run for run in made}
+        outcome, reruns = execute_plan(plan, store, runner_for(plan, store, command.jobs), watch)
+        rerun_by_id = {run.id: run for run in reruns}
         verdicts: list[RerunComparison] = []
         for run in runs:
-            name = f"{run.id}  {describe_run(planned[run.id])}"
-            if (found := there.get(planned[run.id].run_id)) is not None:
-                verdicts.append(compare(run, found))
+            name = f"{run.id}  {describe_run(copies[run.id])}"
+            if (rerun := rerun_by_id.get(copies[run.id].run_id)) is not None:
+                verdicts.append(compare(run, rerun))
                 print(f"{name}: " + "\n".join(map(printable, verdicts[-1].text.split("\n"))), file=stream)
-            elif failure := outcome.failed.get(planned[run.id].run_id):
+            elif failure := outcome.failed.get(copies[run.id].run_id):
                 print(printable(f"{name}: FAILED: {failure['class']}: {failure['message']}"), file=stream)
     same, near = sum(v.same for v in verdicts), sum(v.holds and not v.same for v in verdicts)
     missing, rest = len(runs) - len(verdicts), len(verdicts) - same - near
@@ -93,8 +93,8 @@ def handle(command: Command) -> int:
     return 1 if rest or missing else 0
 
 
-def _chosen(command: Command) -> Sequence[StoredRun]:
-    """The runs that are asked for, the quickest first. Raises `UserError` where there is none."""
+def _select(command: Command) -> Sequence[StoredRun]:
+    """Select the stored runs to make again, the quickest first. Raises `UserError` where none matches."""
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..running.rerun import is_race

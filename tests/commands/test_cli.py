@@ -16,7 +16,7 @@ from known_plugins import known
 from places import ROOT
 from sweeping import staleharness
 
-from staleharness.commands.shared import execute
+from staleharness.commands.shared import train_and_report
 from staleharness.pages import report
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
@@ -134,14 +134,16 @@ def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
 
 def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(execute, "execute", lambda command, planned, store, *more: seen.append(store.root) or 0)
+    monkeypatch.setattr(
+        train_and_report, "execute", lambda command, planned, store, *more: seen.append(store.root) or 0
+    )
     assert call("sweep", *ASKED)[0] == 0
     assert seen == [Path("results")]
 
 
 def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
-    monkeypatch.setattr(execute, "execute", lambda command, planned, *more: seen.append(planned) or 0)
+    monkeypatch.setattr(train_and_report, "execute", lambda command, planned, *more: seen.append(planned) or 0)
     words = ["--env", "Pendulum", "--algo", "vaco[delta=0.1]", "--seed", "123456789"]
     assert call("run", *words)[0] == 0
     (planned,) = seen

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 from known_plugins import known
 
-from staleharness.commands.shared import execute
+from staleharness.commands.shared import train_and_report
 
 Call = Callable[..., tuple[Any, str, str]]
 
@@ -163,5 +163,5 @@ def test_an_earlier_version_of_a_robot_is_planned_without_a_librarys_warnings(
     code, _, errors = call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1", "--dry")
     assert code == 0 and "arn" not in errors
     seen: list[Any] = []
-    monkeypatch.setattr(execute, "execute", lambda *asked: seen.append(asked) or 0)
+    monkeypatch.setattr(train_and_report, "execute", lambda *asked: seen.append(asked) or 0)
     assert call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1")[2] == "" and seen

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from staleharness.commands.shared import execute
+from staleharness.commands.shared import train_and_report
 from staleharness.store.store import Store
 
 Call = Callable[..., tuple[Any, str, str]]
@@ -131,7 +131,7 @@ def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.
         seen.append((planned.runs[0].spec, store.root))
         return 0
 
-    monkeypatch.setattr(execute, "execute", note)
+    monkeypatch.setattr(train_and_report, "execute", note)
     monkeypatch.setenv("HOME", str(tmp_path))
     (tmp_path / "link").symlink_to(tmp_path / "elsewhere")
     for words in (

@@ -30,13 +30,13 @@ HELLO = '''
 from dataclasses import dataclass
 from typing import Annotated
 
-from staleharness.commands.shared.arguments import value
+from staleharness.commands.shared.arguments import option
 
 @dataclass(frozen=True)
 class Command:
     """Greet."""
 
-    name: Annotated[str, value("NAME", "you")] = "you"
+    name: Annotated[str, option("NAME", "you")] = "you"
     """Who."""
 
 def handle(command):

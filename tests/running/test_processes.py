@@ -62,9 +62,9 @@ def plugin(tmp_path: Path) -> Path:
 # The command line as it is, but for the table and the report, which take most of a small sweep's time.
 COMMAND = """
 from staleharness import cli
-from staleharness.commands.shared import present
+from staleharness.commands.shared import train_and_report
 from staleharness.statistics.table import Table
-present.publish = lambda *what: (Table([], [], {}), None)
+train_and_report.publish = lambda *what: (Table([], [], {}), None)
 cli.main()
 """
 

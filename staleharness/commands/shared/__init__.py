@@ -1,1 +1,1 @@
-"""What several verbs share."""
+"""Code shared by several verbs."""

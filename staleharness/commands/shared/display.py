@@ -1,4 +1,4 @@
-"""What a person sees while a sweep runs: a bar per run on a terminal, plain lines anywhere else. On stderr."""
+"""Progress of a sweep on stderr: a bar per run on a terminal, plain lines anywhere else."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class PlainLines:
     def __init__(self, total: int, skipped: int) -> None:
         self.total, self.ended_runs, self.begin = total, skipped, time.monotonic()
         self.first = skipped
-        self.told: dict[str, float] = {}
+        self.last_line: dict[str, float] = {}
         self.started_at: dict[str, float] = {}
 
     def on_start(self, run: PlannedRun) -> None:
-        self.told[run.run_id] = self.started_at[run.run_id] = time.monotonic()
+        self.last_line[run.run_id] = self.started_at[run.run_id] = time.monotonic()
         self._say(f"start  {describe_run(run)} ({run.run_id})")
 
     def on_preparing(self, run: PlannedRun, step: str) -> None:
@@ -51,8 +51,8 @@ class PlainLines:
 
     def _now_and_then(self, run: PlannedRun, what: str) -> None:
         now = time.monotonic()
-        if now - self.told[run.run_id] >= PLAIN_EVERY:
-            self.told[run.run_id] = now
+        if now - self.last_line[run.run_id] >= PLAIN_EVERY:
+            self.last_line[run.run_id] = now
             self._say(f"       {describe_run(run)}: {what}")
 
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
@@ -96,7 +96,7 @@ class LiveDisplay:
             console=self.console,
             speed_estimate_period=600,  # the phases of a large run are minutes apart
         )
-        self.whole = self.progress.add_task("[bold]sweep[/bold]", total=total, completed=skipped, note="")
+        self.total_bar = self.progress.add_task("[bold]sweep[/bold]", total=total, completed=skipped, note="")
         self.bars: dict[str, TaskID] = {}
         self.share: dict[str, float] = {}
         self.ended_runs, self.total = skipped, total
@@ -117,13 +117,13 @@ class LiveDisplay:
         phase = "phase " if self.wide else ""
         note = f"{phase}{progress['phase']}/{progress['phases']}{_score(run, progress)}"
         self.progress.update(self.bars[run.run_id], completed=progress["phase"], note=escape(note))
-        self._whole()
+        self._update_total()
 
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.progress.remove_task(self.bars.pop(run.run_id))
         self.share.pop(run.run_id, None)
         self.ended_runs += event["event"] in ("done", "failed")
-        self._whole()
+        self._update_total()
         if event["event"] == "failed":
             words = escape(printable(f"{describe_run(run)}: {last_words(event)}"))
             self._say(f"[red]failed[/red] {words}")
@@ -141,9 +141,9 @@ class LiveDisplay:
         with contextlib.suppress(OSError):  # a terminal that is gone must not end the training
             self.console.print(line, highlight=False)
 
-    def _whole(self) -> None:
+    def _update_total(self) -> None:
         note = f"{self.ended_runs}/{self.total} runs"
-        self.progress.update(self.whole, completed=self.ended_runs + sum(self.share.values()), note=note)
+        self.progress.update(self.total_bar, completed=self.ended_runs + sum(self.share.values()), note=note)
 
 
 def _score(run: PlannedRun, progress: dict[str, Any]) -> str:

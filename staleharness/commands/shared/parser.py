@@ -70,7 +70,7 @@ def parse(words: Sequence[str]) -> tuple[Verb, Any]:
         raise UserError(f"no command is called {first!r}; {nearest(first, verbs())}")
     verb = verbs()[first]
     switches = {flag_of(f.name): isinstance(f.default, bool) for f in fields(verb.command)}
-    words = _joined(verb.name, words[1:], switches)
+    words = _join_values(verb.name, words[1:], switches)
     parser = parser_of(verb, {word.partition("=")[0] for word in words})
     values, rest = parser.parse_known_args(words)
     if rest and rest[0].startswith("-"):
@@ -103,8 +103,8 @@ def parser_of(verb: Verb, flags: Iterable[str] = ()) -> argparse.ArgumentParser:
         elif field.default is MISSING and flag not in flags:
             parser.add_argument(field.name, action=_StoreOnce, metavar=metavar, help=text)
         else:
-            required = field.default is MISSING
-            parser.add_argument(flag, action=_StoreOnce, metavar=metavar, help=text, required=required)
+            needed = field.default is MISSING
+            parser.add_argument(flag, action=_StoreOnce, metavar=metavar, help=text, required=needed)
     return parser
 
 
@@ -158,9 +158,9 @@ class _StoreOnce(argparse.Action):
         setattr(namespace, self.dest, True if self.nargs == 0 else value)
 
 
-def _joined(verb: str, words: Sequence[str], switches: dict[str, bool]) -> list[str]:
+def _join_values(verb: str, words: Sequence[str], switches: dict[str, bool]) -> list[str]:
     """Write `--option value` as `--option=value`, so that a value may begin with a dash. switches: flag -> switch."""
-    joined: list[str] = []
+    out: list[str] = []
     rest = iter(words)
     for word in rest:
         flag, equals, _ = word.partition("=")
@@ -176,8 +176,8 @@ def _joined(verb: str, words: Sequence[str], switches: dict[str, bool]) -> list[
                 raise UserError(f"{verb}: {word} needs a value")
             else:
                 word = f"{word}={value}"
-        joined.append(word)
-    return joined
+        out.append(word)
+    return out
 
 
 def _one_line(text: str | None) -> str:

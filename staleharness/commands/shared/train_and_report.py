@@ -1,0 +1,192 @@
+"""Training of a grid and its results: plan, run what is missing, print the table, write the report, exit code."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import shlex
+import sys
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from ... import api
+from ...base.files import make_subfolder
+from ...base.text import printable
+from ...errors import UserError, nearest
+from ...statistics.normalise import NORMALISATIONS
+from ...statistics.results import Results
+from ...statistics.scores import SCORES
+from ...statistics.table import plain, render
+from .arguments import GridOptions, Presentation, Resources
+
+if TYPE_CHECKING:
+    from ...running.plan import Plan, PlannedRun
+    from ...running.runner import Runner
+    from ...running.sweep_loop import Outcome, SweepListener
+    from ...statistics.table import Table
+    from ...store.store import Store, StoredRun
+
+
+def plan_grid(command: GridOptions, seeds: Sequence[int] | None = None) -> Plan:
+    """Plan the runs of a grid, with these seeds in place of its own if given. Raises `UserError`."""
+    return api.plan(
+        env=command.env,
+        k=command.k,
+        algo=command.algo,
+        seeds=command.seeds if seeds is None else seeds,
+        steps=command.steps,
+        preset=command.preset,
+        lag=command.lag,
+        n=command.n,
+        model=command.model,
+        data=command.data,
+        device=command.device,
+        settings=command.set,
+        spec=command.spec,
+        plugin=command.plugin,
+    )
+
+
+def runner_of(command: Resources, plan: Plan, store: Store) -> Runner:
+    """Create the runner for a plan. Raises `UserError`."""
+    from ...running.plan_execution import runner_for
+
+    resources = command.jobs, command.runner, command.runs_per_gpu, command.memory, command.slurm
+    return runner_for(plan, store, *resources)
+
+
+def execute(command: Presentation, plan: Plan, store: Store, runner: Runner, restart: bool = False) -> int:
+    """Run what is missing with live progress, publish the results, and return the exit code."""
+    from ...running.forecast import estimate
+    from ...running.plan_execution import execute_plan, stored_runs_of
+    from .display import listener_for
+
+    @contextlib.contextmanager
+    def watch(done: int) -> Iterator[SweepListener]:
+        print_plan(plan, done, runner.capacity)
+        done_ids = {run.id for run in stored_runs_of(plan, store)}
+        guess = estimate([run for run in plan.runs if run.run_id not in done_ids], store, runner.capacity or 1)
+        if guess.seconds is not None and runner.capacity:
+            print(guess.text, file=sys.stderr)
+        listener = listener_for(len(plan.runs), done)
+        try:
+            yield listener
+        finally:
+            listener.close()
+
+    outcome, runs = execute_plan(plan, store, runner, watch, restart)
+    return show(command, plan, store, runs, outcome)
+
+
+def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -> None:
+    """Print the size of the sweep, by default on stderr. jobs: runs at a time, 0 where not known yet."""
+    from ...running.forecast import lag_notes
+
+    stream = stream or sys.stderr
+    sizes = (plan.labels, "algorithm"), (plan.envs, "environment"), (plan.capacities, "capacity")
+    grid = " x ".join(_count(len(names), what) for names, what in sizes)
+    most = jobs or "as many as fit"
+    waiting = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {most} at a time"
+    print(f"{plan.title}: {grid}; {waiting}", file=stream)
+    print(f"each run: {plan.runs[0].spec.size}", file=stream)
+    for reason in plan.notes:
+        print(f"left out: {reason}", file=stream)
+    for line in lag_notes(plan):
+        print(f"note: {line}", file=stream)
+
+
+def _count(number: int, what: str) -> str:
+    if number == 1:
+        return f"1 {what}"
+    return f"{number} {what[:-1]}ies" if what.endswith("y") else f"{number} {what}s"
+
+
+def check_presentation(command: Presentation) -> None:
+    """Raise `UserError` for an unknown scale or score."""
+    for what, value, choices in (
+        ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
+        ("SCORE", command.score, ("auto", *SCORES)),
+    ):
+        if value not in choices:
+            raise UserError(f"{what}={value!r} is unknown; {nearest(value, choices)}")
+
+
+def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
+    """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
+    from ...running.plan_execution import describe_run
+
+    expected = [_expected(run, outcome) for run in plan.runs]
+    failures = [
+        {**event, "id": run.run_id, **_expected(run, outcome)}
+        for run in plan.runs
+        if (event := outcome.failed.get(run.run_id))
+    ]
+    table, page = publish(command, store, plan.name, plan.title, Results.of(runs), expected, failures)
+    for run in plan.runs:
+        if failure := outcome.failed.get(run.run_id):
+            words = f"failed: {describe_run(run)}: {failure['class']}: {failure['message']}"
+            print(printable(words), file=sys.stderr)
+            print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
+    if outcome.interrupted:
+        left = len(plan.runs) - len(runs)
+        print(f"stopped with {left} runs to go; the same command resumes: {command_line()}", file=sys.stderr)
+    if command.json:
+        states = {"done": outcome.done, "failed": sorted(outcome.failed), "skipped": outcome.skipped}
+        content = {"table": table.rows, "notes": table.notes, "settings": table.settings} if table else {"table": []}
+        print(json.dumps({"runs": states, **content, "report": str(page) if page else None}, sort_keys=True))
+    if outcome.interrupted:
+        return 130
+    if {failure["class"] for failure in failures} == {UserError.__name__}:
+        return 2  # a mistake of the user that no plan can detect
+    return 1 if len(runs) < len(plan.runs) else 0
+
+
+def _expected(run: PlannedRun, outcome: Outcome) -> dict[str, Any]:
+    spec, failure = run.spec, outcome.failed.get(run.run_id)
+    place = {"label": run.label, "capacity": spec.capacity, "env": spec.env, "seed": spec.seed}
+    return {**place, "problem": failure["class"] if failure else None}
+
+
+def publish(
+    command: Presentation,
+    store: Store,
+    name: str,
+    title: str,
+    results: Results,
+    expected: list[dict[str, Any]],
+    failures: list[dict[str, Any]],
+) -> tuple[Table | None, Path | None]:
+    """Compute (or find) the table, print it, and write the report where something changed."""
+    from ...pages import report
+    from ...statistics import aggregate as stats
+
+    try:
+        grid = results.grid  # raises where there is none, before a folder is made
+        folder = make_subfolder(store.root, "reports", name)
+        table = stats.cached_table(folder, grid, expected, score=command.score, normalise=command.normalise)
+    except UserError as error:
+        if len(results) >= len(expected):
+            raise
+        print(f"no table yet: {error}", file=sys.stderr)
+        return None, None
+    if not results:
+        print("no run has finished yet, so there is no table", file=sys.stderr)
+        return table, None
+    if sys.stdout.isatty() and not command.json:
+        from rich.console import Console
+
+        console = Console()
+        console.print(table.headline, style="bold", highlight=False, markup=False)
+        console.print(render(table, console.width))
+        for note in table.notes:
+            console.print(f"note: {note}", highlight=False, markup=False)
+    else:
+        print(plain(table), file=sys.stderr if command.json else sys.stdout)
+    page = report.write(folder, results, table, failures, command_line(), title)
+    print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
+    return table, page
+
+
+def command_line() -> str:
+    return shlex.join(["staleharness", *sys.argv[1:]])
