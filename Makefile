@@ -144,7 +144,7 @@ bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle core
 	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/training.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/training.py --paper $(ARGS)
-	@$(PYTHON) tests/benchmarks/stacked.py $(ARGS)
+	@$(PYTHON) tests/benchmarks/batched_policies.py $(ARGS)
 	@$(PYTHON) tests/benchmarks/pipeline.py $(ARGS)
 	@$(LLM)
 	@$(PYTHON) tests/benchmarks/trl_grpo.py $(ARGS)

@@ -202,7 +202,7 @@ def test_an_edit_that_moves_a_trace_is_refused(tmp_path: Path, monkeypatch: pyte
     (plugins := tmp_path / "plugins").mkdir()
     edit_method("spo", plugins, monkeypatch, OTHER)
     before = {path: path.read_bytes() for path in root.iterdir()}
-    with pytest.raises(move_ids.Refused, match=r"the golden traces of .*control/spo.* have moved"):
+    with pytest.raises(move_ids.RenamingError, match=r"the golden traces of .*control/spo.* have moved"):
         move_ids.move(root, "no reason")
     assert {path: path.read_bytes() for path in root.iterdir()} == before
 
@@ -210,5 +210,5 @@ def test_an_edit_that_moves_a_trace_is_refused(tmp_path: Path, monkeypatch: pyte
 def test_runs_of_other_maths_are_not_renamed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     root = shutil.copytree(QUICK, tmp_path / "bundle")
     monkeypatch.setattr(move_ids, "MATHS_VERSION", 2)
-    with pytest.raises(move_ids.Refused, match="was made under MATHS_VERSION 1; make it anew"):
+    with pytest.raises(move_ids.RenamingError, match="was made under MATHS_VERSION 1; make it anew"):
         move_ids.move(root, "no reason")

@@ -78,7 +78,7 @@ class Needy(Algorithm):
     needs = frozenset({"groups", "reference"})
 
 
-def test_a_method_that_needs_what_a_task_has_not_is_refused_in_one_line() -> None:
+def test_unmet_needs_of_a_method_are_one_error_line() -> None:
     everything, spec = frozenset(NEEDS), RunSpec(env="Hopper-v5", algorithm="needy")
     assert unmet(Needy(), everything) is None and unmet(Algorithm(), frozenset()) is None
     assert unmet(Needy(), everything - {"groups"}) == "needy needs groups of completions of one prompt"
@@ -99,7 +99,7 @@ def test_what_a_gradient_by_completions_leaves_out_is_refused(setting: dict[str,
         check(own(), asked, groups)
 
 
-def test_an_anchor_recomputed_before_the_only_step_of_a_phase_is_said_to_be_idle() -> None:
+def test_an_anchor_recomputed_before_a_single_step_is_idle() -> None:
     decoupled = ALGORITHMS["decoupled_ppo"]
     line = decoupled().inactive(1)
     assert line is not None and line.startswith("decoupled_ppo: ") and "ever acts" in line and "\n" not in line
@@ -139,7 +139,7 @@ def test_a_freshly_written_plugin_passes(registry: None, tmp_path: Path) -> None
     check_algorithm(ALGORITHMS["my_idea"])
 
 
-class Unnamed(Honest):
+class WithoutName(Honest):
     pass
 
 
@@ -164,7 +164,7 @@ class Writes(Honest):
         return super().policy_loss(d)
 
 
-class Detached(Honest):
+class WithoutGradient(Honest):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         return super().policy_loss(replace(d, target_logp=d.target_logp.detach() + 0.0 * d.target_logp))
 
@@ -223,12 +223,12 @@ class Careless(Honest):
 @pytest.mark.parametrize(
     ("broken", "check"),
     [
-        (Unnamed, "is_named_and_explained"),
+        (WithoutName, "is_named_and_explained"),
         (Averages, "has_a_loss_per_decision"),
         (CountsPadding, "ignores_padding"),
         (Draws, "is_deterministic_and_draws_nothing"),
         (Writes, "leaves_its_inputs_alone"),
-        (Detached, "pulls_on_the_policy"),
+        (WithoutGradient, "pulls_on_the_policy"),
         (LostWithoutAClosedForm, "answers_for_tokens"),
         (Halves, "is_a_policy_gradient_on_policy"),
         (Overflows, "survives_extreme_ratios"),
@@ -242,7 +242,7 @@ class Careless(Honest):
     ],
 )
 def test_a_broken_promise_is_caught(registry: None, broken: type[Algorithm], check: str) -> None:
-    if broken is not Unnamed:
+    if broken is not WithoutName:
         ALGORITHMS.register(broken.__name__)(broken)
     checks = {c.__name__: c for c in CHECKS}
     with pytest.raises(AssertionError):

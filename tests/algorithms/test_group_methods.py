@@ -14,7 +14,7 @@ from staleharness.testing.records import tensors_of, with_gradient
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_the_loss_of_trajectory_balance_is_the_squared_imbalance_and_its_slope_is_right(seed: int) -> None:
+def test_trajectory_balance_loss_is_the_squared_imbalance(seed: int) -> None:
     """Per completion, with log Ẑ by the definition; the slope by central differences with log Ẑ held still."""
     d, beta = examples(seed, 1.0), 0.7
     s, algorithm = seen(d), make("tba", beta=beta)
@@ -24,18 +24,18 @@ def test_the_loss_of_trajectory_balance_is_the_squared_imbalance_and_its_slope_i
         terms = [-sum(s.log_reference[j, t] for t in s.at[j]) + s.outcome[j] / beta for j in peers]
         return sum(terms) / len(terms)
 
-    def squared(b: int, shift: float = 0.0) -> float:
+    def squared_error(b: int, shift: float = 0.0) -> float:
         return float((log_z(b) + shift + sum(s.log_reference[b, t] for t in s.at[b]) - s.outcome[b] / beta) ** 2)
 
     losses = (algorithm.policy_loss(d).loss * d.mask).sum(1)
-    torch.testing.assert_close(losses, torch.tensor([squared(b) for b in range(7)], dtype=torch.float64))
+    torch.testing.assert_close(losses, torch.tensor([squared_error(b) for b in range(7)], dtype=torch.float64))
     pull, step = gradient_coefficients(algorithm, d), 1e-5
     for b, t in s.everywhere:
-        slope = (squared(b, step) - squared(b, -step)) / (2 * step)
+        slope = (squared_error(b, step) - squared_error(b, -step)) / (2 * step)
         assert float(pull[b, t]) == pytest.approx(-slope, abs=1e-6)
 
 
-def test_in_trajectory_balance_a_completion_does_not_pull_through_the_partition_of_its_prompt() -> None:
+def test_tba_has_no_gradient_through_the_partition() -> None:
     """log Ẑ is held still: the loss of one row has no gradient in the rows beside it."""
     d = examples(0, 1.0)
     (gradient,) = torch.autograd.grad(make("tba").policy_loss(d).loss[0].sum(), d.target_logp)
@@ -55,7 +55,7 @@ def test_a_completion_that_does_not_teach_is_not_of_its_group(name: str) -> None
         torch.testing.assert_close(gradient_coefficients(make(name), without), gradient_coefficients(make(name), same))
 
 
-def test_trajectory_balance_is_at_rest_where_the_policy_is_the_tilted_reference() -> None:
+def test_trajectory_balance_is_zero_at_the_tilted_reference() -> None:
     """π ∝ π_ref exp(R/β): log π/π_ref − R/β is one number for a prompt."""
     outcome, beta = [1.0, 0.0, 1.0], 0.5
     ratio = [[math.exp(r / beta - 0.3)] for r in outcome]

@@ -37,7 +37,7 @@ def test_on_policy_all_methods_share_one_gradient(algorithm: Algorithm) -> None:
         torch.testing.assert_close(gradient_coefficients(algorithm, d), d.advantage * d.mask)
 
 
-def test_on_policy_there_is_no_distance_to_measure_and_nothing_to_filter() -> None:
+def test_on_policy_distances_are_zero_and_nothing_is_filtered() -> None:
     d = example_decisions(on_policy=True, dtype=torch.float64)
     ratio = ratio_of(d)
     assert (ratio == 1).all()
@@ -87,7 +87,7 @@ def test_the_recursion_of_geppo_is_vtrace(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_decoupled_ppo_with_the_behaviour_policy_for_an_anchor_is_ppo(seed: int) -> None:
+def test_decoupled_ppo_anchored_at_the_behaviour_policy_is_ppo(seed: int) -> None:
     d = examples(seed)
     d = replace(d, proximal_logp=d.behaviour_logp)
     ppo = gradient_coefficients(make("ppo_clip"), d)
@@ -224,7 +224,7 @@ def test_a_shadow_of_another_shape_is_an_error() -> None:
 
 
 @pytest.mark.parametrize("stale", [False, True])
-def test_with_an_exact_critic_a_truncated_episode_has_no_advantage(stale: bool) -> None:
+def test_an_exact_critic_gives_truncation_no_advantage(stale: bool) -> None:
     """Reward 1 for ever at γ = 0.9 is worth 10 everywhere. Cutting the view after 4 steps changes nothing.
 
     Taking the cut for an end makes the last decision look 9 too bad: 1 − 10 = −9.

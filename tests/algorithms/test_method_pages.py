@@ -32,7 +32,7 @@ def test_the_committed_pages_are_what_the_code_says_now(pages: dict[str, str]) -
     assert not stale, f"run `make docs`: {', '.join(stale)}"
 
 
-def test_the_map_of_backward_and_forward_lag_is_that_of_the_published_runs(generate: ModuleType) -> None:
+def test_the_map_of_lags_is_that_of_the_published_runs(generate: ModuleType) -> None:
     page = (ROOT / "docs" / "staleness.md").read_text(encoding="utf-8")
     assert page == generate.with_map(page), "run make docs"
     assert "| 256 steps | 1.00 [1.00, 1.00] n = 5 |" in page

@@ -122,7 +122,7 @@ def test_the_examples_are_not_all_alike(algorithm: Algorithm, reading: Reading) 
 
 
 @pytest.mark.parametrize("algorithm", [a for a, _ in CASES], ids=str)
-def test_clipped_says_exactly_which_decisions_were_left_without_gradient(algorithm: Algorithm) -> None:
+def test_clipped_marks_exactly_the_decisions_without_gradient(algorithm: Algorithm) -> None:
     for spread in (1.0, 0.1):
         for seed in range(4):
             d = replace(examples(seed, spread), state=algorithm.init_state())
@@ -147,7 +147,7 @@ def test_every_method_says_what_its_mechanisms_touched() -> None:
 # --- what is not a coefficient ----------------------------------------------------------------------------
 
 
-def test_on_control_dppo_measures_the_distribution_and_not_the_density() -> None:
+def test_dppo_on_control_measures_the_distribution() -> None:
     """tv is |w − 1| there: 1.3 goes too far up, 0.7 too far down; a density above 1 is no obstacle."""
     d = decisions([[1.3, 1.3, 0.7, 0.7, 1.1]], [[1.0, -1.0, 1.0, -1.0, 1.0]], target_logp=3.0)
     pull = gradient_coefficients(make("dppo"), d)
@@ -159,7 +159,7 @@ def test_on_control_dppo_measures_the_distribution_and_not_the_density() -> None
     assert torch.equal(gradient_coefficients(make("dppo", divergence="kl", delta=0.07), d) != 0, d.mask == 1)
 
 
-def test_geppo_steps_less_after_it_went_too_far_and_more_after_it_hardly_moved() -> None:
+def test_geppo_adapts_its_step_to_the_distance_moved() -> None:
     geppo = make("geppo")
     start = geppo.init_state()
     for moved, factor in ((1.01, 1 / 1.03), (0.99, 1.0), (0.51, 1.0), (0.49, 1.03)):
@@ -169,14 +169,14 @@ def test_geppo_steps_less_after_it_went_too_far_and_more_after_it_hardly_moved()
     assert make("geppo", adapt=0.0).next_state(start, {"moved": 9.0}) == start
 
 
-def test_what_geppo_watches_is_total_variation_in_units_of_half_its_clip() -> None:
+def test_geppo_measures_total_variation_by_half_its_clip() -> None:
     """w = 1.3, 1.1, u = 1.2, 1: ½ E|w − u| = 0.05. Lag 1 halves ε to 0.1, half of which is 0.05."""
     d = decisions([[1.3, 1.1]], [[1.0, 1.0]], proximal_ratio=[[1.2, 1.0]], lag=1.0)
     said = make("geppo").policy_loss(d).diagnostics["moved"]
     torch.testing.assert_close(said, torch.ones(1, 2, dtype=torch.float64))
 
 
-def test_the_advantage_of_appo_is_vtraces_times_its_truncated_weight() -> None:
+def test_appos_advantage_is_vtraces_times_a_truncated_weight() -> None:
     t = example_trajectories(dtype=torch.float64)
     said, plain = make("appo", rho_bar=1.5).targets(t), make("vaco", rho_bar=1.5).targets(t)
     w = (t.target_logp - t.behaviour_logp).exp().clamp(max=1.5)

@@ -1,4 +1,4 @@
-"""What each method becomes at the ends of its settings, and what may never change: identities between methods."""
+"""Limits of methods at the ends of their settings: identities between methods."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def ratio_of(d: Decisions) -> Tensor:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_without_bounds_token_methods_are_token_importance_sampling(seed: int) -> None:
+def test_unbounded_token_methods_are_token_importance_sampling(seed: int) -> None:
     d = examples(seed)
     expected = ratio_of(d) * d.advantage * d.mask
     for name, options in (
@@ -62,7 +62,7 @@ def test_without_bounds_token_methods_are_token_importance_sampling(seed: int) -
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_without_bounds_sequence_methods_are_sequence_importance_sampling(seed: int) -> None:
+def test_unbounded_sequence_methods_are_sequence_is(seed: int) -> None:
     d = examples(seed)
     log_w = (ratio_of(d).log() * d.mask).sum(1, keepdim=True)
     expected = log_w.exp() * d.advantage * d.mask
@@ -127,7 +127,7 @@ def test_methods_that_are_settings_of_others(seed: int) -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_on_fresh_data_geppo_is_ppo_and_by_reuse_its_clip_shrinks(seed: int) -> None:
+def test_geppo_is_ppo_on_fresh_data_with_a_smaller_clip_later(seed: int) -> None:
     d = examples(seed)
     fresh = replace(d, proximal_logp=d.behaviour_logp, lag=torch.zeros_like(d.lag))
     torch.testing.assert_close(pull("geppo", fresh), pull("ppo_clip", d))
@@ -136,7 +136,7 @@ def test_on_fresh_data_geppo_is_ppo_and_by_reuse_its_clip_shrinks(seed: int) -> 
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_decoupled_ppo_is_importance_weighting_where_it_does_not_clip(seed: int) -> None:
+def test_decoupled_ppo_without_clip_is_importance_weighting(seed: int) -> None:
     d = examples(seed)
     r = (d.target_logp - d.proximal_logp).detach().exp()
     clipped = ((d.advantage > 0) & (r > 1.2)) | ((d.advantage < 0) & (r < 0.8))
@@ -213,7 +213,7 @@ def test_a_whole_completion_goes_at_once() -> None:
     assert row("mis_geo", ratio, high=1.1) == [[0.0, 0.0], [1.0, 1.0]]
 
 
-def test_ratios_above_and_below_one_cancel_in_a_mean_of_logs_but_not_in_k3() -> None:
+def test_ratios_cancel_in_a_mean_of_logs_but_not_in_k3() -> None:
     """2 and ½ have geometric mean 1; mean k3 = (2 − 1 − log 2 + ½ − 1 + log 2)/2 = ¼."""
     assert row("mis_geo", [[2.0, 0.5]]) == [pytest.approx([1.0, 1.0])]
     assert row("k3_rejection", [[2.0, 0.5]], delta=0.24) == [[0.0, 0.0]]
@@ -243,7 +243,7 @@ def test_masked_decisions_count_in_the_mean_or_do_not() -> None:
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_the_mean_loss_over_what_is_kept_is_the_mean_over_what_is_kept(seed: int) -> None:
+def test_the_mean_loss_is_over_the_decisions_that_stay(seed: int) -> None:
     d = examples(seed)
     whole, kept = (make("icepop", denominator=x).policy_loss(d) for x in ("all", "kept"))
     stays = d.mask * (1.0 - whole.diagnostics["masked"])
@@ -251,7 +251,7 @@ def test_the_mean_loss_over_what_is_kept_is_the_mean_over_what_is_kept(seed: int
 
 
 @pytest.mark.parametrize("seed", SEEDS)
-def test_normalised_weights_have_mean_one_over_what_they_belong_to(seed: int) -> None:
+def test_normalised_weights_have_mean_one_in_their_unit(seed: int) -> None:
     d = examples(seed)
     log_w = (d.target_logp - d.behaviour_logp).detach()
     token = batch_normalised(log_w.exp(), d.mask, "token")
@@ -355,7 +355,7 @@ def test_p3o_holds_back_as_the_effective_sample_size_falls() -> None:
 
 
 @pytest.mark.parametrize("name", ["tis", "icepop", "mis_seq", "mis_geo", "k3_rejection"])
-def test_with_a_clip_weights_and_masks_are_of_the_proximal_policy_and_the_rest_is_ppo(name: str) -> None:
+def test_with_a_clip_masks_are_of_the_proximal_policy(name: str) -> None:
     d, algorithm = examples(0), make(name, clip=0.2)
     assert algorithm.proximal == "recompute" and make(name).proximal == "behaviour"
     at_start = replace(d, proximal_logp=d.behaviour_logp)
@@ -364,7 +364,7 @@ def test_with_a_clip_weights_and_masks_are_of_the_proximal_policy_and_the_rest_i
 
 
 @pytest.mark.parametrize("name", ["cispo", "deepseek_mask", "m2po", "gspo"])
-def test_anchored_at_the_recomputed_policy_a_trust_region_is_idle_at_its_first_step(name: str) -> None:
+def test_a_trust_region_around_the_learner_is_idle_at_first(name: str) -> None:
     """π = π_prox: all pull as if nothing were stale, and the method says so."""
     d = examples(0)
     first = replace(d, proximal_logp=d.target_logp.detach())

@@ -1,4 +1,4 @@
-"""How far a plugin reaches: stopping early, a value loss and tensors of its own, progress, time order."""
+"""Reach of a plugin: stopping early, a value loss and tensors of its own, progress, time order."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class Valuing(Reaching):
 
 
 @dataclass(frozen=True)
-class Ordered(Reaching):
+class TimeOrder(Reaching):
     @property
     def time_order(self) -> bool:
         return True
@@ -86,13 +86,13 @@ class Ordered(Reaching):
 def registered() -> Iterator[None]:
     Reaching.seen.clear(), Reaching.values.clear()
     with known():
-        for name, cls in (("reaching", Reaching), ("valuing", Valuing), ("ordered", Ordered)):
+        for name, cls in (("reaching", Reaching), ("valuing", Valuing), ("ordered", TimeOrder)):
             ALGORITHMS.register(name)(cls)
         ALGORITHMS.register("annealed_clip")(AnnealedClip)
         yield
 
 
-def finished(name: str, **changed: Any) -> tuple[Any, list[dict[str, Any]]]:
+def run_to_end(name: str, **changed: Any) -> tuple[Any, list[dict[str, Any]]]:
     hyper = {key: changed.pop(key) for key in ("stop_at", "what", "delta", "every") if key in changed}
     simulation: Any = simulation_of(replace(CONTROL, algorithm=name, hyper=hyper, **changed))
     return simulation, [record.metrics for record in simulation]
@@ -108,7 +108,7 @@ def test_a_clip_that_narrows_clips_more() -> None:
     late = replace(d, progress=Progress(phase=5, phases=10))
     assert gradient_coefficients(AnnealedClip(), d).tolist() == [[pytest.approx(1.15), pytest.approx(-0.95), 0.0]]
     assert gradient_coefficients(AnnealedClip(), late).tolist() == [[0.0, pytest.approx(-0.95), 0.0]]
-    simulation, _ = finished("annealed_clip")
+    simulation, _ = run_to_end("annealed_clip")
     assert simulation.phase == 4
 
 
@@ -118,7 +118,7 @@ def test_no_built_in_method_but_espo_pays_for_a_hook() -> None:
 
 
 def test_progress_counts_phases_epochs_and_steps() -> None:
-    finished("reaching")
+    run_to_end("reaching")
     asked = [d.progress for d in Reaching.seen]
     wanted = [Progress(p, 4, e, 3, s, 2) for p in range(4) for e in range(3) for s in range(2)]
     assert asked == wanted
@@ -142,26 +142,26 @@ def test_progress_on_tokens() -> None:
     ("stop_at", "what", "steps"), [(-1, "phase", 6), (1, "phase", 1), (0, "phase", 0), (1, "epoch", 3), (0, "epoch", 0)]
 )
 def test_a_method_ends_an_epoch_or_a_phase_before_a_step(stop_at: int, what: str, steps: int) -> None:
-    simulation, records = finished("reaching", stop_at=stop_at, what=what)
+    simulation, records = run_to_end("reaching", stop_at=stop_at, what=what)
     assert [m["gradient_steps"] for m in records] == [steps * (i + 1) for i in range(4)]
     assert all(m["policy_loss"] is not None for m in records)
     moved = not torch.equal(simulation.policy.flat, simulation_of(simulation.spec).policy.flat)
     assert moved == (steps > 0)
 
 
-def taught(part: Decisions) -> tuple[list[int], int]:
+def train_on(part: Decisions) -> tuple[list[int], int]:
     """Decisions of a minibatch that teach, by lag, and its rows."""
     return torch.bincount(part.lag[part.mask > 0].long()).tolist(), int(part.mask.any(1).sum())
 
 
 @pytest.mark.parametrize("name", ["reaching", "ordered"])
 @pytest.mark.parametrize("steps", [0, 1, 3])
-def test_accounts_of_an_epoch_that_ends_early_are_those_of_the_steps_it_took(name: str, steps: int) -> None:
-    simulation, records = finished(name, stop_at=steps, minibatches=4, capacity=4)
+def test_accounts_of_a_short_epoch_count_its_steps(name: str, steps: int) -> None:
+    simulation, records = run_to_end(name, stop_at=steps, minibatches=4, capacity=4)
     told, lags, rows = 0, [0] * 4, 0
     for m in records:
         shown = Reaching.seen[told : (told := told + steps + 1)]  # one more than is taken: it ends the phase
-        by_lag, many = zip(([0], 0), *map(taught, shown[:-1]), strict=True)
+        by_lag, many = zip(([0], 0), *map(train_on, shown[:-1]), strict=True)
         lags = [a + sum(each[lag] for each in by_lag if lag < len(each)) for lag, a in enumerate(lags)]
         rows += sum(many)
         assert m["decisions/trained"] == sum(lags) == (m["phase"] + 1) * steps * 16
@@ -172,13 +172,13 @@ def test_accounts_of_an_epoch_that_ends_early_are_those_of_the_steps_it_took(nam
     assert sum(lags[1:]) > 0 if steps else sum(lags) == 0
 
 
-def test_accounts_of_a_token_epoch_that_ends_early_are_those_of_the_groups_it_took() -> None:
+def test_accounts_of_a_short_token_epoch_count_its_groups() -> None:
     _, family = find_env("bit-chain")
     content = {"env": "bit-chain", "algorithm": "reaching", "hyper": {"stop_at": 2}, "evaluations": 1}
     content |= {"steps": 24, "minibatches": 4, "capacity": 3}
     simulation: Any = simulation_of(family.settings.from_dict(content))
     records = [record.metrics for record in simulation]
-    taken = [taught(d) for i, d in enumerate(Reaching.seen) if i % 3 < 2]
+    taken = [train_on(d) for i, d in enumerate(Reaching.seen) if i % 3 < 2]
     assert records[-1]["sequences/trained"] == sum(rows for _, rows in taken)
     assert records[-1]["sequences/generated"] == 2 * records[-1]["sequences/trained"]
     by_lag = [sum(each[lag] for each, _ in taken if lag < len(each)) for lag in range(3)]
@@ -186,13 +186,13 @@ def test_accounts_of_a_token_epoch_that_ends_early_are_those_of_the_groups_it_to
 
 
 def test_espo_ends_the_phase_where_the_ratios_have_strayed() -> None:
-    _, whole = finished("espo", delta=1e9)
-    _, cut = finished("espo", delta=0.02, learning_rate=0.02)
+    _, whole = run_to_end("espo", delta=1e9)
+    _, cut = run_to_end("espo", delta=0.02, learning_rate=0.02)
     full = [6 * (i + 1) for i in range(4)]
     assert [m["gradient_steps"] for m in whole] == full
     taken = [m["gradient_steps"] for m in cut]
     assert 1 <= taken[0] < 6 and taken[-1] < 24
-    _, again = finished("espo", delta=0.02, learning_rate=0.02, every="epoch")
+    _, again = run_to_end("espo", delta=0.02, learning_rate=0.02, every="epoch")
     assert again[0]["gradient_steps"] >= taken[0]
 
 
@@ -206,15 +206,15 @@ def test_espo_on_tokens() -> None:
 
 
 def test_the_usual_value_loss_written_by_hand_learns_the_same() -> None:
-    plain, _ = finished("reaching")
-    own, records = finished("valuing")
+    plain, _ = run_to_end("reaching")
+    own, records = run_to_end("valuing")
     torch.testing.assert_close(own.policy.flat, plain.policy.flat, rtol=1e-4, atol=1e-5)
     assert len(Reaching.values) == 24 and all(v.value.shape == v.target.shape == v.mask.shape for v in Reaching.values)
     assert records[0]["value_loss"] > 0
 
 
-def test_tensors_are_state_and_no_metrics_and_a_resumed_run_has_them() -> None:
-    whole, records = finished("reaching")
+def test_tensor_state_is_resumed_and_no_metric() -> None:
+    whole, records = run_to_end("reaching")
     assert whole.learner.state["window"].shape == (3,) and whole.learner.state["phases"] == 4.0
     assert records[-1]["algorithm/phases"] == 4.0 and "algorithm/window" not in records[-1]
     first: Any = simulation_of(replace(CONTROL, algorithm="reaching"))
@@ -226,12 +226,12 @@ def test_tensors_are_state_and_no_metrics_and_a_resumed_run_has_them() -> None:
 
 
 def test_time_order_gives_whole_rows_and_where_episodes_end() -> None:
-    finished("reaching")
+    run_to_end("reaching")
     assert all(d.mask.shape == (32, 1) and d.continues is None for d in Reaching.seen)
     Reaching.seen.clear()
-    finished("ordered")
+    run_to_end("ordered")
     for d in Reaching.seen:
         assert d.mask.shape == (2, 16) and d.continues is not None and not d.continues[:, -1].any()
     assert any(bool((d.continues[:, :-1] == 0).any()) for d in Reaching.seen if d.continues is not None)
     with pytest.raises(UserError, match="ordered keeps time order, so its minibatches are whole rows"):
-        check(Ordered(), replace(CONTROL, algorithm="ordered", num_envs=1, minibatches=2))
+        check(TimeOrder(), replace(CONTROL, algorithm="ordered", num_envs=1, minibatches=2))

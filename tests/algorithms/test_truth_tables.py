@@ -38,7 +38,7 @@ def answer(algorithm: Algorithm, d: Decisions) -> tuple[list[float], dict[str, l
 # --- PPO-clip: the four corners ---------------------------------------------------------------------------
 
 
-def test_ppo_clips_only_where_the_ratio_has_gone_the_advantages_way() -> None:
+def test_ppo_clips_only_in_the_direction_of_the_advantage() -> None:
     coefficients(
         make("ppo_clip", clip=0.2),
         (1.5, +2.0, 0.0),  # above 1.2 and wanted up: clipped
@@ -79,7 +79,7 @@ def test_a_penalty_pulls_back_where_the_clip_is_silent() -> None:
     coefficients(make("ppo_kl", kl_coef=0.5, estimator="k3"), (E, 2.0, -0.5 * (E - 1)))
 
 
-def test_without_a_clip_the_penalty_is_subtracted_from_the_plain_surrogate() -> None:
+def test_the_penalty_is_subtracted_from_the_plain_surrogate() -> None:
     coefficients(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="k2"), (E, 2.0, 2 * E - 0.5))
     coefficients(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
     coefficients(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="analytic"), (E, 2.0, 2 * E - 0.5))
@@ -105,7 +105,7 @@ def test_the_loss_of_ppo_kl_by_hand() -> None:
 
 
 @pytest.mark.parametrize(("kl", "after"), [(0.021, 3.0), (0.019, 2.0), (0.006, 2.0), (0.004, 1.0)])
-def test_the_adaptive_coefficient_keeps_within_a_factor_of_two_of_its_target(kl: float, after: float) -> None:
+def test_the_adaptive_coefficient_follows_its_target(kl: float, after: float) -> None:
     """target 0.01, so above 0.02 the coefficient grows by half and below 0.005 it halves."""
     adaptive = make("ppo_kl", kl_coef=2.0, adaptive=True, estimator="k3")
     assert adaptive.next_state(adaptive.init_state(), {"kl": kl}) == {"kl_coef": after}
@@ -119,7 +119,7 @@ def test_the_loss_uses_the_coefficient_of_the_state() -> None:
     torch.testing.assert_close(pull, torch.tensor([[-10.0]], dtype=torch.float64))
 
 
-def test_an_analytic_kl_without_a_closed_form_is_the_users_mistake() -> None:
+def test_an_analytic_kl_without_a_closed_form_is_refused() -> None:
     d = replace(decisions([[1.0]], [[1.0]]), analytic_kl=None)
     with pytest.raises(UserError, match="use auto, k2 or k3"):
         gradient_coefficients(make("ppo_kl", estimator="analytic"), d)
@@ -152,7 +152,7 @@ def test_the_loss_of_spo_by_hand() -> None:
 # --- IMPALA -----------------------------------------------------------------------------------------------
 
 
-def test_impala_truncates_the_weight_of_the_policy_gradient_from_above_only() -> None:
+def test_impala_truncates_the_weight_from_above_only() -> None:
     coefficients(make("impala"), (0.5, 2.0, 1.0), (1.0, 2.0, 2.0), (3.0, 2.0, 2.0), (3.0, -2.0, -2.0))
     coefficients(make("impala", pg_rho_bar=2.0), (0.5, 2.0, 1.0), (3.0, 2.0, 4.0))
 
@@ -164,7 +164,7 @@ def test_the_loss_of_impala_by_hand() -> None:
     assert diagnostics["rho_truncated"] == [0.0, 1.0]
 
 
-def test_impala_asks_for_vtrace_at_every_step_and_for_raw_advantages() -> None:
+def test_impala_uses_vtrace_at_every_step_and_raw_advantages() -> None:
     algorithm, t = make("impala", rho_bar=2.0, c_bar=0.5, advantage_form="vs"), example_trajectories()
     assert algorithm.realign_every == "step" and algorithm.normalise_advantage is False
     said, expected = algorithm.targets(t), vtrace(t, 2.0, 0.5, "vs")
@@ -175,12 +175,12 @@ def test_impala_asks_for_vtrace_at_every_step_and_for_raw_advantages() -> None:
 # --- VACO -------------------------------------------------------------------------------------------------
 
 
-def test_vaco_filters_nothing_while_total_variation_is_within_bounds() -> None:
+def test_vaco_filters_nothing_within_its_total_variation() -> None:
     """mean|w − 1| = 0.15, D_TV = 0.075 ≤ δ/2 = 0.1. A clip would have stopped the first and the last."""
     coefficients(make("vaco"), (1.3, 2.0, 2.6), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0), (0.7, -2.0, -1.4))
 
 
-def test_vaco_filters_what_would_raise_total_variation_once_it_is_too_large() -> None:
+def test_vaco_filters_decisions_that_raise_total_variation() -> None:
     """mean|w − 1| = ½, D_TV = ¼ > 0.1. Filtered: A sign(w − 1) > 0."""
     coefficients(
         make("vaco"),
@@ -191,7 +191,7 @@ def test_vaco_filters_what_would_raise_total_variation_once_it_is_too_large() ->
     )
 
 
-def test_vaco_filters_small_deviations_too_but_never_a_ratio_of_one() -> None:
+def test_vaco_filters_small_deviations_but_no_ratio_of_one() -> None:
     """mean|w − 1| = (0.01 + 0 + 0 + 0.9)/4 = 0.2275, D_TV = 0.11375 > 0.1."""
     coefficients(make("vaco"), (1.01, 2.0, 0.0), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0), (1.9, 2.0, 0.0))
 
@@ -209,7 +209,7 @@ def test_padding_does_not_dilute_total_variation() -> None:
     coefficients(make("vaco"), *rows, mask=[[1.0, 1.0, 0.0, 0.0]])
 
 
-def test_filtered_decisions_are_reported_and_add_nothing_to_the_loss() -> None:
+def test_filtered_decisions_are_reported_and_have_no_loss() -> None:
     loss, diagnostics = answer(make("vaco"), decisions([[1.5, 0.5, 1.5, 0.5]], [[2.0, 2.0, -2.0, -2.0]]))
     assert loss == pytest.approx([0.0, -1.0, 3.0, 0.0])
     assert diagnostics == {"clipped": [1.0, 0.0, 0.0, 1.0], "filter_active": [1.0] * 4}
@@ -217,7 +217,7 @@ def test_filtered_decisions_are_reported_and_add_nothing_to_the_loss() -> None:
     assert diagnostics == {"clipped": [0.0, 0.0], "filter_active": [0.0, 0.0]}
 
 
-def test_the_entropy_variant_moves_the_advantage_in_the_loss_and_in_the_filter() -> None:
+def test_the_entropy_variant_shifts_the_advantage() -> None:
     """α = ½, log π = −3: Ã = −1 + 1.5 = ½, which is wanted up although A is wanted down."""
     coefficients(make("vaco", entropy_coef=0.5), (1.0, -1.0, 0.5), target_logp=-3.0)
     coefficients(make("vaco", entropy_coef=0.5), (1.5, -1.0, 0.0), target_logp=-3.0)
@@ -237,7 +237,7 @@ def test_the_other_trust_regions_of_vaco_are_the_other_methods() -> None:
     coefficients(make("vaco", trust_region="kl", kl_coef=0.5, kl_estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
 
 
-def test_the_estimators_of_vacos_advantage_and_value_target_are_chosen_apart() -> None:
+def test_vacos_advantage_and_value_target_have_own_estimators() -> None:
     t = example_trajectories()
     by_gae, by_vtrace = gae(t), vtrace(t, 2.0, 0.5, "vs")
     estimators = {"gae": by_gae, "vtrace": by_vtrace}
@@ -255,7 +255,7 @@ def test_the_estimators_of_vacos_advantage_and_value_target_are_chosen_apart() -
 # --- decoupled PPO ----------------------------------------------------------------------------------------
 
 
-def test_decoupled_ppo_clips_around_one_policy_and_weights_by_the_other() -> None:
+def test_decoupled_ppo_clips_by_one_policy_weights_by_another() -> None:
     """u = π_prox/μ = 2 throughout, so r = w/2."""
     coefficients(
         make("decoupled_ppo"),
@@ -268,7 +268,7 @@ def test_decoupled_ppo_clips_around_one_policy_and_weights_by_the_other() -> Non
     )
 
 
-def test_the_weight_cap_raises_the_behaviour_probability_and_keeps_a_gradient() -> None:
+def test_the_weight_cap_keeps_a_gradient() -> None:
     """cap 2. w = u = 4: r = 1 and the weight falls from 4 to 2. w = 4, u = 1: r = 4, weight from 1 to ½."""
     for cap, pulls in ((2.0, (2.0, -2.0, 1.5)), (0.0, (4.0, -4.0, 1.5)), (100.0, (4.0, -4.0, 1.5))):
         rows = zip((4.0, 4.0, 1.5), (1.0, -1.0, 1.0), pulls, strict=True)
@@ -344,7 +344,7 @@ def test_linear_interpolation_mixes_probabilities() -> None:
 
 
 @pytest.mark.parametrize("algorithm", [a for name in ALGORITHMS for a in variants(ALGORITHMS[name])], ids=str)
-def test_a_method_reads_the_proximal_policy_if_and_only_if_it_asks_for_one(algorithm: Algorithm) -> None:
+def test_only_methods_with_a_proximal_policy_read_it(algorithm: Algorithm) -> None:
     d = example_decisions(dtype=torch.float64)
     elsewhere = replace(d, proximal_logp=d.proximal_logp + 0.7)
     same = torch.equal(gradient_coefficients(algorithm, d), gradient_coefficients(algorithm, elsewhere))
@@ -390,7 +390,7 @@ def test_ppo_rb_turns_its_slope_outside_the_clip() -> None:
     assert loss[0, 0].item() == pytest.approx(-(-0.3 * 1.5 + 1.3 * 1.2) * 2.0)
 
 
-def test_espo_weighs_with_the_ratio_and_stops_by_its_mean_deviation() -> None:
+def test_espo_weighs_by_the_ratio_and_stops_by_its_deviation() -> None:
     method = ALGORITHMS["espo"](delta=0.25)
     d = decisions([[1.5, 0.9]], [[1.0, -1.0]], mask=[[1.0, 1.0]])
     torch.testing.assert_close(gradient_coefficients(method, d), torch.tensor([[1.5, -0.9]], dtype=torch.float64))

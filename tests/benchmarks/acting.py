@@ -1,4 +1,4 @@
-"""What K past policies cost: one vector step of 500 Hopper environments at several capacities, as ratios to K = 1.
+"""Cost of K past policies: one vector step of 500 Hopper environments at several capacities, as ratios to K = 1.
 
     python tests/benchmarks/acting.py [--quick] [--envs 8]
 

@@ -49,7 +49,7 @@ def main(words: Sequence[str] | None = None) -> int:
     asked = parser.parse_args(words)
     if asked.quick:
         asked.tokens, asked.rounds = 16, 1
-    ways = prepared(asked)
+    ways = variants(asked)
     sampled = asked.prompts * asked.completions * asked.tokens
     seconds: dict[str, list[float]] = {name: [] for name in ways}
     for turn in range(asked.rounds + 1):
@@ -75,8 +75,8 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
-    """What takes its turns, by name."""
+def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+    """Return the functions to time, by name."""
     import numpy as np
     import torch
 
@@ -120,7 +120,7 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     request = Request(prompt, mask, versions, asked.tokens, uniform, asked.tokens)
     decoders = {name: make_decoder(name, policy) for name in ("packed_weights", "shared_prompts", "transformers")}
 
-    def sampled(by: str) -> None:
+    def sample_with(by: str) -> None:
         assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
 
     plain = copy.deepcopy(policy.model).to(policy.precision)
@@ -182,9 +182,9 @@ def prepared(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
                     torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
     return {
-        "ours": partial(sampled, "packed_weights"),
-        "shared_prompts": partial(sampled, "shared_prompts"),
-        "transformers": partial(sampled, "transformers"),
+        "ours": partial(sample_with, "packed_weights"),
+        "shared_prompts": partial(sample_with, "shared_prompts"),
+        "transformers": partial(sample_with, "transformers"),
         "generate": generate,
         "products alone": partial(products, matrices),
         "and attention": partial(products, matrices, attention=True),

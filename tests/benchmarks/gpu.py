@@ -1,4 +1,4 @@
-"""What one GPU makes of a language run at paper size: tokens per second, peak memory, share of the matrix peak.
+"""One GPU on a language run at paper size: tokens per second, peak memory, share of the matrix peak.
 
     python tests/benchmarks/gpu.py [--rounds 3] [--versions 16] [--plain] [--micro-batch 0] [--out FOLDER]
 
@@ -124,7 +124,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         save_model(Path(folder), shape)
         write_problems(Path(folder))
         one = simulation(options, folder, shape, device, capacity=1)
-        middle, finite = timed(one, options.rounds)
+        middle, finite = time_phases(one, options.rounds)
         spec, policy = one.spec, one.policy
         begin = time.perf_counter()
         scores = one.evaluate()
@@ -132,7 +132,7 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         size, needed, micro_batch, decoded = (policy.size, flops(policy, spec), policy.micro_batch, policy.decode_batch)
         del one, policy
         several = simulation(options, folder, shape, device, capacity=options.versions)
-        filled, finite_too = timed(several, options.rounds)
+        filled, finite_too = time_phases(several, options.rounds)
         together = several.policy.parallel_versions
     new = spec.sequences * spec.completion_tokens
     whole = {
@@ -205,8 +205,8 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
     return made
 
 
-def timed(made: Any, rounds: int) -> tuple[dict[str, float], bool]:
-    """Median seconds of the phases behind the first, by what they were spent on; and whether all losses were finite."""
+def time_phases(made: Any, rounds: int) -> tuple[dict[str, float], bool]:
+    """Return median seconds of the phases after the first, by part, and whether all losses were finite."""
     import math
 
     records = [made.advance() for _ in range(1 + rounds)]
@@ -223,7 +223,7 @@ def write_problems(folder: Path) -> None:
 
 
 def flops(policy: Any, spec: Any) -> float:
-    """Of one forward and one backward pass over the batch: matrix products, and attention within the causal half."""
+    """Count operations of a forward and a backward pass over the batch: matrix products, causal half of attention."""
     config = policy.model.config
     inside = sum(p.numel() for name, p in policy.parameters.items() if p.ndim == 2 and "embed" not in name)
     prompts = spec.prompts if policy.shares_prompts else spec.sequences  # a shared prompt is read once

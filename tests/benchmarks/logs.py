@@ -102,7 +102,7 @@ def write_trace(folder: Path, size: int) -> Path:
     return path
 
 
-def listed(forms: list[str], size: int) -> Iterator[tuple[str, Path]]:
+def log_files(forms: list[str], size: int) -> Iterator[tuple[str, Path]]:
     for form in forms:
         with tempfile.TemporaryDirectory() as folder:
             yield (form, write_trace(Path(folder), size) if form == "trace" else write(Path(folder), form, size))
@@ -116,7 +116,7 @@ def main() -> None:
     arguments = parser.parse_args()
     size = 50.0 if arguments.quick else arguments.megabytes
     print(headline("processor seconds"), flush=True)
-    for form, path in listed(arguments.forms, int(size * 1e6)):
+    for form, path in log_files(arguments.forms, int(size * 1e6)):
         words = ("advise", "--results", str(RUNS), "--env", "Hopper", "--log", str(path))
         seconds, megabytes, text = command(*words)
         (rows,) = (part.split()[0] for part in " ".join(text.split()).split(" over ") if " rows" in part[:30])

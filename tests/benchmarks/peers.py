@@ -1,4 +1,4 @@
-"""What benchmarks against other libraries share: environments for these, blocks in fresh processes, ratios."""
+"""Shared parts of benchmarks against other libraries: environments for these, blocks in fresh processes, ratios."""
 
 from __future__ import annotations
 
@@ -41,8 +41,8 @@ def environment(library: str, version: str, *beside: str) -> Path:
 
 
 def block(python: str | Path, script: str, words: Sequence[str], **variables: str) -> dict[str, Any]:
-    """What a fresh process prints last, as JSON; of one thread but for what the script asks of torch. Ends the program
-    where it fails."""
+    """Return the last line that a fresh process prints, from JSON. It has one thread unless the script asks torch for
+    more; where it fails, the program ends."""
     one = dict.fromkeys(("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"), "1")
     done = subprocess.run(
         [str(python), script, *words], capture_output=True, text=True, env={**os.environ, **one, **variables}

@@ -1,4 +1,4 @@
-"""How fast a pipeline is simulated: a million trajectories of each kind, beside the goal.
+"""Speed of the simulation of a pipeline: a million trajectories of each kind, beside the goal.
 
     python tests/benchmarks/pipeline.py [--rows 1000000] [--quick]
 

@@ -1,4 +1,4 @@
-"""What a proximal policy costs: a forward pass over the minibatch, or arithmetic on numbers that are there already.
+"""Cost of a proximal policy: a forward pass over the minibatch, or arithmetic on numbers that are there already.
 
     python tests/benchmarks/proximal.py [MODEL] [--device cpu] [--dtype float32] [--prompts 16] [--completions 8]
                                         [--prompt-tokens 40] [--completion-tokens 32] [--quick]
@@ -68,7 +68,7 @@ def main() -> None:
     steps = actions(policy)
     for turn in range(2 + (5 if options.quick else 25)):
         for name, step in steps.items():
-            spent = timed(step, policy.device)
+            spent = seconds_of(step, policy.device)
             if turn >= 2:  # the first ones warm up
                 seconds[name].append(spent)
     middle = {name: statistics.median(found) for name, found in seconds.items()}
@@ -83,7 +83,7 @@ def main() -> None:
 
 
 def actions(policy: CausalLM) -> dict[str, Callable[[], object]]:
-    """What is timed, on one minibatch: groups share their prompts, as in a run."""
+    """Return the steps to time, on one minibatch: groups share their prompts, as in a run."""
     spec, device, rng = policy.spec, policy.device, np.random.default_rng(0)
     rows, width = spec.sequences, spec.completion_tokens
     words = rng.integers(3, len(policy.tokenizer), (spec.prompts, spec.prompt_tokens))
@@ -121,7 +121,7 @@ def actions(policy: CausalLM) -> dict[str, Callable[[], object]]:
     return {"recompute": recompute, "interpolate": interpolate, "whole loss": whole_loss}
 
 
-def timed(step: Callable[[], object], device: torch.device) -> float:
+def seconds_of(step: Callable[[], object], device: torch.device) -> float:
     begin = time.perf_counter()
     step()
     if device.type == "cuda":

@@ -1,4 +1,4 @@
-"""What it costs to read results: reports of many runs, and the gallery of a paper, in processor seconds and memory.
+"""Cost of reading results: reports of many runs, and the gallery of a paper, in processor seconds and memory.
 
     python tests/benchmarks/reading.py [--quick] [--runs 1000 10000] [--phases 100]
 
@@ -18,7 +18,7 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from start import COMMAND, headline, line, spent
+from start import COMMAND, headline, line, processor_seconds
 from sweeps import MOST_MEMORY, command
 
 from staleharness.base.files import digest
@@ -91,7 +91,9 @@ def main() -> None:
             print(f"  a page of {size:.1f} MB with {drawn} pictures in it, {pictures} beside it", flush=True)
             shutil.rmtree(folder)
         words = [*COMMAND, "figures", "--paper", "vaco", "--out", str(Path(made) / "gallery")]
-        print(line("gallery of vaco", [spent(words)[0] for _ in range(1 if arguments.quick else 3)], GALLERY))
+        print(
+            line("gallery of vaco", [processor_seconds(words)[0] for _ in range(1 if arguments.quick else 3)], GALLERY)
+        )
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""How long the command takes to answer: processor seconds of each verb that only reads, and a sweep's first lines.
+"""Start-up time of the command: processor seconds of each verb that only reads, and a sweep's first lines.
 
     python tests/benchmarks/start.py [--quick]
 
@@ -43,7 +43,7 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
 
 
-def spent(words: Sequence[str], cwd: Path = ROOT) -> tuple[float, float]:
+def processor_seconds(words: Sequence[str], cwd: Path = ROOT) -> tuple[float, float]:
     """(processor seconds, wall seconds) of a process that must end well."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
     subprocess.run(words, cwd=cwd, env=environment(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
@@ -94,7 +94,7 @@ def main() -> None:
         seconds: dict[str, list[float]] = {name: [] for name in VERBS}
         for _ in range(turns):
             for name, (words, _) in VERBS.items():
-                seconds[name].append(spent([word.format(folder=folder) for word in words])[0])
+                seconds[name].append(processor_seconds([word.format(folder=folder) for word in words])[0])
         print(headline("processor seconds"))
         for name, (_, goal) in VERBS.items():
             print(line(name, seconds[name], goal))

@@ -1,4 +1,4 @@
-"""How fast MuJoCo environments step, as ratios to the physics alone and to gymnasium's SyncVectorEnv.
+"""Speed of MuJoCo environments, as ratios to the physics alone and to gymnasium's SyncVectorEnv.
 
     python tests/benchmarks/stepping.py [--quick] [--envs 500] [--threads 2]
 

@@ -1,4 +1,4 @@
-"""What a sweep costs beside its runs, what a second worker brings, and what 10,000 runs cost to plan and to report.
+"""Cost of a sweep beside its runs, gain by a second worker, and cost of planning and reporting 10,000 runs.
 
     python tests/benchmarks/sweeps.py [--quick] [--only overhead|workers|scale]
 
@@ -38,7 +38,7 @@ ALGO = "a3po,decoupled_ppo,impala,ppo_clip,ppo_kl,spo,vaco,vaco[delta=0.1]"
 LEFT = 10  # runs that are not stored
 
 
-def planned(**asked: str) -> tuple[PlannedRun, ...]:
+def plan_runs(**asked: str) -> tuple[PlannedRun, ...]:
     from staleharness.running.plan import plan
     from staleharness.store.study import ask
 
@@ -160,7 +160,7 @@ def scale(count: int, phases: int, turns: int) -> None:
 
     seeds = str(count // 40)
     words = ["sweep", "--env", "Hopper", "--k", "1,2,4,8,16", "--algo", ALGO, "--seeds", seeds, "--dry"]
-    runs = planned(env="Hopper", k="1,2,4,8,16", algo=ALGO, seeds=seeds)
+    runs = plan_runs(env="Hopper", k="1,2,4,8,16", algo=ALGO, seeds=seeds)
     with tempfile.TemporaryDirectory() as made:
         folder = Path(made)
         Store(folder / "results").open_for_writing()
@@ -189,7 +189,7 @@ def main() -> None:
     parser.add_argument("--only", choices=("overhead", "workers", "scale"))
     arguments = parser.parse_args()
     steps, turns = ("10240", 2) if arguments.quick else ("92160", 5)
-    runs = planned(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
+    runs = plan_runs(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
     if arguments.only in (None, "overhead", "workers"):
         from staleharness.base.processes import nothing_of_main
 

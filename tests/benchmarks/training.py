@@ -40,7 +40,7 @@ SB3 = "2.9.2"
 BARS = {("cleanrl", 8): 4.0, ("sb3", 8): 3.5, ("cleanrl", 64): 3.8}
 
 
-def ours(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
+def staleharness_seconds(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
     import torch
 
     from staleharness.simulator.loop import simulation_of
@@ -65,15 +65,15 @@ def ours(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
             }
         )
     )
-    return timed(simulation.advance, task)
+    return time_phases(simulation.advance, task)
 
 
 def stale(task: dict[str, Any]) -> dict[str, float]:
     """K = 8; the buffer fills before the clock starts."""
-    return ours({**task, "warm": 8, "phases": task["phases"] + 7}, 8)
+    return staleharness_seconds({**task, "warm": 8, "phases": task["phases"] + 7}, 8)
 
 
-def timed(phase: Callable[[], Any], task: dict[str, Any]) -> dict[str, float]:
+def time_phases(phase: Callable[[], Any], task: dict[str, Any]) -> dict[str, float]:
     """Environment steps per second, and CPU seconds per 1,000 of them, behind the warm-up."""
     warm = task.get("warm", 1)
     for _ in range(warm):
@@ -181,7 +181,7 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
                 optimiser.step()
 
-    return timed(phase, task)
+    return time_phases(phase, task)
 
 
 def sb3(task: dict[str, Any]) -> dict[str, float]:
@@ -253,11 +253,11 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
             again = dict.fromkeys(range(envs), start) if t % 25 == 0 else {}  # about how long an untrained one stands
             raw.step(controls[t], again)
 
-    return timed(phase, task)
+    return time_phases(phase, task)
 
 
 SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
-    "ours": ours,
+    "ours": staleharness_seconds,
     "ours, K = 8": stale,
     "cleanrl": cleanrl,
     "sb3": sb3,

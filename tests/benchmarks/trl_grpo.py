@@ -46,7 +46,7 @@ LEARNING_RATE = 2e-4
 BAR = 2.5
 
 
-def ours(task: dict[str, Any]) -> dict[str, Any]:
+def staleharness_step(task: dict[str, Any]) -> dict[str, Any]:
     """Blocks of `Simulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
     import torch
 
@@ -62,7 +62,7 @@ def ours(task: dict[str, Any]) -> dict[str, Any]:
         tokens.append(record.metrics["rollout_length"])
         rewards.append(record.metrics["reward"])
 
-    seconds = timed(step, task)
+    seconds = time_steps(step, task)
     return {**seconds, "tokens": tokens, "rewards": rewards, "versions": f"torch {torch.__version__}"}
 
 
@@ -88,7 +88,7 @@ def spec_of(steps: int, model: str = "") -> Any:
     )
 
 
-def timed(step: Callable[[], None], task: dict[str, Any]) -> dict[str, float]:
+def time_steps(step: Callable[[], None], task: dict[str, Any]) -> dict[str, float]:
     """Steps per second and CPU seconds per step behind the warm-up."""
     for _ in range(task["warm"]):
         step()
@@ -188,7 +188,7 @@ def random_model(folder: Path, hidden: int, layers: int) -> None:
 
 
 def task_of(warm: int, steps: int, scratch: Path, size: tuple[int, int] | None = None) -> dict[str, Any]:
-    """What both sides are given: the model's folder, and the prompts in the order in which our generator draws them."""
+    """Return the inputs of both sides: the model's folder, and the prompts in the order of our generator."""
     from staleharness.base.streams import stream
     from staleharness.language.prompts import find_prompt, render
     from staleharness.task import find_env
@@ -263,7 +263,7 @@ def main() -> None:
         compare(*((2, 2, 6) if arguments.quick else (7, 4, 20)), size)
         return
     task = json.loads(arguments.task.read_text())
-    print(json.dumps({"ours": ours, "trl": trl}[arguments.side](task)))
+    print(json.dumps({"ours": staleharness_step, "trl": trl}[arguments.side](task)))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""What VCPO's baseline costs: one backward pass per completion, against plain training and against two passes.
+"""Cost of VCPO's baseline: one backward pass per completion, against plain training and against two passes.
 
     python tests/benchmarks/vcpo.py [--quick]
 

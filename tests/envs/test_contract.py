@@ -18,10 +18,10 @@ def test_it_keeps_the_contract(family: type[ControlTask], env: str, check: Any) 
     check(family, env)
 
 
-class Spoiled(ControlTask):
+class BrokenVector(ControlTask):
     """Pendulum with one thing wrong."""
 
-    ids = {"Spoiled-v0": "spoiled"}  # noqa: RUF012
+    ids = {"BrokenVector-v0": "spoiled"}  # noqa: RUF012
     wrong = ""
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
@@ -50,11 +50,11 @@ class Spoiled(ControlTask):
             )
         if self.wrong == "shape":
 
-            def widened(action: Any) -> Any:
+            def with_larger_space(action: Any) -> Any:
                 obs, reward, *rest = step(action)
                 return obs, reward[:, None], *rest
 
-            replayed.step = widened
+            replayed.step = with_larger_space
         return replayed
 
 
@@ -70,10 +70,10 @@ class Spoiled(ControlTask):
     ],
 )
 def test_each_check_can_fail(wrong: str, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(Spoiled, "wrong", wrong)
+    monkeypatch.setattr(BrokenVector, "wrong", wrong)
     assert name in {check.__name__ for check in TASK_CHECKS}
     with pytest.raises(AssertionError):
-        getattr(contract, name)(Spoiled, "Spoiled-v0")
+        getattr(contract, name)(BrokenVector, "BrokenVector-v0")
 
 
 def test_the_whole_contract_in_one_call() -> None:

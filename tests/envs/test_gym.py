@@ -13,7 +13,7 @@ from staleharness.errors import UserError
 from staleharness.task import ENVS, find_env
 
 
-def test_a_gymnasium_id_that_nobody_lists_is_found_however_it_is_spelt_in_case() -> None:
+def test_an_unlisted_gymnasium_id_is_found_in_any_case() -> None:
     assert find_env("cartpole-v1") == ("CartPole-v1", ENVS["gymnasium"])
     assert find_env("Pendulum") == ("Pendulum-v1", ENVS["gymnasium"])
 

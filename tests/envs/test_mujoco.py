@@ -25,19 +25,19 @@ from staleharness.task import ENVS, find_env
 IDS = sorted(ENVS["mujoco"].ids)
 
 
-def ours(env: str, num_envs: int, threads: int = 2) -> Any:
+def our_vector(env: str, num_envs: int, threads: int = 2) -> Any:
     found, family = find_env(env)
     return family().make(found, num_envs, threads)
 
 
-def theirs(env: str, num_envs: int, mode: AutoresetMode = AutoresetMode.DISABLED) -> SyncVectorEnv:
+def gymnasium_vector(env: str, num_envs: int, mode: AutoresetMode = AutoresetMode.DISABLED) -> SyncVectorEnv:
     return SyncVectorEnv([lambda: gymnasium.make(env)] * num_envs, autoreset_mode=mode)
 
 
 def with_mode(env: str, num_envs: int, mode: AutoresetMode) -> Any:
     from staleharness.control.mujoco.vector import MujocoVector
 
-    plain = ours(env, num_envs)
+    plain = our_vector(env, num_envs)
     limit = gymnasium.spec(env).max_episode_steps
     robot = gymnasium.make(env).unwrapped
     return MujocoVector(robot, type(plain._formulas)(robot), num_envs, 2, max_episode_steps=limit, autoreset_mode=mode)
@@ -69,8 +69,8 @@ def assert_identical(xs: list[tuple[Any, ...]], ys: list[tuple[Any, ...]]) -> No
 
 
 @pytest.mark.parametrize("env", IDS)
-def test_a_thousand_steps_with_resets_equal_gymnasium_bit_for_bit(env: str) -> None:
-    vector, reference = ours(env, 2), theirs(env, 2)
+def test_a_thousand_steps_equal_gymnasium_bit_for_bit(env: str) -> None:
+    vector, reference = our_vector(env, 2), gymnasium_vector(env, 2)
     assert vector.observation_space == reference.observation_space and vector.action_space == reference.action_space
     assert_identical([vector.reset(seed=11)[:1]], [reference.reset(seed=11)[:1]])
     actions = actions_for(vector, 1003)
@@ -82,17 +82,17 @@ def test_a_thousand_steps_with_resets_equal_gymnasium_bit_for_bit(env: str) -> N
 
 
 @pytest.mark.parametrize("env", ["HalfCheetah-v5", "Ant-v5"])
-def test_double_precision_actions_are_rewarded_in_double_precision_as_in_gymnasium(env: str) -> None:
-    vector, reference = ours(env, 3), theirs(env, 3)
+def test_double_precision_actions_give_gymnasiums_reward(env: str) -> None:
+    vector, reference = our_vector(env, 3), gymnasium_vector(env, 3)
     vector.reset(seed=0), reference.reset(seed=0)
     actions = actions_for(vector, 40, dtype=np.float64)
     assert_identical(rollout(vector, actions), rollout(reference, actions))
 
 
-def test_penalties_of_the_double_pendulum_are_squared_as_gymnasium_squares_scalars() -> None:
+def test_double_pendulum_penalties_equal_gymnasiums() -> None:
     """x**2 of a NumPy scalar is the C library's pow, which is not always the nearest number to x * x."""
     robot: Any = gymnasium.make("InvertedDoublePendulum-v5").unwrapped
-    formulas = type(ours("InvertedDoublePendulum", 1)._formulas)(robot)
+    formulas = type(our_vector("InvertedDoublePendulum", 1)._formulas)(robot)
     rng = np.random.default_rng(0)
     d = SimpleNamespace(site_xpos=rng.normal(size=(20000, 1, 3)) * 3, qvel=rng.normal(size=(20000, 3)) * 99)
     reward, fallen = formulas.judge(d, np.empty((20000, 0)), np.empty((20000, 1)))
@@ -107,7 +107,7 @@ def test_penalties_of_the_double_pendulum_are_squared_as_gymnasium_squares_scala
 def test_results_do_not_depend_on_the_number_of_threads(env: str) -> None:
     records = []
     for threads in (1, 2, 5):
-        vector = ours(env, 7, threads)
+        vector = our_vector(env, 7, threads)
         records.append([vector.reset(seed=3)[:1], *rollout(vector, actions_for(vector, 60))])
         vector.close()
     assert_identical(records[0], records[1])
@@ -117,7 +117,7 @@ def test_results_do_not_depend_on_the_number_of_threads(env: str) -> None:
 @pytest.mark.parametrize("mode", [AutoresetMode.NEXT_STEP, AutoresetMode.SAME_STEP])
 @pytest.mark.parametrize("env", ["Hopper-v5", "Reacher-v5"])
 def test_the_other_autoreset_modes_equal_gymnasiums(env: str, mode: AutoresetMode) -> None:
-    vector, reference = with_mode(env, 3, mode), theirs(env, 3, mode)
+    vector, reference = with_mode(env, 3, mode), gymnasium_vector(env, 3, mode)
     assert vector.metadata["autoreset_mode"] is mode
     assert_identical([vector.reset(seed=5)[:1]], [reference.reset(seed=5)[:1]])
     ended = 0
@@ -135,7 +135,7 @@ def test_the_other_autoreset_modes_equal_gymnasiums(env: str, mode: AutoresetMod
 
 
 def test_seeds_may_be_an_integer_or_a_list_with_gaps() -> None:
-    vector, reference = ours("Hopper", 3), theirs("Hopper-v5", 3)
+    vector, reference = our_vector("Hopper", 3), gymnasium_vector("Hopper-v5", 3)
     for seed in (4, [9, None, 7], np.int64(2), None):
         expected = reference.reset(seed=int(seed) if isinstance(seed, np.int64) else seed)[0]
         np.testing.assert_array_equal(vector.reset(seed=seed)[0], expected)
@@ -144,11 +144,11 @@ def test_seeds_may_be_an_integer_or_a_list_with_gaps() -> None:
 
 
 def test_without_a_seed_two_vectors_differ() -> None:
-    assert (ours("Hopper", 2).reset()[0] != ours("Hopper", 2).reset()[0]).any()
+    assert (our_vector("Hopper", 2).reset()[0] != our_vector("Hopper", 2).reset()[0]).any()
 
 
 def test_a_partial_reset_touches_the_chosen_environments_only() -> None:
-    vector = ours("Ant", 3)
+    vector = our_vector("Ant", 3)
     vector.reset(seed=0)
     before = vector.step(actions_for(vector, 1)[0])[0]
     physics = vector.get_state()["physics"]
@@ -171,13 +171,13 @@ def test_a_partial_reset_touches_the_chosen_environments_only() -> None:
     ],
 )
 def test_a_bad_reset_mask_is_refused(mask: Any, error: type[Exception]) -> None:
-    vector = ours("Hopper", 2)
+    vector = our_vector("Hopper", 2)
     with pytest.raises(error, match="reset_mask"):
         vector.reset(options={"reset_mask": mask})
 
 
 def test_a_finished_or_unborn_environment_refuses_to_step() -> None:
-    vector = ours("InvertedPendulum", 2)
+    vector = our_vector("InvertedPendulum", 2)
     push = np.full((2, 1), 3.0, np.float32)
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"\[0, 1\]"):
         vector.step(push)
@@ -189,7 +189,7 @@ def test_a_finished_or_unborn_environment_refuses_to_step() -> None:
 
 
 def test_actions_of_a_wrong_shape_are_refused() -> None:
-    vector = ours("Hopper", 2)
+    vector = our_vector("Hopper", 2)
     vector.reset(seed=0)
     with pytest.raises(ValueError, match=r"\(2, 3\)"):
         vector.step(np.zeros(3, np.float32))
@@ -197,7 +197,7 @@ def test_actions_of_a_wrong_shape_are_refused() -> None:
 
 @pytest.mark.parametrize("env", ["Hopper", "Humanoid"])
 def test_returned_arrays_belong_to_the_caller(env: str) -> None:
-    vector = ours(env, 2)
+    vector = our_vector(env, 2)
     first = vector.reset(seed=0)[0]
     state = vector.get_state()
     kept, kept_state = first.copy(), {name: array.copy() for name, array in state.items()}
@@ -216,8 +216,8 @@ def test_returned_arrays_belong_to_the_caller(env: str) -> None:
 
 
 @pytest.mark.parametrize("env", ["Hopper", "InvertedDoublePendulum", "Reacher", "Ant", "Humanoid"])
-def test_a_restored_vector_goes_on_bit_for_bit_with_other_threads(env: str) -> None:
-    vector = ours(env, 3, threads=2)
+def test_a_restored_vector_goes_on_with_other_threads(env: str) -> None:
+    vector = our_vector(env, 3, threads=2)
     vector.reset(seed=1)
     actions = actions_for(vector, 360)
     rollout(vector, actions[:60])
@@ -226,15 +226,15 @@ def test_a_restored_vector_goes_on_bit_for_bit_with_other_threads(env: str) -> N
     expected = rollout(vector, actions[60:])
     assert any(len(record) == 1 for record in expected), "no reset: the generators were not tested"
     for threads in (1, 3):
-        other = ours(env, 3, threads)
+        other = our_vector(env, 3, threads)
         other.set_state(state)
         assert_identical(rollout(other, actions[60:]), expected)
     vector.set_state(state)  # an object that has already moved on
     assert_identical(rollout(vector, actions[60:]), expected)
 
 
-def test_a_vector_that_was_never_seeded_is_restored_with_its_generators() -> None:
-    vector, other = ours("InvertedPendulum", 2), ours("InvertedPendulum", 2)
+def test_an_unseeded_vector_is_restored_with_its_generators() -> None:
+    vector, other = our_vector("InvertedPendulum", 2), our_vector("InvertedPendulum", 2)
     vector.reset()
     actions = actions_for(vector, 80)
     rollout(vector, actions[:20])
@@ -244,13 +244,13 @@ def test_a_vector_that_was_never_seeded_is_restored_with_its_generators() -> Non
     assert_identical(rollout(other, actions[20:]), expected)
 
 
-def test_a_state_in_which_an_episode_has_just_ended_is_restored_as_such() -> None:
-    vector = ours("InvertedPendulum", 2)
+def test_a_state_at_the_end_of_an_episode_is_restored() -> None:
+    vector = our_vector("InvertedPendulum", 2)
     vector.reset(seed=0)
     push = np.array([[3.0], [0.0]], np.float32)
     while not (vector.step(push)[2]).any():
         pass
-    other = ours("InvertedPendulum", 2)
+    other = our_vector("InvertedPendulum", 2)
     other.set_state(vector.get_state())
     with pytest.raises(gymnasium.error.ResetNeeded, match=r"\[0\]"):
         other.step(push)
@@ -259,7 +259,7 @@ def test_a_state_in_which_an_episode_has_just_ended_is_restored_as_such() -> Non
 
 
 def test_a_state_of_another_size_is_refused_and_changes_nothing() -> None:
-    vector, other = ours("Hopper", 2), ours("Hopper", 3)
+    vector, other = our_vector("Hopper", 2), our_vector("Hopper", 3)
     vector.reset(seed=0), other.reset(seed=0)
     before = other.get_state()
     with pytest.raises(ValueError, match="physics has shape"):
@@ -267,7 +267,7 @@ def test_a_state_of_another_size_is_refused_and_changes_nothing() -> None:
     for name, array in other.get_state().items():
         np.testing.assert_array_equal(array, before[name])
     with pytest.raises(RuntimeError, match="before the first reset"):
-        ours("Hopper", 2).get_state()
+        our_vector("Hopper", 2).get_state()
 
 
 FORKED = """
@@ -285,8 +285,8 @@ sys.exit(os.waitpid(child, 0)[1])
 
 
 @pytest.mark.parametrize("env", ["Hopper", "Ant"])
-def test_a_saved_state_goes_on_in_a_forked_child_of_a_fresh_process(env: str, tmp_path: Path) -> None:
-    vector = ours(env, 3)
+def test_a_saved_state_goes_on_in_a_forked_child(env: str, tmp_path: Path) -> None:
+    vector = our_vector(env, 3)
     vector.reset(seed=1)
     rollout(vector, actions_for(vector, 20))
     np.savez(tmp_path / "state.npz", **vector.get_state())
@@ -307,7 +307,7 @@ def test_unstable_physics_is_gymnasiums_and_is_not_silent(
     env: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    vector, reference = ours(env, 6), theirs(env, 6)
+    vector, reference = our_vector(env, 6), gymnasium_vector(env, 6)
     vector.reset(seed=0), reference.reset(seed=0)
     for i in (1, 2, 3, 5):
         vector._physics.fields["qvel"][i, 1] = 1e12
@@ -330,7 +330,7 @@ def test_unstable_physics_is_gymnasiums_and_is_not_silent(
 
 def test_close_may_be_called_twice_and_ends_the_threads() -> None:
     before = set(threading.enumerate())
-    vector = ours("Ant", 8, threads=3)
+    vector = our_vector("Ant", 8, threads=3)
     vector.reset(seed=0)
     started = set(threading.enumerate()) - before
     assert started
@@ -339,7 +339,7 @@ def test_close_may_be_called_twice_and_ends_the_threads() -> None:
     assert not any(thread.is_alive() for thread in started)
 
 
-def test_short_names_in_any_case_lead_to_the_id_and_typos_to_the_nearest_name() -> None:
+def test_short_names_give_the_id_and_typos_the_nearest_name() -> None:
     assert find_env("halfcheetah")[0] == "HalfCheetah-v5"
     assert find_env("Hopper")[1] is ENVS["mujoco"]
     with pytest.raises(UserError, match="Hopper"):

@@ -37,7 +37,7 @@ def problems(words: ModuleType) -> list[Problem]:
 
 
 def answer_to(question: str) -> Fraction:
-    """What the story says, read sentence by sentence with patterns of our own."""
+    """Solve the story by reading it sentence by sentence with patterns of this test."""
     readings = (
         (r"(\w+) has (\d+) bags of (\d+) ", lambda have, a, b: a * b),
         (r"(?:\w+) has (\d+) ", lambda have, a: a),
@@ -65,7 +65,7 @@ def test_the_answer_is_what_the_story_says(problems: list[Problem]) -> None:
         assert answer_to(problem.question) == int(problem.answer), problem
 
 
-def test_every_line_of_a_solution_is_true_and_goes_on_from_the_one_before(problems: list[Problem]) -> None:
+def test_every_line_of_a_solution_follows_from_the_last(problems: list[Problem]) -> None:
     for problem in problems:
         *lines, last = problem.solution.split("\n")
         assert 1 <= len(lines) <= 5
@@ -128,7 +128,7 @@ def test_misreadings_come_as_often_as_the_table_says(words: ModuleType) -> None:
     assert abs(read / said - words.OPENING.misread) < 3 * np.sqrt(0.16 / said)
 
 
-def test_reckoning_stays_among_the_whole_numbers_up_to_the_largest(words: ModuleType) -> None:
+def test_arithmetic_stays_within_the_largest_number(words: ModuleType) -> None:
     assert words.reckon(3, "+", 4) == 7
     assert words.reckon(3, "*", 4) == 12
     assert words.reckon(12, "/", 4) == 3

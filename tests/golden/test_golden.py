@@ -9,7 +9,7 @@ import pytest
 import torch
 from cases import cases
 from needs import has_compiler
-from traces import FILE, TOLERANCE, apart, made_with, trace, write_inputs
+from traces import FILE, TOLERANCE, made_with, sketch_distance, trace, write_inputs
 
 RECORDED = json.loads(FILE.read_text())
 
@@ -30,7 +30,9 @@ def test_the_golden_trace_has_not_moved(case: str, model: Path) -> None:
     found = trace(case, model)
     torch.set_num_threads(before)
     hint = "if meant, raise MATHS_VERSION, run `make golden ARGS=--write`, attach the table before and after"
-    assert apart(found["sketch"], RECORDED["sketches"][case]) < TOLERANCE, f"this change moves results: {hint}"
+    assert sketch_distance(found["sketch"], RECORDED["sketches"][case]) < TOLERANCE, (
+        f"this change moves results: {hint}"
+    )
     for maker in RECORDED["makers"]:
         if maker["made_with"] == made_with() and case in maker["hashes"]:
             assert found["hashes"] == maker["hashes"][case], f"this change moves bits: {hint}"

@@ -35,7 +35,7 @@ TOLERANCE = 0.005  # of the distance from the start; other instruction sets of o
 
 
 def made_with() -> dict[str, Any]:
-    """What the bits of a trace depend on."""
+    """Return everything that the bits of a trace depend on."""
     return {
         "cpu": cpu_model(),
         "capability": torch.backends.cpu.get_cpu_capability(),
@@ -44,7 +44,7 @@ def made_with() -> dict[str, Any]:
 
 
 def write_inputs(folder: Path) -> None:
-    """What the language runs read."""
+    """Write the model and the problems of the language runs."""
     write_model(folder, (2, 3, 5))
     write_problems(folder)
 
@@ -57,7 +57,7 @@ def trace(case: str, model: Path) -> dict[str, Any]:
     for record in simulation:
         now = parameters(simulation)
         hashes.append(hashlib.sha256(now.tobytes()).hexdigest()[:16])
-        sketch.append(sketched(now.astype(np.float64) - begin))
+        sketch.append(project(now.astype(np.float64) - begin))
         last = record.scores
     simulation.close()
     assert last is not None, "the last phase is evaluated"
@@ -73,14 +73,14 @@ def parameters(simulation: Any) -> NDArray[np.float32]:
     return torch.cat([p.detach().flatten() for p in policy.parameters.values()]).numpy().copy()
 
 
-def sketched(step: NDArray[np.float64]) -> list[float]:
+def project(step: NDArray[np.float64]) -> list[float]:
     """The length of a step, and its components along vectors of cosines."""
     place = np.arange(1, len(step) + 1)
     along = [float(step @ np.cos(0.7390851 * (i + 1) * place)) for i in range(DIRECTIONS)]
     return [float(f"{x:.6g}") for x in (float(np.linalg.norm(step)), *along)]
 
 
-def apart(sketch: list[list[float]], kept: list[list[float]]) -> float:
+def sketch_distance(sketch: list[list[float]], kept: list[list[float]]) -> float:
     """The greatest difference between two sketches, in units of the distance from the start."""
     a, b = np.array(sketch), np.array(kept)
     if a.shape != b.shape:
@@ -99,22 +99,24 @@ def main() -> int:
     sketches = {case: held["sketch"] for case, held in found.items()}
     if "--write" in sys.argv:
         others = [m for m in kept["makers"] if m["made_with"] != made_with()]
-        still = [m for m in others if not moved(sketches, kept["sketches"])]  # their bits hold while results do
+        still = [m for m in others if not moved_cases(sketches, kept["sketches"])]  # their bits hold while results do
         content = {"sketches": sketches, "makers": [*still, {"made_with": made_with(), "hashes": hashes}]}
         FILE.write_text(json.dumps(content, sort_keys=True) + "\n")
         return 0
     mine = [m for m in kept["makers"] if m["made_with"] == made_with()]
     bits = [case for m in mine for case in hashes if m["hashes"].get(case, hashes[case]) != hashes[case]]
-    print("moved: " + ", ".join(moved(sketches, kept["sketches"])) or "none")
+    print("moved: " + ", ".join(moved_cases(sketches, kept["sketches"])) or "none")
     print("other bits: " + ", ".join(bits) if mine else "bits: no trace of a machine like this one")
-    worst = max((apart(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0)
+    worst = max(
+        (sketch_distance(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0
+    )
     print(f"greatest difference of a sketch: {worst:.2g}")
-    return 1 if moved(sketches, kept["sketches"]) or bits else 0
+    return 1 if moved_cases(sketches, kept["sketches"]) or bits else 0
 
 
-def moved(sketches: dict[str, Any], kept: dict[str, Any]) -> list[str]:
+def moved_cases(sketches: dict[str, Any], kept: dict[str, Any]) -> list[str]:
     """Cases that are not, within the tolerance, what they were."""
-    return [c for c in sketches if c not in kept or apart(sketches[c], kept[c]) > TOLERANCE]
+    return [c for c in sketches if c not in kept or sketch_distance(sketches[c], kept[c]) > TOLERANCE]
 
 
 if __name__ == "__main__":

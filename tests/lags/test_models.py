@@ -22,83 +22,26 @@ capacities = st.integers(1, 70)
 phases = st.integers(0, 200)
 seeds = st.integers(0, 2**32)
 
-ONE_OF_EACH = (
-    "uniform",
-    "oldest",
-    "fixed:0",
-    "fixed:4",
-    "geometric:0.5",
-    "geometric:1.0",
-    "sync:3",
-    "uniform/sync:3",
-    "geometric:0.7/sync:5",
-    "oldest/sync:4",
-    "inflight:3",
-    "inflight:100",
-    "poisson:0",
-    "poisson:2.5",
-    "poisson:900",
-    "lognormal:1.5",
-    "lognormal[median=30,sigma=0.2]",
-    "slow_actors:4",
-    "slow_actors[lag=3,every=4,fast=1]",
-    "poisson:1/sync:4",
-    "cap:2",
-    "cap[max=1,on_stale=requeue,of=geometric:0.7]",
-    "cap[max=0,on_stale=withhold]",
-    "uniform/cap:3",
-    "exact:3",
-    "exact[age=1,bootstrap=7]",
-    "tba",
-    "tba[k=1,m=0.5]",
-    "tba[k=2,m=0.0]",
-    "delay",
-    "delay:2",
-    "delay[lag=2,warm_up=reuse]",
-    "delay[lag=4,warm_up=ramp]",
-    "areal",
-    "areal[eta=0.5,interruptible=false]",
-    "verl_one_step_off",
-    "verl_fully_async",
-    "verl_fully_async[partial_rollout=false]",
-    "prime_rl",
-    "prime_rl[max_off_policy_steps=2,on_stale=requeue]",
-    "prime_rl[max_off_policy_steps=2,on_stale=withhold]",
-    "nemo_rl",
-    "nemo_rl[max_staleness=2,sampler=weight_fifo]",
-    "nemo_rl[max_staleness=2,sampler=ready_first]",
-    "nemo_rl[max_staleness=2,sampler=windowed]",
-    "megatron",
-    "megatron[submit=G,consume=G]",
-    "megatron[submit=R,consume=G]",
-    "megatron[submit=G]",
-    "megatron[lag=0.0,submit=R]",
-    "windowed_fifo",
-    "pipeline_rl",
-    "pipeline_rl[max_lag=1,on_stale=mask_tokens]",
-    "laminar",
-    "roll_flash",
-    "llamarl",
-    "slime",
-    "slime:3",
-    "skyrl",
-    "cleanba",
-    "sample_factory",
-    "rllib_appo",
-    "queue",
-    "queue[full=drop_oldest]",
-    "queue[max_lag=2,on_stale=drop_sample]",
-    "queue[max_lag=1,on_stale=withhold]",
-    "partial",
-    "partial[mask=true]",
-    "queue[cv=0.0,row_time=0.1,slots=0.1]",
-    "areal[cv=3.0,sync_time=0.7]",
-)
+ONE_OF_EACH = """
+    uniform oldest fixed:0 fixed:4 geometric:0.5 geometric:1.0 sync:3 uniform/sync:3 geometric:0.7/sync:5
+    oldest/sync:4 inflight:3 inflight:100 poisson:0 poisson:2.5 poisson:900 lognormal:1.5
+    lognormal[median=30,sigma=0.2] slow_actors:4 slow_actors[lag=3,every=4,fast=1] poisson:1/sync:4 cap:2
+    cap[max=1,on_stale=requeue,of=geometric:0.7] cap[max=0,on_stale=withhold] uniform/cap:3 exact:3
+    exact[age=1,bootstrap=7] tba tba[k=1,m=0.5] tba[k=2,m=0.0] delay delay:2 delay[lag=2,warm_up=reuse]
+    delay[lag=4,warm_up=ramp] areal areal[eta=0.5,interruptible=false] verl_one_step_off verl_fully_async
+    verl_fully_async[partial_rollout=false] prime_rl prime_rl[max_off_policy_steps=2,on_stale=requeue]
+    prime_rl[max_off_policy_steps=2,on_stale=withhold] nemo_rl nemo_rl[max_staleness=2,sampler=weight_fifo]
+    nemo_rl[max_staleness=2,sampler=ready_first] nemo_rl[max_staleness=2,sampler=windowed] megatron
+    megatron[submit=G,consume=G] megatron[submit=R,consume=G] megatron[submit=G] megatron[lag=0.0,submit=R]
+    windowed_fifo pipeline_rl pipeline_rl[max_lag=1,on_stale=mask_tokens] laminar roll_flash llamarl slime slime:3
+    skyrl cleanba sample_factory rllib_appo queue queue[full=drop_oldest] queue[max_lag=2,on_stale=drop_sample]
+    queue[max_lag=1,on_stale=withhold] partial partial[mask=true] queue[cv=0.0,row_time=0.1,slots=0.1]
+    areal[cv=3.0,sync_time=0.7]
+""".split()
 
 
 def test_there_is_an_example_of_every_model() -> None:
-    elsewhere = {"async", "trace"}  # answer with no assignment
-    assert {read_lag(text).name for text in ONE_OF_EACH} == set(LAGS) - elsewhere
+    assert {read_lag(text).name for text in ONE_OF_EACH} == set(LAGS) - {"async", "trace"}, "these assign nothing"
 
 
 @parametrize_with_lag_checks(map(read_lag, ONE_OF_EACH))
@@ -107,7 +50,7 @@ def test_every_lag_model_keeps_the_contract(model: LagModel, check: LagCheck) ->
 
 
 def versions_of(model: LagModel, capacity: int, phase: int, slots: int = 1, seed: int = 0) -> NDArray[np.int64]:
-    """[slots], as the buffer of a run would be asked for them."""
+    """Return the versions [slots] that a run would assign."""
     return model.assign(Draw(phase, slots, capacity, 1, seed, (phase,))).starts
 
 
@@ -125,8 +68,8 @@ def models(draw: st.DrawFn) -> tuple[LagModel, int]:
     return parse_lag(text, capacity), capacity
 
 
-def filled(capacity: int, phase: int) -> PolicyBuffer:
-    """The buffer as it stands when versions are assigned in `phase`."""
+def buffer_at(capacity: int, phase: int) -> PolicyBuffer:
+    """Return the buffer when versions are assigned in `phase`."""
     buffer = PolicyBuffer(capacity)
     for version in range(phase + 1):
         buffer.push(Version(version, 10 * version, {}))
@@ -137,17 +80,17 @@ def filled(capacity: int, phase: int) -> PolicyBuffer:
 def test_every_assigned_version_is_in_the_buffer(
     model: tuple[LagModel, int], phase: int, slots: int, seed: int
 ) -> None:
-    buffer = filled(model[1], phase)
+    buffer = buffer_at(model[1], phase)
     versions = versions_of(*model, phase, slots, seed)
     assert versions.shape == (slots,)
     assert all(version in buffer for version in versions.tolist())
 
 
 @given(models(), phases)
-def test_probabilities_cover_versions_in_the_buffer_and_sum_to_one(model: tuple[LagModel, int], phase: int) -> None:
+def test_probabilities_cover_the_buffer_and_sum_to_one(model: tuple[LagModel, int], phase: int) -> None:
     lag_model, capacity = model
     probabilities = lag_model.probabilities(phase, capacity)
-    buffer = filled(capacity, phase)
+    buffer = buffer_at(capacity, phase)
     assert all(version in buffer and p > 0 for version, p in probabilities.items())
     assert sum(probabilities.values()) == pytest.approx(1.0)
 
@@ -191,7 +134,7 @@ def test_the_mean_lag_of_a_sync_is_half_its_period() -> None:
     assert means == pytest.approx([t / 2 for t in range(8)])
 
 
-def test_uniform_gives_every_version_its_share_the_newest_and_the_last_kept_included() -> None:
+def test_uniform_gives_every_version_in_the_buffer_its_share() -> None:
     phase, slots = 20, 80_000
     counts = np.bincount(phase - versions_of(read_lag("uniform"), 8, phase, slots), minlength=8)
     assert len(counts) == 8
@@ -199,7 +142,7 @@ def test_uniform_gives_every_version_its_share_the_newest_and_the_last_kept_incl
     assert chi_squared < 24.3  # the 0.999 quantile with 7 degrees of freedom
 
 
-def test_the_numbers_of_a_draw_are_those_that_runs_have_been_made_with() -> None:
+def test_draws_equal_those_of_stored_runs() -> None:
     """Written down when lag models became plugins: published runs hang on them."""
     uniform, geometric = read_lag("uniform"), read_lag("geometric:0.7")
     rng = [stream(3, "assignment", 9) for _ in range(2)]
@@ -209,7 +152,7 @@ def test_the_numbers_of_a_draw_are_those_that_runs_have_been_made_with() -> None
     assert versions_of(geometric, 8, 9, 12, 3).tolist() == expected.tolist()
 
 
-def test_before_the_buffer_is_full_a_model_draws_from_what_there_is() -> None:
+def test_a_model_draws_from_a_buffer_that_is_not_full() -> None:
     assert read_lag("uniform").probabilities(2, 64) == {0: 1 / 3, 1: 1 / 3, 2: 1 / 3}
     assert set(versions_of(read_lag("uniform"), 64, 0, 9).tolist()) == {0}
     assert read_lag("geometric:0.5").probabilities(1, 64) == pytest.approx({1: 2 / 3, 0: 1 / 3})
@@ -244,7 +187,7 @@ def test_a_decay_of_one_is_uniform(capacity: int, phase: int) -> None:
         ("lognormal[median=3,sigma=0.4]", scipy.stats.lognorm(0.4, scale=3.0)),
     ],
 )
-def test_a_drawn_lag_has_the_distribution_of_scipy_cut_off_where_the_buffer_ends(text: str, distribution: Any) -> None:
+def test_lags_follow_scipys_distribution_cut_off_at_the_buffer(text: str, distribution: Any) -> None:
     capacity, phase, slots = 8, 50, 40_000
     if hasattr(distribution, "pmf"):
         share = distribution.pmf(np.arange(capacity))
@@ -258,7 +201,7 @@ def test_a_drawn_lag_has_the_distribution_of_scipy_cut_off_where_the_buffer_ends
     assert counts / slots == pytest.approx(share, abs=5 * 0.5 / slots**0.5)
 
 
-def test_a_distribution_that_lies_behind_the_buffers_end_gives_the_oldest_version() -> None:
+def test_a_distribution_beyond_the_buffer_gives_the_oldest() -> None:
     assert parse_lag("lognormal[median=1e9,sigma=0.1]", 4).probabilities(20, 4) == {17: 1.0}
     assert max(parse_lag("poisson:900", 4).probabilities(20, 4).items(), key=lambda vp: vp[1])[0] == 17
 
@@ -313,16 +256,16 @@ def test_a_sync_alone_is_a_sawtooth() -> None:
     assert lags_of("sync:3", 3, 8) == [0, 1, 2, 0, 1, 2, 0, 1] == lags_of("fixed:2/sync:3", 3, 8)
 
 
-def test_between_syncs_a_model_draws_as_if_the_run_had_just_begun() -> None:
+def test_a_sync_restarts_the_draws_of_its_model() -> None:
     """Phase 18 is two after the sync at 16: three versions, of which a buffer of two keeps the newest."""
 
-    def said(text: str, phase: int, capacity: int) -> dict[int, float]:
+    def shares(text: str, phase: int, capacity: int) -> dict[int, float]:
         return parse_lag(text, capacity).probabilities(phase, capacity)
 
-    assert said("uniform/sync:8", 18, 8) == {16: 1 / 3, 17: 1 / 3, 18: 1 / 3}
-    assert said("uniform/sync:8", 18, 2) == {17: 1 / 2, 18: 1 / 2}
-    assert said("fixed:5/sync:8", 18, 6) == {16: 1.0}
-    assert said("geometric:0.5/sync:8", 17, 6) == pytest.approx({17: 2 / 3, 16: 1 / 3})
+    assert shares("uniform/sync:8", 18, 8) == {16: 1 / 3, 17: 1 / 3, 18: 1 / 3}
+    assert shares("uniform/sync:8", 18, 2) == {17: 1 / 2, 18: 1 / 2}
+    assert shares("fixed:5/sync:8", 18, 6) == {16: 1.0}
+    assert shares("geometric:0.5/sync:8", 17, 6) == pytest.approx({17: 2 / 3, 16: 1 / 3})
 
 
 def test_in_flight_weights_become_newer_by_one_up_to_the_newest() -> None:
@@ -335,8 +278,8 @@ def test_in_flight_weights_become_newer_by_one_up_to_the_newest() -> None:
 
 
 @given(capacities, phases)
-def test_the_buffer_holds_the_newest_capacity_versions_first_in_first_out(capacity: int, phase: int) -> None:
-    buffer = filled(capacity, phase)
+def test_the_buffer_holds_the_newest_k_versions(capacity: int, phase: int) -> None:
+    buffer = buffer_at(capacity, phase)
     held = [version for version in range(phase + 1) if version in buffer]
     assert held == list(range(max(0, phase + 1 - capacity), phase + 1))
     assert len(buffer) == min(capacity, phase + 1)

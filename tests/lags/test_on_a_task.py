@@ -38,7 +38,7 @@ def run(**changed: Any) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
     return [metrics for metrics, _ in found], [weights for _, weights in found]
 
 
-def test_a_delay_line_trains_on_what_past_policies_would_do_anew_and_not_on_the_first_batch_again() -> None:
+def test_delay_trains_on_new_data_of_past_policies() -> None:
     """The queue's data are those that version t − 2 makes, bit for bit; stored data that return are others."""
     (_, queue), (_, anew), (_, returned) = (
         run(lag="delay:2"),
@@ -52,7 +52,7 @@ def test_a_delay_line_trains_on_what_past_policies_would_do_anew_and_not_on_the_
 @pytest.mark.parametrize(
     "lag, said", [("fixed:2", True), ("oldest", True), ("fixed:0", False), ("uniform", False), ("tba:1", False)]
 )
-def test_stored_data_that_return_until_the_queue_is_full_are_warned_of(lag: str, said: bool) -> None:
+def test_replay_of_the_first_batch_is_a_warning(lag: str, said: bool) -> None:
     simulation: Any = simulation_of(replace(SPEC, lag=lag, mechanism="replay", capacity=3))
     simulation.close()
     assert any(f"until LAG={lag} has its lag" in line for line in simulation.warnings) is said

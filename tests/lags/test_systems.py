@@ -18,12 +18,12 @@ from staleharness.schedule import NEVER, Demand, Schedule
 LONG = Demand(phases=150, groups=16, rows=1, length=100, seed=3)
 
 
-def planned(text: str, **changed: Any) -> Schedule:
+def schedule_of(text: str, **changed: Any) -> Schedule:
     return read_lag(text).schedule(Demand(**{**vars(LONG), **changed}))
 
 
 def lags(plan: Schedule, since: int = 0) -> NDArray[np.int64]:
-    """Of the first decision of each row that is trained on, from a phase on."""
+    """Return the lag of the first decision of each row that is trained on, from a phase on."""
     rows = plan.phase >= max(since, 0)
     return (plan.phase - plan.oldest)[rows]
 
@@ -48,41 +48,41 @@ def of_phases(plan: Schedule) -> list[set[int]]:
         ("megatron:-1", 0),
     ],
 )
-def test_some_systems_have_one_lag_and_no_other_whatever_the_load(text: str, lag: int, load: str) -> None:
-    """They are as old as that once that many phases have passed."""
+def test_systems_in_lockstep_have_one_lag_at_any_load(text: str, lag: int, load: str) -> None:
+    """Rows have that lag once that many phases have passed."""
     name, _, first = text.partition(":")
     key = next(iter(read_lag(name).hyper_parameter_types()))
     options = ",".join(filter(None, (f"{key}={first}" if first else "", load)))
-    plan = planned(f"{name}[{options}]" if options else name, phases=40)
+    plan = schedule_of(f"{name}[{options}]" if options else name, phases=40)
     assert of_phases(plan) == [{min(phase, lag)} for phase in range(40)]
 
 
 @pytest.mark.parametrize("every", [1, 2, 5])
-def test_slime_is_one_batch_ahead_of_weights_that_are_sent_now_and_then(every: int) -> None:
+def test_slime_is_one_batch_ahead_of_weights_sent_every_n_steps(every: int) -> None:
     """Batch b begins as b − 1 begins to train, with the weights sent last: version b − 1 down to a multiple of
     `every`, but for the first."""
-    plan = planned(f"slime:{every}", phases=40)
+    plan = schedule_of(f"slime:{every}", phases=40)
     assert of_phases(plan) == [{0}] + [{b - (b - 1) // every * every} for b in range(1, 40)]
 
 
 @pytest.mark.parametrize("text", ["areal:{}", "skyrl:{}", "nemo_rl[max_staleness={},sampler=ready_first]"])
 @pytest.mark.parametrize("bound", [1, 2, 5])
-def test_where_admission_binds_the_mean_lag_is_the_bound_and_single_rows_are_older(text: str, bound: int) -> None:
-    plan = planned(text.format(bound))
+def test_where_admission_binds_the_mean_lag_is_its_bound(text: str, bound: int) -> None:
+    plan = schedule_of(text.format(bound))
     assert lags(plan, 30).mean() == pytest.approx(bound, rel=0.02)
     assert lags(plan).max() > bound
 
 
 @pytest.mark.parametrize("eta", [0, 1, 3])
 def test_areal_admits_no_group_that_its_bound_forbids(eta: int) -> None:
-    """When the n-th group began, its version was at least n/groups − 1 − eta: which is how the bound is written."""
-    plan = planned(f"areal[eta={eta},row_time=0.3]")
+    """The version of the n-th group is at least n/groups − 1 − eta."""
+    plan = schedule_of(f"areal[eta={eta},row_time=0.3]")
     assert (plan.group // LONG.groups <= plan.oldest + eta).all()
     assert (plan.group // LONG.groups == plan.oldest + eta).any()
 
 
 def test_areal_without_interruption_keeps_a_row_to_its_version() -> None:
-    cut, whole = planned("areal[row_time=4.0]"), planned("areal[row_time=4.0,interruptible=false]")
+    cut, whole = schedule_of("areal[row_time=4.0]"), schedule_of("areal[row_time=4.0,interruptible=false]")
     assert (whole.newest == whole.oldest).all() and (cut.newest >= cut.oldest).all()
     # A row that begins as weights arrive has no decision with those from before
     assert set((cut.oldest - whole.oldest).tolist()) <= {0, 1} and (cut.oldest - whole.oldest).mean() < 0.05
@@ -95,14 +95,14 @@ def test_areal_without_interruption_keeps_a_row_to_its_version() -> None:
 def test_windowed_fifo_keeps_its_bound_and_reaches_it(staleness: int, window: float) -> None:
     """S + ⌈(W − 1)/P⌉ with W = ⌊window · (S + 1) P⌋, at least 1."""
     w = max(1, math.floor(window * (staleness + 1) * 16))
-    plan = planned(f"windowed_fifo[staleness={staleness},window={window},cv=3.0]", phases=400)
+    plan = schedule_of(f"windowed_fifo[staleness={staleness},window={window},cv=3.0]", phases=400)
     assert lags(plan).max() == staleness + math.ceil((w - 1) / 16)
 
 
 @pytest.mark.parametrize("sampler", ["in_order", "weight_fifo", "ready_first", "windowed"])
 def test_nemo_rls_samplers(sampler: str) -> None:
     """Only ready_first lets a straggler become older than the bound, and only windowed throws any away."""
-    plan = planned(f"nemo_rl[max_staleness=2,sampler={sampler},cv=1.0]")
+    plan = schedule_of(f"nemo_rl[max_staleness=2,sampler={sampler},cv=1.0]")
     assert bool(lags(plan).max() > 2) is (sampler == "ready_first")
     assert (plan.ledger["rows"]["dropped_stale"] > 0) is (sampler == "windowed")
     made = plan.group[plan.phase != NEVER][np.argsort(plan.phase[plan.phase != NEVER], kind="stable")]
@@ -117,16 +117,16 @@ def test_prime_rl_counts_batches_that_are_finished() -> None:
     was under way when the gate closed comes on top, less than the slots hold."""
     for target in (1, 3):
         for slots in (1, 2):
-            quick = planned(f"prime_rl[target_lag={target},row_time=0.01,cv=0.0,slots={slots}]")
+            quick = schedule_of(f"prime_rl[target_lag={target},row_time=0.01,cv=0.0,slots={slots}]")
             assert lags(quick, 10).min() == target
             assert target + slots - 1 < lags(quick, 10).max() <= target + slots
-    begun = planned("areal[eta=1,row_time=0.01,cv=0.0,slots=2]")  # a cap on what has begun leaves nothing on top
+    begun = schedule_of("areal[eta=1,row_time=0.01,cv=0.0,slots=2]")  # a cap on what has begun leaves nothing on top
     assert set(lags(begun, 10).tolist()) == {1}
 
 
 def test_a_bound_of_prime_rl_that_no_row_reaches_does_nothing() -> None:
     """A cap is not a lag: the mean follows the bound only as long as it is small."""
-    plans = {bound: planned(f"prime_rl[max_off_policy_steps={bound},slots=3.0]") for bound in (1, 2, 30, 60)}
+    plans = {bound: schedule_of(f"prime_rl[max_off_policy_steps={bound},slots=3.0]") for bound in (1, 2, 30, 60)}
     assert lags(plans[1], 30).mean() < lags(plans[2], 30).mean() < lags(plans[30], 30).mean()
     np.testing.assert_array_equal(plans[30].phase, plans[60].phase)
     assert [plan.ledger["rows"]["dropped_stale"] > 0 for plan in plans.values()] == [True, True, False, False]
@@ -137,7 +137,7 @@ def test_a_bound_of_prime_rl_that_no_row_reaches_does_nothing() -> None:
 )
 def test_what_becomes_too_old_under_way_is_stopped(text: str) -> None:
     """So a dropped row costs fewer decisions than a whole one, and none is older than the bound at its last one."""
-    plan = planned(text)
+    plan = schedule_of(text)
     dropped, whole = plan.ledger["rows"]["dropped_stale"], LONG.length
     assert 0 < plan.ledger["decisions"]["dropped_stale"] < dropped * whole
     ends = plan.end[plan.first[1:] - 1]
@@ -145,7 +145,7 @@ def test_what_becomes_too_old_under_way_is_stopped(text: str) -> None:
     assert cut.sum() > 0 and (plan.left[cut] == plan.finished[cut]).all()
     late = (plan.left - plan.oldest)[cut]  # one less where weights arrived before the first decision
     assert late.max() == 3 and late.min() >= 2 and (late == 3).mean() > 0.9
-    held = planned(f"{text[:-1]},on_stale=mask_tokens]")
+    held = schedule_of(f"{text[:-1]},on_stale=mask_tokens]")
     assert (held.end[held.first[1:] - 1][held.phase != NEVER] == whole).all()
 
 
@@ -156,23 +156,24 @@ def test_areal_says_that_its_bound_is_one_on_the_mean() -> None:
 
 
 def read_plan(text: str, capacity: int) -> None:
-    plan, model = planned(text), read_lag(text)
+    plan, model = schedule_of(text), read_lag(text)
     plan.check(LONG, capacity, f"LAG={text}", model.longest)
 
 
-def test_verl_starts_the_next_round_with_the_share_that_the_threshold_allows() -> None:
+def test_verl_begins_a_round_with_the_share_of_its_threshold() -> None:
     """Weights are sent every 4 steps and 1.5 × 4 batches may begin on each: half of the next four are 4 steps older."""
-    plan = planned("verl_fully_async[staleness_threshold=0.5,row_time=0.01,slots=1]", phases=80)
+    plan = schedule_of("verl_fully_async[staleness_threshold=0.5,row_time=0.01,slots=1]", phases=80)
     counts = np.bincount(lags(plan, 20), minlength=6)
     assert plan.oldest[plan.phase != NEVER].tolist() == (plan.oldest[plan.phase != NEVER] // 4 * 4).tolist()
     assert counts.tolist() == [0, 0, 240, 240, 240, 240]
-    none = planned("verl_fully_async[staleness_threshold=0,row_time=0.01,slots=1]", phases=80)
+    none = schedule_of("verl_fully_async[staleness_threshold=0,row_time=0.01,slots=1]", phases=80)
     assert np.bincount(lags(none, 20)).tolist() == [240, 240, 240, 240]
 
 
-def test_verl_without_partial_rollout_finishes_rows_before_new_weights() -> None:
+def test_verl_without_partial_rollout_drains_before_new_weights() -> None:
     partial, whole = (
-        planned(f"verl_fully_async[row_time=3.0,slots=6.0,partial_rollout={switch}]") for switch in ("true", "false")
+        schedule_of(f"verl_fully_async[row_time=3.0,slots=6.0,partial_rollout={switch}]")
+        for switch in ("true", "false")
     )
     assert (partial.newest > partial.oldest).any()
     assert (whole.newest == whole.oldest).all()
@@ -181,38 +182,38 @@ def test_verl_without_partial_rollout_finishes_rows_before_new_weights() -> None
 def test_rllibs_queue_of_three_drops_its_oldest_batch() -> None:
     """Rows of a quarter of a step, one batch at a time: four batches a step are made, and three are kept. What trains
     is the oldest of the three: made in the second quarter of the last step, with the weights from before it."""
-    plan = planned("rllib_appo[slots=1,row_time=0.25,cv=0.0]")
+    plan = schedule_of("rllib_appo[slots=1,row_time=0.25,cv=0.0]")
     assert set(lags(plan, 10).tolist()) == {1}
     assert plan.ledger["rows"]["dropped_full"] / plan.ledger["rows"]["generated"] == pytest.approx(3 / 4, abs=0.02)
-    slow = planned("rllib_appo[slots=1,row_time=1.0,cv=0.0]")  # as fast as the learner: nothing is dropped
+    slow = schedule_of("rllib_appo[slots=1,row_time=1.0,cv=0.0]")  # as fast as the learner: nothing is dropped
     assert slow.ledger["rows"]["dropped_full"] == 0
-    seldom = planned("rllib_appo[queue=3,broadcast_interval=4,slots=1,row_time=0.25,cv=0.0]")
+    seldom = schedule_of("rllib_appo[queue=3,broadcast_interval=4,slots=1,row_time=0.25,cv=0.0]")
     assert set(lags(seldom, 12).tolist()) == {1, 2, 3, 4}
 
 
-def test_sample_factorys_actors_wait_where_laminars_buffer_and_a_queue_of_two_batches_make_them() -> None:
+def test_sample_factory_waits_as_laminar_and_a_queue_of_two_do() -> None:
     """Little: two batches under way, and what waits. Sample Factory's rows take new weights, Laminar's do not."""
-    factory, laminar = planned("sample_factory"), planned("laminar[buffer=2.0]")
+    factory, laminar = schedule_of("sample_factory"), schedule_of("laminar[buffer=2.0]")
     np.testing.assert_array_equal(factory.phase, laminar.phase)
     assert lags(factory, 30).mean() == pytest.approx(4, rel=0.02)
     assert (laminar.newest == laminar.oldest).all() and (factory.newest > factory.oldest).any()
-    assert planned("sample_factory[max_lag=2]").ledger["rows"]["dropped_stale"] > 0
+    assert schedule_of("sample_factory[max_lag=2]").ledger["rows"]["dropped_stale"] > 0
 
 
 def test_pipeline_rls_lag_is_what_a_rows_time_makes_it() -> None:
     """Rows of n steps, half as many as could be trained: the trainer takes them as they come, every other step's time.
     A row spends n/2 of those on its way and half a one until its batch is full; its last decision only the latter."""
     for steps in (4, 8):
-        plan = planned(f"pipeline_rl[slots={steps / 2},row_time={steps}]")
+        plan = schedule_of(f"pipeline_rl[slots={steps / 2},row_time={steps}]")
         assert lags(plan, 20).mean() == pytest.approx(steps / 2 + 0.5, abs=0.3)
         assert (plan.phase - plan.newest)[plan.phase > 20].mean() == pytest.approx(0.5, abs=0.3)
-    bound = planned("pipeline_rl[max_lag=1,row_time=2.0]")
+    bound = schedule_of("pipeline_rl[max_lag=1,row_time=2.0]")
     assert lags(bound).max() <= 1 and bound.ledger["rows"]["dropped_stale"] > 0
 
 
 @pytest.mark.parametrize("ratio", [0, 1, 2])
 def test_roll_flash_trains_on_nothing_that_was_begun_too_early(ratio: int) -> None:
-    plan = planned(f"roll_flash[async_generation_ratio={ratio},cv=1.0]")
+    plan = schedule_of(f"roll_flash[async_generation_ratio={ratio},cv=1.0]")
     assert lags(plan).max() == ratio
     assert (plan.ledger["rows"]["dropped_stale"] > 0) is (ratio > 0)
 
@@ -223,20 +224,20 @@ def test_megatrons_laws_in_the_units_of_a_schedule(lag: int) -> None:
     rng = np.random.default_rng(0)
     tail = rng.lognormal(0, math.sqrt(math.log1p(0.25)), (200_000, 4)).max(1).mean() / math.sqrt(1.25)
     for submit, expected in (("G", 1.0), ("R", tail)):
-        plan = planned(f"megatron[lag={lag},submit={submit},consume=G]", rows=4, phases=300)
+        plan = schedule_of(f"megatron[lag={lag},submit={submit},consume=G]", rows=4, phases=300)
         assert lags(plan, 60).mean() == pytest.approx(expected * (1 + lag), rel=0.06)
 
 
-def test_a_partial_rollout_is_cut_at_every_sync_and_ends_under_the_newest_weights() -> None:
+def test_a_partial_rollout_is_cut_at_every_sync() -> None:
     """Twice as many rows as a batch: half of them are one phase older in the mean."""
-    plan = planned("partial")
+    plan = schedule_of("partial")
     trained = plan.phase != NEVER
     assert (plan.phase == plan.newest)[trained].all()
     stretches = np.diff(plan.first)
     assert (stretches == plan.newest - plan.oldest + 1)[trained].all(), "a stretch for each version in between"
     assert lags(plan, 30).mean() == pytest.approx(1, abs=0.05)
-    assert (lags(planned("partial[oversample=1]")) == 0).all()
-    masked = planned("partial[mask=true]")
+    assert (lags(schedule_of("partial[oversample=1]")) == 0).all()
+    masked = schedule_of("partial[mask=true]")
     row = np.repeat(np.arange(len(masked)), stretches)
     expected = (masked.version == masked.phase[row]) | ~trained[row]
     np.testing.assert_array_equal(masked.kept, expected)
@@ -244,7 +245,7 @@ def test_a_partial_rollout_is_cut_at_every_sync_and_ends_under_the_newest_weight
 
 @pytest.mark.parametrize("on_stale", ["drop_group", "requeue", "withhold", "drop_sample", "mask_tokens"])
 def test_what_becomes_of_stale_rows(on_stale: str) -> None:
-    plan = planned(f"queue[max_lag=2,on_stale={on_stale},in_flight=true,cv=1.0]", rows=2)
+    plan = schedule_of(f"queue[max_lag=2,on_stale={on_stale},in_flight=true,cv=1.0]", rows=2)
     row = np.repeat(np.arange(len(plan)), np.diff(plan.first))
     trained = plan.phase[row] != NEVER
     old = plan.phase[row] - plan.version > 2
@@ -266,7 +267,7 @@ def test_what_becomes_of_stale_rows(on_stale: str) -> None:
     assert sum(decisions.values()) == LONG.phases * LONG.groups * 2 * LONG.length
 
 
-def test_a_rule_that_starves_the_trainer_is_one_line_with_the_time() -> None:
+def test_a_starving_rule_is_one_line_with_the_time() -> None:
     for text, words in {
         "pipeline_rl[max_lag=0,weight_update_interval=2]": r"\]: the trainer starves at t = \d+\.\d s, before step 1: "
         ".*training steps",
@@ -289,11 +290,11 @@ def test_a_rule_that_starves_the_trainer_is_one_line_with_the_time() -> None:
         "prime_rl[on_stale=drop]": "on_stale=drop is not one of drop_group, drop_sample",
     }.items():
         with pytest.raises(UserError, match=words.replace("?", r"\?")) as error:
-            planned(text, phases=60)
+            schedule_of(text, phases=60)
         assert "\n" not in str(error.value)
 
 
-def test_a_simulated_model_has_no_probabilities_and_says_so_in_one_line() -> None:
+def test_probabilities_of_a_simulated_model_are_one_error_line() -> None:
     with pytest.raises(UserError, match=r"LAG=areal:2.0 has no probabilities.*density=mixture needs") as error:
         read_lag("areal:2").probabilities(3, 4)
     assert "\n" not in str(error.value)
@@ -302,7 +303,7 @@ def test_a_simulated_model_has_no_probabilities_and_says_so_in_one_line() -> Non
 LOAD = ["slots", "row_time", "cv", "sync_time"]
 
 
-def test_load_is_said_by_the_same_names_everywhere_and_stands_behind_the_models_own() -> None:
+def test_options_of_load_have_the_same_names_and_come_last() -> None:
     from staleharness.lag import LAGS
 
     pipelines = [LAGS[name] for name in LAGS if issubclass(LAGS[name], PipelineLag)]
@@ -312,8 +313,8 @@ def test_load_is_said_by_the_same_names_everywhere_and_stands_behind_the_models_
     assert read_lag("areal:2") == read_lag("areal[eta=2.0]") and read_lag("areal[cv=1]").text == "areal[cv=1.0]"
 
 
-def test_the_schedule_of_a_seed_is_its_own_and_needs_no_more_than_the_demand() -> None:
-    one, other = planned("areal"), planned("areal", seed=4)
+def test_a_schedule_depends_on_seed_and_demand_alone() -> None:
+    one, other = schedule_of("areal"), schedule_of("areal", seed=4)
     assert len(one) != len(other) or not np.array_equal(one.phase, other.phase)
-    longer = planned("areal[interruptible=false]", length=7)
-    np.testing.assert_array_equal(longer.phase, planned("areal[interruptible=false]").phase)
+    longer = schedule_of("areal[interruptible=false]", length=7)
+    np.testing.assert_array_equal(longer.phase, schedule_of("areal[interruptible=false]").phase)

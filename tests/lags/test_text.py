@@ -90,12 +90,12 @@ def test_a_mistake_is_told_with_what_would_be_right(text: str, words: str) -> No
 
 
 def test_one_model_is_one_run_however_it_was_typed() -> None:
-    def planned(lag: str) -> list[tuple[str, str, str]]:
+    def plan_ids(lag: str) -> list[tuple[str, str, str]]:
         found = plan(ask(env="bit-chain", algo="seq_is", k="4", lag=lag, seeds="1"))
         return [(run.run_id, run.spec.lag, found.name) for run in found.runs]
 
-    assert planned("geometric[decay=0.7]") == planned("geometric:0.70") == planned("geometric:0.7")
-    assert planned("geometric:0.7") != planned("geometric:0.8")
+    assert plan_ids("geometric[decay=0.7]") == plan_ids("geometric:0.70") == plan_ids("geometric:0.7")
+    assert plan_ids("geometric:0.7") != plan_ids("geometric:0.8")
     algo = "seq_is,seq_is[lag=geometric[decay=0.7]]"
     runs = plan(ask(env="bit-chain", algo=algo, k="4", seeds="1")).runs
     assert [(run.label, run.spec.lag) for run in runs] == [

@@ -78,7 +78,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     return path.resolve()
 
 
-def planned(lag: str, **given: Any) -> PlannedRun:
+def plan_run(lag: str, **given: Any) -> PlannedRun:
     settings = "horizon=6,batch=8,minibatches=1,evaluations=1"
     asked = ask(env="bit-chain", algo="seq_is", k="3", lag=lag, seeds="1", steps="3", settings=settings, **given)
     (run,) = plan(asked).runs
@@ -124,9 +124,9 @@ def test_its_options_are_written_and_checked_like_an_algorithms(file: Path) -> N
         assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_three_phases_on_the_bit_chain_have_the_lags_and_the_ledger_that_it_says(file: Path) -> None:
-    """Of 8 episodes of 6 bits, numbers 0 and 4 are two phases late, as soon as two have passed."""
-    records = [record.metrics for record in simulation_of(planned("stragglers:2").spec)]
+def test_three_phases_on_the_bit_chain_have_its_lags_and_ledger(file: Path) -> None:
+    """Episodes 0 and 4 of 8, with 6 bits each, are two phases late as soon as two have passed."""
+    records = [record.metrics for record in simulation_of(plan_run("stragglers:2").spec)]
     assert [m["lag_mean"] for m in records] == pytest.approx([0.0, 0.25, 0.5])
     assert [m["lag_max"] for m in records] == [0, 1, 2]
     assert [(m["lag_dropped"], m["lag_in_flight"]) for m in records] == [(2, 0), (2, 1), (2, 2)]
@@ -134,7 +134,7 @@ def test_three_phases_on_the_bit_chain_have_the_lags_and_the_ledger_that_it_says
 
 
 def test_the_ledger_is_written_down_with_the_run(file: Path, tmp_path: Path) -> None:
-    run = planned("stragglers:2")
+    run = plan_run("stragglers:2")
     Store(tmp_path / "out").open_for_writing()
     job = Job(run.run_id, run.label, run.spec.to_dict(), str(tmp_path / "out"))
     folder = execute(job, lambda told: None, lambda: False)
@@ -145,14 +145,14 @@ def test_the_ledger_is_written_down_with_the_run(file: Path, tmp_path: Path) -> 
 
 def test_its_file_is_part_of_the_id_of_its_runs_and_of_no_others(file: Path) -> None:
     texts = ("stragglers", "stragglers/sync:2", "uniform", "uniform/sync:2")
-    before = {text: planned(text) for text in texts}
+    before = {text: plan_run(text) for text in texts}
     job = Job(before["stragglers"].run_id, "seq_is", before["stragglers"].spec.to_dict(), "")
     plain = Job(before["uniform"].run_id, "seq_is", before["uniform"].spec.to_dict(), "")
     file.write_text("# a comment\n" + FILE)
-    assert {text: planned(text).run_id for text in texts} == {text: run.run_id for text, run in before.items()}
+    assert {text: plan_run(text).run_id for text in texts} == {text: run.run_id for text, run in before.items()}
     check_plugins(job)
     file.write_text(FILE.replace("% self.of_each == 0", "% self.of_each == 1"))
-    after = {text: planned(text).run_id for text in texts}
+    after = {text: plan_run(text).run_id for text in texts}
     assert [text for text in texts if after[text] != before[text].run_id] == list(texts[:2])
     check_plugins(plain)
     with pytest.raises(Changed, match=r"stragglers.py was edited since the sweep began"):

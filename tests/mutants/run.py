@@ -43,7 +43,7 @@ class Mutant:
     def __str__(self) -> str:
         return f"{self.file}: {self.why}"
 
-    def applied(self, root: Path = ROOT) -> str:
+    def mutant_text(self, root: Path = ROOT) -> str:
         """The changed text of the file. Raises `ValueError` where `before` is not in it exactly once."""
         file = root / self.file
         text = file.read_text() if file.is_file() else ""
@@ -66,7 +66,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     mutants = [m for m in read() if asked.k.lower() in str(m).lower()]
     for mutant in mutants:
         try:
-            mutant.applied()
+            mutant.mutant_text()
         except ValueError as error:
             print(error)
             return 1
@@ -76,15 +76,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     with tempfile.TemporaryDirectory(prefix="mutants-") as folder:
         copies: queue.Queue[Path] = queue.Queue()
         for job in range(asked.jobs):
-            copies.put(_copied(Path(folder) / str(job)))
+            copies.put(_copy_tree(Path(folder) / str(job)))
         with concurrent.futures.ThreadPoolExecutor(asked.jobs) as pool:
             files = sorted({test for mutant in mutants for test in mutant.tests.split()})
-            for found in pool.map(lambda test: _tested(copies, None, test), files):
+            for found in pool.map(lambda test: _run_tests(copies, None, test), files):
                 if found != SURVIVED:
                     print(f"without any change: {found}")
                     return 1
-            verdicts = pool.map(lambda m: _tested(copies, m, m.tests), mutants)
-            survived = [m for m, verdict in zip(mutants, verdicts, strict=True) if _said(m, verdict)]
+            verdicts = pool.map(lambda m: _run_tests(copies, m, m.tests), mutants)
+            survived = [m for m, verdict in zip(mutants, verdicts, strict=True) if _last_line(m, verdict)]
     print(f"{len(mutants) - len(survived)} of {len(mutants)} changes are caught")
     for mutant in survived:
         print(f"  SURVIVED  {mutant}")
@@ -94,13 +94,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 SURVIVED = "SURVIVED"
 
 
-def _said(mutant: Mutant, verdict: str) -> bool:
+def _last_line(mutant: Mutant, verdict: str) -> bool:
     """Print the verdict; whether no test noticed."""
     print(f"{mutant}\n    {verdict}", flush=True)
     return not verdict.startswith("caught")
 
 
-def _copied(folder: Path) -> Path:
+def _copy_tree(folder: Path) -> Path:
     for name in COPIED:
         if (ROOT / name).is_dir():
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
@@ -109,14 +109,14 @@ def _copied(folder: Path) -> Path:
     return folder
 
 
-def _tested(copies: queue.Queue[Path], mutant: Mutant | None, tests: str) -> str:
-    """What the tests say of the change (None: of the tree as it is), made in one of the copies and undone there."""
+def _run_tests(copies: queue.Queue[Path], mutant: Mutant | None, tests: str) -> str:
+    """Run the tests with the change (None: without any) in one of the copies, and undo it there."""
     folder = copies.get()
     changed = None if mutant is None else folder / mutant.file
     text = "" if changed is None else changed.read_text()
     try:
         if mutant is not None and changed is not None:
-            changed.write_text(mutant.applied(folder))
+            changed.write_text(mutant.mutant_text(folder))
         return _verdict(folder, tests.split())
     finally:
         if changed is not None:

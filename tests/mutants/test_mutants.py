@@ -14,12 +14,12 @@ LEARNER = "staleharness/simulator/learning.py"
 def test_every_change_is_a_change_of_one_place_that_still_parses() -> None:
     for mutant in MUTANTS:
         assert mutant.before != mutant.after, mutant
-        text = mutant.applied()
+        text = mutant.mutant_text()
         if mutant.file.endswith(".py"):
             ast.parse(text, filename=str(mutant))
 
 
-def test_every_change_names_tests_that_are_there_and_no_two_are_alike() -> None:
+def test_every_mutant_is_unique_and_names_existing_tests() -> None:
     for mutant in MUTANTS:
         for test in mutant.tests.split():
             assert (ROOT / test.partition("::")[0]).exists(), mutant

@@ -1,4 +1,4 @@
-"""What is predicted without simulating: means in a steady state, and bounds that always hold. Lags in versions."""
+"""Predictions without simulation: means in a steady state, and bounds that always hold. Lags in versions."""
 
 from __future__ import annotations
 

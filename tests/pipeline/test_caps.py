@@ -10,7 +10,7 @@ from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import over_caps, summary
 
 
-def test_caps_have_the_lag_of_their_decisions_and_the_speed_of_the_pipeline() -> None:
+def test_results_of_caps_are_those_of_the_summary() -> None:
     pipeline = preset("in-flight", {"steps": 60, "slots": 256})
     caps = over_caps(pipeline, [0, 2, None], seed=3)
     assert [c.name for c in caps] == ["0", "2", "none"] and caps[0].lag == 0

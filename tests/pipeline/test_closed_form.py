@@ -9,7 +9,7 @@ import closed_form
 import numpy as np
 import pytest
 from numpy.typing import NDArray
-from simulated import lengths, simulated
+from summaries import lengths, summary_of
 
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import Pipeline
@@ -29,7 +29,7 @@ GRID = [
 ]
 
 
-def loaded(slots: int, batch: int, capacity: float, load: float, cv: float, group: int) -> Pipeline:
+def at_load(slots: int, batch: int, capacity: float, load: float, cv: float, group: int) -> Pipeline:
     """A queue that drops its oldest, behind slots that make `load` rows for each that the trainer can train."""
     return Pipeline(
         slots=slots,
@@ -45,9 +45,9 @@ def loaded(slots: int, batch: int, capacity: float, load: float, cv: float, grou
     )
 
 
-def compared(slots: int, batch: int, capacity: float, load: float, cv: float, group: int) -> float:
+def comparison(slots: int, batch: int, capacity: float, load: float, cv: float, group: int) -> float:
     """Mean lag over the closed form's, seed 0."""
-    pipeline = loaded(slots, batch, capacity, load, cv, group)
+    pipeline = at_load(slots, batch, capacity, load, cv, group)
     tail = closed_form.tail(lengths(8192, group=group, batch=batch, lengths=pipeline.lengths), group)
     expected = sum(closed_form.mean_lag(slots, batch, capacity, load, tail))
     found = summary(simulate(pipeline))
@@ -58,12 +58,12 @@ def compared(slots: int, batch: int, capacity: float, load: float, cv: float, gr
 
 @pytest.mark.parametrize("setting", GRID[::12], ids=str)
 def test_mean_lag_is_that_of_the_closed_form(setting: tuple[int, int, float, float, float, int]) -> None:
-    assert compared(*setting) == pytest.approx(1, abs=0.05)
+    assert comparison(*setting) == pytest.approx(1, abs=0.05)
 
 
 @pytest.mark.slow
 def test_mean_lag_is_that_of_the_closed_form_over_the_whole_grid() -> None:
-    ratios = {setting: compared(*setting) for setting in GRID}
+    ratios = {setting: comparison(*setting) for setting in GRID}
     assert {s: r for s, r in ratios.items() if abs(r - 1) > 0.05} == {}
     assert abs(np.mean(list(ratios.values())) - 1) < 0.01
 
@@ -100,7 +100,7 @@ def test_mean_lag_is_near_what_its_authors_measured(
     slots: int, batch: int, capacity: float, load: float, measured: float
 ) -> None:
     """Their lengths are not published; these have a tail of 1.43 in groups of 8, as they report."""
-    pipeline = loaded(slots, batch, capacity, load, 0.27, 8)
+    pipeline = at_load(slots, batch, capacity, load, 0.27, 8)
     assert closed_form.tail(lengths(8192, lengths=pipeline.lengths), 8) == pytest.approx(1.43, abs=0.02)
     assert summary(simulate(pipeline))["lag"]["start_mean"] == pytest.approx(measured, rel=0.09)
 
@@ -120,11 +120,11 @@ def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     sample = lengths(8192, **settings)
     group, batch = (closed_form.tail(sample, unit) for unit in (8, 64))
     by = {
-        "B/B": simulated(**settings, unit="batch", order="submitted", cap=float(lag)),
-        "G/G": simulated(**settings, unit="group"),
-        "G/B": simulated(**settings, unit="group", order="submitted"),
-        "R/G": simulated(**settings, unit="row"),
-        "R/B": simulated(**settings, unit="row", order="submitted"),
+        "B/B": summary_of(**settings, unit="batch", order="submitted", cap=float(lag)),
+        "G/G": summary_of(**settings, unit="group"),
+        "G/B": summary_of(**settings, unit="group", order="submitted"),
+        "R/G": summary_of(**settings, unit="row"),
+        "R/B": summary_of(**settings, unit="row", order="submitted"),
     }
     exact = by["B/B"]["lag"]["rows"]
     assert set(exact) == {str(lag)}
@@ -142,8 +142,8 @@ def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     "group, cap, window",
     [(8, 0, 1), (8, 2, 1), (8, 2, 2), (8, 2, 9), (8, 2, 10), (8, 3, 17), (1, 3, 1), (1, 3, 65), (1, 1, 66)],
 )
-def test_no_row_is_older_than_the_window_allows_and_some_are_as_old(group: int, cap: int, window: int) -> None:
-    found = simulated(
+def test_the_windows_bound_on_lag_is_tight(group: int, cap: int, window: int) -> None:
+    found = summary_of(
         group=group,
         batch=64,
         slots=(cap + 1) * 64,
@@ -159,7 +159,7 @@ def test_no_row_is_older_than_the_window_allows_and_some_are_as_old(group: int, 
 @pytest.mark.parametrize("cv", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("cap", [1, 2, 4, 8])
 def test_mean_lag_is_the_cap_where_admission_binds(cap: int, cv: float) -> None:
-    found = simulated(slots=640, cap=float(cap), lengths=f"lognormal[mean=1000,cv={cv}]", train_seconds=3, steps=400)
+    found = summary_of(slots=640, cap=float(cap), lengths=f"lognormal[mean=1000,cv={cv}]", train_seconds=3, steps=400)
     assert found["binds"] == "admission"
     assert found["lag"]["start_mean"] == pytest.approx(cap, rel=0.02)
     assert found["lag"]["start_max"] > 1.9 * cap  # the cap bounds the mean and no single row
@@ -183,7 +183,7 @@ def test_littles_law(group: int, load: float) -> None:
     assert under_way.mean() == pytest.approx(rate * (left - record.start_time[rows]).mean(), rel=0.03)
 
 
-def listed(
+def batch_times(
     unit: int, lag: int, cv: float, *, in_order: bool, steps: int = 300, seed: int = 0
 ) -> tuple[NDArray[np.int64], float]:
     """Whole batches of 64 rows, a trainer that takes no time, told without events: rows are given to the slots that are
@@ -207,9 +207,7 @@ def listed(
 
 @pytest.mark.parametrize("unit, name", [(8, "group"), (1, "row")])
 @pytest.mark.parametrize("lag, cv", [(0, 0.3), (1, 1.0), (2, 2.0)])
-def test_batches_in_the_order_of_submission_are_told_without_events_and_come_out_the_same(
-    unit: int, name: str, lag: int, cv: float
-) -> None:
+def test_batches_in_submission_order_equal_a_recursion(unit: int, name: str, lag: int, cv: float) -> None:
     """Megatron's G/B and R/B, row by row."""
     record = simulate(
         Pipeline(
@@ -226,7 +224,7 @@ def test_batches_in_the_order_of_submission_are_told_without_events_and_come_out
     )
     first = np.searchsorted(record.stretch_row, np.arange(100 * 64))
     lags = (record.step[: 100 * 64] - record.stretch_version[first]).reshape(100, 64)
-    np.testing.assert_array_equal(lags, listed(unit, lag, cv, in_order=True, steps=100)[0])
+    np.testing.assert_array_equal(lags, batch_times(unit, lag, cv, in_order=True, steps=100)[0])
 
 
 @pytest.mark.parametrize("unit", [8, 1])
@@ -239,7 +237,7 @@ def test_megatrons_law_is_that_of_batches_in_any_order(lag: int, cv: float, unit
     sample = lengths(8192, batch=64, group=8, lengths=f"lognormal[mean={MEAN},cv={cv}]")
     batch, submit = (closed_form.tail(sample, n) for n in (64, unit))
     law = closed_form.megatron_lag(lag, submit, batch)
-    free, ordered = (listed(unit, lag, cv, in_order=in_order, steps=2000)[1] for in_order in (False, True))
+    free, ordered = (batch_times(unit, lag, cv, in_order=in_order, steps=2000)[1] for in_order in (False, True))
     assert free == pytest.approx(law, rel=0.12, abs=0.5)  # lags are whole, and a batch's own version does not count
     assert ordered >= free
     if cv == 2.0:
@@ -247,10 +245,10 @@ def test_megatrons_law_is_that_of_batches_in_any_order(lag: int, cv: float, unit
 
 
 @pytest.mark.parametrize("cv", [0.3, 1.0])
-def test_near_a_load_of_one_the_closed_form_is_that_of_large_batches(cv: float) -> None:
-    """It knows means, and a queue of one batch at a load of 1 is now full and now empty, by chance: the trainer waits a
-    little, and rows are dropped early. What is missing of the lag halves with four times the batch, as chance does."""
-    missing = {batch: 1 - compared(batch, batch, 1, 1.0, cv, 1) for batch in (60, 240, 960)}
+def test_the_closed_form_near_load_one_holds_for_large_batches(cv: float) -> None:
+    """The formula knows means only; at a load of 1 a queue of one batch is full or empty by chance, and lag is lower.
+    The gap halves with four times the batch, as chance does."""
+    missing = {batch: 1 - comparison(batch, batch, 1, 1.0, cv, 1) for batch in (60, 240, 960)}
     scaled = [missing[batch] * batch**0.5 for batch in missing]
     assert missing[60] > 0.02 and missing[960] < 0.016
     assert max(scaled) < 1.35 * min(scaled)

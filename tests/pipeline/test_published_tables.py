@@ -5,14 +5,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
-from simulated import simulated
+from summaries import summary_of
 
 
-def test_a_larger_threshold_takes_waiting_away_until_the_slots_are_full() -> None:
+def test_a_larger_threshold_removes_waiting_until_slots_are_full() -> None:
     """verl, fully asynchronous, 7B on 128 GPUs, thresholds 0, .1, .3, .5: step 231, 171, 146, 151 s, of which the
     trainer waits for 128, 58, 39, 33."""
     found = [
-        simulated(
+        summary_of(
             slots=40,
             cap=4 * (1 + threshold) - 1,
             sync_every=4,
@@ -35,15 +35,13 @@ def test_a_larger_threshold_takes_waiting_away_until_the_slots_are_full() -> Non
 @pytest.mark.parametrize(
     "generation, training, gains", [(240, 245, False), (100, 385, False), (400, 85, False), (240, 240, False)]
 )
-def test_the_same_machines_in_two_halves_gain_nothing_on_rows_of_one_length(
-    generation: float, training: float, gains: bool
-) -> None:
+def test_two_halves_gain_nothing_on_rows_of_one_length(generation: float, training: float, gains: bool) -> None:
     """verl, 30B, 16 GPUs together against 8 and 8: 485 against 490 s, bound by the update. Half of the machines take
     twice as long, so max(2 g, 2 t) is never below g + t: what asynchrony gains, it gains from what stands still."""
     settings: dict[str, Any] = {"batch": 128, "group": 8, "token_seconds": 0.02, "steps": 40}
     tokens = generation / 0.02
-    together = simulated(slots=128, cap=0.0, lengths=f"constant:{tokens}", train_seconds=training, **settings)
-    halves = simulated(slots=64, cap=2.0, lengths=f"constant:{tokens}", train_seconds=2 * training, **settings)
+    together = summary_of(slots=128, cap=0.0, lengths=f"constant:{tokens}", train_seconds=training, **settings)
+    halves = summary_of(slots=64, cap=2.0, lengths=f"constant:{tokens}", train_seconds=2 * training, **settings)
     assert together["step_seconds"] == pytest.approx(generation + training, rel=0.01)
     assert halves["step_seconds"] == pytest.approx(2 * max(generation, training), rel=0.06)
     assert (halves["step_seconds"] < 0.98 * together["step_seconds"]) is gains
@@ -52,15 +50,15 @@ def test_the_same_machines_in_two_halves_gain_nothing_on_rows_of_one_length(
 def test_two_halves_gain_where_long_rows_leave_machines_idle() -> None:
     """The other side of it: AReaL 2.77 times at most, verl 2.35, Laminar more on more machines."""
     settings: dict[str, Any] = {"batch": 128, "lengths": "lognormal[mean=5000,cv=1]", "steps": 100}
-    together = simulated(slots=128, cap=0.0, train_seconds=100, **settings)
-    halves = simulated(slots=64, cap=8.0, train_seconds=200, **settings)
+    together = summary_of(slots=128, cap=0.0, train_seconds=100, **settings)
+    halves = summary_of(slots=64, cap=8.0, train_seconds=200, **settings)
     assert 1.5 < together["step_seconds"] / halves["step_seconds"] < 4
 
 
 def test_a_cap_is_not_a_lag() -> None:
     """prime-rl 0.9, caps 2, 4, 6, 8: mean ages 1.62, 2.83, 3.28, 3.03, share at the cap 64, 32, 2, 0 %."""
     found = [
-        simulated(slots=80, max_lag=cap, lengths="lognormal[mean=1000,cv=0.6]", train_seconds=11)["lag"]
+        summary_of(slots=80, max_lag=cap, lengths="lognormal[mean=1000,cv=0.6]", train_seconds=11)["lag"]
         for cap in (2, 4, 6, 8)
     ]
     age, share = [f["start_mean"] for f in found], [f["share_at_bound"] for f in found]
@@ -72,13 +70,11 @@ def test_a_cap_is_not_a_lag() -> None:
 @pytest.mark.parametrize(
     "lengths, four", [("lognormal[mean=500,cv=0.3]", (1.0, 1.1)), ("lognormal[mean=4000,cv=1.5]", (1.2, 1.6))]
 )
-def test_a_cap_of_four_is_free_for_short_rows_and_eight_is_needed_for_long_ones(
-    lengths: str, four: tuple[float, float]
-) -> None:
+def test_short_rows_need_a_cap_of_four_and_long_ones_of_eight(lengths: str, four: tuple[float, float]) -> None:
     """The stable-asynchrony survey's figure of time a step against K: K = 4 on the floor, or a third above it."""
     mean = float(lengths.split("=")[1].split(",")[0])
     step = {
-        cap: simulated(slots=120, cap=cap, lengths=lengths, max_tokens=32_000, train_seconds=0.02 * mean * 64 / 120)[
+        cap: summary_of(slots=120, cap=cap, lengths=lengths, max_tokens=32_000, train_seconds=0.02 * mean * 64 / 120)[
             "step_seconds"
         ]
         for cap in (4.0, 8.0, None)
@@ -87,7 +83,7 @@ def test_a_cap_of_four_is_free_for_short_rows_and_eight_is_needed_for_long_ones(
     assert step[8.0] / step[None] < 1.12
 
 
-def test_dropping_stale_rows_keeps_the_short_ones_and_recycling_mends_it() -> None:
+def test_dropping_stale_rows_favours_short_ones() -> None:
     """Applied Compute: with a queue that drops its oldest the lengths stay as they are; with a largest lag of 1 and
     a heavy tail the mean of the trained ones falls from 1354 to 897."""
     settings: dict[str, Any] = {
@@ -100,19 +96,19 @@ def test_dropping_stale_rows_keeps_the_short_ones_and_recycling_mends_it() -> No
         "capacity": 2.0,
         "full": "drop_oldest",
     }
-    free = simulated(**settings)["lag"]
-    drop = simulated(**settings, max_lag=1)["lag"]
-    again = simulated(**settings, max_lag=1, stale="recycle")["lag"]
+    free = summary_of(**settings)["lag"]
+    drop = summary_of(**settings, max_lag=1)["lag"]
+    again = summary_of(**settings, max_lag=1, stale="recycle")["lag"]
     assert free["tokens_trained_mean"] == pytest.approx(free["tokens_begun_mean"], rel=0.03)
     assert drop["tokens_trained_mean"] < 0.7 * drop["tokens_begun_mean"]
     assert again["tokens_trained_mean"] == pytest.approx(free["tokens_trained_mean"], rel=0.05)
     assert drop["start_max"] <= 1 and again["start_max"] <= 1
 
 
-def test_taking_new_weights_in_flight_is_faster_than_waiting_for_rows_to_finish() -> None:
+def test_weights_in_flight_are_faster_than_draining() -> None:
     """AReaL: interruptible generation +12 to +17 %; and the newest decisions are younger."""
     by = {
-        mode: simulated(
+        mode: summary_of(
             slots=128,
             cap=4.0,
             in_flight=mode,
@@ -132,8 +128,8 @@ def test_taking_new_weights_in_flight_is_faster_than_waiting_for_rows_to_finish(
     assert by["switch"]["slots"]["recompute"] > 0
 
 
-def test_a_restart_that_forgets_what_is_under_way_exceeds_the_bound() -> None:
+def test_a_restart_that_forgets_rows_exceeds_the_bound() -> None:
     """AReaL#1388: after a recovery the lag is above max_head_offpolicyness."""
     settings: dict[str, Any] = {"slots": 128, "unit": "batch", "cap": 1.0, "order": "submitted", "trainer_mtbf": 300.0}
-    assert simulated(**settings)["lag"]["start_max"] == 1
-    assert simulated(**settings, counters="forget")["lag"]["start_max"] > 1
+    assert summary_of(**settings)["lag"]["start_max"] == 1
+    assert summary_of(**settings, counters="forget")["lag"]["start_max"] > 1

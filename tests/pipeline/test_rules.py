@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from simulated import simulated
+from summaries import summary_of
 
 from staleharness.errors import UserError
 from staleharness.pipeline.event_log import FATES, PipelineRecord
@@ -131,7 +131,7 @@ SETTINGS = st.fixed_dictionaries(
 
 @settings(max_examples=60, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow])
 @given(SETTINGS)
-def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[str, Any]) -> None:
+def test_ledgers_close_and_time_goes_forward_at_any_setting(given_: dict[str, Any]) -> None:
     try:
         record = simulate(Pipeline(batch=16, steps=25, **given_), 0)
     except UserError as error:  # combinations that are refused, or starve; one line each
@@ -169,7 +169,7 @@ def test_whatever_is_set_the_accounts_close_and_time_goes_forward(given_: dict[s
         assert sum(shares.values()) == pytest.approx(1, abs=1e-6), side
 
 
-def test_a_cap_that_no_sync_can_serve_is_a_deadlock_and_says_when() -> None:
+def test_a_cap_that_no_sync_can_serve_is_a_deadlock() -> None:
     with pytest.raises(StarvationError, match=r"deadlock at t = \d+\.\d s: .*cap=0 admits no row.*raise cap"):
         simulate(Pipeline(cap=0.0, sync_every=4))
     simulate(Pipeline(cap=3.0, sync_every=4, steps=20))
@@ -196,9 +196,9 @@ def test_failures_that_let_nothing_be_finished_are_found(name: str, settings: di
         simulate(Pipeline(cap=1.0, **settings))
 
 
-def test_nobody_works_while_weights_are_on_their_way_where_sync_blocks() -> None:
+def test_blocking_sync_stops_both_sides() -> None:
     still, free = (
-        simulated(sync_seconds=10, blocking=blocking, train_seconds=5, lengths="lognormal[mean=1000,cv=0.1]")
+        summary_of(sync_seconds=10, blocking=blocking, train_seconds=5, lengths="lognormal[mean=1000,cv=0.1]")
         for blocking in (True, False)
     )
     assert still["trainer"]["syncing"] == pytest.approx(10 / still["step_seconds"], rel=0.01)
@@ -223,7 +223,7 @@ def test_a_sync_that_waits_for_rows_to_finish_mixes_no_versions(blocking: bool, 
 def test_weights_that_arrive_seldom_are_older() -> None:
     """Short rows, and a queue that keeps the newest: all are of the weights that were there in the step before."""
     lag = [
-        simulated(
+        summary_of(
             sync_every=every,
             lengths="constant:50",
             group=1,
@@ -238,7 +238,7 @@ def test_weights_that_arrive_seldom_are_older() -> None:
     assert set(lag[1]) == {"1", "2", "3", "4"} and len(set(lag[1].values())) == 1
 
 
-def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_that_waits() -> None:
+def test_a_newer_version_replaces_one_that_waits_for_transfer() -> None:
     """A step takes 10 s and a transfer 25: the next one begins as the last one arrives, with the version of then."""
     record = simulate(
         Pipeline(
@@ -260,7 +260,7 @@ def test_weights_travel_one_after_the_other_and_a_newer_version_replaces_one_tha
 
 def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
     """Thousands of stale groups in it, when the trainer comes for the next batch."""
-    found = simulated(
+    found = summary_of(
         slots=64, group=1, batch=1, max_lag=0, stale="drop", train_seconds=400, steps=6, lengths="constant:50"
     )
     assert found["ledger"]["rows"]["dropped_stale"] > 5 * 20_000
@@ -268,7 +268,7 @@ def test_a_queue_as_long_as_the_run_is_sorted_out_at_once() -> None:
 
 
 def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
-    found = simulated(slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5)
+    found = summary_of(slots=90, workers=1, group=4, batch=16, capacity=1.0, max_lag=1, sync_every=2, train_seconds=5)
     assert found["ledger"]["rows"]["dropped_stale"] > 0 and found["slots"]["queue"] > 0
 
 
@@ -335,8 +335,8 @@ def test_what_is_made_as_a_step_ends_waits_for_no_version() -> None:
     assert (found["in_queue"] == 0).all() and (found["before_queue"] == 1).all()
 
 
-def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
-    """Whatever the trainer makes while they do."""
+def test_the_newest_version_is_sent_after_draining() -> None:
+    """Versions made while rows drain are skipped, but the last."""
     record = simulate(
         Pipeline(
             slots=64,
@@ -356,8 +356,8 @@ def test_what_is_sent_when_rows_have_drained_is_the_newest_version() -> None:
     np.testing.assert_array_equal(version[sent], there)
 
 
-def test_a_row_that_is_made_again_has_no_weights_of_its_first_time() -> None:
-    """It begins with those of the day, and takes newer ones only."""
+def test_a_regenerated_row_has_new_weights_only() -> None:
+    """Its first version is that of its second beginning."""
     record = simulate(
         Pipeline(
             slots=16,
@@ -409,8 +409,8 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
     assert (late >= 0.0).all() and (late < 1.0).sum() > 30 and not ((late >= 1.0) & (late < 30.0)).any()
 
 
-def test_a_gate_on_what_is_finished_holds_whatever_is_given_up_under_way() -> None:
-    """What was stopped was not finished: it gives no place back. Groups that were dropped later are left out here."""
+def test_a_gate_on_finished_batches_holds_with_aborted_groups() -> None:
+    """An aborted group was not finished and gives no place back. Groups that were dropped later are left out here."""
     asked = Pipeline(
         slots=64,
         group=4,
@@ -440,13 +440,13 @@ def test_stopping_needs_a_bound_and_a_rule_that_drops() -> None:
 
 
 def test_a_group_that_is_dropped_gives_its_place_back() -> None:
-    found = simulated(slots=256, cap=3.0, max_lag=1, train_seconds=3, steps=100)
+    found = summary_of(slots=256, cap=3.0, max_lag=1, train_seconds=3, steps=100)
     assert found["ledger"]["rows"]["dropped_stale"] > 4 * 64  # more than the cap lets begin ahead
 
 
 def test_a_row_that_switches_pays_for_its_cache() -> None:
     free, paid = (
-        simulated(in_flight="switch", recompute_seconds=seconds, group=1, train_seconds=1) for seconds in (0.0, 0.01)
+        summary_of(in_flight="switch", recompute_seconds=seconds, group=1, train_seconds=1) for seconds in (0.0, 0.01)
     )
     share = paid["slots"]["recompute"]
     assert share > 0.2
@@ -456,8 +456,8 @@ def test_a_row_that_switches_pays_for_its_cache() -> None:
 @pytest.mark.parametrize("lost", ["again", "continue"])
 def test_rows_of_a_worker_that_failed(lost: str) -> None:
     """Half of the time down: half of the rows, less what is made twice."""
-    well = simulated(train_seconds=1, group=1)
-    ill = simulated(train_seconds=1, group=1, worker_mtbf=300.0, worker_restart=300.0, lost=lost)
+    well = summary_of(train_seconds=1, group=1)
+    ill = summary_of(train_seconds=1, group=1, worker_mtbf=300.0, worker_restart=300.0, lost=lost)
     assert ill["slots"]["down"] == pytest.approx(0.5, abs=0.05)
     twice = ill["ledger"]["tokens"]["lost"] / ill["ledger"]["tokens"]["generated"]
     assert (twice > 0.02) is (lost == "again")
@@ -465,7 +465,7 @@ def test_rows_of_a_worker_that_failed(lost: str) -> None:
 
 
 def test_a_step_that_is_interrupted_is_made_again() -> None:
-    found = simulated(slots=640, cap=2.0, train_seconds=50, trainer_mtbf=500.0, trainer_restart=100.0, steps=2000)
+    found = summary_of(slots=640, cap=2.0, train_seconds=50, trainer_mtbf=500.0, trainer_restart=100.0, steps=2000)
     # A step of 50 s is hit once in ten; each hit costs the restart and, in the mean, half a step
     assert found["step_seconds"] == pytest.approx(50 + 0.1 * (100 + 25), rel=0.05)
     assert found["lag"]["start_mean"] == pytest.approx(2, abs=0.05)
@@ -484,13 +484,13 @@ def test_a_step_that_is_interrupted_is_made_again() -> None:
     ],
 )
 def test_what_binds(changes: dict[str, Any], binds: str) -> None:
-    assert simulated(**changes, steps=100)["binds"] == binds
+    assert summary_of(**changes, steps=100)["binds"] == binds
 
 
 @pytest.mark.parametrize("full", ["drop_oldest", "drop_newest", "block"])
 def test_a_full_queue(full: str) -> None:
     """Three times as many rows as can be trained: two thirds are dropped, or the slots wait."""
-    found = simulated(group=1, train_seconds=60, capacity=2.0, full=full, steps=300)
+    found = summary_of(group=1, train_seconds=60, capacity=2.0, full=full, steps=300)
     dropped = found["ledger"]["rows"]["dropped_full"] / found["ledger"]["rows"]["generated"]
     assert dropped == pytest.approx(0 if full == "block" else 2 / 3, abs=0.02)
     assert found["slots"].get("queue", 0) == pytest.approx(2 / 3 if full == "block" else 0, abs=0.03)
@@ -502,7 +502,7 @@ def test_a_cap_may_count_what_is_finished() -> None:
     """Then what is under way comes on top: 64 slots beyond a cap of one batch of 64."""
     settings: dict[str, Any] = {"cap": 1.0, "lengths": "constant:100", "group": 1, "train_seconds": 100.0, "steps": 40}
     begun, finished = (
-        simulated(cap_counts=counts, **settings)["lag"]["start_mean"] for counts in ("begun", "finished")
+        summary_of(cap_counts=counts, **settings)["lag"]["start_mean"] for counts in ("begun", "finished")
     )
     assert begun == pytest.approx(1, abs=0.01)
     assert finished == pytest.approx(2, abs=0.05)
@@ -513,11 +513,11 @@ def test_a_cap_may_go_by_the_version_of_the_trainer() -> None:
     settings: dict[str, Any] = {"cap": 1.0, "unit": "batch", "order": "submitted", "sync_every": 4, "steps": 40}
     with pytest.raises(StarvationError):
         simulate(Pipeline(**settings))
-    found = simulated(cap_version="trainer", **settings)["lag"]["rows"]
+    found = summary_of(cap_version="trainer", **settings)["lag"]["rows"]
     assert set(found) == {"1", "2", "3", "4"} or set(found) == {"0", "1", "2", "3", "4"}
 
 
-def test_in_the_order_of_versions_no_group_is_trained_before_one_with_older_weights() -> None:
+def test_order_of_versions_trains_older_weights_first() -> None:
     record = simulate(Pipeline(order="version", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100))
     version, step = starts(record), record.step
     steps = [version[step == s] for s in range(100)]
@@ -529,14 +529,14 @@ def test_in_the_order_of_versions_no_group_is_trained_before_one_with_older_weig
 def test_the_summary_shows_what_dropping_does_to_lengths() -> None:
     settings: dict[str, Any] = {"slots": 120, "batch": 120, "group": 1, "lengths": "lognormal[mean=1000,cv=2]"}
     free, dropped, masked = (
-        simulated(**settings, **stale)["lag"] for stale in ({}, {"max_lag": 1}, {"max_lag": 1, "stale": "drop_row"})
+        summary_of(**settings, **stale)["lag"] for stale in ({}, {"max_lag": 1}, {"max_lag": 1, "stale": "drop_row"})
     )
     assert abs(free["length_bias"]) < 0.03
     assert dropped["length_bias"] < -0.2 and masked["length_bias"] < -0.1
 
 
-def test_rows_that_take_no_time_may_begin_while_another_is_delivered(tmp_path: Path) -> None:
-    """They stand before it in the order of what finishes, and it is over all the same: no slot is lost."""
+def test_instant_rows_may_begin_during_a_delivery(tmp_path: Path) -> None:
+    """Such rows finish before the row that is being delivered, and no slot is lost."""
     (tmp_path / "env.txt").write_text("0\n0\n0\n5\n")
     record = simulate(
         Pipeline(

@@ -17,7 +17,7 @@ from staleharness.schedule import NEVER, Schedule
 
 
 @pytest.fixture(scope="module")
-def made() -> tuple[PipelineRecord, Schedule]:
+def schedules() -> tuple[PipelineRecord, Schedule]:
     record = simulate(preset("in-flight", {"steps": 40, "max_lag": 4, "batch": 32, "group": 4, "unit": "group"}))
     return record, schedule_of(record)
 
@@ -34,9 +34,7 @@ def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[Pipeline
     assert plan.ledger["rows"] == {**ledger(record)["rows"], "generated": n} or len(record.slot) != n
 
 
-def test_an_actor_finishes_a_group_before_it_begins_the_next_and_no_more_are_engaged_than_are_needed(
-    made: tuple[PipelineRecord, Schedule],
-) -> None:
+def test_actors_make_one_group_at_a_time_and_are_few(made: tuple[PipelineRecord, Schedule]) -> None:
     record, plan = made
     began, over = record.start_time[: len(plan)], record.finish_time[: len(plan)].reshape(-1, 4).max(1).repeat(4)
     for actor in range(plan.actors):
@@ -49,7 +47,7 @@ def test_an_actor_finishes_a_group_before_it_begins_the_next_and_no_more_are_eng
 
 
 @pytest.mark.parametrize("order", ["completed", "submitted"])
-def test_places_are_in_the_order_in_which_the_trainer_takes_groups(order: Any) -> None:
+def test_places_follow_the_order_of_the_trainer(order: Any) -> None:
     record = simulate(Pipeline(order=order, cap=2.0, steps=20))
     plan = schedule_of(record)
     for phase in range(20):
@@ -61,7 +59,7 @@ def test_places_are_in_the_order_in_which_the_trainer_takes_groups(order: Any) -
 
 
 @pytest.mark.parametrize("stale", ["mask", "drop_row"])
-def test_what_is_masked_is_trained_in_its_phase_and_left_out_of_the_loss_and_of_the_account(stale: Any) -> None:
+def test_masked_decisions_are_in_their_phase_but_not_in_the_loss(stale: Any) -> None:
     settings = {"slots": 128, "cap": 4.0, "train_seconds": 5.0, "in_flight": "switch", "steps": 60}
     free = simulate(Pipeline(**settings))
     record = simulate(Pipeline(**settings, max_lag=3, stale=stale))

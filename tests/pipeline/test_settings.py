@@ -1,4 +1,4 @@
-"""What can be asked for, and what is said of what cannot."""
+"""Settings of a pipeline, and error lines for those that are impossible."""
 
 from __future__ import annotations
 

@@ -125,8 +125,8 @@ def test_throughput_is_that_of_both_kinds() -> None:
     assert rate == pytest.approx(2 * 4 + 6 * 4 / 3, rel=0.01)
 
 
-def test_rows_that_take_as_long_as_they_are_take_longer_in_slow_slots() -> None:
-    """Where all are of the longest length, that is the model whose rows take a constant time."""
+def test_rows_paced_by_length_take_longer_in_slow_slots() -> None:
+    """With all rows of the longest length, this equals the model whose rows take a constant time."""
     demand = Demand(phases=20, groups=4, rows=2, length=40, seed=0)
     kinds = "row_time=1.7,slow=0.5,slow_factor=2.6"
     paced = read_lag(f"queue[{kinds},pace=length]")

@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def test_the_committed_table_is_what_is_simulated() -> None:
-    (caps,) = made.simulated(made.SPREADS["light"], (250,)).values()
+    (caps,) = made.summary_of(made.SPREADS["light"], (250,)).values()
     assert made.row("light", 250, caps) in PAGE
     assert [cap.binds for cap in caps] == ["admission"] * 3 + ["trainer"] * 3
     # where nothing but the trainer binds a step takes what the trainer takes: 2 s and 5.5 ms a token
@@ -23,7 +23,7 @@ def test_the_committed_table_is_what_is_simulated() -> None:
     assert caps[0].step_seconds > 250 * 0.02 * (1 + 2 * 0.3) + 3.3
 
 
-def test_the_table_has_every_length_and_cap_and_is_put_where_it_was() -> None:
+def test_the_table_has_every_length_and_cap() -> None:
     table = PAGE.partition(made.BEGIN)[2].partition(made.END)[0].strip()
     rows = table.splitlines()[2:]
     assert len(rows) == len(made.LENGTHS) * len(made.SPREADS)

@@ -38,10 +38,10 @@ REFERENCE = TESTS.parent / "results" / "reference"
 sys.path.insert(0, str(TESTS / "golden"))
 
 from cases import cases, spec_of  # noqa: E402
-from traces import FILE, TOLERANCE, apart, made_with, trace, write_inputs  # noqa: E402
+from traces import FILE, TOLERANCE, made_with, sketch_distance, trace, write_inputs  # noqa: E402
 
 
-class Refused(Exception):
+class RenamingError(Exception):
     """The runs cannot be renamed: their numbers may have changed."""
 
 
@@ -58,16 +58,16 @@ def moved_cases(algorithms: Iterable[str]) -> list[str]:
                 continue
             now = trace(case, Path(folder))
             bits = all(maker.get(case, now["hashes"]) == now["hashes"] for maker in hashes)
-            if not bits or apart(now["sketch"], recorded["sketches"][case]) > TOLERANCE:
+            if not bits or sketch_distance(now["sketch"], recorded["sketches"][case]) > TOLERANCE:
                 moved.append(case)
     return moved
 
 
 def renamed_row(row: dict[str, str]) -> dict[str, str]:
-    """Return a row of runs.parquet under the id that it has today. Raises `Refused`."""
+    """Return a row of runs.parquet under the id that it has today. Raises `RenamingError`."""
     record, job = json.loads(row["record"]), json.loads(row["job"])
     if record["fingerprint"]["maths"] != MATHS_VERSION:
-        raise Refused(f"{row['id']} was made under MATHS_VERSION {record['fingerprint']['maths']}; make it anew")
+        raise RenamingError(f"{row['id']} was made under MATHS_VERSION {record['fingerprint']['maths']}; make it anew")
     spec, family = read_stored(record["spec"])
     new, plain = run_id(spec, family), json.loads(spec.to_json())
     record.pop("unit", None)  # part of `task` since format 2
@@ -94,8 +94,8 @@ def renamed_table(table: pa.Table, ids: dict[str, str]) -> pa.Table:
 def move(root: Path, why: str) -> dict[str, str]:
     """Rename the runs of one bundle; returns the ids that changed, earlier -> today's.
 
-    A bundle whose ids all hold is not written. Raises `Refused` where a golden trace of a method whose runs would be
-    renamed has moved, and `AssertionError` where a number would change.
+    A bundle whose ids all hold is not written. Raises `RenamingError` where a golden trace of a method has moved whose
+    runs would be renamed, and `AssertionError` where a number would change.
     """
     check_bundle(root)
     rows = pq.read_table(root / RUNS).to_pylist()
@@ -106,7 +106,9 @@ def move(root: Path, why: str) -> dict[str, str]:
         return {}
     assert len(set(ids.values())) == len(rows), "two runs would have one id"
     if cases := moved_cases({json.loads(row["record"])["spec"]["algorithm"] for row in rows if row["id"] in changed}):
-        raise Refused(f"the golden traces of {', '.join(cases)} have moved; the runs of {root.name} are made anew")
+        raise RenamingError(
+            f"the golden traces of {', '.join(cases)} have moved; the runs of {root.name} are made anew"
+        )
     contents = {RUNS: pa.Table.from_pylist(sorted(new_rows, key=lambda row: row["id"]))}
     for name in TABLES:
         earlier = pq.read_table(root / f"{name}.parquet")
@@ -140,7 +142,7 @@ def main() -> int:
     try:
         for root in given.bundles or sorted(path for path in REFERENCE.iterdir() if path.is_dir()):
             print(f"{root.name}: {len(move(root, given.why))} runs renamed")
-    except Refused as error:
+    except RenamingError as error:
         sys.exit(f"refused: {error}")
     return 0
 

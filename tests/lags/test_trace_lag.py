@@ -55,7 +55,7 @@ def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions:
     return path
 
 
-def planned(path: Path, steps: int = 3 * 2 * LENGTH, k: str = "2") -> PlannedRun:
+def plan_run(path: Path, steps: int = 3 * 2 * LENGTH, k: str = "2") -> PlannedRun:
     asked = ask(
         env="Pendulum-v1", algo="ppo_clip", k=k, lag=f"trace:{path}", seeds="1", steps=str(steps), settings=SETTINGS
     )
@@ -71,14 +71,14 @@ def test_a_trace_answers_with_its_rows_and_a_ledger_that_closes(tmp_path: Path) 
     assert schedule.ledger["decisions"] == {"generated": 120, "queued": 40, "trained": 80}
 
 
-def test_the_content_of_the_file_is_part_of_the_id_and_its_path_is_not(tmp_path: Path) -> None:
+def test_the_id_hashes_a_traces_content_and_not_its_path(tmp_path: Path) -> None:
     first, other = trace(tmp_path, rows()), trace(tmp_path, rows(), "copied.parquet")
-    assert planned(first).run_id == planned(other).run_id
-    assert planned(first).spec.lag == f"trace:{first}"
+    assert plan_run(first).run_id == plan_run(other).run_id
+    assert plan_run(first).spec.lag == f"trace:{first}"
     changed = rows()
     changed.loc[2, "versions"] = [1]
     other = trace(tmp_path, changed, "copied.parquet")
-    assert planned(first).run_id != planned(other).run_id
+    assert plan_run(first).run_id != plan_run(other).run_id
     assert source_hash(LAGS["trace"]), "its own file counts as well"
 
 
@@ -113,7 +113,7 @@ def _missing(table: pd.DataFrame) -> pd.DataFrame:
     return table.drop(index=[5, 6])
 
 
-def _skipped(table: pd.DataFrame) -> pd.DataFrame:
+def _skip_group(table: pd.DataFrame) -> pd.DataFrame:
     return table.assign(nth=[4 if i == 4 else nth for i, nth in enumerate(table["nth"])])
 
 
@@ -123,23 +123,23 @@ def _skipped(table: pd.DataFrame) -> pd.DataFrame:
         (_hole, "has a hole: no row was trained in phase 1"),
         (_future, "trained in phase 1 with a version from the future, 2"),
         (_missing, "phase 2 has 1 rows in 1 groups; the run asks for 2 groups of 1"),
-        (_skipped, "actor 0 has a hole: its group 2 is missing"),
+        (_skip_group, "actor 0 has a hole: its group 2 is missing"),
     ],
 )
-def test_a_trace_that_cannot_be_is_refused_when_the_run_is_planned(
+def test_an_impossible_trace_is_refused_by_the_plan(
     tmp_path: Path, spoil: Callable[[pd.DataFrame], pd.DataFrame], words: str
 ) -> None:
     with pytest.raises(UserError) as error:
-        planned(trace(tmp_path, spoil(rows())))
+        plan_run(trace(tmp_path, spoil(rows())))
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_trace_of_another_shape_is_refused_with_one_line_and_exit_code_2(
+def test_a_trace_of_another_shape_is_refused_in_one_line(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = trace(tmp_path, rows())
 
-    def said(lag: str, settings: str = SETTINGS, k: str = "2", steps: int = 120) -> str:
+    def error(lag: str, settings: str = SETTINGS, k: str = "2", steps: int = 120) -> str:
         arguments = [
             "staleharness",
             "sweep",
@@ -160,16 +160,16 @@ def test_a_trace_of_another_shape_is_refused_with_one_line_and_exit_code_2(
         assert ended.value.code == 2 and "\n" not in line
         return line
 
-    assert "has 3 phases; the run has 4" in said(f"trace:{path}", steps=160)
-    assert "is of rows of 20 decisions; the run's have 10" in said(
+    assert "has 3 phases; the run has 4" in error(f"trace:{path}", steps=160)
+    assert "is of rows of 20 decisions; the run's have 10" in error(
         f"trace:{path}", SETTINGS.replace("num_steps=20", "num_steps=10"), steps=60
     )
-    assert "the run asks for 4 groups of 1" in said(f"trace:{path}", SETTINGS.replace("num_envs=2", "num_envs=4"))
-    assert "has lags of up to 1 phases, and K=1 holds lags 0 to 0; give K=2" in said(f"trace:{path}", k="1")
-    assert "there is no such file" in said(f"trace:{path}x")
+    assert "the run asks for 4 groups of 1" in error(f"trace:{path}", SETTINGS.replace("num_envs=2", "num_envs=4"))
+    assert "has lags of up to 1 phases, and K=1 holds lags 0 to 0; give K=2" in error(f"trace:{path}", k="1")
+    assert "there is no such file" in error(f"trace:{path}x")
     (tmp_path / "text").write_text("rows")
-    assert "is not a trace" in said(f"trace:{tmp_path / 'text'}")
-    assert "file is missing" in said("trace")
+    assert "is not a trace" in error(f"trace:{tmp_path / 'text'}")
+    assert "file is missing" in error("trace")
     assert not (tmp_path / "out").exists()
 
 

@@ -1,4 +1,4 @@
-"""What the tests of the pipeline ask for again and again."""
+"""Summaries and samples of pipelines, for tests."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from staleharness.pipeline.pipeline_summary import summary
 from staleharness.pipeline.workload import Workload
 
 
-def simulated(seed: int = 0, **settings: Any) -> dict[str, Any]:
-    """The summary of a pipeline with these settings."""
+def summary_of(seed: int = 0, **settings: Any) -> dict[str, Any]:
+    """Return the summary of a pipeline with these settings."""
     return summary(simulate(Pipeline(**settings), seed))
 
 
 def lengths(groups: int = 8192, **settings: Any) -> NDArray[np.float64]:
-    """A sample of lengths, of another seed than any pipeline here."""
+    """Return a sample of lengths, of another seed than any pipeline here."""
     work = Workload(Pipeline(**settings), 12345)
     for _ in range(groups):
         work.next_group()

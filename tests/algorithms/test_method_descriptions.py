@@ -1,4 +1,4 @@
-"""What a method is said to be: its place among the others, what it costs, where it cannot act; and its card."""
+"""Descriptions of methods: family, cost, settings in which a mechanism is idle; and the card of a method."""
 
 from __future__ import annotations
 
@@ -122,7 +122,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], t
     return make
 
 
-def test_a_plugin_without_a_place_is_listed_under_other_with_what_can_be_derived(plugin: Any) -> None:
+def test_a_plugin_without_a_family_is_listed_under_other(plugin: Any) -> None:
     assert entry_of(plugin("")) == MethodEntry(anchor="π_prox, the learner at the start of the phase")
     text = as_text(catalogue())
     assert re.search(r"\nother\b.*\n\n  my_idea: One line\.\n.*anchor π_prox.*\n.*1 forward per phase", text)
@@ -175,7 +175,7 @@ def test_passes_depend_on_the_kind_of_run() -> None:
     assert str(extra_passes(ALGORITHMS["vcpo"]())) == "completions one by one"
 
 
-def test_a_mechanism_that_cannot_act_is_said_only_where_the_data_are_stale() -> None:
+def test_idle_mechanisms_are_reported_for_stale_data_only() -> None:
     decoupled = ALGORITHMS["decoupled_ppo"]()
     (line,) = warnings_of(decoupled, TOKENS)
     assert line.startswith("decoupled_ppo: its proximal policy is recomputed")
@@ -195,9 +195,7 @@ def test_the_simulation_of_control_knows_what_it_must_say() -> None:
     assert json.loads(json.dumps(simulation.method)) == simulation.method
 
 
-def test_a_run_says_it_once_in_its_log_and_for_good_in_its_record(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_an_idle_mechanism_is_in_log_and_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """In two sittings: the second goes on after a checkpoint and does not say it again."""
     caplog.set_level(logging.INFO, "staleharness")
     spec = replace(SMALL, steps=64 * 3)
@@ -246,7 +244,7 @@ METHOD = {
 }
 
 
-def test_a_card_shows_what_each_mechanism_touched_over_all_phases_and_in_the_last(tmp_path: Path) -> None:
+def test_a_card_shows_the_reach_of_each_mechanism(tmp_path: Path) -> None:
     runs = [
         write_run(
             tmp_path,
@@ -271,13 +269,13 @@ def test_a_card_shows_what_each_mechanism_touched_over_all_phases_and_in_the_las
     assert rows["truncated"]["cells"] == [{"mean": "0%", "last": "0%"}, {"mean": "10.0%", "last": "40.0%"}]
 
 
-def test_a_run_of_before_methods_said_what_they_are_has_a_card_of_its_mechanisms(tmp_path: Path) -> None:
+def test_a_run_without_method_facts_has_a_card(tmp_path: Path) -> None:
     (card,) = cards([write_run(tmp_path, "vaco", 0)], styles(["vaco"]))
     assert (card["summary"], card["facts"], card["options"]) == ("", [], [])
     assert [row["name"] for row in card["mechanisms"]] == ["no gradient"]
 
 
-def test_a_mechanism_measured_at_one_capacity_only_leaves_a_dash_at_the_other(tmp_path: Path) -> None:
+def test_a_missing_capacity_is_a_dash_in_the_card(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path, "x", 0, capacity=1),
         write_run(tmp_path, "x", 0, capacity=4, phases=2, columns={"algorithm/masked": [0.5, 0.25]}),
@@ -286,7 +284,7 @@ def test_a_mechanism_measured_at_one_capacity_only_leaves_a_dash_at_the_other(tm
     assert card["mechanisms"][-1]["cells"] == [{"mean": "–", "last": ""}, {"mean": "37.5%", "last": "25.0%"}]
 
 
-def test_every_mechanism_that_a_built_in_method_reports_has_a_row() -> None:
+def test_every_built_in_mechanism_has_a_row() -> None:
     shares = {"clipped", "masked", "vetoed", "truncated", "rho_truncated", "filter_active"}
     reported = {d for name in BUILT_IN for d in entry_of(ALGORITHMS[name]).touches}
     assert shares <= reported and {f"algorithm/{s}" for s in shares} <= set(MECHANISMS)

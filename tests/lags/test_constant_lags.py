@@ -11,14 +11,14 @@ from staleharness.schedule import NEVER, Demand
 
 
 def lags(text: str, capacity: int, phases: int) -> list[int]:
-    """Of a model that draws the same version for all rows."""
+    """Return the lag of each phase, of a model that assigns one version to all rows."""
     model = parse_lag(text, capacity)
     said = [model.assign(Draw(phase, 3, capacity, key=(phase,))).starts for phase in range(phases)]
     assert all(len(set(versions.tolist())) == 1 for versions in said)
     return [phase - int(versions[0]) for phase, versions in enumerate(said)]
 
 
-def test_a_delay_line_that_skips_trains_on_every_batch_once_in_the_order_in_which_they_were_made() -> None:
+def test_skipping_delay_trains_each_batch_once_in_order() -> None:
     """A queue of three: batches 0 to 3 are of the first policy, for none is trained on before the queue is full."""
     plan = read_lag("delay:3").schedule(Demand(phases=6, groups=2, rows=2, length=5, seed=0))
     trained = plan.phase != NEVER
@@ -41,7 +41,7 @@ def test_what_a_delay_line_may_do_while_it_fills() -> None:
         assert np.bincount(made).max() == most and set(np.bincount(made)[:-1].tolist()) <= {1, 2, 4}
 
 
-def test_a_delay_line_without_a_length_is_as_long_as_the_buffer_allows() -> None:
+def test_delay_without_a_length_fills_the_buffer() -> None:
     demand = Demand(phases=9, groups=2, rows=1, length=5, seed=0)
     for capacity in (1, 3, 9):
         assert parse_lag("delay", capacity).schedule(demand).longest_lag == capacity - 1
@@ -63,7 +63,7 @@ def test_exact_ages_begin_alike() -> None:
             parse_lag(text, 4)
 
 
-def test_trajectory_balance_draws_the_latest_round_most_of_the_time() -> None:
+def test_tba_draws_the_latest_round_most_of_the_time() -> None:
     """k = 3 at phase 10: synced at 9, and the latest round that the trainer has began with version 6; a buffer of 8
     holds 3 to 10, and of the rounds before that one 3."""
     model = parse_lag("tba[k=3,m=0.9]", 8)
@@ -98,7 +98,7 @@ def test_a_cap_counts_what_it_did(on_stale: str, name: str, share: float) -> Non
     assert answer.versions.min() == 8
 
 
-def test_a_cap_that_lets_nothing_through_is_one_line_with_the_phase() -> None:
+def test_a_cap_without_young_versions_is_one_error_line() -> None:
     with pytest.raises(
         UserError, match=r"LAG=cap\[max=1,of=fixed:3\] starves in phase 2: fixed:3 draws nothing"
     ) as error:
@@ -127,7 +127,7 @@ def test_a_cap_is_looked_at_once_for_all_runs_of_a_study(monkeypatch: pytest.Mon
             parse_lag("geometric:0.61/cap:2", 3)
 
 
-def test_a_cap_may_stand_around_any_model_and_a_sync_around_a_cap() -> None:
+def test_a_cap_wraps_any_model_and_a_sync_wraps_a_cap() -> None:
     assert read_lag("geometric:0.7/cap:2").text == "cap[max=2,of=geometric:0.7]"
     assert read_lag("uniform/cap:2").text == "cap:2"
     assert read_lag("cap:2/sync:8").text == "cap:2/sync:8"

@@ -1,6 +1,6 @@
 """Would training several runs as one stack of networks pay? Eight networks one after the other against one `bmm`.
 
-    python tests/benchmarks/stacked.py [--quick]
+    python tests/benchmarks/batched_policies.py [--quick]
 
 A sweep is many small networks, so it is tempting to train eight seeds together: [8, n, 64] @ [8, 64, 64] in place of
 eight products. What could be gained is the dispatch of eight calls less one; the arithmetic stays. Printed is the gain
@@ -32,7 +32,7 @@ def microseconds(work: Callable[[], object], calls: int) -> float:
 
 
 def measure(rows: int, calls: int) -> tuple[float, float]:
-    """How many times faster the stack is: (products, tanh)."""
+    """Return the speed-up of the stack: (products, tanh)."""
     generator = torch.Generator().manual_seed(0)
     x = torch.randn(RUNS, rows, WIDTH, generator=generator)
     weight = 0.1 * torch.randn(RUNS, WIDTH, WIDTH, generator=generator)
