@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rejecting(Algorithm):
-    """Base class of the four methods: a rule that leaves decisions out, and an importance weight on the others.
+    """Rule that leaves decisions out, and importance weight on the others, in four methods.
 
     Maximises  m u A log π; with `clip` > 0 (IcePop's paper, verl's decoupled presets) all ratios are π_prox/μ and
     m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no gradient.

@@ -6,6 +6,8 @@
 <root>/metrics.parquet     a row per run and phase: the metrics.parquet of all runs, no digit lost
 <root>/timing.parquet      the timing.parquet of all runs
 <root>/traces/             traces of runs with real actors, unchanged: `traces/<id>.parquet`
+
+Runs that were added later are in further parts: `runs-1.parquet`, `metrics-1.parquet`, `timing-1.parquet` and so on.
 """
 
 from __future__ import annotations
@@ -38,11 +40,23 @@ def is_packed(root: Path) -> bool:
     return (root / RUNS).is_file()
 
 
+def part_files(number: int) -> tuple[str, ...]:
+    """Return the names of the tables of a part of a bundle; those of part 0 are `FILES`."""
+    return tuple(name.replace(".", f"-{number}." if number else ".") for name in FILES)
+
+
+def parts(root: Path) -> list[tuple[str, ...]]:
+    """List the tables of each part of a bundle."""
+    return list(itertools.takewhile(lambda files: (root / files[0]).is_file(), map(part_files, itertools.count())))
+
+
 def check_bundle(root: Path) -> None:
     """Raise `UserError` if a file does not match the manifest."""
     try:
         digests = read_json(root / "manifest.json")["files"]
-        wrong = [name for name in FILES if digests.get(name) != digest(root / name)] or _wrong_traces(root, digests)
+        tables = list(itertools.chain(FILES, *parts(root)[1:]))
+        wrong = [name for name in tables if digests.get(name) != digest(root / name)]
+        wrong = wrong or _wrong_traces(root, digests.keys() - set(tables), digests)
     except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
         raise UserError(f"the packed results in {root} are damaged: manifest.json: {type(error).__name__}") from None
     if wrong:
@@ -56,10 +70,10 @@ def trace_path(name: str) -> str:
     return f"{TRACES}/{name}.parquet"
 
 
-def _wrong_traces(root: Path, digests: Mapping[str, str]) -> list[str]:
+def _wrong_traces(root: Path, others: set[str], digests: Mapping[str, str]) -> list[str]:
     """List traces that do not match the manifest. The author of a forged bundle also writes its manifest, so a name
     becomes a path only if it has the form of a trace's, and no link is followed."""
-    folder, names = root / TRACES, sorted(set(digests) - set(FILES))
+    folder, names = root / TRACES, sorted(others)
     if folder.is_symlink() or any(not NAME.fullmatch(name) for name in names):
         return [next((name[:60] for name in names if not NAME.fullmatch(name)), TRACES)]
     files = [f"{TRACES}/{path.name}" for path in sorted(folder.iterdir())] if folder.is_dir() else []
@@ -120,9 +134,12 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     logged in one line and left out. Raises `UserError` if the bundle as a whole cannot be read."""
     check_bundle(root)
     try:
-        rows = arrow_table(root / RUNS, ["id", "record", "job", "seal"]).to_pylist()
+        rows, places = [], dict[str, dict[str, tuple[int, int]]]()
+        for runs, *tables in parts(root):
+            rows += arrow_table(root / runs, ["id", "record", "job", "seal"]).to_pylist()
+            for name, file in zip(TABLES, tables, strict=True):
+                places.setdefault(f"{name}.parquet", {}).update(_places(arrow_table(root / file, ["run"])))
         rows.sort(key=_id_of)
-        places = {file: _places(arrow_table(root / file, ["run"])) for file in FILES if file != RUNS}
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise UserError(f"the packed results in {root} are damaged: {RUNS}: {type(error).__name__}") from None
     for run_id, (row, *others) in itertools.groupby(rows, _id_of):
@@ -155,16 +172,17 @@ def _read_row(run_id: str, row: Mapping[str, Any]) -> tuple[Any, Any, str | None
 def read_ids(root: Path) -> set[str]:
     """Return the ids of all runs in a bundle, damaged ones included. Raises `UserError`."""
     check_bundle(root)
-    return set(map(str, arrow_table(root / RUNS, ["id"])["id"].to_pylist()))
+    return {str(run) for runs, *_ in parts(root) for run in arrow_table(root / runs, ["id"])["id"].to_pylist()}
 
 
 def read_job(root: Path, run_id: str) -> dict[str, Any]:
     """Return the job of a valid run."""
-    path = root / RUNS
-    return dict(parse_record(_jobs(path, path.stat().st_mtime_ns)[run_id]))
+    paths = (root / runs for runs, *_ in parts(root))
+    jobs = (_jobs(path, path.stat().st_mtime_ns) for path in paths)
+    return dict(parse_record(next(part[run_id] for part in jobs if run_id in part)))
 
 
-@functools.lru_cache(maxsize=1)
+@functools.lru_cache(maxsize=4)
 def _jobs(path: Path, _: int) -> dict[str, str]:
     """Map run ids to job.json."""
     rows = arrow_table(path, ["id", "job"])
@@ -180,12 +198,13 @@ def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
 
 def read_arrow(root: Path, name: str, run_id: str, columns: Sequence[str] | None = None) -> Any:
     """Read the rows of one run in one of `TABLES` as pyarrow: with the columns of all runs, or those in `columns`."""
-    path = root / f"{name}.parquet"
-    table, places = _by_run(path, path.stat().st_mtime_ns)
-    if run_id not in places:
-        raise UserError(f"the packed results in {root} are damaged: {path.name} has nothing of run {run_id}")
-    part = table if columns is None else table.select([c for c in columns if c in table.column_names])
-    return part.slice(*places[run_id])
+    for files in parts(root):
+        path = root / files[1 + TABLES.index(name)]
+        table, places = _by_run(path, path.stat().st_mtime_ns)
+        if run_id in places:
+            part = table if columns is None else table.select([c for c in columns if c in table.column_names])
+            return part.slice(*places[run_id])
+    raise UserError(f"the packed results in {root} are damaged: {name}.parquet has nothing of run {run_id}")
 
 
 @functools.lru_cache(maxsize=8)

@@ -3,11 +3,14 @@
 A bundle holds the trace of a run with real actors as `traces/<run>.parquet`. The spec of a run that replays a trace
 names the file's path at the time, which exists on one machine only; in a bundle the spec says
 `trace:results/reference/<bundle>/traces/...`. Its id stays, because the id depends on the trace's content.
+
+A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again.
 """
 
 from __future__ import annotations
 
 import functools
+import itertools
 import json
 import shutil
 from collections.abc import Mapping, Sequence
@@ -29,7 +32,18 @@ from ..base.reference_results import PLACE, results_path
 from ..base.version import __version__
 from ..errors import UserError
 from ..trace import read_trace
-from .bundle_reader import FILES, RUNS, TABLES, TRACES, is_packed, read_ids, read_table, trace_path
+from .bundle_reader import (
+    FILES,
+    TABLES,
+    TRACES,
+    arrow_table,
+    is_packed,
+    part_files,
+    parts,
+    read_ids,
+    read_table,
+    trace_path,
+)
 from .store import FORMAT, MARKER, Store
 from .stored_run import TRACE, StoredRun, write_manifest
 from .study import Question, read_study
@@ -43,7 +57,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
 
     `command`: the command that makes the runs, if no study does. `study`: the content of the spec file with labels as
-    in stored runs. An earlier bundle at `to` is replaced, unless it holds runs that would be lost. Raises `UserError`.
+    in stored runs. A bundle at `to` gets a part with the runs that it lacks; if one of its runs is another now, it is
+    written anew. Raises `UserError`, also if runs in it would be lost.
     """
     if not to.strip():
         raise UserError(f"TO={to!r} names no folder; give one for the bundle")
@@ -68,9 +83,12 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     _check_target(store.root, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs)
+    rows = _rows(runs, traces, target.name)
+    unchanged = _unchanged(target, rows)
     with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
-            replaceable = shutil.ignore_patterns(*FILES, TRACES, MARKER, "manifest.json", STUDY)
+            tables = () if unchanged else itertools.chain(FILES, *parts(target))
+            replaceable = shutil.ignore_patterns(*tables, TRACES, MARKER, "manifest.json", STUDY)
             shutil.copytree(target, new, symlinks=True, ignore=replaceable)
         else:
             new.mkdir()
@@ -79,12 +97,14 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
             (new / TRACES).mkdir()
         for name, path in traces.items():
             write_bytes(new / name, path.read_bytes())
-        _write_tables(runs, new, traces, target.name)
+        if added := [run for run in runs if run.id not in unchanged]:
+            _write_part(added, [rows[run.id] for run in added], new, part_files(len(parts(new))))
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
         _write_bundle_manifest(new, target, runs, traces, command)
         replace_folder(new, target)
-    size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (FILES, traces))
+    names_of_tables = itertools.chain(*parts(target))
+    size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (names_of_tables, traces))
     also = f", and {len(traces)} traces, {trace_size / 1e6:.1f} MB" if traces else ""
     return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
 
@@ -111,7 +131,7 @@ def _write_bundle_manifest(
     write_json(
         new / "manifest.json",
         {
-            "files": {name: digest(new / name) for name in (*FILES, *traces)},
+            "files": {name: digest(new / name) for name in itertools.chain(*parts(new), traces)},
             "runs": len(runs),
             "command": command,
             "dates": sorted({run.record["date"][:10] for run in runs}),
@@ -122,25 +142,39 @@ def _write_bundle_manifest(
     )
 
 
-def _write_tables(runs: Sequence[StoredRun], target: Path, traces: Mapping[str, Path], bundle: str) -> None:
-    import pyarrow as pa
-    import pyarrow.parquet as pq
-
+def _rows(runs: Sequence[StoredRun], traces: Mapping[str, Path], bundle: str) -> dict[str, dict[str, str]]:
+    """Return the rows of the table of runs, by id."""
     names = {digest(path): name for name, path in traces.items()}
 
     def as_json(content: Mapping[str, Any]) -> str:
         return json.dumps({**content, "spec": with_bundle_trace(content["spec"], names, bundle)}, sort_keys=True)
 
-    rows = [{"id": r.id, "record": as_json(r.record), "job": as_json(r.job()), "seal": r.seal} for r in runs]
-    tables = {RUNS: pa.Table.from_pylist(rows)}
-    for name in TABLES:
-        parts = []
+    return {r.id: {"id": r.id, "record": as_json(r.record), "job": as_json(r.job()), "seal": r.seal} for r in runs}
+
+
+def _unchanged(target: Path, rows: Mapping[str, Mapping[str, str]]) -> set[str]:
+    """Return the ids of a bundle's runs if all have these rows, and none if one is another run now. The digest of a
+    run's own manifest does not count: it changes when a run is unpacked."""
+    packed = [row for runs, *_ in parts(target) for row in arrow_table(target / runs).to_pylist()]
+    same = all(row[name] == rows[row["id"]][name] for row in packed for name in ("record", "job"))
+    return {row["id"] for row in packed} if same else set()
+
+
+def _write_part(
+    runs: Sequence[StoredRun], rows: Sequence[Mapping[str, str]], target: Path, files: Sequence[str]
+) -> None:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    tables = {files[0]: pa.Table.from_pylist(list(rows))}
+    for name, file in zip(TABLES, files[1:], strict=True):
+        frames = []
         for run in runs:
             frame = run.table(name)
             frame.insert(0, "run", run.id)
-            parts.append(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata())
-        table = pa.concat_tables(parts, promote_options="permissive")
-        tables[f"{name}.parquet"] = table.select(sorted(table.column_names))
+            frames.append(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata())
+        table = pa.concat_tables(frames, promote_options="permissive")
+        tables[file] = table.select(sorted(table.column_names))
     for file, table in tables.items():
         with atomic_write(target / file) as stream:
             pq.write_table(table, stream, compression="zstd", compression_level=19)

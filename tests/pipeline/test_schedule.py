@@ -1,4 +1,4 @@
-"""A schedule says of a simulated pipeline who made what, with which versions, and when it is trained on."""
+"""Schedules of simulated pipelines: actors, versions and phases of rows."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ from staleharness.schedule import NEVER, Schedule
 
 
 @pytest.fixture(scope="module")
-def schedules() -> tuple[PipelineRecord, Schedule]:
+def simulation() -> tuple[PipelineRecord, Schedule]:
     record = simulate(preset("in-flight", {"steps": 40, "max_lag": 4, "batch": 32, "group": 4, "unit": "group"}))
     return record, schedule_of(record)
 
 
-def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[PipelineRecord, Schedule]) -> None:
-    record, plan = made
+def test_the_rows_of_a_schedule_are_those_of_the_simulation(simulation: tuple[PipelineRecord, Schedule]) -> None:
+    record, plan = simulation
     n = len(plan)
     assert len(record.slot) - 4 < n <= len(record.slot) and n % 4 == 0
     trained = (plan.phase != NEVER) & (plan.phase >= record.warm)
@@ -34,8 +34,8 @@ def test_the_rows_of_a_schedule_are_those_of_the_simulation(made: tuple[Pipeline
     assert plan.ledger["rows"] == {**ledger(record)["rows"], "generated": n} or len(record.slot) != n
 
 
-def test_actors_make_one_group_at_a_time_and_are_few(made: tuple[PipelineRecord, Schedule]) -> None:
-    record, plan = made
+def test_actors_make_one_group_at_a_time_and_are_few(simulation: tuple[PipelineRecord, Schedule]) -> None:
+    record, plan = simulation
     began, over = record.start_time[: len(plan)], record.finish_time[: len(plan)].reshape(-1, 4).max(1).repeat(4)
     for actor in range(plan.actors):
         rows = np.flatnonzero(plan.actor == actor)[::4]

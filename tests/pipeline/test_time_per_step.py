@@ -14,7 +14,7 @@ PAGE = (ROOT / "docs" / "pipeline.md").read_text(encoding="utf-8")
 
 
 def test_the_committed_table_is_what_is_simulated() -> None:
-    (caps,) = made.summary_of(made.SPREADS["light"], (250,)).values()
+    (caps,) = made.simulated(made.SPREADS["light"], (250,)).values()
     assert made.row("light", 250, caps) in PAGE
     assert [cap.binds for cap in caps] == ["admission"] * 3 + ["trainer"] * 3
     # where nothing but the trainer binds a step takes what the trainer takes: 2 s and 5.5 ms a token

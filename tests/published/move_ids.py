@@ -29,7 +29,7 @@ import torch
 from staleharness.base.files import atomic_write, digest, write_json
 from staleharness.running.identity import read_stored, run_id
 from staleharness.spec import MATHS_VERSION
-from staleharness.store.bundle_reader import FILES, RUNS, TABLES, check_bundle, trace_path
+from staleharness.store.bundle_reader import check_bundle, parts, trace_path
 from staleharness.store.store import FORMAT, MARKER
 
 TESTS = Path(__file__).resolve().parents[1]
@@ -98,23 +98,26 @@ def move(root: Path, why: str) -> dict[str, str]:
     runs would be renamed, and `AssertionError` where a number would change.
     """
     check_bundle(root)
-    rows = pq.read_table(root / RUNS).to_pylist()
-    new_rows = [renamed_row(row) for row in rows]
-    ids = {row["id"]: new["id"] for row, new in zip(rows, new_rows, strict=True)}
+    rows = {files: pq.read_table(root / files[0]).to_pylist() for files in parts(root)}
+    new_rows = {files: list(map(renamed_row, part)) for files, part in rows.items()}
+    ids = {row["id"]: new["id"] for files in rows for row, new in zip(rows[files], new_rows[files], strict=True)}
     changed = {earlier: now for earlier, now in ids.items() if earlier != now}
     if not changed:
         return {}
-    assert len(set(ids.values())) == len(rows), "two runs would have one id"
-    if cases := moved_cases({json.loads(row["record"])["spec"]["algorithm"] for row in rows if row["id"] in changed}):
-        raise RenamingError(
-            f"the golden traces of {', '.join(cases)} have moved; the runs of {root.name} are made anew"
-        )
-    contents = {RUNS: pa.Table.from_pylist(sorted(new_rows, key=lambda row: row["id"]))}
-    for name in TABLES:
-        earlier = pq.read_table(root / f"{name}.parquet")
-        contents[f"{name}.parquet"] = now = renamed_table(earlier, ids)
-        before, after = by_run(earlier), by_run(now)
-        assert all(repr(before[run].to_pylist()) == repr(after[ids[run]].to_pylist()) for run in ids), name
+    assert len(set(ids.values())) == sum(map(len, rows.values())), "two runs would have one id"
+    specs = [json.loads(row["record"])["spec"] for part in rows.values() for row in part if row["id"] in changed]
+    if cases := moved_cases({spec["algorithm"] for spec in specs}):
+        raise RenamingError(f"the golden traces of {', '.join(cases)} have moved; make the runs of {root.name} anew")
+    contents = {}
+    for files, part in rows.items():
+        if all(row["id"] not in changed for row in part):
+            continue  # a part without a change is not written again
+        contents[files[0]] = pa.Table.from_pylist(sorted(new_rows[files], key=lambda row: row["id"]))
+        for name in files[1:]:
+            earlier = pq.read_table(root / name)
+            contents[name] = now = renamed_table(earlier, ids)
+            before, after = by_run(earlier), by_run(now)
+            assert all(repr(before[run].to_pylist()) == repr(after[ids[run]].to_pylist()) for run in before), name
     manifest = json.loads((root / "manifest.json").read_text())
     for name, table in contents.items():
         with atomic_write(root / name) as stream:
@@ -126,7 +129,7 @@ def move(root: Path, why: str) -> dict[str, str]:
             (root / trace_path(run)).rename(root / trace_path(ids[run]))
     write_json(root / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
     note = {"by": "tests/published/move_ids.py", "date": f"{datetime.date.today()}", "why": why, "ids": changed}
-    files |= {name: digest(root / name) for name in FILES}
+    files |= {name: digest(root / name) for name in contents}
     write_json(root / "manifest.json", {**manifest, "files": files, "renamed": [*manifest.get("renamed", []), note]})
     return changed
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pandas as pd
@@ -83,6 +84,7 @@ def test_a_bundle_is_written_again_when_runs_were_added_but_never_so_that_some_a
     pack(str(results), target, None)
     write_run(results, "spo", 7)
     assert pack(str(results), target, None).startswith("packed 13 runs")
+    assert len(Store(target).read_all()) == 13
     write_run(tmp_path / "few", "spo", 0)
     before = {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
     with pytest.raises(UserError, match=r"holds 12 runs that .* lacks and that would be lost"):
@@ -99,6 +101,42 @@ def test_what_runs_were_once_called_outlives_a_bundle_that_is_written_again(resu
     write_run(results, "spo", 7)
     pack(str(results), str(tmp_path / "bundle"), None)
     assert json.loads(manifest.read_text())["renamed"] == told
+
+
+def test_a_bundle_grows_by_parts_and_rewrites_no_table(results: Path, tmp_path: Path) -> None:
+    bundle, sources = tmp_path / "bundle", tmp_path / "sources"
+    pack(str(results), str(bundle), None)
+    unpack(str(bundle), str(sources))
+    for seed in (7, 8):
+        before = {path.name: path.read_bytes() for path in bundle.glob("*.parquet")}
+        write_run(sources, "vaco", seed)
+        pack(str(sources), str(bundle), None)
+        after = {path.name: path.read_bytes() for path in bundle.glob("*.parquet")}
+        assert before.items() <= after.items(), "the tables are as they were"
+        assert set(after) - set(before) == {f"{name}-{seed - 6}.parquet" for name in ("runs", "metrics", "timing")}
+    loose, packed = Store(sources).read_all(), Store(bundle).read_all()
+    for one, other in zip(loose, packed, strict=True):
+        assert (one.record, one.job()) == (other.record, other.job())
+        for name in ("metrics", "timing"):
+            pd.testing.assert_frame_equal(one.table(name), other.table(name)[list(one.table(name))])
+    assert pack(str(sources), str(bundle), None).startswith("packed 14 runs")
+    assert after == {path.name: path.read_bytes() for path in bundle.glob("*.parquet")}, "nothing is new"
+    (bundle / "metrics-2.parquet").unlink()
+    with pytest.raises(UserError, match=r"metrics-2\.parquet|manifest\.json"):
+        Store(bundle).read_all()
+
+
+def test_a_bundle_with_a_run_that_changed_is_written_anew(results: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    pack(str(results), str(bundle), None)
+    write_run(results, "spo", 7)
+    pack(str(results), str(bundle), None)
+    (run,) = (run for run in Store(results).read_all() if run.spec["seed"] == 7)
+    shutil.rmtree(run.path)
+    write_run(results, "spo", 7, sampled=1.0)
+    assert pack(str(results), str(bundle), None).startswith("packed 13 runs")
+    assert sorted(path.name for path in bundle.glob("*.parquet")) == sorted(FILES)
+    assert [run.record for run in Store(bundle).read_all()] == [run.record for run in Store(results).read_all()]
 
 
 def test_packing_the_same_runs_gives_the_same_bytes(results: Path, tmp_path: Path) -> None:
