@@ -136,26 +136,26 @@ mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow.
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
-	@$(PYTHON) tests/benchmarks/start.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/reading.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/logs.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/sweeps.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/stepping.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/acting.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/training.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/training.py --paper $(ARGS)
-	@$(PYTHON) tests/benchmarks/batched_policies.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/pipeline.py $(ARGS)
+	@$(PYTHON) benchmarks/start.py $(ARGS)
+	@$(PYTHON) benchmarks/reading.py $(ARGS)
+	@$(PYTHON) benchmarks/logs.py $(ARGS)
+	@$(PYTHON) benchmarks/sweeps.py $(ARGS)
+	@$(PYTHON) benchmarks/stepping.py $(ARGS)
+	@$(PYTHON) benchmarks/acting.py $(ARGS)
+	@$(PYTHON) benchmarks/training.py $(ARGS)
+	@$(PYTHON) benchmarks/training.py --paper $(ARGS)
+	@$(PYTHON) benchmarks/batched_policies.py $(ARGS)
+	@$(PYTHON) benchmarks/pipeline.py $(ARGS)
 	@$(LLM)
-	@$(PYTHON) tests/benchmarks/trl_grpo.py $(ARGS)
+	@$(PYTHON) benchmarks/trl_grpo.py $(ARGS)
 	@$(SMOLLM2)
-	@$(PYTHON) tests/benchmarks/generating.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/vcpo.py $(ARGS)
-	@$(PYTHON) tests/benchmarks/proximal.py $(ARGS)
+	@$(PYTHON) benchmarks/generating.py $(ARGS)
+	@$(PYTHON) benchmarks/vcpo.py $(ARGS)
+	@$(PYTHON) benchmarks/proximal.py $(ARGS)
 
 bench-gpu: $(STAMP) ## a 0.5B model on this GPU: tokens/s, memory, share of the matrix peak. ARGS=--plain
 	@$(LLM)
-	@$(PYTHON) tests/benchmarks/gpu.py $(ARGS)
+	@$(PYTHON) benchmarks/gpu.py $(ARGS)
 
 docs: $(STAMP) ## regenerate pages made from code: methods, settings, lag models, leaderboard, corrections, time per step
 	@$(PYTHON) docs/generate.py

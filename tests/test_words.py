@@ -77,13 +77,17 @@ PUBLIC |= {"skipped", "failed", "interrupted"}  # states of runs in the output o
 
 
 def folders() -> list[str]:
-    found = {path.parent.relative_to(ROOT) for top in (*SOURCES, "tests") for path in (ROOT / top).rglob("*.py")}
+    found = {
+        path.parent.relative_to(ROOT)
+        for top in (*SOURCES, "benchmarks", "tests")
+        for path in (ROOT / top).rglob("*.py")
+    }
     return sorted({"/".join(path.parts[:2]) for path in found})
 
 
 def sources(folder: str) -> Iterator[tuple[str, ast.Module]]:
     """Files of a folder and, below the top of a package, of the folders in it."""
-    deep = folder.count("/") == 1 or folder in ("algorithms", "envs")
+    deep = folder.count("/") == 1 or folder in ("algorithms", "envs", "benchmarks")
     for path in sorted((ROOT / folder).glob("**/*.py" if deep else "*.py")):
         if "__pycache__" not in path.parts:
             yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
@@ -121,7 +125,7 @@ def problems(folder: str) -> list[str]:
                     found.append(f"{file}:{line}: a docstring that begins with {docstring.split()[0]!r}")
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > 64:
                 found.append(f"{file}:{node.lineno}: a test name of {len(node.name)} characters: {node.name}")
-        names = () if file.startswith(HASHED) else names_in(tree, values=not folder.startswith("tests"))
+        names = () if file.startswith(HASHED) else names_in(tree, values=folder.startswith(SOURCES))
         found += [f"{file}:{line}: the name {name!r}" for line, name in names if is_private_word(name)]
     return found
 

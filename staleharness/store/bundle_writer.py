@@ -84,10 +84,10 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs)
     rows = _rows(runs, traces, target.name)
-    unchanged = _unchanged(target, rows)
+    same_runs = _same_runs(target, rows)
     with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
-            tables = () if unchanged else itertools.chain(FILES, *parts(target))
+            tables = () if same_runs else itertools.chain(FILES, *parts(target))
             replaceable = shutil.ignore_patterns(*tables, TRACES, MARKER, "manifest.json", STUDY)
             shutil.copytree(target, new, symlinks=True, ignore=replaceable)
         else:
@@ -97,8 +97,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
             (new / TRACES).mkdir()
         for name, path in traces.items():
             write_bytes(new / name, path.read_bytes())
-        if added := [run for run in runs if run.id not in unchanged]:
-            _write_part(added, [rows[run.id] for run in added], new, part_files(len(parts(new))))
+        if new_runs := [run for run in runs if run.id not in same_runs]:
+            _write_part(new_runs, [rows[run.id] for run in new_runs], new, part_files(len(parts(new))))
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
         _write_bundle_manifest(new, target, runs, traces, command)
@@ -152,12 +152,12 @@ def _rows(runs: Sequence[StoredRun], traces: Mapping[str, Path], bundle: str) ->
     return {r.id: {"id": r.id, "record": as_json(r.record), "job": as_json(r.job()), "seal": r.seal} for r in runs}
 
 
-def _unchanged(target: Path, rows: Mapping[str, Mapping[str, str]]) -> set[str]:
+def _same_runs(target: Path, rows: Mapping[str, Mapping[str, str]]) -> set[str]:
     """Return the ids of a bundle's runs if all have these rows, and none if one is another run now. The digest of a
     run's own manifest does not count: it changes when a run is unpacked."""
-    packed = [row for runs, *_ in parts(target) for row in arrow_table(target / runs).to_pylist()]
-    same = all(row[name] == rows[row["id"]][name] for row in packed for name in ("record", "job"))
-    return {row["id"] for row in packed} if same else set()
+    bundle_rows = [row for runs, *_ in parts(target) for row in arrow_table(target / runs).to_pylist()]
+    same = all(row[name] == rows[row["id"]][name] for row in bundle_rows for name in ("record", "job"))
+    return {row["id"] for row in bundle_rows} if same else set()
 
 
 def _write_part(

@@ -1,6 +1,6 @@
 """Completions sampled by a real pretrained model on CPU cores: ours against `generate` of transformers and the bound.
 
-    python tests/benchmarks/generating.py [--quick] [--prompts 8 --completions 4 --tokens 64 --threads 2]
+    python benchmarks/generating.py [--quick] [--prompts 8 --completions 4 --tokens 64 --threads 2]
         [--dtype bfloat16]
 
 The model is SmolLM2-135M (`MODEL=smollm2`), the prompts are questions in its chat template, and nothing ends before
@@ -27,7 +27,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
 QUESTIONS = (

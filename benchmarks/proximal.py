@@ -1,6 +1,6 @@
 """Cost of a proximal policy: a forward pass over the minibatch, or arithmetic on numbers that are there already.
 
-    python tests/benchmarks/proximal.py [MODEL] [--device cpu] [--dtype float32] [--prompts 16] [--completions 8]
+    python benchmarks/proximal.py [MODEL] [--device cpu] [--dtype float32] [--prompts 16] [--completions 8]
                                         [--prompt-tokens 40] [--completion-tokens 32] [--quick]
 
 MODEL is a folder or a hub name; by default the word-problems model. Decoupled PPO recomputes the log-probabilities of
@@ -21,7 +21,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 import numpy as np  # noqa: E402

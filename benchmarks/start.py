@@ -1,6 +1,6 @@
 """Start-up time of the command: processor seconds of each verb that only reads, and a sweep's first lines.
 
-    python tests/benchmarks/start.py [--quick]
+    python benchmarks/start.py [--quick]
 
 Each verb is a process of its own, in turns, so that a busy machine slows all of them down alike. Processor seconds are
 those of the process and of what it started; the least of them is what the verb costs, and the spread is what others
@@ -20,7 +20,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 PYTHON = sys.executable

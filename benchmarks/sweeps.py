@@ -1,6 +1,6 @@
 """Cost of a sweep beside its runs, gain by a second worker, and cost of planning and reporting 10,000 runs.
 
-    python tests/benchmarks/sweeps.py [--quick] [--only overhead|workers|scale]
+    python benchmarks/sweeps.py [--quick] [--only overhead|workers|scale]
 
 Overhead: the same runs by a sweep, one at a time, and bare: the training loop alone, in a process that is forked from
 the same server, with nothing written, told or checkpointed. Loading the server is paid once a sweep and is a line of

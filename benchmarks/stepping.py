@@ -1,6 +1,6 @@
 """Speed of MuJoCo environments, as ratios to the physics alone and to gymnasium's SyncVectorEnv.
 
-    python tests/benchmarks/stepping.py [--quick] [--envs 500] [--threads 2]
+    python benchmarks/stepping.py [--quick] [--envs 500] [--threads 2]
 
 Four runners walk through the very same states with the same actions, in turns of a few steps, so that a busy
 machine slows all of them down alike:
@@ -34,7 +34,7 @@ import mujoco
 import numpy as np
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
-sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
+sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
 
 from staleharness.control.mujoco.physics import INTEGRATION
 from staleharness.task import find_env

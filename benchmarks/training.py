@@ -1,6 +1,6 @@
 """PPO end to end on MuJoCo, ours against CleanRL's loop, Stable-Baselines3 and the physics alone: one run, one thread.
 
-    python tests/benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--without sb3] [--paper]
+    python benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--without sb3] [--paper]
 
 The same work everywhere: Hopper-v5, 256 steps of each environment a phase, 10 epochs of 32 minibatches, 64 x 64 tanh
 networks, normalised observations and rewards, Adam, gradient norm 0.5, no evaluation, no logging to files.
@@ -33,7 +33,7 @@ from typing import Any
 
 import numpy as np
 
-sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[2])]
+sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP = 10, 32, 0.99, 0.95, 0.2
 SB3 = "2.9.2"

@@ -1,6 +1,6 @@
 """Memory and time of `staleharness advise --log` on large logs.
 
-    python tests/benchmarks/logs.py [--quick] [--megabytes 1000] [--forms csv jsonl events trace]
+    python benchmarks/logs.py [--quick] [--megabytes 1000] [--forms csv jsonl events trace]
 
 Each log is written to a temporary folder: `csv` has two columns of short cells (56 million rows in 1 GB), `means` is a
 CSV whose lags all differ, `jsonl` and `events` have ten metrics a step, `trace` is the harness's own. A command of its

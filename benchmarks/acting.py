@@ -1,6 +1,6 @@
 """Cost of K past policies: one vector step of 500 Hopper environments at several capacities, as ratios to K = 1.
 
-    python tests/benchmarks/acting.py [--quick] [--envs 8]
+    python benchmarks/acting.py [--quick] [--envs 8]
 
 Environments are dealt out evenly to the K versions: with --envs 8, K = 8 is eight batches of one environment each.
 A vector step is what the collector does: act (all versions in one batched computation) and step the physics. Every

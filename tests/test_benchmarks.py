@@ -1,16 +1,20 @@
-"""The benchmarks that need a machine or time of their own: what of them can be seen on any machine."""
+"""Parts of the benchmarks that run on any machine."""
 
 from __future__ import annotations
 
 import json
+import sys
 from pathlib import Path
 
-import gpu
 import pytest
 import torch
 from needs import require_extra
 
 require_extra("llm")
+
+sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
+
+import gpu  # noqa: E402
 
 
 def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(
@@ -33,8 +37,7 @@ def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> 
         torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
     record = json.loads((tmp_path / "cpu_tiny.json").read_text())
     assert (
-        record["command"]
-        == f"python tests/benchmarks/gpu.py --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path} --tiny"
+        record["command"] == f"python benchmarks/gpu.py --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path} --tiny"
     )
     assert record["micro_batch"] == 4
     assert record["finite"]

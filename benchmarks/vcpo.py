@@ -1,6 +1,6 @@
 """Cost of VCPO's baseline: one backward pass per completion, against plain training and against two passes.
 
-    python tests/benchmarks/vcpo.py [--quick]
+    python benchmarks/vcpo.py [--quick]
 
 The optimal baseline wants the gradient norm of every completion, so completions go through the model one by one.
 Compared on one minibatch of a Qwen2 with random weights, each variant a whole gradient step, optimiser included:

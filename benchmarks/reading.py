@@ -1,6 +1,6 @@
 """Cost of reading results: reports of many runs, and the gallery of a paper, in processor seconds and memory.
 
-    python tests/benchmarks/reading.py [--quick] [--runs 1000 10000] [--phases 100]
+    python benchmarks/reading.py [--quick] [--runs 1000 10000] [--phases 100]
 
 The runs are synthetic and lie in a folder as a sweep leaves them: 8 algorithms, 5 environments, 5 capacities, and as
 many seeds as it takes, of 100 phases with 30 columns each (published runs have 24 to 146 phases). Every report is made

@@ -1,6 +1,6 @@
 """Would training several runs as one stack of networks pay? Eight networks one after the other against one `bmm`.
 
-    python tests/benchmarks/batched_policies.py [--quick]
+    python benchmarks/batched_policies.py [--quick]
 
 A sweep is many small networks, so it is tempting to train eight seeds together: [8, n, 64] @ [8, 64, 64] in place of
 eight products. What could be gained is the dispatch of eight calls less one; the arithmetic stays. Printed is the gain

@@ -1,6 +1,6 @@
 """One GPU on a language run at paper size: tokens per second, peak memory, share of the matrix peak.
 
-    python tests/benchmarks/gpu.py [--rounds 3] [--versions 16] [--plain] [--micro-batch 0] [--out FOLDER]
+    python benchmarks/gpu.py [--rounds 3] [--versions 16] [--plain] [--micro-batch 0] [--out FOLDER]
 
 A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a
 generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
@@ -26,7 +26,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 SHAPES: dict[str, dict[str, Any]] = {
@@ -79,7 +79,7 @@ def main(arguments: list[str] | None = None) -> int:
         for k, v in vars(options).items()
         if v not in (False, parser.get_default(k))
     ]
-    record = {"command": " ".join(["python tests/benchmarks/gpu.py", *shown]), **measure(options)}
+    record = {"command": " ".join(["python benchmarks/gpu.py", *shown]), **measure(options)}
     print(json.dumps(record, indent=2))
     options.out.mkdir(parents=True, exist_ok=True)
     name = re.sub(r"[^A-Za-z0-9]+", "_", record["device"]).strip("_").lower()

@@ -1,6 +1,6 @@
 """Speed of the simulation of a pipeline: a million trajectories of each kind, beside the goal.
 
-    python tests/benchmarks/pipeline.py [--rows 1000000] [--quick]
+    python benchmarks/pipeline.py [--rows 1000000] [--quick]
 
 Both clocks are shown: seconds of this process, and seconds on the wall, which a machine with other work on it makes
 longer.
@@ -13,7 +13,7 @@ import sys
 import time
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
 from staleharness.pipeline.event_simulation import simulate  # noqa: E402

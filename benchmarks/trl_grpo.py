@@ -1,6 +1,6 @@
 """GRPO training steps per second, ours against TRL's GRPOTrainer: the same tiny model and prompts on one CPU thread.
 
-    python tests/benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4]
+    python benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4]
 
 A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
 grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from
@@ -36,7 +36,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
