@@ -37,15 +37,21 @@ def option(
     return field(default=default, metadata={"bounds": (least, above, most, unit)})
 
 
-def _check_bounds(where: str, value: Any, least: float, above: float, most: float, unit: str) -> None:
-    if least <= value <= most and value > above:
-        return
-    low = f"above {_short(above)}" if above > -math.inf else f"at least {_short(least)} {unit}".rstrip()
-    if most < math.inf:
-        low = f"{low} and at most {_short(most)}" if above > -math.inf else f"from {_short(least)} to {_short(most)}"
-    elif least == 0:
-        low = "0 or above"
-    raise UserError(f"{where} must be {low}, not {value!r}")
+def check_bounds(instance: Any, title: str = "") -> None:
+    """Raise `UserError` where a field declared by `option` is out of bounds; None is within them."""
+    for f in fields(instance):
+        value = getattr(instance, f.name)
+        least, above, most, unit = f.metadata.get("bounds", (-math.inf, -math.inf, math.inf, ""))
+        if value is None or "bounds" not in f.metadata or (least <= value <= most and value > above):
+            continue
+        low, high = _short(above if above > -math.inf else least), _short(most)
+        if above > -math.inf:
+            text = f"above {low}" + (f" and at most {high}" if most < math.inf else "")
+        elif most < math.inf:
+            text = f"from {low} to {high}"
+        else:
+            text = f"at least {low} {unit}".rstrip() if least else "0 or above"
+        raise UserError(f"{title}{f.name} must be {text}{', or none' if f.default is None else ''}, not {value!r}")
 
 
 def _short(number: float) -> str:
@@ -86,13 +92,11 @@ class Options:
     """Options that were removed, and the value that each had: it stays in the ids of runs."""
 
     def __post_init__(self) -> None:
-        bounds = {f.name: f.metadata["bounds"] for f in fields(self) if "bounds" in f.metadata}
         for key, hint in type(self).hyper_parameter_types().items():
             where = f"{self.title() or type(self).__name__}: {key}"
             value = convert(getattr(self, key), hint, where, finite=False)
             object.__setattr__(self, key, value)  # 2 and 2.0 are one run, with one id
-            if key in bounds:
-                _check_bounds(where, value, *bounds[key])
+        check_bounds(self, f"{self.title() or type(self).__name__}: ")
 
     @classmethod
     def check_class(cls, where: str) -> None:

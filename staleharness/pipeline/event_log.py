@@ -5,6 +5,7 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -87,52 +88,34 @@ class PipelineRecord:
 
 
 def record_of(
-    log: EventLog,
-    pipeline: Pipeline,
-    seed: int,
-    *,
-    seconds: float,
-    warm: int,
-    tokens: list[int],
-    partial: Mapping[int, int],
-    spans: list[tuple[float, float, str]],
-    slot_seconds: Mapping[str, float],
-    since: float,
-    lost: int,
+    log: EventLog, pipeline: Pipeline, *, tokens: list[int], partial: Mapping[int, int], **totals: Any
 ) -> PipelineRecord:
-    """Return the log as arrays. `partial`: decisions so far of each row under way."""
-    n, group = len(log.slot), pipeline.group
-    of = np.arange(n) // group
-    length = np.asarray(tokens[:n], np.int64)
-    finish_time = np.asarray(log.finish_time)[:n]
+    """Return the log as arrays. `partial`: decisions so far of each row under way; `totals`: all other fields."""
+    n = len(log.slot)
+    of = np.arange(n) // pipeline.group
+    length, finish_time = np.asarray(tokens[:n], np.int64), np.asarray(log.finish_time)[:n]
     done = np.where(np.isnan(finish_time), 0, length)
     done[list(partial)] = list(partial.values())
     row, version, end = _stretches(log, done)
     return PipelineRecord(
-        pipeline,
-        seed,
-        seconds,
-        warm,
-        np.asarray(log.slot, np.int64),
-        np.asarray(log.start_time),
-        finish_time,
-        np.asarray(log.queue_time)[of],
-        np.asarray(log.fate, np.int64)[of],
-        np.asarray(log.step, np.int64)[of],
-        np.asarray(log.exit_step, np.int64)[of],
-        np.asarray(log.abort_time)[of],
-        length,
-        done,
-        row,
-        version,
-        end,
-        np.asarray(log.step_start),
-        np.asarray(log.step_end),
-        np.asarray(log.under_way, np.int64),
-        tuple(spans),
-        dict(slot_seconds),
-        since,
-        lost,
+        pipeline=pipeline,
+        slot=np.asarray(log.slot, np.int64),
+        start_time=np.asarray(log.start_time),
+        finish_time=finish_time,
+        queue_time=np.asarray(log.queue_time)[of],
+        fate=np.asarray(log.fate, np.int64)[of],
+        step=np.asarray(log.step, np.int64)[of],
+        exit_step=np.asarray(log.exit_step, np.int64)[of],
+        abort_time=np.asarray(log.abort_time)[of],
+        tokens=length,
+        done=done,
+        stretch_row=row,
+        stretch_version=version,
+        stretch_end=end,
+        step_start=np.asarray(log.step_start),
+        step_end=np.asarray(log.step_end),
+        under_way=np.asarray(log.under_way, np.int64),
+        **totals,
     )
 
 

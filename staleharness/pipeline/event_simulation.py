@@ -203,11 +203,8 @@ class _EventLoop:
             f"{len(self.group_queue)} of {p.groups} groups in the queue, and "
         )
         if self.outside:
-            return (
-                f"{text}{len(self.outside)} finished groups find no room in it; raise capacity={p.capacity:g}"
-                if p.capacity is not None
-                else text
-            )
+            assert p.capacity is not None, "only a full queue leaves groups outside"
+            return f"{text}{len(self.outside)} finished groups find no room in it; raise capacity={p.capacity:g}"
         if self.slots.free:
             return (
                 f"{text}cap={p.cap:g} admits no row before a version after {self.slots.version} reaches the slots "
@@ -218,17 +215,16 @@ class _EventLoop:
     def record(self, now: float) -> PipelineRecord:
         self.slots.account(now)
         self.trainer.enter("waiting", now)
-        slot_seconds = {state: n - self.before.get(state, 0.0) for state, n in self.slots.seconds.items()}
         return record_of(
             self.log,
             self.pipeline,
-            self.seed,
-            seconds=now,
-            warm=self.warm,
             tokens=self.work.tokens,
             partial=self.slots.under_way(now),
-            spans=self.trainer.spans,
-            slot_seconds=slot_seconds,
+            seed=self.seed,
+            seconds=now,
+            warm=self.warm,
+            trainer=tuple(self.trainer.spans),
+            slot_seconds={state: n - self.before.get(state, 0.0) for state, n in self.slots.seconds.items()},
             since=self.since,
             lost=self.slots.lost,
         )

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
+from ..base.options import check_bounds, option
 from ..base.parsing import build
 from ..errors import UserError, nearest
 from ..schedule import MOST_ROWS
@@ -27,65 +28,52 @@ class Pipeline:
     """
 
     # Generation
-    slots: int = 64  # rows generated at once, over all workers
-    workers: int = 8  # that share the slots evenly, and fail one by one
-    group: int = 8  # rows
+    slots: int = option(64, least=1)  # rows generated at once, over all workers
+    workers: int = option(8, least=1)  # that share the slots evenly, and fail one by one
+    group: int = option(8, least=1)  # rows
     lengths: str = "lognormal[mean=1000,cv=1]"  # decisions of a row
-    max_tokens: int | None = None  # longer rows are cut
-    token_seconds: float = 0.02  # a decision takes
+    max_tokens: int | None = option(None, least=1)  # longer rows are cut
+    token_seconds: float = option(0.02, least=0, most=MOST)  # a decision takes
     environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
     unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
-    slow: float = 0.0  # share of the slots, the last ones
-    slow_factor: float = 1.0  # times as long as in the others a row takes there
+    slow: float = option(0.0, least=0, most=1)  # share of the slots, the last ones
+    slow_factor: float = option(1.0, least=1, most=MOST)  # times as long as in the others a row takes there
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
     cap_version: Literal["slots", "trainer"] = "slots"  # whose version that is
     # The queue of finished groups
     order: Literal["completed", "submitted", "window", "version"] = "completed"  # in which the trainer takes them
-    window: int = 1  # groups, counted from the oldest one that is not taken
+    window: int = option(1, least=1)  # groups, counted from the oldest one that is not taken
     capacity: float | None = None  # batches
     full: Literal["block", "drop_oldest", "drop_newest"] = "block"
-    max_lag: int | None = None  # versions; what is older is not trained on
+    max_lag: int | None = option(None, least=0)  # versions; what is older is not trained on
     stale: Literal["drop", "recycle", "drop_row", "mask"] = "drop"  # group, group made again, row, or decisions
     stop: bool = False  # groups under way that have become older than max_lag are given up at once
     # The trainer
-    batch: int = 64  # rows
-    train_seconds: float = 15.0  # a step
-    train_token_seconds: float = 0.0  # and for each decision in it
+    batch: int = option(64, least=1)  # rows
+    train_seconds: float = option(15.0, least=0, most=MOST)  # a step
+    train_token_seconds: float = option(0.0, least=0, most=MOST)  # and for each decision in it
     # Weight sync
-    sync_seconds: float = 0.0  # until new weights have arrived
-    sync_every: int = 1  # steps
+    sync_seconds: float = option(0.0, least=0, most=MOST)  # until new weights have arrived
+    sync_every: int = option(1, least=1)  # steps
     blocking: bool = True  # trainer and generation stand still meanwhile
     in_flight: Literal["keep", "switch", "drain"] = "keep"  # rows under way when weights arrive
-    recompute_seconds: float = 0.0  # to rebuild the cache of one decision of a row that switches
+    recompute_seconds: float = option(
+        0.0, least=0, most=MOST
+    )  # to rebuild the cache of one decision of a row that switches
     # Faults
-    worker_mtbf: float | None = None  # seconds between two failures of one worker, in the mean
-    worker_restart: float = 60.0
+    worker_mtbf: float | None = option(None, above=0)  # seconds between two failures of one worker, in the mean
+    worker_restart: float = option(60.0, least=0, most=MOST)
     lost: Literal["again", "continue"] = "again"  # rows of a worker that failed
-    trainer_mtbf: float | None = None  # a step that is interrupted is made again
-    trainer_restart: float = 60.0
+    trainer_mtbf: float | None = option(None, above=0)  # a step that is interrupted is made again
+    trainer_restart: float = option(60.0, least=0, most=MOST)
     counters: Literal["keep", "forget"] = "keep"  # forget: admission no longer knows what is under way
     # The run
-    steps: int = 200
+    steps: int = option(200, least=1)
 
     def __post_init__(self) -> None:
-        for name in ("slots", "workers", "group", "window", "batch", "sync_every", "steps"):
-            self._require(name, getattr(self, name) >= 1, "at least 1")
-        for name in (
-            "token_seconds",
-            "train_seconds",
-            "train_token_seconds",
-            "sync_seconds",
-            "recompute_seconds",
-            "worker_restart",
-            "trainer_restart",
-        ):
-            self._require(name, 0 <= getattr(self, name) <= MOST, f"from 0 to {MOST:g}")
-        for name in ("worker_mtbf", "trainer_mtbf"):
-            self._require(name, getattr(self, name) is None or getattr(self, name) > 0, "above 0, or none")
-        self._require("max_tokens", self.max_tokens is None or self.max_tokens >= 1, "at least 1, or none")
-        self._require("max_lag", self.max_lag is None or self.max_lag >= 0, "0 or above, or none")
+        check_bounds(self)
         self._require("cap", self.cap is None or self.cap > -1, "above -1, or none")
         self._require("capacity", self.capacity is None or self.capacity >= 1, "at least 1 batch, or none")
         for name in ("cap", "capacity"):
@@ -93,8 +81,6 @@ class Pipeline:
         self._require("slots", self.slots <= MOST_ROWS, f"at most {MOST_ROWS}")
         self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
-        self._require("slow", 0 <= self.slow <= 1, "from 0 to 1")
-        self._require("slow_factor", 1 <= self.slow_factor <= MOST, f"from 1 to {MOST:g}")
         self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
         self._require("steps", self.steps * self.batch <= MOST_ROWS, f"at most {MOST_ROWS // self.batch}")
         if self.full == "drop_oldest" and self.order != "completed":
