@@ -14,10 +14,10 @@ from ..simulator import checkpoint
 from ..spec import RunSpec
 from ..store.store import Store, StoredRun
 from ..task import find_env
-from .attempt import fingerprint_changes
 from .forecast import similar_runs
 from .hardware import fingerprint
 from .plan import Plan, PlannedRun
+from .resume_checkpoints import fingerprint_changes
 from .runner import ResourceRequest, Runner
 from .runners import make_runner
 from .supervision import limits_from_environment

@@ -5,14 +5,15 @@ from __future__ import annotations
 import datetime
 import hashlib
 import json
-from collections.abc import Sequence
+import math
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import atomic_write, write_json
 from ..base.logger import LOGGER
 from ..base.machine import peak_memory
-from ..errors import UserError, shorten
+from ..errors import Diverged, UserError, shorten
 from ..simulator import checkpoint
 from ..simulator.accounts import ACCOUNTS, TOTALS
 from ..simulator.loop import Simulation
@@ -20,7 +21,6 @@ from ..simulator.phase_record import Scores, wilson
 from ..store.record_schema import FORMAT, MOST_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
-from .attempt import json_line
 from .runner import Job
 
 if TYPE_CHECKING:
@@ -82,6 +82,14 @@ def write_record(
     if wrong := record_problem(parse_record(text), job.run_id, parse_record(job_text)):
         raise UserError(f"what the kind of task {family.kind!r} says of a run cannot be stored: {wrong}")
     write_json(attempt / "run.json", record)
+
+
+def json_line(content: Mapping[str, Any]) -> bytes:
+    """Return a phase as a line of a log. Raises `Diverged` if a number of it is not finite."""
+    for key, value in content.items():
+        if isinstance(value, float) and not math.isfinite(value):
+            raise Diverged(f"{key} is {value} in phase {content.get('phase')}")
+    return (json.dumps(content, sort_keys=True, allow_nan=False) + "\n").encode()
 
 
 def _lines(path: Path) -> list[dict[str, Any]]:

@@ -1,8 +1,10 @@
-"""The process behind one run. Forked from a server that has everything heavy loaded already, then on its own."""
+"""Worker process of one run: its setup, the loop over phases, and messages to the runner."""
 
 from __future__ import annotations
 
+import contextlib
 import errno
+import functools
 import io
 import logging
 import os
@@ -20,38 +22,41 @@ import torch
 from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.files import write_json
-from ..base.logger import log_to
+from ..base.logger import LOGGER, log_to
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
-from ..errors import Changed, Interrupted, lacks_memory
+from ..errors import Changed, Interrupted, UserError, lacks_memory
 from ..lag import models_in_hash
+from ..simulator.loop import Simulation, simulation_of
+from ..simulator.phase_record import PhaseRecord, Scores
 from ..store.store import Store, log_tail, shorten_log
+from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
-from . import run
 from .hardware import check_device_here
 from .identity import run_id
-from .runner import PREPARING, Job
+from .run_folder import RunFolder
+from .runner import NOTE, PREPARING, Job
 
 MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log
+PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
-entry_points()  # looked for once, in the fork server
+entry_points()  # cached once, in the fork server
 
 
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
-    """Run `job`, tell of what is done before the first phase and of each phase, and end with `done`, `failed` or
-    `interrupted`.
+    """Execute a job; runners start this in a process of its own.
 
-    This is what a runner starts, in a process of its own. `asked_to_stop` is called after every phase, and now and then
-    before the first: then the run leaves a checkpoint and ends, as it does on SIGTERM. `tell` must not raise where
-    nobody listens any more.
+    `tell` gets messages of preparations and phases, and finally an event `done`, `failed` or `interrupted`; it must not
+    raise if the receiver is gone. `asked_to_stop` is called after every phase, and sometimes before the first; if it is
+    true, and on SIGTERM, the run leaves a checkpoint and ends.
     """
-    told: list[int] = []
-    for name in (signal.SIGINT, signal.SIGHUP):  # these go to the sweep as well, which asks us to stop
+    signals: list[int] = []
+    for name in (signal.SIGINT, signal.SIGHUP):  # the sweep gets them too, and asks us to stop
         signal.signal(name, signal.SIG_IGN)
-    signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
+    signal.signal(signal.SIGTERM, lambda signum, frame: signals.append(signum))
 
     def should_stop() -> bool:
-        return bool(told) or asked_to_stop()
+        return bool(signals) or asked_to_stop()
 
     listen(should_stop, lambda at: tell({PREPARING: at}))
     os.environ[PATH_VARIABLE] = job.plugins  # not those of the sweep that started the server
@@ -63,11 +68,11 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         check_device_here(str(job.spec["device"]))
         _set_up_torch(int(job.spec["threads"]))
         check_plugins(job)
-        path = run.execute(job, tell, should_stop)
+        path = execute(job, tell, should_stop)
         tell({"event": "done", "path": str(path)})
     except Interrupted as stop:
         tell({"event": "interrupted", "message": str(stop)})
-    except BaseException as error:  # every failure is told: class, message, log tail
+    except BaseException as error:  # every failure is reported: class, message, log tail
         sys.stderr.write(cut("".join(traceback.format_exception(error)), MOST_TRACEBACK))
         sys.stderr.flush()
         failure = describe(error, attempt)
@@ -76,6 +81,87 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         except OSError as unwritable:
             failure["message"] += f" (and the failure could not be written down: {unwritable})"
         tell({"event": "failed", **failure})
+
+
+def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: Callable[[], bool]) -> Path:
+    """Execute a job from its newest usable checkpoint; return the folder of the finished run.
+
+    `progress` is called after every phase, and with notes for the user ({NOTE: line}); `should_stop` is asked after
+    every phase but the last. Raises `Interrupted` after writing a checkpoint if asked to stop, `UserError` if there are
+    checkpoints and none is usable, and `Diverged` if a metric is not finite; other errors pass through.
+    """
+    _, family = find_env(str(job.spec["env"]))
+    spec = family.settings.from_dict(job.spec)
+    make = functools.partial(simulation_of, spec, Path(job.folder))
+
+    def say(line: str) -> None:
+        LOGGER.warning(line)
+        progress({NOTE: line})
+
+    with RunFolder.open(job, spec) as run:
+        if (path := run.publish_if_finished()) is not None:
+            return path
+        with contextlib.closing(run.resume(make, say)) as simulation:
+            if simulation.phase == 0:
+                for line in simulation.warnings:
+                    LOGGER.warning("warning: %s", line)
+            stop = lambda: should_stop() or run.is_lost  # noqa: E731
+            scores = _run_phases(simulation, run, progress, stop)
+            run.finish_logs()
+            run.write_files(simulation.artifacts())
+        run.write_record(family, simulation, scores)
+        return run.publish()
+
+
+def _run_phases(
+    simulation: Simulation[Any],
+    run: RunFolder,
+    progress: Callable[[dict[str, Any]], None],
+    should_stop: Callable[[], bool],
+) -> Scores:
+    """Write every remaining phase, with checkpoints at intervals and before the last evaluation; return the final
+    scores."""
+    scores: Scores | None = None
+    last = simulation.spec.phases
+
+    def before_evaluation() -> None:
+        """Save the last phase, so that a run killed during scores and tables need not train it again."""
+        if simulation.phase == last:
+            run.checkpoint(simulation)
+
+    simulation.before_evaluation = before_evaluation
+    try:
+        for record in simulation:
+            _check_record(record)
+            scores = record.scores or scores
+            run.write(record)
+            progress(_progress(simulation, record.metrics))
+            if simulation.phase == last:
+                break
+            if should_stop():
+                run.checkpoint(simulation)
+                raise Interrupted(f"stopped after phase {simulation.phase} of {last}")
+            run.checkpoint_if_due(simulation)
+    except Interrupted:
+        if simulation.trained is not None:  # during an evaluation, the only missing part of the phase
+            run.checkpoint(simulation)
+        raise
+    assert scores is not None, "the last phase is always evaluated"
+    return scores
+
+
+def _check_record(record: PhaseRecord) -> None:
+    """Raise `UserError` if a kind of task omits what every reader of results relies on."""
+    curves = [f"{EVALUATION_PREFIX}{mode}" for mode in record.scores.returns] if record.scores else []
+    required = {"metrics": ["phase", "steps", "lag_histogram", *curves], "seconds": [*PARTS]}
+    for part, names in required.items():
+        if absent := [name for name in names if name not in getattr(record, part)]:
+            raise UserError(f"the simulation's {part} of a phase lack {', '.join(absent)}")
+
+
+def _progress(simulation: Simulation[Any], metrics: dict[str, Any]) -> dict[str, Any]:
+    values = {key: metrics.get(key) for key in PROGRESS_METRICS}
+    return {"phase": simulation.phase, "phases": simulation.spec.phases, "steps": metrics["steps"], **values}
 
 
 def _set_up_torch(threads: int) -> None:

@@ -15,11 +15,13 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from staleharness.running import attempt
+from staleharness.running.run_folder import RunFolder
+from staleharness.running.run_record import json_line
 from staleharness.running.runner import Event, Job, RunEnd
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.simulator import checkpoint
+from staleharness.simulator.phase_record import PhaseRecord
 from staleharness.store.store import Store
 
 MOST = {"start": 8, "log": 3, "write": 3, "rename": 4, "publish": 10}  # point -> the latest turn at which to die
@@ -96,18 +98,18 @@ def start(nth: int) -> None:
 
 def log(nth: int) -> None:
     """Die in the nth phase of this worker, with its line in one log and half of that in the other."""
-    write, now = attempt.Logs.write, countdown(nth)
+    write, now = RunFolder.write, countdown(nth)
 
-    def wrapped(self: attempt.Logs, metrics: Any, seconds: Any) -> None:
+    def wrapped(self: RunFolder, record: PhaseRecord) -> None:
         if now():
-            for file, line, share in zip(self.files.values(), (metrics, seconds), (1, 2), strict=True):
-                content = attempt.json_line(line)
+            for file, line, share in zip(self._logs.values(), (record.metrics, record.seconds), (1, 2), strict=True):
+                content = json_line(line)
                 file.write(content[: len(content) // share])
                 file.flush()
             die()
-        write(self, metrics, seconds)
+        write(self, record)
 
-    attempt.Logs.write = wrapped  # type: ignore[method-assign]
+    RunFolder.write = wrapped  # type: ignore[method-assign]
 
 
 def write(nth: int) -> None:

@@ -14,14 +14,14 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import BinaryIO
+from typing import Any, BinaryIO
 
 import pytest
 import torch
 from crash import every_crash
 
 from staleharness.errors import UserError
-from staleharness.running import attempt, run
+from staleharness.running import resume_checkpoints, run_folder, worker
 from staleharness.simulator import checkpoint
 from staleharness.simulator.phase_record import PhaseRecord, Scores
 from staleharness.store.stored_run import PARTS
@@ -180,12 +180,18 @@ def saved_phases(monkeypatch: pytest.MonkeyPatch, every: float, saving: float) -
     training, found = Training(), []
     monkeypatch.setattr(time, "monotonic", lambda: training.clock)
 
-    def save() -> None:
-        training.clock += saving
-        found.append(training.phase)
+    class Folder(run_folder.RunFolder):
+        job: Any = SimpleNamespace(checkpoint_seconds=every)
+        next_checkpoint = every
 
-    logs = SimpleNamespace(write=lambda *given: None)
-    run._phases(training, logs, save, every, lambda told: None, lambda: False)  # type: ignore[arg-type]
+        def __init__(self) -> None: ...
+        def write(self, record: PhaseRecord) -> None: ...
+
+        def checkpoint(self, simulation: Any) -> None:
+            training.clock += saving
+            found.append(training.phase)
+
+    worker._run_phases(training, Folder(), lambda told: None, lambda: False)  # type: ignore[arg-type]
     return found
 
 
@@ -309,14 +315,14 @@ def test_a_run_whose_checkpoint_does_not_fit_is_refused_and_starts_beside_it_whe
         def close(self) -> None: ...
 
     def resume(restart: bool) -> New:
-        return attempt.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
+        return resume_checkpoints.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
 
     with pytest.raises(UserError, match=f"{reason}.*nothing was deleted.*--restart") as refusal:
         resume(False)
     assert "\n" not in str(refusal.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert resume(True).phase == 0
-    (place,) = attempt.folders_set_aside(tmp_path)
+    (place,) = resume_checkpoints.folders_set_aside(tmp_path)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
     assert names(tmp_path) == ["metrics.jsonl", place.name, "timing.jsonl"]
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""
@@ -327,14 +333,14 @@ def test_a_run_whose_checkpoint_does_not_fit_is_refused_and_starts_beside_it_whe
 def test_a_process_that_a_plugin_forked_does_not_keep_a_dead_writer_s_lock(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with attempt.only_writer(tmp_path):
+    with run_folder.hold_by_lock(tmp_path):
         child = os.fork()
         if not child:
             time.sleep(60)
             os._exit(0)
     try:
-        monkeypatch.setattr(attempt, "PATIENCE", 20.0)  # the child has to get to run
-        with attempt.only_writer(tmp_path):
+        monkeypatch.setattr(run_folder, "PATIENCE", 20.0)  # the child has to get to run
+        with run_folder.hold_by_lock(tmp_path):
             assert os.waitpid(child, os.WNOHANG) == (0, 0)
     finally:
         os.kill(child, signal.SIGKILL)
@@ -344,11 +350,11 @@ def test_a_process_that_a_plugin_forked_does_not_keep_a_dead_writer_s_lock(
 def test_an_attempt_has_one_writer_who_waits_for_another_to_end(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(attempt, "PATIENCE", 0.0)
+    monkeypatch.setattr(run_folder, "PATIENCE", 0.0)
     refused = pytest.raises(UserError, match="another process is still writing")
-    with attempt.only_writer(tmp_path), refused, attempt.only_writer(tmp_path):
+    with run_folder.hold_by_lock(tmp_path), refused, run_folder.hold_by_lock(tmp_path):
         pass
-    with attempt.only_writer(tmp_path):
+    with run_folder.hold_by_lock(tmp_path):
         pass
 
 
@@ -368,6 +374,6 @@ def test_a_lock_is_worth_nothing_once_the_attempt_was_published(
         flock(handle, operation)
 
     monkeypatch.setattr(fcntl, "flock", late)
-    assert attempt.lock(folder) is None
-    with attempt.only_writer(folder):
+    assert run_folder.lock(folder) is None
+    with run_folder.hold_by_lock(folder):
         assert (folder / ".lock").is_file()

@@ -12,10 +12,10 @@ import pytest
 from sweeping import Silent
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run import execute
 from staleharness.running.runner import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import Outcome, sweep
+from staleharness.running.worker import execute
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 

@@ -13,8 +13,8 @@ import pytest
 from staleharness.chain.task import ChainTask
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
-from staleharness.running.run import execute
 from staleharness.running.runner import Job
+from staleharness.running.worker import execute
 from staleharness.simulator import checkpoint
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store

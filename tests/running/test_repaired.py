@@ -20,7 +20,7 @@ from known_plugins import TABULAR, known
 from staleharness.control import evaluation
 from staleharness.control import simulation as control_simulation
 from staleharness.errors import Interrupted, UserError
-from staleharness.running import run
+from staleharness.running import run_folder, worker
 from staleharness.running.plan import plan
 from staleharness.running.runner import Job
 from staleharness.simulator import checkpoint
@@ -53,7 +53,7 @@ def carry_out(job: Job, stop_after: int | None = None) -> list[int]:
         heard.extend([message["phase"]] if "phase" in message else [])
 
     try:
-        run.execute(job, progress, asked)
+        worker.execute(job, progress, asked)
     except Interrupted:
         assert stop_after is not None
     return heard
@@ -193,7 +193,7 @@ def test_a_forged_checkpoint_gives_way_to_the_one_before_it_and_stays(
     newest = checkpoint.newest_first(attempt)[0]
     forge(newest, **change)
     lines: list[str] = []
-    run.execute(job, lambda message: lines.extend([message["note"]] if "note" in message else []), lambda: False)
+    worker.execute(job, lambda message: lines.extend([message["note"]] if "note" in message else []), lambda: False)
     assert result(job) == straight
     (line,) = lines
     assert newest.name in line and "goes on from phase 2" in line and "set-aside-" in line
@@ -244,8 +244,8 @@ def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
 ) -> None:
     attempt = Store(job.root).attempt_dir(job.run_id)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="is not what was written to it"):
-        patch.setattr(run, "_progress", lambda simulation, _: a_digit(attempt) if simulation.phase == 4 else {})
-        run.execute(job, lambda message: None, lambda: False)
+        patch.setattr(worker, "_progress", lambda simulation, _: a_digit(attempt) if simulation.phase == 4 else {})
+        worker.execute(job, lambda message: None, lambda: False)
     assert not Store(job.root).is_done(job.run_id)
     with pytest.raises(UserError, match=r"needs more than is left|was changed"):
         carry_out(job)
@@ -258,7 +258,7 @@ def test_a_finished_attempt_is_published_and_not_trained(
     with monkeypatch.context() as patch, pytest.raises(Died):
         patch.setattr(Store, "publish", lambda self, run_id: seal_and_die(self, run_id))
         carry_out(job)
-    monkeypatch.setattr(run, "simulation_of", None)  # nothing is simulated
+    monkeypatch.setattr(worker, "simulation_of", lambda *given: pytest.fail("it is simulated"))
     assert carry_out(replace(job, label="as another sweep calls it")) == []
     assert result(job) == straight
 
@@ -288,7 +288,7 @@ def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
     carry_out(job, stop_after=4)
     with monkeypatch.context() as patch, pytest.raises(Died):
         kind = type(simulation(job))
-        patch.setattr(*((kind, "evaluate", die) if where == "evaluate" else (run, "conclude", die)))
+        patch.setattr(*((kind, "evaluate", die) if where == "evaluate" else (run_folder, "write_record", die)))
         carry_out(job)
     monkeypatch.setattr(Simulation, "_train", die)
     assert carry_out(job) == [5] and result(job) == straight
@@ -367,7 +367,7 @@ def test_a_run_that_is_stopped_within_an_evaluation_goes_on_from_before_it(
 
     monkeypatch.setattr(control_simulation, "evaluate", interrupted)
     with pytest.raises(Interrupted):
-        run.execute(stopped, lambda message: None, lambda: False)
+        worker.execute(stopped, lambda message: None, lambda: False)
     monkeypatch.undo()
     again = carry_out(stopped)
     assert result(stopped) == result(straight)

@@ -21,7 +21,7 @@ from known_plugins import TABULAR, known
 from sweeping import environment, wait_until
 
 from staleharness.errors import Interrupted, UserError
-from staleharness.running import run, takeover
+from staleharness.running import takeover, worker
 from staleharness.running.plan import plan
 from staleharness.running.runner import Job
 from staleharness.store import locks
@@ -59,7 +59,7 @@ def carry_out(job: Job, at: dict[int, Callable[[], object]] | None = None, stop_
         (at or {}).get(message["phase"], lambda: None)()
 
     try:
-        run.execute(job, progress, lambda: heard[-1] == stop_after)
+        worker.execute(job, progress, lambda: heard[-1] == stop_after)
     except Interrupted as stop:
         assert heard[-1:] == [stop_after] or "taken this run over" in str(stop)
     return heard
@@ -183,7 +183,7 @@ def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
         job = held(job_of(tmp_path / str(n)))
         store = Store(job.root, job.holder)
         store.open_attempt(job.run_id)
-        takeover.take_over(store, job.run_id)
+        takeover.take_over(store.attempt_dir(job.run_id), store.root / "damaged")
         assert list(store.attempt_dir(job.run_id).glob("checkpoint-*"))
 
     for n in every_crash(take_over, prepare, at_most=200, step=step, refusal=refusal):
