@@ -20,7 +20,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from collect import Found, table
+from collect import StudyRuns, table
 from design import SCALES, Cell, Task, cells
 from figure import draw_lags, draw_scores
 from page import page
@@ -48,39 +48,39 @@ def main() -> None:
     parser.add_argument("--publish", action="store_true", help="make nothing: pack what there is and draw it")
     parser.add_argument("--to", type=Path, default=reference_folder() / "real_lag", help="folder of the bundle")
     parser.add_argument("--page", type=Path, default=Path("docs/gallery/real_lag"), help="folder of the page")
-    asked = parser.parse_args()
-    if asked.publish:
-        if (asked.out / "recorded").is_dir():
-            publish(asked.out, asked.to)
-        show(asked.to, SCALES[asked.scale], asked.seeds, asked.page)
+    arguments = parser.parse_args()
+    if arguments.publish:
+        if (arguments.out / "recorded").is_dir():
+            publish(arguments.out, arguments.to)
+        show(arguments.to, SCALES[arguments.scale], arguments.seeds, arguments.page)
         return
-    for seed in range(asked.seeds):
-        some = cells(SCALES[asked.scale], range(seed, seed + 1))
-        recorded = run(asked.out / "recorded", [cell.recorded() for cell in some], jobs=1)
-        if not asked.record:
-            run(asked.out / "again", again(some, recorded), asked.jobs)
+    for seed in range(arguments.seeds):
+        some = cells(SCALES[arguments.scale], range(seed, seed + 1))
+        recordings = run(arguments.out / "recorded", [cell.recording() for cell in some], jobs=1)
+        if not arguments.record:
+            run(arguments.out / "again", reruns(some, recordings), arguments.jobs)
 
 
-def again(some: Sequence[Cell], recorded: Sequence[StoredRun]) -> list[PlannedRun]:
-    """What is made of recordings."""
-    made = [cell.on_policy() for cell in some]
-    for cell, real in zip(some, recorded, strict=True):
-        made += cell.again(real).values()
-    return made
+def reruns(some: Sequence[Cell], recordings: Sequence[StoredRun]) -> list[PlannedRun]:
+    """Plan the runs that repeat recordings, and those without lag."""
+    planned = [cell.on_policy() for cell in some]
+    for cell, real in zip(some, recordings, strict=True):
+        planned += cell.reruns(real).values()
+    return planned
 
 
 def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
-    """What is stored of these runs once all are made, in their order."""
+    """Execute the runs that are missing. Returns all of them, in order."""
     once = tuple({each.run_id: each for each in runs}.values())
-    _, stored = execute_plan(Plan(once, "real_lag", ""), Store(folder), jobs, _told)
-    found = {each.id: each for each in stored}
-    if missing := [each for each in once if each.run_id not in found]:
+    _, stored = execute_plan(Plan(once, "real_lag", ""), Store(folder), jobs, _listener)
+    by_id = {each.id: each for each in stored}
+    if missing := [each for each in once if each.run_id not in by_id]:
         sys.exit(f"{len(missing)} runs are missing, the first of {describe_run(missing[0])}; the same command goes on")
-    return [found[each.run_id] for each in runs]
+    return [by_id[each.run_id] for each in runs]
 
 
 def publish(out: Path, to: Path) -> None:
-    """Both folders as one bundle."""
+    """Pack both folders as one bundle."""
     together = Store(out / "together")
     together.open_for_writing()
     for folder in (out / "recorded", out / "again"):
@@ -90,8 +90,8 @@ def publish(out: Path, to: Path) -> None:
 
 
 def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
-    """The page and its pictures, from what there is."""
-    frame = table(Found.below(bundle), cells(tasks, range(seeds)))
+    """Write the page and its pictures from the runs in the bundle."""
+    frame = table(StudyRuns.below(bundle), cells(tasks, range(seeds)))
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "README.md", page(frame, tasks, seeds).encode())
     for name, draw in (("lags", draw_lags), ("scores", draw_scores)):
@@ -101,12 +101,12 @@ def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
 
 
 @contextlib.contextmanager
-def _told(done: int) -> Iterator[Any]:
+def _listener(done: int) -> Iterator[Any]:
     yield _Lines()
 
 
 class _Lines:
-    """A line for each run that ends."""
+    """Listener that prints a line for each run that ends."""
 
     def on_start(self, run: PlannedRun) -> None: ...
     def on_preparing(self, run: PlannedRun, step: str) -> None: ...

@@ -1,4 +1,4 @@
-"""What there is of the study, as one table: a row per run, from the folders it is made in or from the bundle."""
+"""Runs of the study as one table: a row per run, from its folders or from the bundle."""
 
 from __future__ import annotations
 
@@ -19,39 +19,39 @@ from staleharness.store.stored_run import StoredRun
 
 
 @dataclass(frozen=True)
-class Found:
+class StudyRuns:
     """Runs by their ids."""
 
     runs: dict[str, StoredRun]
 
     @classmethod
-    def below(cls, out: Path) -> Found:
+    def below(cls, out: Path) -> StudyRuns:
         """A bundle, or the folders `recorded` and `again` of a study that goes on."""
         folders = [out] if (out / "runs.parquet").is_file() else [out / "recorded", out / "again"]
         return cls({run.id: run for folder in folders for run in Store(folder).read_all()})
 
-    def of(self, planned: PlannedRun) -> StoredRun | None:
-        return self.runs.get(planned.run_id)
+    def of(self, request: PlannedRun) -> StoredRun | None:
+        return self.runs.get(request.run_id)
 
 
-def table(found: Found, cells: Sequence[Cell]) -> pd.DataFrame:
+def table(study_runs: StudyRuns, cells: Sequence[Cell]) -> pd.DataFrame:
     """Columns task, method, load, seed, way, `row`'s, `bits`: whether the run is the recorded one, bit for bit, and
     `alike`: whether it was made on the same kind of machine, without which bits are not promised. What is without lag
     has no load, and the load's seed as all others."""
-    rows = list(_rows(found, cells))
+    rows = list(_rows(study_runs, cells))
     frame = pd.DataFrame(rows).drop_duplicates(["task", "method", "load", "seed", "way"])
     return frame.reset_index(drop=True)
 
 
-def _rows(found: Found, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
+def _rows(study_runs: StudyRuns, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         place = {"task": cell.task.env, "method": cell.method, "seed": cell.seed}
-        if (run := found.of(cell.on_policy())) is not None:
+        if (run := study_runs.of(cell.on_policy())) is not None:
             yield place | {"load": "", "way": ON_POLICY, "bits": False, "alike": False} | row(run, cell)
-        if (real := found.of(cell.recorded())) is None:
+        if (real := study_runs.of(cell.recording())) is None:
             continue
-        made = {"recorded": real} | {way: found.of(planned) for way, planned in cell.again(real).items()}
-        for way, run in made.items():
+        by_variant = {"recorded": real} | {way: study_runs.of(request) for way, request in cell.reruns(real).items()}
+        for way, run in by_variant.items():
             if run is not None:
                 bits = run.record["metrics_sha256"] == real.record["metrics_sha256"]
                 alike = not fingerprint_differences(run.record["fingerprint"], real.record["fingerprint"])

@@ -30,7 +30,7 @@ PAIRS = (  # what is compared, the first less the second, and what the differenc
 
 @dataclass(frozen=True)
 class Difference:
-    """Of two ways, over `n` seeds, in shares of what learning gains without lag."""
+    """Difference of two variants over `n` seeds, in shares of the gain of learning without lag."""
 
     mean: float
     wide: tuple[float, float]  # 95 %
@@ -74,18 +74,18 @@ def _around(mean: float, half: float) -> tuple[float, float]:
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's 95 % interval of a mean; the value itself where there is one."""
-    found = difference(values)
-    return found.wide if found else (float(values[0]), float(values[0]))
+    rows = difference(values)
+    return rows.wide if rows else (float(values[0]), float(values[0]))
 
 
 def gain(frame: pd.DataFrame, outcome: str = "score") -> float:
-    """What learning gains without lag: on-policy less untrained, over all methods and seeds of a task."""
+    """Gain of learning without lag: on-policy less untrained, over all methods and seeds of a task."""
     plain = frame[frame["way"] == ON_POLICY]
     return float((plain[outcome] - plain["untrained"]).mean())
 
 
 def pairs(frame: pd.DataFrame, first: str, second: str, outcome: str = "score") -> pd.DataFrame:
-    """Of one task: load, method, seed and the difference in shares of the gain, for each pair that is there."""
+    """Differences on one task: load, method, seed and difference in shares of the gain, for each complete pair."""
     keys = ["method", "seed"] if second == ON_POLICY else ["load", "method", "seed"]
     one, other = (frame[frame["way"] == way] for way in (first, second))
     other = other[[*keys, outcome]].rename(columns={outcome: "other"})
@@ -97,17 +97,17 @@ def comparisons(frame: pd.DataFrame, outcome: str = "score") -> Iterator[tuple[s
     """(task, load, first, second, difference); load "all": over loads, too."""
     for task, part in frame.groupby("task", sort=False):
         for first, second, _ in PAIRS:
-            found = pairs(part, first, second, outcome)
-            loads = [*dict.fromkeys(found["load"]), "all"]
+            rows = pairs(part, first, second, outcome)
+            loads = [*dict.fromkeys(rows["load"]), "all"]
             for load in loads:
-                some = found if load == "all" else found[found["load"] == load]
+                some = rows if load == "all" else rows[rows["load"] == load]
                 if (d := difference(by_seed(some))) is not None:
                     yield str(task), load, first, second, d
 
 
-def by_seed(found: pd.DataFrame) -> list[float]:
+def by_seed(rows: pd.DataFrame) -> list[float]:
     """The mean difference of each seed that has all its pairs."""
-    seeds = found.groupby("seed")["difference"]
+    seeds = rows.groupby("seed")["difference"]
     return [float(mean) for mean in seeds.mean()[seeds.size() == seeds.size().max()]]
 
 
@@ -125,8 +125,8 @@ def lags(frame: pd.DataFrame) -> pd.DataFrame:
         cells = part.set_index(["method", "seed"])
         real = cells[cells["way"] == "recorded"]["lags"]
         for way, some in cells.groupby("way", sort=False):
-            there = [cell for cell in some.index if cell in real.index]
-            apart = [distance(some["lags"][cell], real[cell]) for cell in there]
+            present = [cell for cell in some.index if cell in real.index]
+            distances = [distance(some["lags"][cell], real[cell]) for cell in present]
             rows.append(
                 {
                     "task": task,
@@ -135,7 +135,7 @@ def lags(frame: pd.DataFrame) -> pd.DataFrame:
                     "n": len(some),
                     "mean": some["mean_lag"].mean(),
                     "spread": some["mean_lag"].std(),
-                    "distance": float(np.mean(apart)) if apart else np.nan,
+                    "distance": float(np.mean(distances)) if distances else np.nan,
                     "histogram": together(some["lags"].tolist()),
                 }
             )

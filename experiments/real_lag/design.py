@@ -1,4 +1,4 @@
-"""What is run: tasks, loads, methods and seeds, and the ways in which each recorded run is made again."""
+"""Design of the study: tasks, loads, methods and seeds, and the variants that repeat each recorded run."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from fit import equal_mean, fitted
+from fit import equal_mean, fit_pipeline
 
 import staleharness as sh
 from staleharness.running.plan import PlannedRun
@@ -15,7 +15,7 @@ from staleharness.store.stored_run import StoredRun
 METHODS = ("ppo_clip", "vaco", "spo")
 FRESH = 100  # added to a recorded run's seed where it is made again with another one
 CAPACITY = 24  # versions in the buffer: far beyond the lag of any load, so that the load decides and not the bound
-WAYS = ("recorded", "same seed", "fresh seed", "pipeline", "uniform")  # of each cell; and without lag:
+VARIANTS = ("recorded", "same seed", "fresh seed", "pipeline", "uniform")  # of each cell; and without lag:
 ON_POLICY = "on-policy"
 
 
@@ -84,17 +84,17 @@ class Cell:
     load: str
     seed: int
 
-    def recorded(self) -> PlannedRun:
+    def recording(self) -> PlannedRun:
         return self._run(self.task.loads[self.load])
 
-    def again(self, real: StoredRun) -> dict[str, PlannedRun]:
+    def reruns(self, real: StoredRun) -> dict[str, PlannedRun]:
         """The recorded run in every other way; what is not a replay with its own seed has a fresh one."""
         trace, fresh = real.trace, replace(self, seed=self.seed + FRESH)
         assert trace is not None, "a recorded run has a trace"
         return {
             "same seed": self._run(f"trace:{trace}"),
             "fresh seed": fresh._run(f"trace:{trace}"),
-            "pipeline": fresh._run(fitted(trace, self.task.loads[self.load], CAPACITY)),
+            "pipeline": fresh._run(fit_pipeline(trace, self.task.loads[self.load], CAPACITY)),
             "uniform": fresh._run("uniform", equal_mean(real)),
         }
 

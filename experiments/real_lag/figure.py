@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import numpy as np
 import pandas as pd
 from compare import interval, lags
-from design import ON_POLICY, WAYS
+from design import ON_POLICY, VARIANTS
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
@@ -32,11 +32,11 @@ Panels = dict[tuple[str, str], Axes]  # by task and load
 
 def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
     """A PNG, a panel per task and load: shares of the decisions by lag, over all methods and seeds."""
-    found = lags(frame)
+    counts = lags(frame)
     with plot_settings():
         figure, panels = _panels(frame, width, 1.45)
         for (task, load), ax in panels.items():
-            mine = found[(found["task"] == task) & (found["load"] == load)].set_index("way")
+            mine = counts[(counts["task"] == task) & (counts["load"] == load)].set_index("way")
             for i, way in enumerate(MODELS):
                 if way in mine.index:
                     shares, mean = np.array(mine.loc[way, "histogram"]), mine.loc[way, "mean"]
@@ -46,34 +46,34 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
             widest = max(map(len, mine["histogram"]))
             ax.set(xlim=(-0.6, widest - 0.4), ylim=(0, 1), xlabel="lag in phases (triangles: means)")
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
-        said = f"all decisions of {_span(frame, ['task', 'load', 'way'])} runs a load, over methods and seeds"
-        return _finished(figure, panels, "Lag, recorded and modelled", said, "share of decisions", MODELS)
+        caption = f"all decisions of {_span(frame, ['task', 'load', 'way'])} runs a load, over methods and seeds"
+        return _finish(figure, panels, "Lag, recorded and modelled", caption, "share of decisions", MODELS)
 
 
 def draw_scores(frame: pd.DataFrame, width: float = PAGE) -> bytes:
     """A PNG, a panel per task and load: final scores of each method, way by way, with Student's 95 % intervals."""
-    ways = (ON_POLICY, *WAYS)
+    variants = (ON_POLICY, *VARIANTS)
     with plot_settings():
         figure, panels = _panels(frame, width, 1.9)
         for (task, load), ax in panels.items():
             mine = frame[(frame["task"] == task) & frame["load"].isin([load, ""])]
             methods = list(dict.fromkeys(mine["method"]))
-            for (place, method), (i, way) in ((m, w) for m in enumerate(methods) for w in enumerate(ways)):
+            for (place, method), (i, way) in ((m, w) for m in enumerate(methods) for w in enumerate(variants)):
                 scores = mine[(mine["way"] == way) & (mine["method"] == method)]["score"].tolist()
                 if scores:
-                    _one(ax, place + (i - (len(ways) - 1) / 2) * 0.14, scores, way)
+                    _one(ax, place + (i - (len(variants) - 1) / 2) * 0.14, scores, way)
             ax.axhline(mine["untrained"].mean(), color=FAINT, lw=0.7, ls=(0, (3, 2)))
             ax.set_xticks(range(len(methods)), list(map(display_label, methods)))
             ax.set_xlim(-0.5, len(methods) - 0.5)
-        said = (
+        caption = (
             f"mean over n = {_span(frame, ['task', 'load', 'way', 'method'])} seeds, dots: the runs, bars: Student's "
             "95% interval of three runs or more; dashed: the untrained policy"
         )
-        return _finished(figure, panels, "Final score, by where lag comes from", said, "final score", ways)
+        return _finish(figure, panels, "Final score, by where lag comes from", caption, "final score", variants)
 
 
 def _span(frame: pd.DataFrame, keys: Sequence[str]) -> str:
-    """How many runs a cell has."""
+    """Number of runs in a cell, in words."""
     sizes = frame.groupby(keys).size()
     return " to ".join(dict.fromkeys(str(size) for size in (sizes.min(), sizes.max())))
 
@@ -89,8 +89,8 @@ def _one(ax: Axes, x: float, scores: Sequence[float], way: str) -> None:
 
 def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, Panels]:
     """A panel per task and load, side by side where there is room; one y axis per task."""
-    shown = frame[frame["load"] != ""]
-    places = list(dict.fromkeys(zip(shown["task"], shown["load"], strict=True)))
+    loaded = frame[frame["load"] != ""]
+    places = list(dict.fromkeys(zip(loaded["task"], loaded["load"], strict=True)))
     columns = 1 if width <= COLUMN else 3
     rows = math.ceil(len(places) / columns)
     figure = Figure(figsize=(width, rows * height + (1.0 if columns == 1 else 0.6)))
@@ -103,7 +103,7 @@ def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, P
     return figure, panels
 
 
-def _finished(figure: Figure, panels: Panels, title: str, said: str, y: str, ways: Sequence[str]) -> bytes:
+def _finish(figure: Figure, panels: Panels, title: str, caption: str, y: str, variants: Sequence[str]) -> bytes:
     columns = 1 if figure.get_figwidth() <= COLUMN else 3
     for i, ax in enumerate(panels.values()):
         if i % columns == 0:
@@ -112,10 +112,10 @@ def _finished(figure: Figure, panels: Panels, title: str, said: str, y: str, way
             ax.tick_params(labelleft=False)
     handles = [
         Line2D([], [], color=colour, marker=marker, ms=4, lw=1.1, label=name)
-        for colour, marker, name in map(STYLES.__getitem__, ways)
+        for colour, marker, name in map(STYLES.__getitem__, variants)
     ]
     figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)
-    lines = textwrap.wrap(said, int(figure.get_figwidth() * 19))
+    lines = textwrap.wrap(caption, int(figure.get_figwidth() * 19))
     figure.set_figheight(figure.get_figheight() + 0.14 * len(lines))
     # The layout leaves room for the faint text; the title stands over its first, empty line.
     figure.suptitle("\n".join(["", *lines]), x=0.005, ha="left", fontsize=7, color=FAINT, linespacing=1.35)

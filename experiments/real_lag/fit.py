@@ -1,4 +1,4 @@
-"""What is read off a recording: a pipeline with its times, and a buffer with its mean lag."""
+"""Models fitted to a recording: a pipeline with its times, and a buffer with its mean lag."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from staleharness.store.stored_run import StoredRun
 from staleharness.trace import read_trace
 
 
-def fitted(trace: Path, load: str, capacity: int) -> str:
+def fit_pipeline(trace: Path, load: str, capacity: int) -> str:
     """The model `queue` whose actors, room and bound are those of a load, and whose times are those of its trace.
 
     There a row takes a lognormal time, and its group is finished with the last of them; here actors finish all rows of
@@ -74,11 +74,11 @@ def row_times(mean: float, deviation: float, rows: int) -> tuple[float, float]:
     return float(time), float(time * np.sqrt(np.expm1(sigma**2)))
 
 
-def training_seconds(published: list[float], rows: pd.DataFrame) -> np.ndarray:
-    """Of each phase that a version was announced after, which the last one is not."""
+def training_seconds(publish_times: list[float], rows: pd.DataFrame) -> np.ndarray:
+    """Seconds of training in each phase that ends with a new version; the last one does not."""
     began = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().sort_index().to_numpy()
-    elapsed: np.ndarray = np.array(published) - began[: len(published)]
-    return elapsed
+    durations: np.ndarray = np.array(publish_times) - began[: len(publish_times)]
+    return durations
 
 
 def histogram(run: StoredRun) -> list[float]:
@@ -95,8 +95,8 @@ def mean_lag(run: StoredRun) -> float:
 
 def equal_mean(run: StoredRun) -> int:
     """The capacity of the uniform buffer whose mean lag over as many phases, filling up included, is nearest."""
-    wanted, phases = mean_lag(run), int(run.record["phases"])
-    return min(range(1, phases + 1), key=lambda capacity: abs(uniform_mean(capacity, phases) - wanted))
+    target, phases = mean_lag(run), int(run.record["phases"])
+    return min(range(1, phases + 1), key=lambda capacity: abs(uniform_mean(capacity, phases) - target))
 
 
 def uniform_mean(capacity: int, phases: int) -> float:

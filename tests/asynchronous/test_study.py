@@ -67,7 +67,7 @@ def trace(path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.
 
 
 def test_the_pipeline_has_the_times_of_the_trace_in_training_steps(study: SimpleNamespace, tmp_path: Path) -> None:
-    model: Any = read_lag(study.fit.fitted(trace(tmp_path / "t.parquet"), "async[actors=8,queue=3.0]", 16))
+    model: Any = read_lag(study.fit.fit_pipeline(trace(tmp_path / "t.parquet"), "async[actors=8,queue=3.0]", 16))
     assert (model.capacity, model.max_lag, model.slots) == (3.0, 15, 2.0)
     # groups of two rows, of which the longer takes what was recorded
     sigma = np.sqrt(np.log1p(model.cv**2))
@@ -80,13 +80,13 @@ def test_slow_actors_of_the_trace_are_slow_slots(study: SimpleNamespace, tmp_pat
     """Actor 1 takes 12 ± 4 seconds and the others 3 ± 1: one deviation over the mean, but for the degrees of freedom.
     A fifth actor finished nothing."""
     path = trace(tmp_path / "t.parquet", lambda phase, place: (3.0 + phase % 3 - 1) * (4 if place == 1 else 1))
-    model: Any = read_lag(study.fit.fitted(path, "async[actors=5,delay=1.0,spread=4.0,slow=2]", 16))
+    model: Any = read_lag(study.fit.fit_pipeline(path, "async[actors=5,delay=1.0,spread=4.0,slow=2]", 16))
     assert (model.slots, model.slow, model.slow_factor) == (1.25, 0.4, 4.0)
     times = [3.0 + phase % 3 - 1 for phase in range(5)]
     mean, deviation = np.mean(times), np.std(times) * np.sqrt(20 / 18)
     row, spread = study.fit.row_times(mean / 1.5, deviation / 1.5, 2)
     assert (model.row_time, model.cv) == (pytest.approx(row, rel=1e-3), pytest.approx(spread / row, rel=1e-2))
-    plain: Any = read_lag(study.fit.fitted(path, "async[actors=5,delay=1.0,spread=4.0]", 16))
+    plain: Any = read_lag(study.fit.fit_pipeline(path, "async[actors=5,delay=1.0,spread=4.0]", 16))
     assert (plain.slow, plain.slow_factor) == (0.0, 1.0)
 
 
@@ -101,16 +101,17 @@ def simulated(text: str, demand: Demand) -> list[float]:
 @pytest.mark.parametrize("task", [0, 1], ids=["Hopper", "word-problems"])
 def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespace, task: int) -> None:
     """On published traces. One kind is 0.4 to 1.5 phases away, two are 0.03 to 0.5."""
-    found = study.collect.Found.below(ROOT / "results" / "reference" / "real_lag")
+    found = study.collect.StudyRuns.below(ROOT / "results" / "reference" / "real_lag")
     cells = study.design.cells(study.design.SCALES["small"][task : task + 1], range(2))
     slow = [cell for cell in cells if cell.load == "slow actors"]
     assert len(slow) == 6
     for cell in slow:
-        real, load = found.of(cell.recorded()), cell.task.loads[cell.load]
-        demand = cell.recorded().spec.demand
+        real, load = found.of(cell.recording()), cell.task.loads[cell.load]
+        demand = cell.recording().spec.demand
         one, two = (
             study.compare.distance(
-                simulated(study.fit.fitted(real.trace, text, study.design.CAPACITY), demand), study.fit.histogram(real)
+                simulated(study.fit.fit_pipeline(real.trace, text, study.design.CAPACITY), demand),
+                study.fit.histogram(real),
             )
             for text in (load.replace(f"slow={read_lag(load).slow}", "slow=0"), load)
         )
@@ -178,7 +179,7 @@ def frame(study: SimpleNamespace) -> pd.DataFrame:
         base = {"task": "Hopper", "method": method, "seed": seed, "untrained": 20.0, "capacity": 3, "id": ""}
         plain = {"load": "", "way": "on-policy", "mean_lag": 0.0, "lags": [1.0], "bits": False, "alike": False}
         rows.append(base | plain | {"score": 120.0 + noise.pop(), "area": 0.0})
-        for load, way in product(study.design.HOPPER.loads, study.design.WAYS):
+        for load, way in product(study.design.HOPPER.loads, study.design.VARIANTS):
             score = 100.0 + 100 * SHIFT[way] + 0.3 * noise.pop()
             lags = [0.0, 1.0] if way in ("recorded", "same seed", "fresh seed") else [0.5, 0.0, 0.5]
             rows.append(
@@ -243,7 +244,7 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
 
 
 def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace) -> None:
-    found = study.collect.Found.below(ROOT / "results" / "reference" / "real_lag")
+    found = study.collect.StudyRuns.below(ROOT / "results" / "reference" / "real_lag")
     there = {run_id for run_id, run in found.runs.items() if run.seed in (0, study.design.FRESH)}
     frame = study.collect.table(found, study.design.cells(study.design.SCALES["small"], range(1)))
     assert set(frame["id"]) == there
@@ -254,6 +255,6 @@ def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace)
 
 def test_every_run_of_the_study_is_planned(study: SimpleNamespace) -> None:
     cells = study.design.cells(study.design.SCALES["small"], range(5))
-    assert len(cells) == 2 * 3 * 3 * 5 and len({cell.recorded().run_id for cell in cells}) == len(cells)
+    assert len(cells) == 2 * 3 * 3 * 5 and len({cell.recording().run_id for cell in cells}) == len(cells)
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells), "seed by seed"
     assert len({cell.on_policy().run_id for cell in cells}) == 2 * 3 * 5
