@@ -26,7 +26,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-COPIED = ("staleharness", "algorithms", "envs", "experiments", "tests", "pyproject.toml")
+COPIED = ("staleharness", "algorithms", "envs", "experiments", "docs", "tests", "pyproject.toml")
 LIMIT = 900  # seconds for the tests of one change
 
 
@@ -103,7 +103,7 @@ def _last_line(mutant: Mutant, verdict: str) -> bool:
 def _copy_tree(folder: Path) -> Path:
     for name in COPIED:
         if (ROOT / name).is_dir():
-            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__"))
+            shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "gallery"))
         else:
             shutil.copy(ROOT / name, folder / name)
     return folder
