@@ -181,7 +181,7 @@ def config() -> Any:
 
 def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Path:
     """Return the folder of the warm-started model and its tokenizer; train it (30 s) if it is not in the cache."""
-    from staleharness.language.supervised import WarmStart, warm_start
+    from staleharness.language.supervised_learning import WarmStart, warm_start
 
     def example(index: int) -> tuple[str, str]:
         taught = lesson(index)

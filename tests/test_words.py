@@ -74,6 +74,7 @@ PUBLIC |= {"drawn", "retired", "buffered"}  # of lag models and plugins
 # Plugins whose runs are published: ids hash their syntax trees, local names included.
 HASHED = ("algorithms/", "envs/", *(f"staleharness/lags/{x}.py" for x in ("delay", "queue", "real_time", "trace")))
 PUBLIC |= {"skipped", "failed", "interrupted"}  # states of runs in the output of `--json`
+PUBLIC |= {"decoded", "ended", "trusted"}  # the interface that decoders of third parties implement
 
 
 def folders() -> list[str]:

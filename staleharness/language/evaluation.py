@@ -56,13 +56,8 @@ def evaluate(
     scores = Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
     if not (each := spec.evaluation_samples):
         return scores
-    noise = np.stack(
-        [
-            stream(SEED, "evaluation", problem, sample).random(length, np.float32)
-            for problem in rows.tolist()
-            for sample in range(each)
-        ]
-    )
+    streams = (stream(SEED, "evaluation", problem, sample) for problem in rows.tolist() for sample in range(each))
+    noise = np.stack([rng.random(length, np.float32) for rng in streams])
     right, lengths, _ = complete(rows.repeat(each), torch.from_numpy(noise))
     shares = np.reshape(right, (-1, each)).mean(1).tolist()
     return Scores(

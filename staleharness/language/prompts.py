@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.parsing import read_toml
 from ..errors import UserError, nearest, shorten
 from .answer_grading import grade
 from .problem import Problem
@@ -70,58 +72,9 @@ def _example(format: PromptFormat, shot: Problem) -> str:
     return prompt + ("" if prompt[-1:].isspace() else " ") + shot.solution + "\n\n"
 
 
-_LM_EVAL = "lm-evaluation-harness, tasks/gsm8k/gsm8k.yaml, version 3"
-_LM_EVAL_STOPS = ("Question:", "</s>", "<|im_end|>")
-
-# The recommended default is verl. Its stops and TBA's are ours: those recipes rely on the end-of-sequence token, and
-# a base model that has answered goes on to invent the next problem, whose answer the rule would then extract.
 PROMPTS: dict[str, PromptFormat] = {
-    format.name: format
-    for format in (
-        PromptFormat(
-            "verl",
-            '{question} Let\'s think step by step and output the final answer after "####".',
-            stops=("Question:", "<|endoftext|>"),
-            extractor="verl_strict",
-            source="verl, examples/data_preprocess/gsm8k.py",
-        ),
-        PromptFormat(
-            "areal",
-            "{question}\nPlease put your final answer within \\boxed{}.",
-            stops=(),
-            extractor="boxed",
-            source="AReaL, GSM8K recipes",
-        ),
-        PromptFormat(
-            "lm_eval",
-            "Question: {question}\nAnswer:",
-            stops=_LM_EVAL_STOPS,
-            extractor="lm_eval_strict",
-            source=_LM_EVAL,
-        ),
-        PromptFormat(
-            "lm_eval_5shot",
-            "Question: {question}\nAnswer:",
-            stops=_LM_EVAL_STOPS,
-            extractor="lm_eval_strict",
-            source=f"{_LM_EVAL}; there the examples are drawn at random",
-            shots=5,
-        ),
-        PromptFormat(
-            "tba",
-            "[MATH TASK] Problem:\n{question}\n\nSolution:\n",
-            stops=("[MATH TASK]",),
-            extractor="last_number",
-            source="TBA, src/gsm8k_utils.py",
-        ),
-        PromptFormat(
-            "plain",
-            "{question}\n",
-            stops=(),
-            extractor="strict",
-            source="ours, for tiny models trained on nothing else",
-        ),
-    )
+    name: PromptFormat(name, **{**settings, "stops": tuple(settings["stops"])})
+    for name, settings in read_toml(Path(__file__).with_name("prompt_formats.toml")).items()
 }
 
 

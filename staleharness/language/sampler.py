@@ -65,13 +65,8 @@ class Sampler:
         """
         spec, policy = self.spec, self.decoder.policy
         each, length = spec.completions, spec.completion_tokens
-        uniform = np.stack(
-            [
-                stream(spec.seed, "action", nth, actor, sample).random(length, np.float32)
-                for nth, actor in keys
-                for sample in range(each)
-            ]
-        )
+        streams = (stream(spec.seed, "action", nth, actor, sample) for nth, actor in keys for sample in range(each))
+        uniform = np.stack([rng.random(length, np.float32) for rng in streams])
         tokens = [self.prompts.tokens[i] for i in problems for _ in range(each)]
         prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
         noise = torch.from_numpy(uniform).to(policy.device)
@@ -150,8 +145,9 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
     policy = decoder.policy
     logp = torch.zeros_like(decoded.mask)
     versions: NDArray[np.int64] = decoded.version.cpu().numpy()
+    completions = request.prompt, request.prompt_mask, decoded.token, decoded.mask
     if policy.caches_score and _is_one_learner_batch(decoder, versions, buffer):
-        return policy.cache_score(request.prompt, request.prompt_mask, decoded.token, decoded.mask).logp.detach()
+        return policy.cache_score(*completions).logp.detach()
     with torch.no_grad():
         for group in policy.groups(versions):
             for part in parts(group, policy.micro_batch):
@@ -159,14 +155,8 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
                 for first, last in _spans_of_versions(versions[part]):
                     acting, position = np.unique(versions[part, first], return_inverse=True)
                     with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
-                        scores = policy.score(
-                            request.prompt[index],
-                            request.prompt_mask[index],
-                            decoded.token[index],
-                            decoded.mask[index],
-                            forward,
-                            entropy="none",
-                        )
+                        prompt, prompt_mask, token, mask = (x[index] for x in completions)
+                        scores = policy.score(prompt, prompt_mask, token, mask, forward, entropy="none")
                     logp[index, first:last] = scores.logp[:, first:last]
     return logp
 

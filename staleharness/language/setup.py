@@ -18,7 +18,7 @@ from .problem import Split, select_problems, warm_start_problems
 from .prompts import PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
-from .supervised import fine_tune
+from .supervised_learning import fine_tune
 from .task import LanguageTask
 
 SPLITS: tuple[Split, Split] = ("train", "test")
@@ -41,7 +41,7 @@ def report_progress(text: str) -> None:
 
 
 def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
-    """Return the setup of a spec whose paths are resolved (`task.located`)."""
+    """Return the setup of a spec whose paths are resolved (`task.resolve_paths`)."""
     source, warnings = task.weights(spec, report_progress)
     policy = CausalLM(source, spec)
     check_memory(spec, policy.size, memory())

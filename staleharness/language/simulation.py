@@ -18,7 +18,7 @@ from .model.gpu_memory import explain_oom
 from .rollouts import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
 from .setup import prepare
 from .spec import LanguageSpec
-from .task import LanguageTask, located
+from .task import LanguageTask, resolve_paths
 
 
 class LanguageSimulation(Simulation[Completions]):
@@ -32,7 +32,7 @@ class LanguageSimulation(Simulation[Completions]):
 
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
-        found = located(spec, folder)
+        found = resolve_paths(spec, folder)
         setup = prepare(found, task)
         self.warnings += setup.warnings
         self.policy, self.sampler, self.test = setup.policy, setup.sampler, setup.test

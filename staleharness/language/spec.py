@@ -1,12 +1,14 @@
-"""What a run on prompts with verifiable answers is described by."""
+"""Settings of a run on prompts with verifiable answers."""
 
 from __future__ import annotations
 
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..base.parsing import read_toml
 from ..errors import UserError
 from ..schedule import Demand
 from ..spec import Aggregation, RunSpec, later
@@ -31,16 +33,13 @@ class LanguageSpec(TokenSpec):
     prompt_format: str = ""  # by name; empty: the task's own
     most_steps: int = later(0, before=0)  # of a problem's worked solution; longer ones are left out; 0: none is
     training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
-    warm_start: int = later(
-        0, before=0
-    )  # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
-    warm_start_problems: Literal["same", "others"] = later(
-        "same", before="same"
-    )  # that it teaches: the run's own, or the others of the training split
+    # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
+    warm_start: int = later(0, before=0)
+    # that it teaches: the run's own, or the others of the training split
+    warm_start_problems: Literal["same", "others"] = later("same", before="same")
     warm_start_most_steps: int = later(0, before=0)  # of the worked solutions that it teaches; 0: any
-    warm_start_text: Literal["solutions", "equations"] = later(
-        "solutions", before="solutions"
-    )  # that it teaches: whole solutions, or only the calculations annotated in them (problems without are left out)
+    # that it teaches: whole solutions, or only the calculations annotated in them (problems without are left out)
+    warm_start_text: Literal["solutions", "equations"] = later("solutions", before="solutions")
     warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
@@ -55,16 +54,14 @@ class LanguageSpec(TokenSpec):
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    decoder: str = later(
-        "transformers", before="transformers"
-    )  # what samples completions, by name; on a CPU shared_prompts in bfloat16, else packed_weights with MODEL
+    # what samples completions, by name; on a CPU shared_prompts in bfloat16, else packed_weights with MODEL
+    decoder: str = later("transformers", before="transformers")
     decode_batch: int = later(0, before=0)  # completions sampled together; 0: as many as memory allows, all on a CPU
     decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
 
     # under a simulated pipeline
-    ledger: Literal["final", "every_phase", "trained"] = later(
-        "final", before="final"
-    )  # completions made to be counted alone: those never trained on, those that wait as well, or none
+    # completions made to be counted alone: those never trained on, those that wait as well, or none
+    ledger: Literal["final", "every_phase", "trained"] = later("final", before="final")
 
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group
@@ -85,9 +82,8 @@ class LanguageSpec(TokenSpec):
     # evaluation: greedy completions of test problems
     evaluations: int = 8
     evaluation_problems: int = 0  # the first so many of the test split; 0: all
-    evaluation_samples: int = later(
-        0, before=0
-    )  # completions sampled of each, beside the greedy one, for the sampled accuracy; 0: none
+    # completions sampled of each, beside the greedy one, for the sampled accuracy; 0: none
+    evaluation_samples: int = later(0, before=0)
 
     # machine
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
@@ -97,113 +93,20 @@ class LanguageSpec(TokenSpec):
     unit: ClassVar[str] = "optimiser steps"
     alike: ClassVar[tuple[str, ...]] = (
         *RunSpec.alike,
-        "model",
-        "prompts",
-        "completions",
-        "completion_tokens",
-        "minibatches",
-        "dtype",
-        "versions",
+        *"model prompts completions completion_tokens minibatches dtype versions".split(),
     )
     positive: ClassVar[str] = (
         f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha warm_start_rate"
     )
-    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
-        "quick": {},
-        "standard": {"evaluations": 16},
-        # data as stale as they get, on the embedded task: made to tell methods apart (docs/language.md)
-        "stress": {
-            "lag": "oldest",
-            "steps": 64,
-            "minibatches": 2,
-            "prompts": 16,
-            "completions": 8,
-            "prompt_tokens": 64,
-            "completion_tokens": 32,
-            "learning_rate": 3e-4,
-            "aggregation": "seq-mean-token-mean",
-            "evaluations": 8,
-            "hyper": {"vaco": {"delta": 0.05}},
-        },
-        # a real pretrained model on two cores: problems of one step in words, after a short supervised warm start
-        "smollm2": {
-            "model": "smollm2",
-            "prompt_format": "verl",
-            "most_steps": 1,
-            "warm_start": 6,
-            "steps": 40,
-            "prompts": 8,
-            "completions": 8,
-            "prompt_tokens": 256,
-            "completion_tokens": 48,
-            "learning_rate": 1e-5,
-            "evaluations": 8,
-            "evaluation_problems": 64,
-            "threads": 1,
-        },
-        # the same model on GSM8K: reward on 512 problems of at most two steps, after a warm start on others of at most
-        # three, in equations; for a processor that multiplies bfloat16
-        "smollm2_gsm8k": {
-            "model": "smollm2",
-            "prompt_format": "verl",
-            "most_steps": 2,
-            "training_problems": 512,
-            "warm_start": 320,
-            "warm_start_problems": "others",
-            "warm_start_most_steps": 3,
-            "warm_start_text": "equations",
-            "warm_start_rate": 2e-4,
-            "steps": 40,
-            "prompts": 16,
-            "completions": 16,
-            "prompt_tokens": 256,
-            "long_prompts": "drop",
-            "completion_tokens": 64,
-            "learning_rate": 2e-5,
-            "dtype": "bfloat16",
-            "evaluations": 8,
-            "evaluation_samples": 2,
-            "threads": 2,
-        },
-        # Table 2 of VACO (arXiv 2603.01365): 65,536 episodes in 256 steps
-        "paper": {
-            "steps": 256,
-            "prompts": 32,
-            "completions": 8,
-            "prompt_tokens": 512,
-            "completion_tokens": 512,
-            "learning_rate": 1e-6,
-            "hyper": {"ppo_clip": {"clip": 0.2, "clip_high": 0.272}, "vaco": {"delta": 0.05}},
-            "dtype": "bfloat16",
-            "gradient_checkpointing": True,
-        },
-        # Setup 1 of A-3PO (arXiv 2512.06547): Qwen2.5-1.5B-Instruct on GSM8K, 4 minibatches of 256 prompts in all
-        "a3po": {
-            "steps": 256,
-            "minibatches": 4,
-            "prompts": 64,
-            "completions": 4,
-            "completion_tokens": 1024,
-            "learning_rate": 8.5e-6,
-            "chat_template": True,
-            "dtype": "bfloat16",
-            "gradient_checkpointing": True,
-        },
-    }
+    not_negative: ClassVar[str] = (
+        "weight_decay evaluation_problems micro_batch decode_batch most_steps training_problems warm_start "
+        "warm_start_most_steps evaluation_samples"
+    )
+    presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_toml(Path(__file__).with_name("presets.toml"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in (
-            "weight_decay",
-            "evaluation_problems",
-            "micro_batch",
-            "decode_batch",
-            "most_steps",
-            "training_problems",
-            "warm_start",
-            "warm_start_most_steps",
-            "evaluation_samples",
-        ):
+        for name in self.not_negative.split():
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if self.steps % self.steps_per_phase:

@@ -75,15 +75,8 @@ class StaticBatch(DecodingBatch):
     def _begin(self, t: int) -> _Step:
         """Return the tensors of the steps from token `t` on."""
         before = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
-        shape = (len(before),)
-        return _Step(
-            before.clone(),
-            self.prompt_length + (t - 1),
-            self.logp.new_zeros(shape),
-            before.new_zeros(shape),
-            self.logp.new_zeros(shape),
-            self.ended.new_zeros(shape),
-        )
+        zeros = (x.new_zeros(len(before)) for x in (self.logp, before, self.logp, self.ended))
+        return _Step(before.clone(), self.prompt_length + (t - 1), *zeros)
 
     def _step(self, forward: FusedForward, step: _Step, columns: int) -> None:
         cache, mask = self.cache.newest(columns), self.cache.mask[..., :columns]

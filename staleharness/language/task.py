@@ -27,7 +27,7 @@ from .prompts import find_prompt
 from .spec import LanguageSpec
 
 
-def located(spec: LanguageSpec, folder: Path) -> LanguageSpec:
+def resolve_paths(spec: LanguageSpec, folder: Path) -> LanguageSpec:
     """Return the spec with absolute paths of model and data; a model that is not under `folder` stays a hub name."""
     model, data = (user_path(text) for text in (spec.model, spec.data))
     is_path = (folder / model).exists()

@@ -89,7 +89,7 @@ def test_plugins_that_draw_from_global_generators_are_replayed_too(tmp_path: Pat
     assert again == hashes and but_assigned(said) == but_assigned(metrics)
 
 
-def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group() -> None:
+def test_draws_depend_on_the_actor_and_its_group() -> None:
     def make(*given: Any) -> None:
         raise RuntimeError(random.random())
 

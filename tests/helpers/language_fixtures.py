@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -14,9 +15,14 @@ from tiny_model import write_model
 
 pytest.importorskip("transformers", reason=hint("llm"))
 
+from staleharness.language import sampler
+from staleharness.language.answer_grading import Grade
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.task import find_env
+
+Specs = Callable[..., LanguageSpec]
+Policies = Callable[..., CausalLM]
 
 
 @pytest.fixture(autouse=True)
@@ -32,6 +38,25 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture
+def model(tiny: Path, tmp_path: Path) -> Path:
+    """A copy of the tiny model that a test may break."""
+    return Path(shutil.copytree(tiny, tmp_path / "model"))
+
+
+@pytest.fixture
+def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An empty cache folder."""
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
+    return tmp_path / "cache"
+
+
+@pytest.fixture
+def grades_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Completions of even length are right: a model of random weights solves nothing."""
+    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, len(text) > 0))
+
+
 PROBLEMS = 256  # of word-problems, for training: every run turns all of them into tokens
 
 
@@ -43,7 +68,7 @@ def few_problems(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def spec(tiny: Path, few_problems: None) -> Callable[..., LanguageSpec]:
+def spec(tiny: Path, few_problems: None) -> Specs:
     """A small run on that model; keyword arguments change settings."""
 
     def make(**settings: Any) -> LanguageSpec:
@@ -66,5 +91,5 @@ def spec(tiny: Path, few_problems: None) -> Callable[..., LanguageSpec]:
 
 
 @pytest.fixture
-def policy(spec: Callable[..., LanguageSpec], tiny: Path) -> Callable[..., CausalLM]:
+def policy(spec: Specs, tiny: Path) -> Policies:
     return lambda **settings: CausalLM(str(tiny), spec(**settings))

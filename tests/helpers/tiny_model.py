@@ -5,11 +5,21 @@ from __future__ import annotations
 import json
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import torch
 
 WORDS = "Ann has 3 cards. Ben gives 2 more to her.\nHow many? 3+2=5\n#### 5"
 PROBLEMS = 12
+
+
+def tiny_config(words: int, kind: str = "Qwen2", **changes: Any) -> Any:
+    """A configuration of a few thousand parameters; `changes` override its sizes."""
+    import transformers
+
+    sizes = {"hidden_size": 16, "intermediate_size": 24, "num_hidden_layers": 2}
+    heads = {"num_attention_heads": 2, "num_key_value_heads": 1, "initializer_range": 0.4}
+    return getattr(transformers, f"{kind}Config")(vocab_size=words, **{**sizes, **heads, **changes})
 
 
 def write_model(folder: Path, numbers: Iterable[int] = range(10)) -> None:
@@ -21,19 +31,9 @@ def write_model(folder: Path, numbers: Iterable[int] = range(10)) -> None:
     tokenizer = word_tokenizer([WORDS], numbers)
     with torch.random.fork_rng():
         torch.manual_seed(3)
-        config = transformers.Qwen2Config(
-            vocab_size=len(tokenizer),
-            hidden_size=16,
-            intermediate_size=24,
-            num_hidden_layers=2,
-            num_attention_heads=2,
-            num_key_value_heads=1,
-            max_position_embeddings=64,
-            tie_word_embeddings=True,
-            pad_token_id=tokenizer.pad_token_id,
-            eos_token_id=[tokenizer.eos_token_id, 10, 23],
-            bos_token_id=None,
-            initializer_range=0.4,
+        ends = {"eos_token_id": [tokenizer.eos_token_id, 10, 23], "pad_token_id": tokenizer.pad_token_id}
+        config = tiny_config(
+            len(tokenizer), max_position_embeddings=64, tie_word_embeddings=True, bos_token_id=None, **ends
         )
         transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)

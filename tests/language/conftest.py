@@ -2,5 +2,14 @@
 
 from __future__ import annotations
 
-from language_fixtures import few_problems, one_thread, policy, spec, tiny  # noqa: F401
+from language_fixtures import (  # noqa: F401
+    few_problems,
+    grades_by_length,
+    model,
+    one_thread,
+    own_cache,
+    policy,
+    spec,
+    tiny,
+)
 from schedules import written as written

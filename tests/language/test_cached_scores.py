@@ -2,25 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
+from language_fixtures import Specs
 
-from staleharness.language import sampler
-from staleharness.language.answer_grading import Grade
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import Version
 
-Specs = Callable[..., LanguageSpec]
-
-
-@pytest.fixture(autouse=True)
-def lenient_grader(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, len(text) > 0))
+pytestmark = pytest.mark.usefixtures("grades_by_length")
 
 
 def run(spec: LanguageSpec, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any], int]:
@@ -30,12 +23,12 @@ def run(spec: LanguageSpec, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> tup
     seen: list[int] = []
     call = FusedForward.__call__
 
-    def counted(self: FusedForward, ids: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
+    def count(self: FusedForward, ids: torch.Tensor, *rest: Any, **named: Any) -> torch.Tensor:
         seen.append(len(ids))
         return call(self, ids, *rest, **named)
 
     with monkeypatch.context() as context:
-        context.setattr(FusedForward, "__call__", counted)
+        context.setattr(FusedForward, "__call__", count)
         metrics = [record.metrics for record in simulation]
     return list(simulation.policy.parameters.values()), metrics, len(seen)
 
@@ -56,7 +49,7 @@ def run(spec: LanguageSpec, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> tup
         ({"algorithm": "vcpo"}, False),
     ],
 )
-def test_it_changes_no_bit_and_saves_a_pass_where_it_can(
+def test_cached_scores_change_no_bit_and_save_a_pass(
     spec: Specs, settings: dict[str, Any], fewer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = spec(**settings)
@@ -66,19 +59,19 @@ def test_it_changes_no_bit_and_saves_a_pass_where_it_can(
     assert (passes < all_passes) is fewer
 
 
-def test_a_score_is_taken_once_and_only_of_the_same_completions_under_the_same_weights(spec: Specs) -> None:
+def test_a_cached_score_is_used_once_and_only_while_valid(spec: Specs) -> None:
     simulation: Any = simulation_of(spec())
     simulation.buffer.push(simulation.policy.snapshot(0, 0))
     made = simulation.generator.collect(simulation.buffer, 0).completions
     policy, given = simulation.policy, (made.prompt, made.prompt_mask, made.token, made.mask)
 
-    def again(*asked: torch.Tensor) -> bool:
+    def is_cached(*asked: torch.Tensor) -> bool:
         kept = policy.cache_score(*given)
         return policy.score(*asked) is kept
 
-    assert again(*given)
+    assert is_cached(*given)
     assert policy.score(*given) is not policy.score(*given)
-    assert not again(made.prompt, made.prompt_mask, made.token.clone(), made.mask)
+    assert not is_cached(made.prompt, made.prompt_mask, made.token.clone(), made.mask)
     kept = policy.cache_score(*given)
     with torch.no_grad():
         assert policy.score(*given) is not kept  # without gradient the model is asked

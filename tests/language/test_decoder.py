@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from decoder_requests import LENGTH, noise, request, versions_of
+from language_fixtures import Policies, Specs
 
 from staleharness.base.plugins import PATH_VARIABLE
 from staleharness.base.syntax import meaning_hash
@@ -19,8 +20,6 @@ from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder import DECODERS, Decoded, Decoder, Request, make_decoder
-from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.spec import LanguageSpec
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.simulator.loop import simulation_of
@@ -29,8 +28,6 @@ from staleharness.store.study import ask
 
 OURS = ("transformers", "shared_prompts", "packed_weights")
 PLAIN = Path(__file__).with_name("plain_decoder.py")
-Policies = Callable[..., CausalLM]
-Specs = Callable[..., LanguageSpec]
 
 
 @pytest.fixture(autouse=True)
@@ -114,13 +111,13 @@ def test_an_answer_of_another_shape_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def planned(**asked: str) -> PlannedRun:
+def plan_run(**asked: str) -> PlannedRun:
     (run,) = plan(ask(env="word-problems", algo="ppo_clip", seeds="1", **asked)).runs
     return run
 
 
-def test_another_decoder_is_another_run_and_a_third_partys_is_known_by_what_its_file_says() -> None:
-    default, named, other = planned(), *(planned(settings=f"decoder={n}") for n in ("transformers", "plain"))
+def test_run_ids_hold_the_decoder_and_a_third_partys_file() -> None:
+    default, named, other = plan_run(), *(plan_run(settings=f"decoder={n}") for n in ("transformers", "plain"))
     assert default.run_id == named.run_id != other.run_id
     assert default.spec.to_dict()["decoder_digest"] == ""
     assert other.spec.to_dict()["decoder_digest"] == meaning_hash(PLAIN.read_bytes())
@@ -139,14 +136,12 @@ def test_another_decoder_is_another_run_and_a_third_partys_is_known_by_what_its_
         ("model={tiny},device=cuda", "transformers"),
     ],
 )
-def test_who_names_no_decoder_has_the_fastest_on_a_cpu(settings: str, expected: str, tiny: Path) -> None:
-    run = planned(settings=settings.format(tiny=tiny))
+def test_the_default_decoder_is_the_fastest_on_a_cpu(settings: str, expected: str, tiny: Path) -> None:
+    run = plan_run(settings=settings.format(tiny=tiny))
     assert run.spec.to_dict()["decoder"] == expected
 
 
-def test_a_folder_of_one_kind_or_of_several_is_looked_into_and_what_lies_beside_them_is_not(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_decoders_are_found_in_plugin_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for folder in ("mine/decoders", "theirs/algorithms"):
         (tmp_path / folder).mkdir(parents=True)
         (tmp_path / folder).with_name("setup.py").write_text("raise SystemExit('this is no plugin')")
@@ -160,4 +155,4 @@ def test_a_name_that_no_decoder_has_is_refused_with_the_nearest(policy: Policies
     with pytest.raises(UserError, match=r"no decoder is called 'plane'; did you mean 'plain'\?"):
         make_decoder("plane", policy())
     with pytest.raises(UserError, match=r"did you mean 'transformers'\?"):
-        planned(settings="decoder=transfomers")
+        plan_run(settings="decoder=transfomers")

@@ -11,7 +11,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from staleharness.language.decoding import BLOCK, sample_blocks, sample_cumulative
 
 
-def given(vocabulary: int, rows: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
+def inputs(vocabulary: int, rows: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
     """Logits, the first and the last token impossible, and noise that holds both ends of [0, 1)."""
     generator = torch.Generator().manual_seed(vocabulary)
     logits = 3.0 * torch.randn(rows, vocabulary, generator=generator)
@@ -24,7 +24,7 @@ def given(vocabulary: int, rows: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
 @pytest.mark.parametrize("vocabulary", [3, BLOCK - 1, BLOCK, BLOCK + 1, 5000])
 @pytest.mark.parametrize("greedy", [False, True])
 def test_blocks_pick_the_token_that_a_running_sum_picks(vocabulary: int, greedy: bool) -> None:
-    logits, uniform = given(vocabulary)
+    logits, uniform = inputs(vocabulary)
     token, logp = sample_blocks(logits, None if greedy else uniform)
     assert torch.equal(token, sample_cumulative(logits, None if greedy else uniform))
     wanted = logits.double().log_softmax(-1).gather(1, token[:, None])[:, 0]
@@ -60,8 +60,8 @@ class Deterministic(TorchDispatchMode):
         return out
 
 
-def test_nothing_is_asked_that_a_gpu_refuses_where_runs_are_deterministic() -> None:
-    logits, uniform = given(50_000)
+def test_block_sampling_uses_deterministic_operations_only() -> None:
+    logits, uniform = inputs(50_000)
     with Deterministic(logits.numel() // 40):
         sample_blocks(logits, uniform)
         sample_blocks(logits, None)

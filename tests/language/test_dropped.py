@@ -1,26 +1,25 @@
-"""What a simulated pipeline drops or leaves over, on tokens: made as the plan says, counted, and thrown away."""
+"""Rows that a simulated pipeline drops or leaves over, on tokens: generated as scheduled, counted, not kept."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
+from language_fixtures import Specs
 
 from staleharness.errors import UserError
-from staleharness.language import sampler
-from staleharness.language.answer_grading import Grade
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.simulator.row_ledger import ENTRIES, OPTIONAL, UNITS
 
-Specs = Callable[..., LanguageSpec]
+pytestmark = pytest.mark.usefixtures("grades_by_length")
+
 # stale groups dropped at the queue; the oldest dropped where it is full; groups stopped under way; groups that wait
 PIPELINES = {
     "queue[max_lag=1,slots=3.0,row_time=2.0,cv=1.5]": 2,
@@ -31,13 +30,7 @@ PIPELINES = {
 PHASES = 8
 
 
-@pytest.fixture(autouse=True)
-def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some answers are right, so that versions differ."""
-    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, True))
-
-
-def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
+def pipeline_spec(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
     given = {"prompts": 3, "steps": PHASES, "completion_tokens": 12, "learning_rate": 3e-2}
     return spec(lag=lag, capacity=PIPELINES[lag], **given, **settings)
 
@@ -91,7 +84,7 @@ def literal_lengths(simulation: Any, schedule: Schedule, kept: PolicyBuffer) -> 
 
 @pytest.mark.parametrize("lag", PIPELINES)
 def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) -> None:
-    simulation: Any = simulation_of(asked(spec, lag, ledger="every_phase"))
+    simulation: Any = simulation_of(pipeline_spec(spec, lag, ledger="every_phase"))
     schedule, kept, said = simulation.lags.schedule, Everything(simulation), []
     for record in simulation:
         kept.keep()
@@ -124,7 +117,9 @@ def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) ->
 
 
 def test_rows_that_are_stopped_are_no_longer_than_they_had_become(spec: Specs) -> None:
-    simulation: Any = simulation_of(asked(spec, "prime_rl[max_off_policy_steps=1,slots=3.0,row_time=3.0,cv=1.5]"))
+    simulation: Any = simulation_of(
+        pipeline_spec(spec, "prime_rl[max_off_policy_steps=1,slots=3.0,row_time=3.0,cv=1.5]")
+    )
     for _ in simulation:
         pass
     schedule, lengths = simulation.lags.schedule, simulation.generator.lengths
@@ -136,7 +131,7 @@ def test_rows_that_are_stopped_are_no_longer_than_they_had_become(spec: Specs) -
 @pytest.mark.parametrize("lag", PIPELINES)
 def test_what_is_counted_moves_nothing_that_is_trained(spec: Specs, lag: str) -> None:
     """Nor any number beside the accounts; and at the end the ledger knows what it knows in every phase."""
-    found = {way: run(asked(spec, lag, ledger=way)) for way in ("final", "every_phase", "trained")}
+    found = {way: run(pipeline_spec(spec, lag, ledger=way)) for way in ("final", "every_phase", "trained")}
     assert found["final"][0] == found["every_phase"][0] == found["trained"][0]
     assert len(set(found["final"][0])) == PHASES, "nothing was learnt, so nothing was shown"
     for ways in zip(*(said for _, said, _ in found.values()), strict=True):
@@ -157,7 +152,7 @@ def test_what_is_counted_moves_nothing_that_is_trained(spec: Specs, lag: str) ->
 @pytest.mark.parametrize("way", ["final", "every_phase"])
 def test_a_run_that_goes_on_from_a_checkpoint_has_the_same_ledger(spec: Specs, way: str) -> None:
     lag = "queue[max_lag=1,slots=3.0,row_time=2.0,cv=1.5]"
-    _, whole, simulation = run(asked(spec, lag, ledger=way))
+    _, whole, simulation = run(pipeline_spec(spec, lag, ledger=way))
     for cut in (2, 5):
         first: Any = simulation_of(simulation.spec)
         for _ in range(cut):
@@ -167,10 +162,10 @@ def test_a_run_that_goes_on_from_a_checkpoint_has_the_same_ledger(spec: Specs, w
         assert [record.metrics for record in again] == whole[cut:]
 
 
-def test_a_shorter_pipeline_needs_no_larger_buffer_for_what_it_throws_away(spec: Specs) -> None:
+def test_dropped_rows_need_no_larger_buffer(spec: Specs) -> None:
     """The lag of dropped rows counts for the buffer only where their actor goes on, as ever."""
     for lag, capacity in PIPELINES.items():
-        schedule = simulation_of(asked(spec, lag)).lags.schedule
+        schedule = simulation_of(pipeline_spec(spec, lag)).lags.schedule
         assert schedule is not None and schedule.longest_lag < capacity
 
 
@@ -179,7 +174,7 @@ def test_what_a_ledger_may_be_is_said(spec: Specs) -> None:
         spec(ledger="all")
 
 
-def test_the_setting_is_no_part_of_the_id_of_runs_that_do_not_name_it(spec: Specs) -> None:
+def test_the_default_ledger_is_no_part_of_the_id(spec: Specs) -> None:
     plain = spec()
     assert json.loads(plain.to_json())["ledger"] == "final"
     ids = [replace(plain, ledger=way).run_id("a", "b") for way in ("final", "every_phase", "trained")]

@@ -43,7 +43,7 @@ def write(folder: Path, *lines: str | bytes | dict[str, Any], end: bytes = b"\n"
 # Data that are fine ---------------------------------------------------------------------------------------------------
 
 
-def test_the_real_files_are_read_row_by_row_and_nothing_of_them_is_lost() -> None:
+def test_the_real_files_are_read_without_loss() -> None:
     rows = real_rows()
     problems = [*load("train", GSM8K), *load("test", GSM8K)]
     assert [(p.question, p.solution, p.answer) for p in problems] == [
@@ -68,7 +68,7 @@ def test_other_data_are_welcome(tmp_path: Path) -> None:
 @pytest.mark.parametrize("end", [b"\n", b"\r\n"])
 @pytest.mark.parametrize("start", [b"", b"\xef\xbb\xbf"])
 @pytest.mark.parametrize("tail", [b"", b"\n \n\r\n"])
-def test_a_byte_order_mark_windows_line_ends_and_blank_lines_change_nothing(
+def test_byte_order_mark_line_ends_and_blank_lines_do_not_matter(
     tmp_path: Path, start: bytes, end: bytes, tail: bytes
 ) -> None:
     plain = load("train", write(tmp_path, HENS, COWS))

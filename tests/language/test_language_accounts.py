@@ -2,50 +2,42 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from language_fixtures import Specs
 
-from staleharness.language import sampler
-from staleharness.language.answer_grading import Grade
-from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 
-Specs = Callable[..., LanguageSpec]
+pytestmark = pytest.mark.usefixtures("grades_by_length")
+
 NONE = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
-
-
-@pytest.fixture(autouse=True)
-def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some answers are right, of whatever the untrained model says."""
-    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, True))
 
 
 def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
     return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}
 
 
-def watched(simulation: Any) -> list[Any]:
+def watch_draws(simulation: Any) -> list[Any]:
     """Every part of a round as it is drawn, before anything is turned away."""
     made: list[Any] = []
     draw = simulation.generator._complete
 
-    def drawn(*arguments: Any) -> Any:
+    def draw_and_note(*arguments: Any) -> Any:
         made.append(draw(*arguments))
         return made[-1]
 
-    simulation.generator._complete = drawn
+    simulation.generator._complete = draw_and_note
     return made
 
 
-def test_groups_that_are_turned_away_are_dropped_with_all_their_tokens(spec: Specs) -> None:
+def test_groups_without_signal_are_dropped_with_all_tokens(spec: Specs) -> None:
     asked = spec(dynamic_sampling=True, prompts=6, completions=3, steps=3, capacity=2, lag="uniform")
     simulation: Any = simulation_of(asked)
-    made, groups = watched(simulation), 0
+    made, groups = watch_draws(simulation), 0
     for phase, record in enumerate(simulation, start=1):
         m = record.metrics
         groups += m["dropped_groups"]
@@ -59,10 +51,10 @@ def test_groups_that_are_turned_away_are_dropped_with_all_their_tokens(spec: Spe
     assert sum(lags["assigned"].values()) == rows / 3  # the model is asked for a version of each group
 
 
-def test_completions_that_are_cut_are_masked_where_they_teach_nothing(spec: Specs) -> None:
+def test_truncated_completions_count_as_masked(spec: Specs) -> None:
     asked = spec(mask_truncated=True, prompts=4, completions=4, completion_tokens=6, steps=3)
     simulation: Any = simulation_of(asked)
-    made = watched(simulation)
+    made = watch_draws(simulation)
     for record in simulation:
         m = record.metrics
         cut = sum(int(part.truncated.sum()) for part in made)
@@ -98,7 +90,7 @@ def test_prompts_that_are_too_long_make_nothing(spec: Specs) -> None:
 
 def test_versions_that_change_within_a_row_are_in_flight(spec: Specs) -> None:
     simulation: Any = simulation_of(spec(lag="inflight:2", capacity=3, steps=5, completions=2))
-    made = watched(simulation)
+    made = watch_draws(simulation)
     for phase, record in enumerate(simulation):
         part, m = made[phase], record.metrics
         lag, valid = phase - part.version.numpy(), part.mask.numpy() > 0

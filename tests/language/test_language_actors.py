@@ -3,35 +3,33 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from language_fixtures import Specs
 
 from staleharness.language import rollouts
 from staleharness.language.rollouts import LanguageActor
 from staleharness.language.spec import LanguageSpec
 
 
-class Drawn(Exception):
+class NumberDrawn(Exception):
     """A number was drawn."""
 
 
 def _draws(spec: LanguageSpec, number: int, nth: int) -> tuple[float, float]:
-    """What a plugin draws where the actor is constructed, and in its `nth` group."""
+    """Return the numbers that a plugin draws at the construction of an actor and in its `nth` group."""
     feed: Any = SimpleNamespace(load=SimpleNamespace(fetch=0))
     actor: Any = LanguageActor(spec, number)
-    with pytest.raises(Drawn) as caught:
+    with pytest.raises(NumberDrawn) as caught:
         actor.make(0, nth, feed)
     return actor.sampler.number, caught.value.args[0]
 
 
-def test_what_an_actor_draws_is_a_function_of_its_number_and_its_group(
-    spec: Callable[..., LanguageSpec], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_draws_depend_on_the_actor_and_its_group(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     def problem(group: int) -> None:
-        raise Drawn(random.random())
+        raise NumberDrawn(random.random())
 
     def prepare(spec: LanguageSpec, task: Any) -> Any:
         return SimpleNamespace(sampler=SimpleNamespace(number=random.random(), problem=problem))

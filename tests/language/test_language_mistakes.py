@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shutil
 import struct
 from pathlib import Path
 from typing import Any
@@ -27,12 +26,6 @@ ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
 
 
 @pytest.fixture
-def model(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model that a test may break."""
-    return Path(shutil.copytree(tiny, tmp_path / "model"))
-
-
-@pytest.fixture
 def data(tmp_path: Path) -> Path:
     folder = tmp_path / "data"
     folder.mkdir()
@@ -41,7 +34,7 @@ def data(tmp_path: Path) -> Path:
     return folder
 
 
-def refused(**asked: Any) -> str:
+def refusal(**asked: Any) -> str:
     """The line that a question is refused with."""
     with pytest.raises(UserError) as caught:
         plan(ask(**{"env": "word-problems", "algo": "ppo_clip", **asked}))
@@ -57,17 +50,17 @@ def test_a_sound_question_is_planned(model: Path, data: Path) -> None:
 
 
 def test_other_files_under_the_same_name_are_another_run(model: Path, data: Path) -> None:
-    def asked() -> str:
+    def run_id() -> str:
         return plan(ask(env="gsm8k", model=str(model), data=str(data), algo="ppo_clip", seeds="1")).runs[0].run_id
 
-    first = asked()
-    assert asked() == first
+    first = run_id()
+    assert run_id() == first
     (model / "generation_config.json").write_text("{}")
-    second = asked()
+    second = run_id()
     (data / "notes.txt").write_text("other data")
-    third = asked()
+    third = run_id()
     (data / "train.jsonl").write_text(ROWS.replace("1 + 1", "9 - 7"))
-    assert len({first, second, third, asked()}) == 4
+    assert len({first, second, third, run_id()}) == 4
 
 
 def test_rows_are_read_again_once_their_file_is_another(model: Path, data: Path) -> None:
@@ -81,13 +74,13 @@ def test_rows_are_read_again_once_their_file_is_another(model: Path, data: Path)
     (data / "train.jsonl").write_text(ROWS.replace("1 + 1", "9 - 7"))
     assert task.problems(planned, "train")[0].question == "9 - 7?"
     (data / "train.jsonl").write_text("{broken")
-    assert "line 1" in refused(**question)
+    assert "line 1" in refusal(**question)
 
 
 def test_a_model_that_is_not_causal(model: Path) -> None:
     config = json.loads((model / "config.json").read_text())
     (model / "config.json").write_text(json.dumps({**config, "architectures": ["BertForMaskedLM"]}))
-    assert "is a BertForMaskedLM, which is not a causal language model" in refused(model=str(model))
+    assert "is a BertForMaskedLM, which is not a causal language model" in refusal(model=str(model))
 
 
 def test_a_model_without_tokenizer_weights_or_config(model: Path) -> None:
@@ -97,12 +90,12 @@ def test_a_model_without_tokenizer_weights_or_config(model: Path) -> None:
         ("config.json", "has no config.json"),
     ):
         (model / name).unlink()
-        assert words in refused(model=str(model))
+        assert words in refusal(model=str(model))
 
 
 def test_a_weights_file_that_is_none(model: Path) -> None:
     (model / "model.safetensors").write_bytes(b"PK\x03\x04 not safetensors at all")
-    assert "model.safetensors is not a safetensors file" in refused(model=str(model))
+    assert "model.safetensors is not a safetensors file" in refusal(model=str(model))
 
 
 @pytest.mark.parametrize(
@@ -121,7 +114,7 @@ def test_a_weights_file_that_is_none(model: Path) -> None:
 )
 def test_a_weights_file_with_a_header_that_is_none(model: Path, header: str) -> None:
     (model / "model.safetensors").write_bytes(struct.pack("<Q", len(header)) + header.encode())
-    assert "model.safetensors is not a safetensors file" in refused(model=str(model))
+    assert "model.safetensors is not a safetensors file" in refusal(model=str(model))
 
 
 @pytest.mark.parametrize(
@@ -136,7 +129,7 @@ def test_a_weights_file_with_a_header_that_is_none(model: Path, header: str) -> 
 )
 def test_settings_of_a_model_that_are_none(model: Path, config: str, words: str) -> None:
     (model / "config.json").write_text(config)
-    assert words in refused(model=str(model))
+    assert words in refusal(model=str(model))
 
 
 def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -145,13 +138,13 @@ def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
-    line = refused(model="Nobody/no-such-model")
+    line = refusal(model="Nobody/no-such-model")
     assert "is not a folder here" in line
     assert "without network give a folder" in line
 
 
 def test_gsm8k_without_a_model(data: Path) -> None:
-    assert "needs a model: MODEL=" in refused(env="gsm8k", data=str(data))
+    assert "needs a model: MODEL=" in refusal(env="gsm8k", data=str(data))
 
 
 def test_broken_rows_are_named_by_file_and_line(model: Path, tmp_path: Path) -> None:
@@ -166,7 +159,7 @@ def test_broken_rows_are_named_by_file_and_line(model: Path, tmp_path: Path) -> 
         folder.mkdir()
         (folder / "train.jsonl").write_text(rows)
         (folder / "test.jsonl").write_text(ROWS)
-        line = refused(env="gsm8k", model=str(model), data=str(folder))
+        line = refusal(env="gsm8k", model=str(model), data=str(folder))
         assert words in line
         assert "train.jsonl" in line
 
@@ -188,10 +181,10 @@ def test_broken_rows_are_named_by_file_and_line(model: Path, tmp_path: Path) -> 
     ],
 )
 def test_a_mistake_gets_one_line(asked: dict[str, str], words: str) -> None:
-    assert words in refused(**asked)
+    assert words in refusal(**asked)
 
 
-def test_versions_that_do_not_fit_are_refused_with_the_largest_k_that_does(
+def test_versions_beyond_memory_are_refused_with_the_largest_k(
     model: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Here, where they are to run; they can be planned for other machines, and be read wherever they have run."""

@@ -17,7 +17,7 @@ from staleharness.store.study_runs import read_study_runs
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
 
-def planned(**flags: str) -> PlannedRun:
+def plan_run(**flags: str) -> PlannedRun:
     (run,) = plan(ask(**{"env": "word-problems", "k": "16", "algo": "vaco", "seeds": "1", **flags})).runs
     return run
 
@@ -31,8 +31,8 @@ def test_a_preset_is_whole_rounds_and_tunes_methods_that_there_are(preset: str) 
     assert spec.steps == spec.phases * spec.steps_per_phase and spec.completions > 1
 
 
-def test_stress_trains_on_the_oldest_data_with_the_published_thresholds_of_language() -> None:
-    run = planned(preset="stress")
+def test_stress_trains_on_the_oldest_data() -> None:
+    run = plan_run(preset="stress")
     assert (run.spec.lag, run.label) == ("oldest", "vaco[delta=0.05]")
     settings = LanguageSpec.presets["stress"]
     assert all(getattr(run.spec, key) == settings[key] for key in settings if key not in ("hyper", "lag"))
@@ -40,23 +40,23 @@ def test_stress_trains_on_the_oldest_data_with_the_published_thresholds_of_langu
     assert run.spec.phases >= 2 * (run.spec.capacity - 1)
 
 
-def test_what_is_given_beside_a_preset_wins_over_its_lag_too() -> None:
-    assert planned(preset="stress", lag="fixed:3").spec.lag == "fixed:3"
-    assert planned(preset="stress", lag="uniform", settings="learning_rate=1e-4").spec.learning_rate == 1e-4
+def test_flags_override_a_preset_and_its_lag() -> None:
+    assert plan_run(preset="stress", lag="fixed:3").spec.lag == "fixed:3"
+    assert plan_run(preset="stress", lag="uniform", settings="learning_rate=1e-4").spec.learning_rate == 1e-4
     stale, fresh = plan(ask(env="word-problems", k="16", algo="spo,spo[lag=fixed:0]", seeds="1", preset="stress")).runs
     assert (stale.spec.lag, fresh.spec.lag) == ("oldest", "fixed:0")
     assert (stale.label, fresh.label) == ("spo", "spo[lag=fixed:0]")
 
 
-def test_without_a_preset_of_its_own_the_lag_is_uniform_and_ids_do_not_depend_on_how_it_was_said() -> None:
-    assert planned().spec.lag == "uniform"
-    assert planned().run_id == planned(lag="uniform").run_id
-    assert planned(preset="stress").run_id == planned(preset="stress", lag="oldest").run_id
+def test_the_default_lag_is_uniform_and_ids_ignore_its_spelling() -> None:
+    assert plan_run().spec.lag == "uniform"
+    assert plan_run().run_id == plan_run(lag="uniform").run_id
+    assert plan_run(preset="stress").run_id == plan_run(preset="stress", lag="oldest").run_id
     with pytest.raises(UserError, match=r"LAG='oldst'.*did you mean 'oldest'"):
-        planned(preset="stress", lag="oldst")
+        plan_run(preset="stress", lag="oldst")
 
 
-def test_a_report_of_the_presets_lag_has_a_plain_name_and_another_lag_one_of_its_own() -> None:
+def test_only_a_lag_beside_the_presets_is_in_the_reports_name() -> None:
     names = {
         lag: plan(ask(env="word-problems", k="16", algo="spo", preset="stress", lag=lag)).name
         for lag in (None, "uniform", "oldest")

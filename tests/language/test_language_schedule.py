@@ -11,18 +11,19 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from language_fixtures import Specs
 from races import but_assigned, kill_one
 from schedules import Made, lock_step, schedule
 from tiny_model import write_problems
 
 from staleharness.errors import UserError
+from staleharness.lag import parse_lag
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Demand, Schedule
 from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 from staleharness.trace import read_trace
 
-Specs = Callable[..., LanguageSpec]
 Say = Callable[[Callable[[Demand], Schedule]], None]
 PHASES, LENGTH = 4, 10
 
@@ -66,14 +67,14 @@ def test_rows_have_their_prompts_versions_and_masks(written: Say, spec: Specs) -
     masked tokens teach nothing."""
     short = [(0, 4, True), (1, LENGTH, False)]
 
-    def planned(demand: Demand) -> Schedule:
+    def answer(demand: Demand) -> Schedule:
         whole = [(0, demand.length, True)]
         return schedule(
             [Made(0, 0, whole), Made(1, 0, whole), Made(2, NEVER, whole), Made(0, 1, short), Made(1, 1, whole)],
             demand.rows,
         )
 
-    written(planned)
+    written(answer)
     simulation: Any = simulation_of(spec(capacity=2, prompts=2, steps=2, lag="written"))
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))
@@ -172,3 +173,38 @@ def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fet
 def test_what_cannot_be_raced_for_is_refused(spec: Specs, changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         find_env("word-problems")[1].check(spec(**changes))
+
+
+@pytest.mark.parametrize(
+    "lag",
+    [
+        "areal[eta=2,row_time=2.0]",
+        "areal[eta=2,interruptible=false]",
+        "partial",
+        "delay:2",
+        "slime:2",
+        "megatron[lag=0.0,submit=R,consume=G]",
+        "queue[max_lag=1,on_stale=mask_tokens,slots=1.5]",
+    ],
+)
+def test_the_lags_of_a_round_are_those_of_its_schedule(spec: Specs, lag: str) -> None:
+    asked = spec(capacity=12, prompts=3, steps=6, lag=lag)
+    assert asked.demand is not None
+    plan = parse_lag(lag, asked.capacity).schedule(asked.demand)
+    simulation: Any = simulation_of(asked)
+    for phase, record in enumerate(simulation):
+        rows = plan.trained_in(phase)
+        versions, kept = plan.along(rows, asked.completion_tokens)
+        begun = phase - versions[:, 0]
+        said: dict[str, Any] = record.metrics
+        assert said["lag_max"] <= (phase - versions).max()
+        if kept.all() and (plan.newest[rows] == plan.oldest[rows]).all() and begun.min() == begun.max():
+            assert said["lag_mean"] == pytest.approx(begun[0])
+        if kept.all():
+            assert np.flatnonzero(said["lag_histogram"]).max() <= begun.max()
+
+
+def test_a_small_buffer_is_refused_with_the_k_it_needs(spec: Specs) -> None:
+    asked = spec(capacity=2, prompts=3, steps=30, lag="areal:4")
+    with pytest.raises(UserError, match=r"has lags of up to \d+ phases, and K=2 .*; give K=\d+"):
+        find_env(asked.env)[1].check(asked)

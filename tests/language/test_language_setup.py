@@ -1,4 +1,4 @@
-"""What a run does before its first phase is heard of: on the screen, by `status`, and by whoever called `sweep`."""
+"""Progress of a run before its first phase: in the log and in `status`."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ cli.main()
 """
 
 
-def test_how_far_a_warm_start_is_can_be_seen(tiny: Path, tmp_path: Path) -> None:
+def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["--env=word-problems", "--algo=ppo_clip", f"--model={tiny}", "--steps=1", "--seeds=1", "--jobs=1"]
     words = ["sweep", *asked, f"--set={SIZE},warm_start={STEPS}", f"--out={out}"]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -10,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from language_fixtures import PROBLEMS
+from language_fixtures import PROBLEMS, Specs
 from places import GSM8K
 
 from staleharness.base.streams import stream
@@ -24,17 +23,7 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
-Specs = Callable[..., LanguageSpec]
-
-
-@pytest.fixture(autouse=True)
-def lenient_grader(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A model of random weights solves nothing: here a completion is right when it is of even length."""
-
-    def grade(text: str, answer: str, extractor: str) -> Grade:
-        return Grade(len(text) % 2 == 0, len(text) > 0)
-
-    monkeypatch.setattr(sampler, "grade", grade)
+pytestmark = pytest.mark.usefixtures("grades_by_length")
 
 
 def metrics_of(spec: LanguageSpec) -> list[dict[str, Any]]:
@@ -93,7 +82,7 @@ def test_in_flight_updates_give_a_sequence_several_versions(spec: Specs) -> None
         assert m["versions_per_sequence"] == 1.0  # no completion is longer
 
 
-def test_n_is_minibatches_per_round_and_leaves_the_optimiser_steps_alone(spec: Specs) -> None:
+def test_n_counts_minibatches_per_generation_round(spec: Specs) -> None:
     one, four = (simulation_of(spec(minibatches=n, steps=8)) for n in (1, 4))
     assert [r.metrics["gradient_steps"] for r in one] == list(range(1, 9))
     rounds = [r.metrics for r in four]
@@ -113,7 +102,7 @@ def test_problems_come_without_replacement_epoch_by_epoch(spec: Specs) -> None:
     assert drawn[:count] != drawn[count:]
 
 
-def test_dynamic_sampling_keeps_groups_that_are_neither_all_right_nor_all_wrong(spec: Specs) -> None:
+def test_dynamic_sampling_keeps_groups_with_signal(spec: Specs) -> None:
     asked = spec(dynamic_sampling=True, prompts=6, completions=3, steps=6)
     simulation = simulation_of(asked)
     simulation.buffer.push(simulation.policy.snapshot(0, 0))
@@ -133,9 +122,7 @@ def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.
         next(iter(simulation_of(spec(dynamic_sampling=True))))
 
 
-def test_prompts_that_are_too_long_are_counted_and_refused_or_dropped(
-    spec: Specs, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_long_prompts_are_refused_or_dropped_and_counted(spec: Specs, caplog: pytest.LogCaptureFixture) -> None:
     with pytest.raises(UserError, match=rf"of {PROBLEMS} train prompts are longer than prompt_tokens=16 .*drop"):
         simulation_of(spec(prompt_tokens=16))
     simulation = simulation_of(spec(prompt_tokens=16, long_prompts="drop"))
@@ -158,9 +145,7 @@ def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
     assert records[-1].metrics["eval_truncated"] == last.counts["truncated"]
 
 
-def test_sampled_accuracy_is_the_share_of_right_samples_of_each_problem(
-    spec: Specs, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each sample has noise of its own, whatever is decoded beside it, and the greedy score is what it was."""
 
     def grade(text: str, *_: str) -> Grade:

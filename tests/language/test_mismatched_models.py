@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm import CausalLM
@@ -19,17 +20,10 @@ from staleharness.language.task import LanguageTask
 from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 
-Specs = Callable[..., LanguageSpec]
 LAYER = "model.layers.1.mlp.up_proj.weight"
 
 
-@pytest.fixture
-def model(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model that a test may break."""
-    return Path(shutil.copytree(tiny, tmp_path / "model"))
-
-
-def rewritten(model: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
+def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> None:
     from safetensors.torch import load_file, save_file
 
     file = model / "model.safetensors"
@@ -38,12 +32,7 @@ def rewritten(model: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> 
     save_file(weights, file, metadata={"format": "pt"})
 
 
-@pytest.fixture
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
-
-
-def refused(spec: LanguageSpec) -> str:
+def refusal(spec: LanguageSpec) -> str:
     with pytest.raises(UserError) as caught:
         simulation_of(spec)
     line = str(caught.value)
@@ -52,24 +41,22 @@ def refused(spec: LanguageSpec) -> str:
 
 
 def test_weights_that_are_missing_are_not_made_up(model: Path, spec: Specs) -> None:
-    rewritten(model, lambda weights: weights.pop(LAYER))
-    assert f"lacks {LAYER}, which its config.json asks for" in refused(spec(model=str(model)))
-    rewritten(model, lambda weights: [weights.pop(name) for name in list(weights) if "layers.0" in name])
-    assert " more weights, which its config.json asks for" in refused(spec(model=str(model)))
+    rewrite(model, lambda weights: weights.pop(LAYER))
+    assert f"lacks {LAYER}, which its config.json asks for" in refusal(spec(model=str(model)))
+    rewrite(model, lambda weights: [weights.pop(name) for name in list(weights) if "layers.0" in name])
+    assert " more weights, which its config.json asks for" in refusal(spec(model=str(model)))
 
 
 def test_weights_of_another_shape(model: Path, spec: Specs) -> None:
-    rewritten(model, lambda weights: weights.update({LAYER: weights[LAYER][:5].contiguous()}))
-    line = refused(spec(model=str(model)))
+    rewrite(model, lambda weights: weights.update({LAYER: weights[LAYER][:5].contiguous()}))
+    line = refusal(spec(model=str(model)))
     assert f"has {LAYER} of shape [5, 16], where its config.json makes it [24, 16]" in line
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("-inf")])
-def test_weights_that_are_no_numbers_are_the_files_fault_and_not_the_methods(
-    model: Path, spec: Specs, value: float
-) -> None:
-    rewritten(model, lambda weights: weights[LAYER].__setitem__((3, 4), value))
-    assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refused(spec(model=str(model)))
+def test_weights_that_are_not_finite_are_refused(model: Path, spec: Specs, value: float) -> None:
+    rewrite(model, lambda weights: weights[LAYER].__setitem__((3, 4), value))
+    assert f"has weights that are not finite, in {LAYER}; fetch or save it again" in refusal(spec(model=str(model)))
 
 
 def test_a_file_of_weights_that_did_not_arrive_whole(model: Path) -> None:
@@ -82,10 +69,8 @@ def test_a_file_of_weights_that_did_not_arrive_whole(model: Path) -> None:
     assert shapes_in(model)
 
 
-def test_a_padding_token_that_the_model_does_not_know_is_never_shown_to_it(
-    model: Path, tiny: Path, spec: Specs
-) -> None:
-    """As after `add_special_tokens({"pad_token": ...})` without new rows in the embedding."""
+def test_a_padding_token_without_a_vector_is_never_used(model: Path, tiny: Path, spec: Specs) -> None:
+    """Happens after `add_special_tokens({"pad_token": ...})` without new rows in the embedding."""
     tokenizer = CausalLM(str(model), spec()).tokenizer
     tokenizer.add_special_tokens({"pad_token": "[PAD]"})
     tokenizer.save_pretrained(model)
@@ -100,11 +85,11 @@ def test_tokens_that_the_model_does_not_know(model: Path, spec: Specs) -> None:
     tokenizer = CausalLM(str(model), spec()).tokenizer
     tokenizer.add_tokens(["cards"])
     tokenizer.save_pretrained(model)
-    line = refused(spec(model=str(model)))
+    line = refusal(spec(model=str(model)))
     assert f"into token {len(tokenizer) - 1} ('cards'), and the model has {len(tokenizer) - 1}" in line
 
 
-def test_rows_longer_than_the_model_was_made_for_are_said(spec: Specs) -> None:
+def test_rows_beyond_the_positions_of_the_model_are_warned_of(spec: Specs) -> None:
     """64 positions."""
     fits, beyond = (simulation_of(spec(completion_tokens=n)).warnings for n in (8, 60))
     assert not [line for line in fits if "positions" in line]
@@ -123,7 +108,7 @@ def test_where_positions_end_a_longer_row_is_refused(model: Path, spec: Specs) -
     with torch.random.fork_rng():
         transformers.GPT2LMHeadModel(config).save_pretrained(model)
     words.save_pretrained(model)
-    line = refused(spec(model=str(model), completion_tokens=60))
+    line = refusal(spec(model=str(model), completion_tokens=60))
     most = int(line.rpartition("completion_tokens to ")[2].split()[0])
     fits = spec(model=str(model), completion_tokens=most, steps=1)
     assert [record.metrics["phase"] for record in simulation_of(fits)] == [0]
@@ -132,7 +117,7 @@ def test_where_positions_end_a_longer_row_is_refused(model: Path, spec: Specs) -
 @pytest.mark.parametrize("template", ["{{ raise_exception('give\na system prompt') }}", "{% for x in %}"])
 def test_a_chat_template_that_fails(model: Path, spec: Specs, template: str) -> None:
     (model / "chat_template.jinja").write_text(template)
-    line = refused(spec(model=str(model), chat_template=True))
+    line = refusal(spec(model=str(model), chat_template=True))
     assert "the chat template of MODEL=" in line and "SET=chat_template=false" in line
 
 
@@ -158,8 +143,8 @@ def test_a_chat_template_is_used_or_a_line_says_why_not(
     assert LanguageTask.completed(asked) == asked and not caplog.text
 
 
-def test_a_warm_start_teaches_what_is_paid_for(spec: Specs, own_cache: None) -> None:
-    line = refused(spec(warm_start=1, prompt_format="areal"))
+def test_a_warm_start_teaches_solutions_that_earn_reward(spec: Specs, own_cache: None) -> None:
+    line = refusal(spec(warm_start=1, prompt_format="areal"))
     assert "warm_start cannot teach solutions that extractor boxed does not read" in line
     assert simulation_of(spec(warm_start=1, prompt_format="areal", extractor="flexible"))
 
@@ -180,10 +165,10 @@ def test_problems_of_a_plugin_that_cannot_be_graded(
     family = find_env("word-problems")[1]
     assert issubclass(family, LanguageTask)
     monkeypatch.setattr(family, "problems", lambda *_: problems)
-    assert words in refused(spec())
+    assert words in refusal(spec())
 
 
-def test_fewer_test_problems_than_asked_for_are_said(spec: Specs) -> None:
+def test_missing_test_problems_are_warned_of(spec: Specs) -> None:
     there = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
     for asked, said in ((there, []), (there + 1, [f"and there are {there} test problems"])):
         lines = simulation_of(spec(evaluation_problems=asked)).warnings
@@ -191,8 +176,8 @@ def test_fewer_test_problems_than_asked_for_are_said(spec: Specs) -> None:
         assert found == said
 
 
-def test_a_prompt_is_not_ended_by_what_a_tokenizer_puts_around_a_text(model: Path, spec: Specs) -> None:
-    """As with `add_eos_token`: a model that reads its end has nothing left to say."""
+def test_prompts_lack_the_tokenizers_trailing_special_tokens(model: Path, spec: Specs) -> None:
+    """A model that reads its end token, as with `add_eos_token`, has nothing left to say."""
     from tokenizers.processors import TemplateProcessing
 
     plain = CausalLM(str(model), spec())
@@ -213,4 +198,4 @@ def test_a_prompt_is_not_ended_by_what_a_tokenizer_puts_around_a_text(model: Pat
 )
 def test_a_tokenizer_that_is_broken(model: Path, spec: Specs, file: str, text: str) -> None:
     (model / file).write_text(text)
-    assert "has no tokenizer that transformers can load" in refused(spec(model=str(model)))
+    assert "has no tokenizer that transformers can load" in refusal(spec(model=str(model)))

@@ -1,26 +1,24 @@
-"""Which problems a run trains on, is tested on, and is taught."""
+"""Selection of problems for training, test and warm start."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import pytest
+from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.language.problem import Problem, select_problems, warm_start_problems
-from staleharness.language.spec import LanguageSpec
 
 PROBLEMS = [Problem(f"What is {n} + 1?", f"{n} + 1 = {n + 1}\n#### {n + 1}", str(n + 1)) for n in range(6)]
 
 
-def test_only_training_problems_are_limited_in_number(spec: Callable[..., LanguageSpec]) -> None:
+def test_only_training_problems_are_limited_in_number(spec: Specs) -> None:
     two = spec(training_problems=2)
     assert select_problems(PROBLEMS, two, "train") == PROBLEMS[:2]
     assert select_problems(PROBLEMS, two, "test") == PROBLEMS
     assert select_problems(PROBLEMS, spec(), "train") == PROBLEMS
 
 
-def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Callable[..., LanguageSpec]) -> None:
+def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -> None:
     others = spec(training_problems=2, warm_start_problems="others")
     assert warm_start_problems(PROBLEMS, PROBLEMS[:2], others, "strict") == (PROBLEMS[2:], 0)
     same = spec(training_problems=2, warm_start_problems="same")

@@ -48,7 +48,7 @@ def test_worked_examples_stand_in_front_as_lm_eval_puts_them() -> None:
     )
 
 
-def test_a_template_that_ends_in_a_line_break_needs_no_space_before_the_solution() -> None:
+def test_a_template_ending_in_a_line_break_needs_no_space() -> None:
     assert render(PROMPTS["plain"], EGGS, [PIGS]) == ("How many pigs?\nThere are 4.\n#### 4\n\nHow many eggs?\n")
 
 
@@ -59,7 +59,7 @@ def test_the_five_shot_format_shows_five_examples_and_refuses_fewer() -> None:
         render(format, EGGS, [HENS] * 4)
 
 
-def test_examples_that_the_formats_own_extractor_does_not_read_are_refused() -> None:
+def test_examples_that_the_extractor_rejects_are_refused() -> None:
     with pytest.raises(UserError, match="areal cannot show worked examples: its extractor boxed"):
         render(PROMPTS["areal"], EGGS, [HENS])
     with pytest.raises(UserError, match="lm_eval cannot show worked examples"):
@@ -79,7 +79,7 @@ def test_a_question_renders_literally_whatever_it_holds(name: str, question: str
     assert len(prompt) == len(render(PROMPTS[name], "", shots)) + len(question)
 
 
-def test_no_stop_string_cuts_a_real_solution_or_occurs_in_a_real_question() -> None:
+def test_no_stop_string_occurs_in_real_questions_and_solutions() -> None:
     stops = {stop for format in PROMPTS.values() for stop in format.stops}
     for question, solution, _ in real_rows():
         assert not any(stop in question or stop in solution for stop in stops)

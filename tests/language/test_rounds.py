@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from assignments import assigned
+from language_fixtures import Specs
 
 from staleharness.base.streams import stream
 from staleharness.language import evaluation, sampler
@@ -16,16 +16,14 @@ from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder import Request
 from staleharness.language.prompts import pad_left
 from staleharness.language.sampler import completion_texts, teacher_force
-from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
-Specs = Callable[..., LanguageSpec]
 PROMPTS, EACH, LENGTH = 4, 3, 10
 
 
 @pytest.fixture
-def graded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
+def grades_seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     """(text, answer) of every completion that is graded; right is one of even length, parsed one that has any."""
     seen: list[tuple[str, str]] = []
 
@@ -42,7 +40,7 @@ def graded(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
     ("lag", "kv_cache"), [("uniform", "recompute"), ("inflight:4", "recompute"), ("inflight:4", "keep")]
 )
 def test_a_round_is_its_streams_its_versions_and_its_problems(
-    spec: Specs, graded: list[tuple[str, str]], lag: str, kv_cache: str
+    spec: Specs, grades_seen: list[tuple[str, str]], lag: str, kv_cache: str
 ) -> None:
     """One number per (phase, prompt, completion, token); one version per prompt, or per stretch of it."""
     asked = spec(capacity=3, steps=6, lag=lag, kv_cache=kv_cache, minibatches=2, seed=2)
@@ -50,7 +48,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     policy, prompts, groups = simulation.policy, simulation.generator.sampler.prompts, 2 * PROMPTS
     metrics = [simulation.advance().metrics for _ in range(2)]
     simulation.buffer.push(policy.snapshot(2, simulation.gradient_steps))
-    graded.clear()
+    grades_seen.clear()
     made = simulation.generator.collect(simulation.buffer, 2).completions
 
     chosen = stream(2, "env", 0).permutation(len(prompts.problems))[2 * groups : 3 * groups]
@@ -75,16 +73,14 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     torch.testing.assert_close(made.behaviour_logp, acted, atol=1e-5, rtol=1e-5)
     texts = completion_texts(policy, wanted)
     answers = [prompts.problems[i].answer for i in chosen for _ in range(EACH)]
-    assert graded == list(zip(texts, answers, strict=True))
+    assert grades_seen == list(zip(texts, answers, strict=True))
     assert made.outcome.tolist() == [float(len(text) % 2 == 0) for text in texts]
     assert made.unparsed.tolist() == [len(text) <= 3 for text in texts]
     assert len(set(drawn.starts.tolist())) > 1 and len(set(answers)) > 1 and len(set(texts)) > groups
     assert [m["steps"] for m in metrics] == [2, 4]
 
 
-def test_more_groups_of_a_phase_have_versions_of_their_own_and_join_the_first(
-    spec: Specs, graded: list[tuple[str, str]]
-) -> None:
+def test_further_groups_of_a_phase_have_their_own_versions(spec: Specs, grades_seen: list[tuple[str, str]]) -> None:
     """Dynamic sampling draws again for what it turned away: slots go on, and so does their stream."""
     simulation = simulation_of(
         spec(capacity=3, steps=3, prompts=8, completions=2, dynamic_sampling=True, seed=1, lag="geometric:0.9")
@@ -94,14 +90,14 @@ def test_more_groups_of_a_phase_have_versions_of_their_own_and_join_the_first(
     simulation.buffer.push(simulation.policy.snapshot(2, simulation.gradient_steps))
     draw, drawn = simulation.lags.draw, {}
 
-    def watched(phase: int, groups: int, first: int, **asked: Any) -> Any:
+    def watch(phase: int, groups: int, first: int, **asked: Any) -> Any:
         starts = assigned("geometric:0.9", 3, phase, groups, first, seed=1, length=LENGTH).starts
         drawn.update(zip(range(first, first + groups), starts.tolist(), strict=True))
         sizes.append(groups)
         return draw(phase, groups, first, **asked)
 
     sizes: list[int] = []
-    simulation.lags.draw = watched
+    simulation.lags.draw = watch
     made = simulation.generator.collect(simulation.buffer, 2).completions
     assert len(sizes) > 1 and sorted(drawn) == list(range(sum(sizes)))
     assert made.version[:, 0].tolist() == [drawn[slot] for slot in made.group.tolist()]
@@ -126,9 +122,7 @@ def test_a_resumed_generator_continues_in_its_epoch(spec: Specs) -> None:
     assert torch.equal(*prompts)
 
 
-def test_an_evaluation_is_greedy_on_the_first_test_problems_after_the_phases_asked_for(
-    spec: Specs, graded: list[tuple[str, str]]
-) -> None:
+def test_evaluation_is_greedy_on_the_first_test_problems(spec: Specs, grades_seen: list[tuple[str, str]]) -> None:
     simulation: Any = simulation_of(spec(evaluations=2, steps=4, evaluation_problems=5))
     scored = []
     for record in simulation:
@@ -142,7 +136,7 @@ def test_an_evaluation_is_greedy_on_the_first_test_problems_after_the_phases_ask
         request = Request(prompt, mask, np.full((5, 1), 99), LENGTH, None, LENGTH, simulation.stops)
         greedy = simulation.decoder.decode(request, newest)
         texts = completion_texts(policy, greedy)
-        assert graded[-5:] == [(t, p.answer) for t, p in zip(texts, problems.problems[:5], strict=True)]
+        assert grades_seen[-5:] == [(t, p.answer) for t, p in zip(texts, problems.problems[:5], strict=True)]
         assert record.scores.returns["deterministic"] == [float(len(t) % 2 == 0) for t in texts]
         assert record.scores.lengths["deterministic"] == greedy.mask.sum(1).tolist()
         assert record.scores.steps == int(greedy.mask.sum())

@@ -48,7 +48,7 @@ def actor() -> Iterator[CausalLM]:
 
 @pytest.fixture
 def weights(actor: CausalLM) -> Iterator[dict[str, Tensor]]:
-    """As they were loaded, and put back."""
+    """Loaded weights, restored after the test."""
     kept = {name: p.detach().clone() for name, p in actor.parameters.items()}
     yield kept
     with torch.no_grad():
@@ -61,7 +61,7 @@ def prompts(actor: CausalLM, count: int) -> list[list[int]]:
     return tokenise_prompts(problems, find_prompt("verl"), [], actor, actor.spec, "train").tokens
 
 
-def asked(
+def make_request(
     actor: CausalLM, tokens: list[list[int]], versions: list[list[int]], stretch: int = LENGTH, greedy: bool = False
 ) -> Request:
     prompt, mask = pad_left(tokens, actor.pad, actor.device)
@@ -97,7 +97,7 @@ def plain(actor: CausalLM, prompt: list[int], completion: list[int]) -> Tensor:
 
 def test_greedy_completions_are_those_of_generate(actor: CausalLM, weights: dict[str, Tensor]) -> None:
     tokens, buffer = prompts(actor, GREEDY), buffer_of(actor, weights, 1)
-    request = asked(actor, tokens, [[0]] * GREEDY, greedy=True)
+    request = make_request(actor, tokens, [[0]] * GREEDY, greedy=True)
     decoded = [make_decoder(name, actor).complete(request, buffer) for name in DECODERS]
     for first in range(0, GREEDY, 16):
         rows = slice(first, first + 16)
@@ -116,7 +116,7 @@ def test_a_chat_ends_where_its_template_ends_a_turn(actor: CausalLM, weights: di
     problem = Problem("Say hello.", "#### 0", "0")
     (tokens,) = tokenise_prompts([problem], find_prompt("plain"), [], actor, actor.spec, "test").tokens
     assert actor.tokenizer.decode(tokens).count("<|im_start|>") == 3  # system, user, assistant
-    request = asked(actor, [tokens], [[0]], greedy=True)
+    request = make_request(actor, [tokens], [[0]], greedy=True)
     found = make_decoder("transformers", actor).complete(request, buffer_of(actor, weights, 1))
     assert bool(found.ended[0])
     assert int(found.token[0, int(found.mask[0].sum()) - 1]) in actor.end
@@ -127,14 +127,14 @@ def test_a_chat_ends_where_its_template_ends_a_turn(actor: CausalLM, weights: di
 def test_log_probabilities_are_those_of_a_plain_pass(
     actor: CausalLM, weights: dict[str, Tensor], way: str, name: str
 ) -> None:
-    """Those that a run records, and those that the decoder sampled from."""
+    """Log-probabilities that a run records, and those that the decoder sampled from."""
     count = 1 if way == "K=1" else 4
     buffer, stretch = buffer_of(actor, weights, count), LENGTH
     versions = [[row % count] for row in range(ROWS)]
     if way == "in flight":
         stretch, versions = LENGTH // 4, [[0, 1, 2, 3]] * (ROWS // 2) + [[2, 2, 3, 3]] * (ROWS // 2)
     tokens = prompts(actor, ROWS)
-    request = asked(actor, tokens, versions, stretch)
+    request = make_request(actor, tokens, versions, stretch)
     decoder = make_decoder(name, actor)
     found = decoder.complete(request, buffer)
     for scored in (
@@ -156,7 +156,7 @@ def test_log_probabilities_are_those_of_a_plain_pass(
 
 def test_the_gradient_of_a_step_is_that_of_plain_passes(actor: CausalLM, weights: dict[str, Tensor]) -> None:
     tokens, buffer = prompts(actor, 4), buffer_of(actor, weights, 1)
-    request = asked(actor, tokens, [[0]] * 4)
+    request = make_request(actor, tokens, [[0]] * 4)
     found = make_decoder("transformers", actor).complete(request, buffer)
     pull = torch.from_numpy(np.random.default_rng(1).normal(size=found.mask.shape).astype(np.float32))
 

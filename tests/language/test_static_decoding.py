@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
 from contextlib import contextmanager, nullcontext
 from typing import Any
 
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 from decoder_requests import LENGTH, noise, request, versions_of
+from language_fixtures import Policies
 from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
@@ -23,7 +23,6 @@ from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
 from staleharness.language.transformers_decoder import batches, pad_parts
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
-Policies = Callable[..., CausalLM]
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]
 IN_FLIGHT = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 3 + [[0, 2, 1, 0]])
 
@@ -33,13 +32,13 @@ def sample(policy: CausalLM, buffer: PolicyBuffer, versions: NDArray[np.int64], 
 
 
 def in_place(policy: CausalLM, room: int = 0) -> CausalLM:
-    """As it would decode on a GPU, with so many versions at once."""
+    """Make a policy decode as on a GPU, with `room` resident versions."""
     policy.decodes_in_place = True
     policy.keep_resident(room)
     return policy
 
 
-def same(found: Decoded, wanted: Decoded) -> None:
+def assert_same(found: Decoded, wanted: Decoded) -> None:
     for name in ("token", "mask", "ended", "version"):
         assert torch.equal(getattr(found, name), getattr(wanted, name)), name
     assert torch.allclose(found.logp, wanted.logp, atol=1e-5)
@@ -59,7 +58,7 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
 @pytest.mark.parametrize("most", [0, 5], ids=["all", "five-rows"])
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_versions_together_give_the_completions_that_each_gives_in_turn(
+def test_parallel_versions_complete_like_each_alone(
     policy: Policies, looks: int, room: int, greedy: bool, most: int, kind: str
 ) -> None:
     plain = policy(versions=kind)
@@ -67,24 +66,20 @@ def test_versions_together_give_the_completions_that_each_gives_in_turn(
     actor = in_place(policy(versions=kind), room)
     actor.decode_batch = most
     before = [p.detach().clone() for p in actor.parameters.values()]
-    same(sample(actor, buffer, MIXED, uniform=uniform), sample(plain, buffer, MIXED, uniform=uniform))
+    assert_same(sample(actor, buffer, MIXED, uniform=uniform), sample(plain, buffer, MIXED, uniform=uniform))
     assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
 
 
 @pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
 @pytest.mark.parametrize("room", [0, 3])
-def test_weights_that_change_inside_a_sequence_do_so_here_too(
-    policy: Policies, looks: int, kv_cache: str, room: int
-) -> None:
+def test_in_flight_updates_agree_with_the_growing_cache(policy: Policies, looks: int, kv_cache: str, room: int) -> None:
     plain, uniform = policy(kv_cache=kv_cache), 0.5 * noise()
     buffer, asked = versions_of(plain, 3), {"uniform": uniform, "stretch": 3}
     actor = in_place(policy(kv_cache=kv_cache), room)
-    same(sample(actor, buffer, IN_FLIGHT, **asked), sample(plain, buffer, IN_FLIGHT, **asked))
+    assert_same(sample(actor, buffer, IN_FLIGHT, **asked), sample(plain, buffer, IN_FLIGHT, **asked))
 
 
-def test_stops_are_found_in_what_is_new_and_where_they_begin_before_it(
-    policy: Policies, looks: int, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_stops_are_found_across_two_checks(policy: Policies, looks: int, monkeypatch: pytest.MonkeyPatch) -> None:
     plain, versions = policy(), np.zeros((8, 1), dtype=np.int64)
     buffer, uniform = versions_of(plain, 1), noise()
     free = sample(plain, buffer, versions, uniform=uniform)
@@ -96,7 +91,7 @@ def test_stops_are_found_in_what_is_new_and_where_they_begin_before_it(
                 context.setattr(room, "CHECK_EVERY", 16)
             wanted = sample(plain, buffer, versions, uniform=uniform, stops=(stop,))
         found = sample(in_place(policy()), buffer, versions, uniform=uniform, stops=(stop,))
-        same(found, wanted)
+        assert_same(found, wanted)
         assert int(found.mask[row].sum()) <= first + 3
 
 
@@ -110,7 +105,7 @@ def test_only_tails_are_decoded_for_stops(policy: Policies, monkeypatch: pytest.
     assert max(sizes) <= 4 + 1 + 2 < LENGTH
 
 
-def test_what_is_decoded_at_once_is_within_the_room_and_the_rows() -> None:
+def test_batches_respect_parallel_versions_and_rows() -> None:
     groups = [np.arange(5), np.arange(5, 6), np.arange(6, 9)]
     for together, most, sizes in (
         (3, 0, [[5, 1, 3]]),
@@ -138,7 +133,7 @@ class Calls(TorchDispatchMode):
         return func(*args, **(kwargs or {}))
 
 
-def counted(actor: CausalLM, buffer: PolicyBuffer, length: int, room: int, versions: NDArray[np.int64]) -> Counter[str]:
+def count_calls(actor: CausalLM, buffer: PolicyBuffer, length: int, versions: NDArray[np.int64]) -> Counter[str]:
     """Operations of decoding `length` tokens, none of which ends a row."""
     actor.end = [-1]
     asked = request(actor, versions, uniform=noise())
@@ -148,38 +143,19 @@ def counted(actor: CausalLM, buffer: PolicyBuffer, length: int, room: int, versi
     return calls.count
 
 
-VIEWS = {  # which launch nothing
-    "view",
-    "_unsafe_view",
-    "transpose",
-    "slice",
-    "select",
-    "split",
-    "split_with_sizes",
-    "unsqueeze",
-    "expand",
-    "t",
-    "as_strided",
-    "detach",
-    "unbind",
-    "alias",
-    "permute",
-    "_reshape_alias",
-    "squeeze",
-    "lift_fresh",
-    "empty",
-}
+VIEWS = set(  # launch nothing
+    "view _unsafe_view transpose slice select split split_with_sizes unsqueeze expand t as_strided detach unbind alias "
+    "permute _reshape_alias squeeze lift_fresh empty".split()
+)
 
 
 @pytest.mark.parametrize("room", [1, 3])
-def test_a_token_costs_so_many_calls_whatever_the_versions_and_a_number_is_read_every_sixteenth(
-    policy: Policies, room: int
-) -> None:
+def test_calls_per_token_do_not_depend_on_the_versions(policy: Policies, room: int) -> None:
     """Between two lengths, so that what is done once does not count. The tiny model has two layers."""
     actor = in_place(policy(), room)
     buffer = versions_of(actor, room)
     versions = (np.arange(8) % room)[:, None]
-    short, long = (counted(actor, buffer, length, room, versions) for length in (32, 64))
+    short, long = (count_calls(actor, buffer, length, versions) for length in (32, 64))
     each = {name: (long[name] - short[name]) / 32 for name in long if name not in VIEWS}
     assert each["_local_scalar_dense"] <= 1 / 16
     assert sum(each.values()) <= 130, each
@@ -219,54 +195,43 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
         torch.where(torch.ones(2, dtype=torch.bool), torch.zeros(2, device=device), torch.zeros(2, device=device))
 
 
-def test_a_recording_is_made_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With CUDA's graphs played by Python: a step taken aside, one recorded, then replays only."""
-    taken: list[str] = []
+def stand_ins(monkeypatch: pytest.MonkeyPatch, graph: Any) -> list[str]:
+    """Replace CUDA's graphs and streams by Python; returns the list of steps taken and replayed."""
+    steps: list[str] = []
 
     class Graph:
         def replay(self) -> None:
-            taken.append("replayed")
+            steps.append("replay")
 
     class Stream:
         def wait_stream(self, other: Any) -> None: ...
 
-    for name, stand_in in {
-        "CUDAGraph": Graph,
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": lambda s: nullcontext(),
-        "graph": lambda g, **_: nullcontext(),
-    }.items():
+    names = {"CUDAGraph": Graph, "Stream": Stream, "current_stream": Stream, "stream": nullcontext, "graph": graph}
+    for name, stand_in in names.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    step = CudaGraphStep(lambda: taken.append("taken"), torch.device("cuda"))
+    return steps
+
+
+def test_a_cuda_graph_is_captured_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One step before the capture, one captured, then replays only."""
+    steps = stand_ins(monkeypatch, lambda g, **_: nullcontext())
+    step = CudaGraphStep(lambda: steps.append("step"), torch.device("cuda"))
     for _ in range(3):
         step()
-    assert taken == ["taken", "taken", *["replayed"] * 3]
+    assert steps == ["step", "step", *["replay"] * 3]
 
 
-def test_what_cannot_be_recorded_is_called(monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture) -> None:
-    taken: list[str] = []
-
+def test_a_step_that_cannot_be_captured_is_called(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
     @contextmanager
-    def refusing(*_: Any, **__: Any) -> Any:
+    def refuse(*_: Any, **__: Any) -> Any:
         yield
         raise RuntimeError("operation not permitted when stream is capturing")
 
-    class Stream:
-        def wait_stream(self, other: Any) -> None: ...
-
-    for name, stand_in in {
-        "CUDAGraph": object,
-        "Stream": Stream,
-        "current_stream": Stream,
-        "stream": lambda s: nullcontext(),
-        "graph": refusing,
-    }.items():
-        monkeypatch.setattr(torch.cuda, name, stand_in)
-    step = CudaGraphStep(lambda: taken.append("taken"), torch.device("cuda"))
-    step()
-    assert len(taken) == 3
+    steps = stand_ins(monkeypatch, refuse)
+    CudaGraphStep(lambda: steps.append("step"), torch.device("cuda"))()
+    assert steps == ["step"] * 3
     assert "without CUDA graphs: operation not permitted" in caplog.text
-    on_cpu = CudaGraphStep(lambda: taken.append("taken"), torch.device("cpu"))
-    on_cpu()
-    assert len(taken) == 4
+    CudaGraphStep(lambda: steps.append("step"), torch.device("cpu"))()
+    assert steps == ["step"] * 4

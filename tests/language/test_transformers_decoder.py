@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from decoder_requests import LENGTH, PROMPTS, noise, request, versions_of
+from language_fixtures import Policies
 from numpy.typing import NDArray
 from torch import Tensor
 
@@ -20,7 +20,6 @@ from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.sampler import behaviour_logp, teacher_force
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
-Policies = Callable[..., CausalLM]
 DECODER = "transformers"
 
 
@@ -55,9 +54,7 @@ def test_a_completion_does_not_depend_on_its_batch(policy: Policies) -> None:
     assert len({tuple(row) for row in whole.token.tolist()}) > 4  # and they are not all the same
 
 
-def test_a_large_vocabulary_is_sampled_by_the_rule_of_a_gpu_with_the_same_tokens(
-    policy: Policies, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_large_vocabulary_gives_the_same_tokens_by_blocks(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     actor, versions, asked = policy(), np.zeros((8, 1), dtype=np.int64), []
     buffer, uniform = versions_of(actor, 1), noise()
     small = sample(actor, buffer, versions, uniform=uniform)
@@ -95,7 +92,7 @@ def test_a_row_ends_with_its_end_token_and_is_padded_behind_it(policy: Policies)
         assert set(token[count:]) <= {actor.pad}
 
 
-def test_one_uniform_number_picks_a_token_by_the_inverse_of_the_cumulative_distribution() -> None:
+def test_sampling_inverts_the_cumulative_distribution() -> None:
     logits = torch.tensor([[1.0, 0.0, -2.0, 0.5]])
     p = logits.double().softmax(-1)[0]
     edges = [0.0, *p.cumsum(0).tolist()]
@@ -127,7 +124,7 @@ def test_a_mixture_of_versions_equals_one_version_at_a_time(policy: Policies, ki
 
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
-def test_behaviour_log_probabilities_are_those_of_the_version_that_acted(policy: Policies, kind: str) -> None:
+def test_behaviour_logp_is_that_of_the_acting_version(policy: Policies, kind: str) -> None:
     actor = policy(versions=kind)
     buffer, uniform = versions_of(actor, 3), noise()
     before = [p.detach().clone() for p in actor.parameters.values()]
@@ -150,9 +147,7 @@ def test_behaviour_log_probabilities_are_those_of_the_version_that_acted(policy:
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
-def test_weights_that_change_inside_a_sequence_leave_each_token_to_its_version(
-    policy: Policies, kind: str, kv_cache: str
-) -> None:
+def test_in_flight_updates_leave_each_token_its_version(policy: Policies, kind: str, kv_cache: str) -> None:
     actor = policy(versions=kind, kv_cache=kv_cache)
     buffer, uniform = versions_of(actor, 3), 0.5 * noise()
     versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
@@ -182,7 +177,7 @@ def test_weights_that_change_inside_a_sequence_leave_each_token_to_its_version(
         assert torch.allclose(found.logp[:, :3], scored[:, :3], atol=1e-5)
 
 
-def test_a_stop_string_ends_a_completion_right_behind_the_token_that_completes_it(policy: Policies) -> None:
+def test_a_stop_string_ends_a_completion_after_its_last_token(policy: Policies) -> None:
     actor = policy()
     buffer, versions = versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64)
     free = sample(actor, buffer, versions, uniform=noise())
@@ -201,7 +196,7 @@ def test_a_stop_string_ends_a_completion_right_behind_the_token_that_completes_i
 @pytest.mark.parametrize(
     ("kv_cache", "stretch", "trusted"), [("keep", 5, True), ("keep", LENGTH, False), ("recompute", 5, False)]
 )
-def test_its_own_log_probabilities_count_only_where_no_version_alone_sampled(
+def test_own_logp_counts_only_where_no_version_alone_sampled(
     policy: Policies, kv_cache: str, stretch: int, trusted: bool
 ) -> None:
     actor = policy(kv_cache=kv_cache, lag="inflight:5", capacity=2)

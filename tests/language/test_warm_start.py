@@ -12,13 +12,16 @@ from typing import Any
 import pytest
 import torch
 from needs import hint
+from tiny_model import tiny_config
 
 pytest.importorskip("transformers", reason=hint("llm"))
 
-from transformers import AutoModelForCausalLM, AutoTokenizer, Qwen2Config
+from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from staleharness.language.supervised import NO_LABEL, WarmStart, encode, initial, train, warm_start
+from staleharness.language.supervised_learning import NO_LABEL, WarmStart, encode, initial, train, warm_start
 from staleharness.language.word_tokenizer import word_tokenizer
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 SETTINGS = WarmStart(steps=12, batch_size=8, learning_rate=2e-2)
 
@@ -35,30 +38,13 @@ def tokenizer() -> Any:
 
 @pytest.fixture
 def config(tokenizer: Any) -> Any:
-    return tiny_config(tokenizer)
+    return one_layer(tokenizer)
 
 
-def tiny_config(tokenizer: Any) -> Any:
-    return Qwen2Config(
-        vocab_size=len(tokenizer),
-        hidden_size=16,
-        intermediate_size=32,
-        num_hidden_layers=1,
-        num_attention_heads=2,
-        num_key_value_heads=2,
-        max_position_embeddings=32,
-        tie_word_embeddings=True,
-        initializer_range=0.1,
-        pad_token_id=tokenizer.pad_token_id,
-        eos_token_id=tokenizer.eos_token_id,
-        bos_token_id=None,
-    )
-
-
-@pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path))
-    return tmp_path
+def one_layer(tokenizer: Any) -> Any:
+    sizes = {"num_hidden_layers": 1, "num_key_value_heads": 2, "max_position_embeddings": 32, "initializer_range": 0.1}
+    ends = {"pad_token_id": tokenizer.pad_token_id, "eos_token_id": tokenizer.eos_token_id, "bos_token_id": None}
+    return tiny_config(len(tokenizer), tie_word_embeddings=True, **sizes, **ends)
 
 
 def same(a: Any, b: Any) -> bool:
@@ -66,7 +52,7 @@ def same(a: Any, b: Any) -> bool:
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
 
-def test_only_what_is_said_and_its_end_are_learnt(tokenizer: Any) -> None:
+def test_only_completions_and_their_end_have_labels(tokenizer: Any) -> None:
     batch = encode([("after 1 comes\n", "2\n"), ("1", "2")], tokenizer)
     end, pad = tokenizer.eos_token_id, tokenizer.pad_token_id
     after, one, comes, line, two = tokenizer("after 1 comes\n2").input_ids
@@ -79,7 +65,7 @@ def test_only_what_is_said_and_its_end_are_learnt(tokenizer: Any) -> None:
     assert batch["attention_mask"].tolist() == [[1] * 7, [1, 1, 1, 0, 0, 0, 0]]
 
 
-def test_the_first_loss_is_the_mean_over_what_is_said(tokenizer: Any, config: Any) -> None:
+def test_the_first_loss_is_the_mean_over_completion_tokens(tokenizer: Any, config: Any) -> None:
     losses: list[float] = []
     train(example, tokenizer, config, SETTINGS, lambda step, loss: losses.append(loss))
     model = initial(config, SETTINGS.seed)
@@ -99,11 +85,11 @@ def test_the_first_loss_is_the_mean_over_what_is_said(tokenizer: Any, config: An
 def test_every_example_is_seen_once_in_order(tokenizer: Any, config: Any) -> None:
     seen: list[int] = []
 
-    def counted(index: int) -> tuple[str, str]:
+    def count(index: int) -> tuple[str, str]:
         seen.append(index)
         return example(index)
 
-    train(counted, tokenizer, config, dataclasses.replace(SETTINGS, steps=3))
+    train(count, tokenizer, config, dataclasses.replace(SETTINGS, steps=3))
     assert seen == list(range(3 * SETTINGS.batch_size))
 
 
@@ -120,37 +106,37 @@ def test_the_global_generator_is_left_as_it_was(tokenizer: Any, config: Any) -> 
     assert torch.equal(before, torch.get_rng_state())
 
 
-def test_the_learning_rate_rises_and_falls_to_nothing_just_after_the_last_step(
+def test_the_learning_rate_rises_then_falls_linearly_to_zero(
     tokenizer: Any, config: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rates: list[float] = []
     step = torch.optim.AdamW.step
 
-    def recorded(self: torch.optim.AdamW, *args: Any) -> Any:
+    def record(self: torch.optim.AdamW, *args: Any) -> Any:
         rates.append(self.param_groups[0]["lr"])
         return step(self, *args)
 
-    monkeypatch.setattr(torch.optim.AdamW, "step", recorded)
+    monkeypatch.setattr(torch.optim.AdamW, "step", record)
     train(example, tokenizer, config, WarmStart(steps=40, batch_size=2, learning_rate=1.0))
     assert rates[:3] == [0.5, 1.0, pytest.approx(38 / 39)]
     assert rates[-1] == pytest.approx(1 / 39)
     assert sorted(rates[1:], reverse=True) == rates[1:]
 
 
-def test_it_is_done_once_and_loads_through_the_usual_door(tokenizer: Any, config: Any, cache: Path) -> None:
+def test_the_model_is_built_once_and_loads_as_usual(tokenizer: Any, config: Any, own_cache: Path) -> None:
     steps: list[int] = []
     first = warm_start(example, tokenizer, config, SETTINGS, [], lambda step, loss: steps.append(step))
     again = warm_start(example, tokenizer, config, SETTINGS, [], lambda step, loss: steps.append(step))
     assert first == again
     assert steps == list(range(1, SETTINGS.steps + 1))
-    assert cache in first.parents
+    assert own_cache in first.parents
     loaded = AutoModelForCausalLM.from_pretrained(first)
     assert same(loaded, train(example, tokenizer, config, SETTINGS))
     assert AutoTokenizer.from_pretrained(first).get_vocab() == tokenizer.get_vocab()
     assert (first / "model.safetensors").is_file()
 
 
-def test_what_a_killed_process_left_half_written_is_not_used(tokenizer: Any, config: Any, cache: Path) -> None:
+def test_a_partial_folder_of_a_killed_process_is_not_used(tokenizer: Any, config: Any, own_cache: Path) -> None:
     quick = dataclasses.replace(SETTINGS, steps=1)
     folder = warm_start(example, tokenizer, config, quick, [])
     folder.rename(folder.with_suffix(".unfinished"))
@@ -165,24 +151,22 @@ def test_nothing_is_printed(tokenizer: Any, config: Any, capfd: pytest.CaptureFi
     assert capfd.readouterr() == ("", "")
 
 
-def test_whatever_determines_the_bits_has_a_folder_of_its_own(tokenizer: Any, tmp_path: Path) -> None:
+def test_settings_architecture_and_sources_name_the_folder(tokenizer: Any, tmp_path: Path) -> None:
     source = tmp_path / "source.py"
     source.write_text("one")
     quick = dataclasses.replace(SETTINGS, steps=1)
-    folders = [warm_start(example, tokenizer, tiny_config(tokenizer), quick, [source])]
+    folders = [warm_start(example, tokenizer, one_layer(tokenizer), quick, [source])]
     other = dataclasses.replace(quick, learning_rate=1e-3)
-    folders.append(warm_start(example, tokenizer, tiny_config(tokenizer), other, [source]))
-    wider = tiny_config(tokenizer)
+    folders.append(warm_start(example, tokenizer, one_layer(tokenizer), other, [source]))
+    wider = one_layer(tokenizer)
     wider.hidden_size = 32
     folders.append(warm_start(example, tokenizer, wider, quick, [source]))
     source.write_text("two")
-    folders.append(warm_start(example, tokenizer, tiny_config(tokenizer), quick, [source]))
+    folders.append(warm_start(example, tokenizer, one_layer(tokenizer), quick, [source]))
     assert len(set(folders)) == 4
 
 
-def test_a_source_that_was_moved_or_laid_out_anew_is_the_same_and_one_that_says_something_else_is_not(
-    tokenizer: Any, config: Any, tmp_path: Path
-) -> None:
+def test_the_folder_depends_on_the_meaning_of_sources_alone(tokenizer: Any, config: Any, tmp_path: Path) -> None:
     versions = {
         "first.py": "import os\n\ndef example(i):\n    return str(i), str(i + 1)\n",
         "moved.py": "from pathlib import Path\ndef example( i ):  # counts on\n\treturn (str(i),\n str(i+1))\n",
@@ -213,24 +197,24 @@ def test_the_number_of_threads_of_the_caller_does_not_matter(tokenizer: Any, con
     assert set(seen) == {1}
 
 
-def test_an_interrupted_warm_start_leaves_nothing_behind(tokenizer: Any, config: Any, cache: Path) -> None:
+def test_an_interrupted_warm_start_leaves_nothing_behind(tokenizer: Any, config: Any, own_cache: Path) -> None:
     def give_up(step: int, loss: float) -> None:
         if step == 2:
             raise KeyboardInterrupt
 
     with pytest.raises(KeyboardInterrupt):
         warm_start(example, tokenizer, config, SETTINGS, [], give_up)
-    assert [path.suffix for path in (cache / "warm_start").iterdir()] == [".lock"]
+    assert [path.suffix for path in (own_cache / "warm_start").iterdir()] == [".lock"]
     assert warm_start(example, tokenizer, config, SETTINGS, []).is_dir()  # and the lock is free
 
 
-def test_two_that_need_it_at_once_do_it_once(tokenizer: Any) -> None:
+def test_concurrent_callers_build_once(tokenizer: Any) -> None:
     """Threads contend for the lock as processes do: a flock belongs to whoever opened the file."""
     barrier, steps = threading.Barrier(2), []
 
     def ask() -> Path:
         barrier.wait(60)
-        return warm_start(example, tokenizer, tiny_config(tokenizer), SETTINGS, [], lambda *at: steps.append(at))
+        return warm_start(example, tokenizer, one_layer(tokenizer), SETTINGS, [], lambda *at: steps.append(at))
 
     with ThreadPoolExecutor(2) as pool:
         first, second = pool.submit(ask), pool.submit(ask)

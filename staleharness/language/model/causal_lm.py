@@ -202,10 +202,10 @@ class CausalLM:
 
         return DynamicCache(config=self.model.config)
 
-    def sampling_cache(self, width: int, length: int, shared: bool) -> Any:
+    def sampling_cache(self, width: int, length: int, share: bool) -> Any:
         """Return an empty cache for prompts of up to `width` tokens and `length` sampled ones after each, written in
-        place; `shared`: each prompt once, where the forward pass is fused."""
-        if shared and self.fuses:
+        place; `share`: each prompt once, where the forward pass is fused."""
+        if share and self.fuses:
             return SharedPromptCache(int(self.model.config.num_hidden_layers), length)
         return PreallocatedCache(self.model.config, width + length, self.precision)
 
@@ -231,10 +231,10 @@ class CausalLM:
         """
         arguments = (prompt, prompt_mask, token, mask)
         if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
-            cached, self.cached_score = self.cached_score, None
-            same = cached and all(a is b for a, b in zip(cached[0], arguments, strict=True))
-            if cached and same and cached[1] == self._counters():
-                return cached[2]
+            cache, self.cached_score = self.cached_score, None
+            same = cache and all(a is b for a, b in zip(cache[0], arguments, strict=True))
+            if cache and same and cache[1] == self._counters():
+                return cache[2]
         return score(self, *arguments, forward or self.forward_pass(), entropy, norm)
 
     def cache_score(self, prompt: Tensor, prompt_mask: Tensor, token: Tensor, mask: Tensor) -> Scored:

@@ -108,7 +108,7 @@ class ResidentVersions:
     """Versions of the policy that stay on its device, in one tensor [capacity, ...] for each of their weights.
 
     load: returns a version's weights on the device; called once for as long as the version stays. When all slots are
-    taken, the oldest version that is not needed is replaced.
+    taken, the oldest version that is not requests is replaced.
     """
 
     def __init__(self, capacity: int, load: Callable[[Version], Weights]) -> None:
@@ -139,8 +139,8 @@ class ResidentVersions:
     def _find(self, version: Version) -> int | None:
         return next((i for i, resident in enumerate(self.slots) if resident is version), None)
 
-    def _insert(self, version: Version, needed: Sequence[Version]) -> None:
-        free = [i for i, resident in enumerate(self.slots) if not any(resident is v for v in needed)]
+    def _insert(self, version: Version, requests: Sequence[Version]) -> None:
+        free = [i for i, resident in enumerate(self.slots) if not any(resident is v for v in requests)]
         phase = [-1 if (resident := self.slots[i]) is None else resident.phase for i in free]
         slot = free[phase.index(min(phase))]
         weights = self.load(version)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import builtins
 import json
-import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -20,12 +19,6 @@ from staleharness.language.prompts import find_prompt, tokenise_prompts
 from staleharness.language.spec import LanguageSpec
 
 HARM = "from pathlib import Path\nPath({!r}).touch()\nclass Config: ...\nclass Model: ...\nclass Words: ...\n"
-
-
-@pytest.fixture
-def model(tiny: Path, tmp_path: Path) -> Path:
-    """A copy of the tiny model that a test may break."""
-    return Path(shutil.copytree(tiny, tmp_path / "model"))
 
 
 def rewrite(file: Path, **changes: Any) -> None:

@@ -19,7 +19,9 @@ from staleharness.language.model.checkpoint_files import has_template, is_chat, 
 from staleharness.language.model.gguf_file import dequantise, gguf_of, header
 from staleharness.language.model.loading import load
 from staleharness.language.spec import LanguageSpec
-from staleharness.language.task import located, model_digest
+from staleharness.language.task import model_digest, resolve_paths
+
+pytestmark = pytest.mark.usefixtures("own_cache")
 
 gguf = pytest.importorskip("gguf", reason=hint("llm"))
 
@@ -85,12 +87,6 @@ def write(path: Path, architecture: str = "llama", chat: str = "") -> Path:
     return path
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
-    return tmp_path / "cache"
-
-
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
     return write(tmp_path / "tiny.Q8_0.gguf")
@@ -112,7 +108,7 @@ def test_the_weights_that_went_in_come_out(file: Path) -> None:
     assert len(told) == 1
 
 
-def test_what_a_file_says_of_itself(file: Path, tmp_path: Path) -> None:
+def test_the_header_has_quantisation_template_and_shapes(file: Path, tmp_path: Path) -> None:
     found = header(str(file), file)
     assert (found.quantisation, found.chat) == ("Q8_0", False)
     numbers = sum(values.size for values in tensors().values())
@@ -137,7 +133,7 @@ def test_chat_models_are_known_by_name_and_template(tmp_path: Path, name: str, t
 
 
 def test_a_relative_path_begins_at_the_folder_of_the_sweep(file: Path) -> None:
-    spec = located(LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=file.name), file.parent)
+    spec = resolve_paths(LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=file.name), file.parent)
     assert gguf_of(spec.model) == file
 
 
@@ -148,7 +144,7 @@ def test_the_content_is_part_of_the_id(file: Path) -> None:
     assert model_digest(str(file)) != first
 
 
-def refused(file: Path) -> str:
+def refusal(file: Path) -> str:
     with pytest.raises(UserError) as caught:
         header(str(file), file)
         dequantise(str(file), file, lambda _: None)
@@ -158,11 +154,11 @@ def refused(file: Path) -> str:
 
 def test_bad_files_are_one_line(file: Path, tmp_path: Path, own_cache: Path) -> None:
     whole = file.read_bytes()
-    assert "there is no file" in refused(tmp_path / "nowhere.gguf")
+    assert "there is no file" in refusal(tmp_path / "nowhere.gguf")
     for content in (b"", b"GGUF", b"PK\x03\x04" + bytes(60), whole[:300], whole[:-100]):
         file.write_bytes(content)
-        assert "is not a GGUF file, or a damaged one" in refused(file)
-    assert "cannot be read" in refused(write(tmp_path / "odd.gguf", architecture="no-such-thing"))
+        assert "is not a GGUF file, or a damaged one" in refusal(file)
+    assert "cannot be read" in refusal(write(tmp_path / "odd.gguf", architecture="no-such-thing"))
     assert not [path for path in own_cache.rglob("*") if path.is_dir() and path.suffix == "" and path.name != "gguf"]
 
 

@@ -1,8 +1,7 @@
-"""How many completions fit is arithmetic; running out of memory is said in one line."""
+"""Arithmetic of how many completions fit, and one line for running out of memory."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import transformers
+from language_fixtures import Policies, Specs
 
 from staleharness.errors import OOM
 from staleharness.language.model.causal_lm import CausalLM
@@ -28,7 +28,6 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.running.worker import describe
 from staleharness.simulator.loop import simulation_of
 
-Policies = Callable[..., CausalLM]
 HALF_BILLION = transformers.Qwen2Config(
     vocab_size=151_936,
     hidden_size=896,
@@ -54,7 +53,7 @@ def paper(**settings: Any) -> LanguageSpec:
     return LanguageSpec.from_dict({**PAPER, **settings})
 
 
-def test_the_logits_of_a_large_vocabulary_dominate_and_checkpointing_saves_the_rest() -> None:
+def test_logits_dominate_and_checkpointing_saves_the_rest() -> None:
     logits = 24 * 512 * 151_936
     plain, saved = (completion_bytes(paper(gradient_checkpointing=c), HALF_BILLION) for c in (False, True))
     assert logits < saved < 1.2 * logits
@@ -65,20 +64,20 @@ def test_the_logits_of_a_large_vocabulary_dominate_and_checkpointing_saves_the_r
     assert saved - beside == 1024 * (24 * 896 + 16 * 896 + 10 * 4864) + 24 * 1024 * 4 * 896
 
 
-def test_what_is_left_beside_gradients_and_optimiser_is_shared_out() -> None:
+def test_completions_share_what_gradients_and_optimiser_leave() -> None:
     each = completion_bytes(paper(), HALF_BILLION)
 
-    def shaped(numbers: int, whole: int, **settings: Any) -> Any:
+    def policy_of_size(numbers: int, whole: int, **settings: Any) -> Any:
         config = SimpleNamespace(config=HALF_BILLION)
         return SimpleNamespace(spec=paper(**settings), model=config, size=numbers, total_size=whole)
 
-    full, lora = shaped(494_000_000, 494_000_000), shaped(9_000_000, 494_000_000)
+    full, lora = policy_of_size(494_000_000, 494_000_000), policy_of_size(9_000_000, 494_000_000)
     for wanted in (1, 7, 100):
         room = int((wanted + 0.9) * each / 0.8)
         assert max_completions(full, room + (12 + 4) * 494_000_000) == wanted
         assert max_completions(lora, room + 12 * 9_000_000 + 4 * 494_000_000) == wanted  # weights joined all the same
     assert max_completions(full, 0) == 1  # one has to be tried
-    more = shaped(494_000_000, 494_000_000, gradient_checkpointing=True)
+    more = policy_of_size(494_000_000, 494_000_000, gradient_checkpointing=True)
     assert max_completions(more, 80 * 2**30) > max_completions(full, 80 * 2**30)
 
 
@@ -110,12 +109,12 @@ def test_pieces_are_as_few_and_as_equal_as_can_be(rows: int, most: int, size: in
     assert -(-rows // size) == -(-rows // most)
 
 
-def test_a_cpu_takes_all_at_once_and_a_number_is_taken_at_its_word(policy: Policies) -> None:
+def test_the_micro_batch_on_a_cpu_is_as_set(policy: Policies) -> None:
     assert micro_batch_size(policy()) == 0
     assert micro_batch_size(policy(micro_batch=3)) == 3
 
 
-def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_micro_batch_follows_from_free_gpu_memory(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = policy()
     actor.device = torch.device("cuda")
     each = completion_bytes(actor.spec, actor.model.config)
@@ -126,7 +125,7 @@ def test_a_gpu_is_asked_what_it_has(policy: Policies, monkeypatch: pytest.Monkey
     assert micro_batch_size(actor) == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
 
 
-def test_past_versions_stay_on_a_gpu_within_their_share_and_sampling_is_cut_to_what_is_left(
+def test_resident_versions_and_sampling_share_the_free_memory(
     policy: Policies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config, spec = policy().model.config, policy().spec
@@ -134,7 +133,7 @@ def test_past_versions_stay_on_a_gpu_within_their_share_and_sampling_is_cut_to_w
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
 
-    def settled(free: int, **settings: Any) -> CausalLM:
+    def fit(free: int, **settings: Any) -> CausalLM:
         actor = policy(capacity=4, **settings)
         actor.device = torch.device("cuda")
         beside = (12 + 8) * actor.size  # gradients and AdamW's state, joined weights and their gradients
@@ -142,16 +141,16 @@ def test_past_versions_stay_on_a_gpu_within_their_share_and_sampling_is_cut_to_w
         fit_to_memory(actor)
         return actor
 
-    roomy = settled(10**9)
+    roomy = fit(10**9)
     assert roomy.parallel_versions == 4  # no more than there are
     assert roomy.decode_batch == (10**9 - int(0.8 * 8 * one)) // each
     assert roomy.micro_batch == 12
-    scarce = settled(int(2 * 2.5 * one / 0.4))  # of which each takes two, one of them while it acts
+    scarce = fit(int(2 * 2.5 * one / 0.4))  # of which each takes two, one of them while it acts
     assert scarce.parallel_versions == 2
-    none = settled(int(one))
+    none = fit(int(one))
     assert none.parallel_versions == 1 and none.resident is None and none.decode_batch >= 1
-    assert settled(10**9, decode_batch=7, micro_batch=5).decode_batch == 7
-    assert settled(10**9, decode_batch=7, micro_batch=5).micro_batch == 5
+    assert fit(10**9, decode_batch=7, micro_batch=5).decode_batch == 7
+    assert fit(10**9, decode_batch=7, micro_batch=5).micro_batch == 5
     on_cpu = policy(capacity=4)
     fit_to_memory(on_cpu)
     assert (on_cpu.micro_batch, on_cpu.decode_batch, on_cpu.resident) == (0, 0, None)
@@ -163,8 +162,8 @@ def test_sampling_that_runs_out_of_memory_names_its_own_setting(policy: Policies
         raise torch.cuda.OutOfMemoryError("CUDA out of memory")
 
 
-def test_out_of_memory_is_a_failure_of_class_oom_that_says_what_to_set(
-    spec: Callable[..., LanguageSpec], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+def test_out_of_memory_names_the_setting_to_change(
+    spec: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = simulation_of(spec(micro_batch=6))
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +9,8 @@ import numpy as np
 import pytest
 import torch
 import transformers
+from language_fixtures import Policies
+from tiny_model import tiny_config
 from torch import Tensor
 
 from staleharness.language import decoding
@@ -30,7 +31,6 @@ from staleharness.language.prompts import pad_left
 from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.tokens.policy import Scored
 
-Policies = Callable[..., CausalLM]
 PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11, 4]]
 EACH, WIDTH = 4, 9
 
@@ -81,7 +81,7 @@ def test_scores_and_gradients_are_those_of_one_plain_pass(
         assert float((a - b).abs().max()) <= 2e-5 * float(b.abs().max())
 
 
-def test_a_prompt_is_read_once_and_only_where_rows_can_share_it(policy: Policies) -> None:
+def test_a_prompt_is_read_once_where_rows_share_it(policy: Policies) -> None:
     actor = policy()
     prompt, mask, _, _ = batch(actor)
     found = distinct_prompts(actor, prompt, mask)
@@ -108,7 +108,7 @@ def test_pieces_hold_every_row_once_sorted_by_length(monkeypatch: pytest.MonkeyP
     assert by_length(torch.zeros(2, 4))[0][1] == 1  # an empty completion is one column of padding
 
 
-def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
+def sample(actor: CausalLM, versions: int = 1) -> Decoded:
     rng = np.random.default_rng(3)
     buffer = PolicyBuffer(versions)
     noise = torch.Generator().manual_seed(2)
@@ -128,16 +128,16 @@ def sampled(actor: CausalLM, versions: int = 1) -> Decoded:
 @pytest.mark.parametrize(
     "settings", [{}, {"versions": "lora"}, {"gradient_checkpointing": True}], ids=["full", "lora", "checkpointed"]
 )
-def test_what_is_sampled_is_the_same_without_any_short_cut(
+def test_sampling_is_the_same_without_any_shortcut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(decoding, "COMPACT_SHARE", 0.99)  # rows leave as soon as they end
-    found = sampled(policy(**settings), versions=2)
+    found = sample(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
     monkeypatch.setattr(decoding, "COMPACT_SHARE", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
     slow.shares_prompts = slow.fuses = False
-    wanted = sampled(slow, versions=2)
+    wanted = sample(slow, versions=2)
     assert torch.equal(found.token, wanted.token)
     assert torch.equal(found.mask, wanted.mask)
     assert torch.equal(found.ended, wanted.ended)
@@ -146,15 +146,8 @@ def test_what_is_sampled_is_the_same_without_any_short_cut(
 
 def model_of(kind: str, **changes: Any) -> Any:
     named = {"qwen2": "Qwen2", "llama": "Llama", "mistral": "Mistral"}[kind]
-    config = getattr(transformers, f"{named}Config")(
-        vocab_size=30,
-        hidden_size=24,
-        intermediate_size=20,
-        num_hidden_layers=2,
-        num_attention_heads=6,
-        initializer_range=0.3,
-        **{"num_key_value_heads": 2, **changes},
-    )
+    sizes = {"hidden_size": 24, "intermediate_size": 20, "num_attention_heads": 6, "num_key_value_heads": 2}
+    config = tiny_config(30, named, **{**sizes, "initializer_range": 0.3, **changes})
     with torch.random.fork_rng():
         torch.manual_seed(0)
         return transformers.AutoModelForCausalLM.from_config(config).eval()
@@ -171,7 +164,7 @@ def model_of(kind: str, **changes: Any) -> Any:
     ],
     ids=["qwen2", "qwen2-tied", "llama-wide-heads", "llama-linear-rope", "llama-biases"],
 )
-def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: dict[str, Any]) -> None:
+def test_fused_forward_equals_transformers(kind: str, changes: dict[str, Any]) -> None:
     model = model_of(kind, **changes)
     assert supports_fused_forward(model)
     with torch.no_grad():
@@ -203,14 +196,14 @@ def test_the_quick_pass_computes_what_transformers_computes(kind: str, changes: 
     assert whole.isfinite().all()
 
 
-def test_a_mask_blocks_padding_and_what_comes_later() -> None:
+def test_the_mask_hides_padding_and_later_tokens() -> None:
     found = mask_term(torch.tensor([[0, 1, 1, 1], [1, 1, 1, 0]]), 2, torch.float32)[:, 0] == MASK_VALUE
     assert found.int().tolist() == [[[1, 0, 0, 1], [1, 0, 0, 0]], [[0, 0, 0, 1], [0, 0, 0, 1]]]
 
 
-def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_pass(policy: Policies) -> None:
+def test_bfloat16_sampling_agrees_with_a_plain_pass(policy: Policies) -> None:
     actor = policy(dtype="bfloat16")
-    found = sampled(actor)
+    found = sample(actor)
     prompt, mask = pad_left([p for p in PROMPTS * 2 for _ in range(EACH)], actor.pad, actor.device)
     exact = policy()
     with torch.no_grad():
@@ -222,7 +215,7 @@ def test_in_bfloat16_too_what_is_sampled_has_the_log_probabilities_of_one_plain_
     assert (found.logp - scored).abs().mean() < 2 * rounding
 
 
-def test_the_quick_pass_is_not_taken_where_it_would_compute_something_else(tiny: Path) -> None:
+def test_other_architectures_have_no_fused_forward(tiny: Path) -> None:
     assert not supports_fused_forward(model_of("mistral"))
     assert not supports_fused_forward(model_of("qwen2", hidden_act="gelu"))
     dynamic = {"rope_type": "dynamic", "factor": 2.0, "rope_theta": 1e4}
@@ -230,7 +223,7 @@ def test_the_quick_pass_is_not_taken_where_it_would_compute_something_else(tiny:
     assert not supports_fused_forward(model_of("qwen2", use_sliding_window=True, sliding_window=4, max_window_layers=1))
 
 
-def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Policies) -> None:
+def test_checkpointing_changes_no_bit_of_the_fused_forward(policy: Policies) -> None:
     """So a ratio at lag 0 is exactly 1 with it too, and prompts are read once in sampling, scoring and training."""
     plain, saving = policy(), policy(gradient_checkpointing=True)
     assert saving.fuses and saving.shares_prompts and saving.trains_with_cache
@@ -246,7 +239,7 @@ def test_checkpointing_takes_the_quick_way_and_says_the_same_bits(policy: Polici
 
 
 @pytest.mark.parametrize("tied", [True, False], ids=["tied", "untied"])
-def test_the_quick_pass_has_the_gradients_of_transformers_where_padding_is_read_as_a_token(tied: bool) -> None:
+def test_fused_gradients_with_padding_tokens_equal_transformers(tied: bool) -> None:
     """An embedding with a padding token learns nothing of that row from where it is read."""
     model = model_of("qwen2", tie_word_embeddings=tied, pad_token_id=4)
     ids = torch.tensor([[5, 4, 7, 4, 9], [4, 4, 8, 6, 5]])

@@ -2,25 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-
 import numpy as np
 import pytest
 import torch
 from decoder_requests import LENGTH, PROMPTS, noise, versions_of
+from language_fixtures import Policies
 from torch.nn import functional as F
 
 from staleharness.language.decoder import Request, make_decoder
 from staleharness.language.model import shared_prompt_cache
-from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.model.kv_caches import MASK_VALUE, DistinctPrompts
 from staleharness.language.model.shared_prompt_cache import PromptRows, SharedPromptCache, length_batches
 from staleharness.language.prompts import pad_left
 
-Policies = Callable[..., CausalLM]
 
-
-def test_rows_are_laid_out_prompt_by_prompt_and_come_back() -> None:
+def test_rows_are_gathered_by_prompt_and_scattered_back() -> None:
     rows = PromptRows(torch.tensor([0, 0, 0, 2, 1, 2]))
     x = torch.arange(6.0).view(6, 1, 1, 1)
     assert rows.gather(x)[:, 0, :, 0].tolist() == [[0, 1, 2], [4, 0, 0], [3, 5, 0]]  # filled up with row 0
@@ -80,7 +76,7 @@ def test_attention_over_a_shared_prompt_is_that_of_every_row_alone(dtype: torch.
 
 
 @pytest.mark.parametrize("kept", ["recompute", "keep"])
-def test_completions_of_shared_prompts_are_those_of_the_other_decoder(policy: Policies, kept: str) -> None:
+def test_shared_prompts_give_the_same_completions(policy: Policies, kept: str) -> None:
     actor = policy(kv_cache=kept)
     buffer = versions_of(actor, 3)
     prompts = [PROMPTS[i] for i in (0, 0, 0, 1, 2, 2, 3, 3)]

@@ -2,35 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from itertools import pairwise
 from typing import Any
 
 import numpy as np
 import pytest
+from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.language import sampler
-from staleharness.language.answer_grading import Grade
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
 from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 
-Specs = Callable[..., LanguageSpec]
+pytestmark = pytest.mark.usefixtures("grades_by_length")
+
 PACED = "queue[row_time=4.0,pace=length]"
 DROPS = "queue[max_lag=2,row_time=4.0,pace=length]"
 
 
-@pytest.fixture(autouse=True)
-def by_length(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Some answers are right, so that versions differ."""
-    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, True))
-
-
-def asked(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
+def paced_spec(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
     given = {"capacity": 9, "prompts": 8, "completions": 2, "completion_tokens": 24, "learning_rate": 1e-3}
     return spec(**{**given, "steps": 8, "lag": lag, **settings})
 
@@ -39,27 +32,27 @@ def trained(simulation: Any) -> tuple[np.ndarray, list[dict[str, Any]]]:
     """(tokens of the longest row, lag) [n, 2] of the groups trained on once the pipeline is full, and metrics."""
     collect, found = simulation.collect, []
 
-    def watched(phase: int) -> Any:
+    def watch(phase: int) -> Any:
         collected = collect(phase)
         data, each = collected.data, simulation.spec.completions
         longest = data.mask.sum(1).view(-1, each).max(1).values
         found.append(np.stack([longest.numpy(), (phase - data.version[::each, 0]).numpy()], 1))
         return collected
 
-    simulation.collect = watched
+    simulation.collect = watch
     said = [record.metrics for record in simulation]
     return np.concatenate(found[3:]), said
 
 
-def test_long_rows_are_older_where_time_follows_from_length_and_only_there(spec: Specs) -> None:
-    (paced, _), (drawn, _) = (trained(simulation_of(asked(spec, lag))) for lag in (PACED, "queue[row_time=2.0]"))
+def test_long_rows_are_older_only_if_time_follows_length(spec: Specs) -> None:
+    (paced, _), (drawn, _) = (trained(simulation_of(paced_spec(spec, lag))) for lag in (PACED, "queue[row_time=2.0]"))
     assert drawn[:, 1].std() > 0.5 and paced[:, 1].std() > 0.5, "all are of one age"
     assert np.corrcoef(paced.T)[0, 1] > 0.6
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.35  # 40 groups: 2.2 standard errors
 
 
-def test_rows_that_a_bound_drops_are_the_long_ones_and_the_ledger_has_them(spec: Specs) -> None:
-    simulation: Any = simulation_of(asked(spec, DROPS))
+def test_a_bound_drops_long_rows_and_the_ledger_counts_them(spec: Specs) -> None:
+    simulation: Any = simulation_of(paced_spec(spec, DROPS))
     _, said = trained(simulation)
     last = said[-1]
     mean = {e: last[f"decisions/{e}"] / last[f"sequences/{e}"] for e in ("trained", "dropped", "generated")}
@@ -68,8 +61,8 @@ def test_rows_that_a_bound_drops_are_the_long_ones_and_the_ledger_has_them(spec:
     assert len(plan.trained_in(7)) == 16 and (plan.phase[plan.finished == NEVER] == NEVER).all()
 
 
-def test_what_was_simulated_happens_again_in_every_phase_and_after_a_checkpoint(spec: Specs) -> None:
-    whole: Any = simulation_of(asked(spec, DROPS))
+def test_phases_and_checkpoints_repeat_the_same_simulation(spec: Specs) -> None:
+    whole: Any = simulation_of(paced_spec(spec, DROPS))
     said, plans = [], []
     for record in whole:
         said.append(record.metrics)
@@ -93,11 +86,11 @@ def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:
     assert isinstance(model, PipelineLag)
     asked: list[tuple[int, int]] = []
 
-    def told(group: int, version: int) -> list[int]:
+    def lengths_of(group: int, version: int) -> list[int]:
         asked.append((group, version))
         return lengths.get(group, [1, 1])
 
-    plan = model.schedule_by_length(Demand(phases=4, groups=1, rows=2, length=40, seed=0), told)
+    plan = model.schedule_by_length(Demand(phases=4, groups=1, rows=2, length=40, seed=0), lengths_of)
     # 10 of 40 decisions take a quarter of two steps: group 0 is made at 0.5, 1 at 0.6, 2 at 2.1, 3 at 2.6; the trainer
     # takes 0 at 0.5, 1 at 1.5, 2 at 2.5 and 3 at 3.5; version 1 is there from 1.5 on, 2 from 2.5
     assert [plan.phase[2 * g] for g in range(4)] == [0, 1, 2, 3]
@@ -118,7 +111,7 @@ def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:
 def test_what_cannot_be_paced_is_refused(spec: Specs, env: str, lag: str, words: str) -> None:
     with pytest.raises(UserError, match=words):
         given = {"env": env, "algorithm": "ppo_clip", "capacity": 9, "lag": lag}
-        found = find_env(env)[1].settings.from_dict(given) if env else asked(spec, lag, capacity=2)
+        found = find_env(env)[1].settings.from_dict(given) if env else paced_spec(spec, lag, capacity=2)
         find_env(found.env)[1].check(found)
         for _ in simulation_of(found) if "row_time" in lag else ():  # its longest lag shows when it comes up
             pass

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable
 from typing import Any
 
 import pytest
 import torch
 import transformers
+from language_fixtures import Policies
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -23,7 +23,6 @@ from staleharness.language.model.kv_caches import DistinctPrompts
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.static_decoding import StaticBatch
 
-Policies = Callable[..., CausalLM]
 ROWS, PROMPT, COMPLETION = 8, 96, 160
 META = torch.device("meta")
 SHAPE: dict[str, Any] = {
@@ -59,8 +58,8 @@ class Peak(TorchDispatchMode):
         self.now -= size
 
 
-class Fused(torch.autograd.Function):
-    """What a fused kernel holds: what it was given, its answer, and one number per query."""
+class FusedKernel(torch.autograd.Function):
+    """Tensors that a fused kernel keeps: its input, its output, and one number per query."""
 
     @staticmethod
     def forward(ctx: Any, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor) -> Tensor:
@@ -74,9 +73,9 @@ class Fused(torch.autograd.Function):
 
 
 @pytest.fixture
-def fused(monkeypatch: pytest.MonkeyPatch) -> None:
+def fused_kernel(monkeypatch: pytest.MonkeyPatch) -> None:
     """On `meta` torch has the math kernel alone."""
-    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, mask, **_: Fused.apply(q, k, v, mask))
+    monkeypatch.setattr(F, "scaled_dot_product_attention", lambda q, k, v, mask, **_: FusedKernel.apply(q, k, v, mask))
 
 
 def on_meta(policy: Policies, monkeypatch: pytest.MonkeyPatch, heads: int = 14, **settings: Any) -> CausalLM:
@@ -98,7 +97,7 @@ def numbers(*shape: int) -> Tensor:
 
 
 def peak_of_training(actor: CausalLM) -> int:
-    """Of one pass forward and back, gradients included."""
+    """Return the peak of one pass forward and back, gradients included."""
     mask = torch.zeros(ROWS, COMPLETION, device=META)
     with Peak() as peak:
         prompt = numbers(ROWS, PROMPT)
@@ -110,7 +109,7 @@ def peak_of_training(actor: CausalLM) -> int:
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
 def test_a_training_pass_stays_below_the_estimate(
-    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None, dtype: str, checkpointing: bool
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused_kernel: None, dtype: str, checkpointing: bool
 ) -> None:
     actor = on_meta(policy, monkeypatch, dtype=dtype, gradient_checkpointing=checkpointing)
     estimate = ROWS * completion_bytes(actor.spec, actor.model.config) + training_bytes(
@@ -120,7 +119,7 @@ def test_a_training_pass_stays_below_the_estimate(
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
-def test_attention_matrices_count_where_no_fused_kernel_takes_the_heads(
+def test_attention_matrices_count_without_a_fused_kernel(
     policy: Policies, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
 ) -> None:
     """56 heads of 2 numbers: matrices are most of what is held, and without them the estimate would be too small."""
@@ -145,8 +144,10 @@ def test_fused_kernels_take_what_models_have() -> None:
     assert writes("bfloat16", attn_implementation="eager")
 
 
-def test_decoding_stays_below_the_estimate(policy: Policies, monkeypatch: pytest.MonkeyPatch, fused: None) -> None:
-    """Reading the prompt, and a token; with every row's own prompt, as in an evaluation."""
+def test_decoding_stays_below_the_estimate(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused_kernel: None
+) -> None:
+    """Counts reading the prompts, one per row as in an evaluation, and one token."""
     actor = on_meta(policy, monkeypatch, dtype="bfloat16")
     monkeypatch.setattr(
         "staleharness.language.static_decoding.distinct_prompts", lambda p, ids, mask: DistinctPrompts(ids, mask, None)

@@ -7,8 +7,7 @@ import hashlib
 import json
 import shutil
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -215,8 +214,12 @@ def warm_start(
     """
 
     def make(folder: Path) -> None:
-        with _one_thread():
+        threads = torch.get_num_threads()
+        torch.set_num_threads(1)
+        try:
             model = train(example, tokenizer, config, settings, progress)
+        finally:
+            torch.set_num_threads(threads)
         _save_model(model, tokenizer, folder)
 
     key = _key(
@@ -286,13 +289,3 @@ def encode(examples: Sequence[Example], tokenizer: Any) -> dict[str, Tensor]:
         labels[i, len(p) : end] = torch.tensor(c)
         mask[i, :end] = 1
     return {"input_ids": ids, "attention_mask": mask, "labels": labels}
-
-
-@contextmanager
-def _one_thread() -> Iterator[None]:
-    threads = torch.get_num_threads()
-    torch.set_num_threads(1)
-    try:
-        yield
-    finally:
-        torch.set_num_threads(threads)

@@ -3,45 +3,46 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from language_fixtures import Policies, Specs
 from torch import Tensor
 
 from staleharness.base import cancellation
 from staleharness.base.cache import build_once
 from staleharness.errors import Interrupted, UserError
-from staleharness.language import supervised
+from staleharness.language import supervised_learning
 from staleharness.language.model.causal_lm import CausalLM
 from staleharness.language.problem import Problem
 from staleharness.language.prompts import PromptSet, closing_token
-from staleharness.language.spec import LanguageSpec
-from staleharness.language.supervised import _solutions, train_policy
+from staleharness.language.supervised_learning import _solutions, train_policy
 from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 
-Specs = Callable[..., LanguageSpec]
-Policies = Callable[..., CausalLM]
+pytestmark = pytest.mark.usefixtures("own_cache")
+NATALIA = "Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72"
 
 
-@pytest.fixture(autouse=True)
-def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path))
-    return tmp_path
+@pytest.fixture
+def lessons(monkeypatch: pytest.MonkeyPatch) -> list[list[Problem]]:
+    """Problems of every fine-tuning, none of which takes a step."""
+    seen: list[list[Problem]] = []
+    monkeypatch.setattr(supervised_learning, "train_policy", lambda policy, prompts, *_: seen.append(prompts.problems))
+    return seen
 
 
-def shown(policy: CausalLM) -> PromptSet:
+def one_example(policy: CausalLM) -> PromptSet:
     problems = [Problem("Ann has 3 cards. How many?", "3+2=<<3+2=5>>5\n#### 5", "5")]
     return PromptSet(problems, [list(policy.tokenizer(problems[0].question)["input_ids"])], 0)
 
 
-def test_the_loss_is_the_mean_over_the_tokens_of_the_solution_and_its_end(policy: Policies) -> None:
+def test_the_loss_is_the_mean_over_solution_tokens(policy: Policies) -> None:
     actor = policy()
-    examples = shown(actor)
+    examples = one_example(actor)
     answer = [*actor.tokenizer("3+2=5\n#### 5")["input_ids"], actor.end[0]]  # no annotation
     with torch.no_grad():
         logits = actor.model(input_ids=torch.tensor([examples.tokens[0] + answer])).logits[0].log_softmax(-1)
@@ -85,7 +86,7 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
     problems = [Problem(f"Ann has {i} cards. How many?", text, "5") for i, text in enumerate(texts)]
     weights, told = [], []
     for tokens in (10**6, 300, 1):
-        monkeypatch.setattr("staleharness.language.supervised.TOKENS", tokens)
+        monkeypatch.setattr("staleharness.language.supervised_learning.TOKENS", tokens)
         actor, lines = policy(), list[str]()
         prompts = [list(ids) for ids in actor.tokenizer([p.question for p in problems])["input_ids"]]
         passes, whole = [], actor.score
@@ -99,14 +100,14 @@ def test_pieces_of_a_step_are_the_step(policy: Policies, monkeypatch: pytest.Mon
     assert torch.allclose(weights[0], weights[1], atol=1e-6) and torch.allclose(weights[0], weights[2], atol=1e-6)
 
 
-def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_cache: Path) -> None:
+def test_fine_tuning_stops_at_the_requested_step(spec: Specs, own_cache: Path) -> None:
     steps: list[int] = []
 
-    def asked() -> bool:
+    def stop_at_2() -> bool:
         steps.append(len(steps))
         return len(steps) == 2
 
-    cancellation.listen(asked)
+    cancellation.listen(stop_at_2)
     try:
         with pytest.raises(Interrupted, match=r"before the first phase \(warm start: step 2 of 50"):
             simulation_of(spec(warm_start=50))
@@ -119,35 +120,35 @@ def test_it_ends_at_the_step_at_which_the_process_is_asked_to(spec: Specs, own_c
     assert {path.suffix for path in (own_cache / "taught").iterdir()} == {".lock", ""}
 
 
-class Killed(BaseException):
+class Crash(BaseException):
     """Between two steps, without a word."""
 
 
 @pytest.mark.parametrize("asked", [True, False], ids=["asked to end", "killed"])
-def test_it_goes_on_where_it_was_to_the_same_bits(
+def test_fine_tuning_resumes_to_the_same_bits(
     policy: Policies, asked: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(supervised, "SAVE_EVERY", 3600.0 if asked else 0.0)
+    monkeypatch.setattr(supervised_learning, "SAVE_EVERY", 3600.0 if asked else 0.0)
 
     def weights(actor: CausalLM) -> Tensor:
         return torch.cat([p.detach().flatten() for p in actor.parameters.values()])
 
     def stopped_at_4(line: str) -> None:
         if line.startswith("warm start: step 4"):
-            raise Interrupted("asked to") if asked else Killed
+            raise Interrupted("asked to") if asked else Crash
 
     straight, first, second = policy(), policy(), policy()
     whole, rest = list[str](), list[str]()
-    train_policy(straight, shown(straight), 7, 2e-3, whole.append)
-    with pytest.raises((Interrupted, Killed)):
-        train_policy(first, shown(first), 7, 2e-3, stopped_at_4, tmp_path)
-    train_policy(second, shown(second), 7, 2e-3, rest.append, tmp_path)
+    train_policy(straight, one_example(straight), 7, 2e-3, whole.append)
+    with pytest.raises((Interrupted, Crash)):
+        train_policy(first, one_example(first), 7, 2e-3, stopped_at_4, tmp_path)
+    train_policy(second, one_example(second), 7, 2e-3, rest.append, tmp_path)
     assert rest == whole[4 if asked else 3 :]
     assert torch.equal(weights(second), weights(straight))
     assert not torch.equal(weights(first), weights(straight))
 
 
-def test_who_waits_for_another_to_make_it_can_be_stopped(own_cache: Path) -> None:
+def test_waiting_for_another_process_can_be_stopped(own_cache: Path) -> None:
     def make(folder: Path) -> None:
         with pytest.raises(Interrupted, match="waiting for it, which another process makes"):
             build_once("kind", "it", make)  # a second hold of the lock, as another process would have
@@ -177,7 +178,7 @@ def test_every_run_begins_with_the_same_weights_made_once(
     assert float((start(warm_start=1, warm_start_rate=1e-3) - plain).abs().max()) == pytest.approx(1e-3, rel=1e-3)
 
 
-def test_adapters_begin_on_what_was_taught(spec: Specs) -> None:
+def test_adapters_begin_on_the_fine_tuned_weights(spec: Specs) -> None:
     full: Any = simulation_of(spec(warm_start=3)).policy
     lora: Any = simulation_of(spec(warm_start=3, versions="lora", lora_rank=2)).policy
     name = "model.layers.0.mlp.down_proj.weight"
@@ -195,7 +196,7 @@ def test_hard_problems_are_left_out(spec: Specs) -> None:
 @pytest.mark.parametrize(
     ("solution", "steps"),
     [
-        ("Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72", 2),
+        (NATALIA, 2),
         ("He hit 100*2/5=40.\n75/3=25.\nThat is 40+25 = <<40+25=65>>65.\n#### 65", 3),  # one annotation
         ("48 and 24 are <<48+24=72>>72.\nA third is <<72/3=24>>24.\n#### 24", 2),  # no equation
         ("She has half of 48.\n#### 24", 1),  # neither
@@ -214,28 +215,22 @@ def test_the_first_problems_of_the_training_split(spec: Specs) -> None:
         spec(training_problems=-1)
 
 
-def test_fewer_training_problems_than_asked_for_are_remarked(spec: Specs) -> None:
+def test_missing_training_problems_are_warned_of(spec: Specs) -> None:
     run: Any = simulation_of(spec(training_problems=10**6))
     there = len(run.generator.sampler.prompts.problems)
     assert f"training_problems=1000000, and there are {there}: these are trained on" in run.warnings
 
 
-def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
-    taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
+def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, lessons: list[list[Problem]]) -> None:
     for settings in ({}, {"most_steps": 1}, {"most_steps": 2, "training_problems": 6}):
         run: Any = simulation_of(spec(warm_start=3, **settings))
-        assert taught[-1] == run.generator.sampler.prompts.problems
+        assert lessons[-1] == run.generator.sampler.prompts.problems
 
 
 @pytest.mark.parametrize(
     ("solution", "answer", "equations"),
     [
-        (
-            "Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72",
-            "72",
-            "48/2=24\n48+24=72\n#### 72",
-        ),
+        (NATALIA, "72", "48/2=24\n48+24=72\n#### 72"),
         ("She pays $1200 - $200 = $<<1200-200=1000>>1000.\n#### 1,000", "1000", "1200-200=1000\n#### 1000"),
         ("Half is <<3*.5=1.50>>1.5.\n#### 1.5", "1.5", "3*.5=1.50\n#### 1.5"),
         ("35+20 = <<35+20=55>>55, and 75-55 = 20.\n#### 20", "20", None),  # the last one is not annotated
@@ -249,7 +244,7 @@ def test_solutions_in_equations(solution: str, answer: str, equations: str | Non
 
 
 def test_a_warm_start_text_equations(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
-    """It teaches what the solutions annotate, as if nothing else were written, and says what it leaves out."""
+    """Teaches the annotated calculations alone, and counts the solutions without."""
     words = sys.modules[find_env("word-problems")[1].__module__]
     plain = {split: list(words.problems(split)) for split in ("train", "test")}
 
@@ -259,11 +254,11 @@ def test_a_warm_start_text_equations(spec: Specs, monkeypatch: pytest.MonkeyPatc
         weights = torch.cat([p.detach().flatten() for p in run.policy.parameters.values()])
         return weights, [text for text in run.warnings if "annotate" in text]
 
-    def annotated(problem: Problem) -> Problem:
+    def annotate(problem: Problem) -> Problem:
         *steps, end = problem.solution.splitlines()
         return replace(problem, solution="\n".join([*[f"It is {step}<<{step}>>." for step in steps], end]))
 
-    rows = [annotated(problem) for problem in plain["train"]]
+    rows = [annotate(problem) for problem in plain["train"]]
     wanted, nothing = start(plain["train"][1:])
     found, said = start([plain["train"][0], *rows[1:]], warm_start_text="equations")
     assert torch.equal(found, wanted)
@@ -277,18 +272,14 @@ def test_a_warm_start_text_equations(spec: Specs, monkeypatch: pytest.MonkeyPatc
         start(plain["train"], warm_start_text="equations")
 
 
-def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
-    spec: Specs, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
+def test_a_warm_start_on_the_problems_that_the_run_leaves_out(spec: Specs, lessons: list[list[Problem]]) -> None:
     words = sys.modules[find_env("word-problems")[1].__module__]
     every = list(words.problems("train"))
     for settings in ({"most_steps": 1}, {"training_problems": 10}, {"most_steps": 2, "training_problems": 10}):
         run: Any = simulation_of(spec(warm_start=3, warm_start_problems="others", **settings))
         trained = [problem.question for problem in run.generator.sampler.prompts.problems]
-        assert taught[-1] == [problem for problem in every if problem.question not in trained]
-        assert 0 < len(taught[-1]) < len(every)
+        assert lessons[-1] == [problem for problem in every if problem.question not in trained]
+        assert 0 < len(lessons[-1]) < len(every)
     with pytest.raises(UserError, match="warm_start_problems=others, and the run trains on every problem"):
         spec(warm_start=3, warm_start_problems="others")
     with pytest.raises(UserError, match=r"nothing is left .*=others, warm_start_most_steps=0, most_steps=3, "):
@@ -296,21 +287,17 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(
 
 
 @pytest.mark.parametrize("which", ["same", "others"])
-def test_a_warm_start_on_short_solutions(which: str, spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
-    taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
+def test_a_warm_start_on_short_solutions(which: str, spec: Specs, lessons: list[list[Problem]]) -> None:
     some: Any = {"warm_start": 3, "warm_start_problems": which, "training_problems": 100}
     simulation_of(spec(**some))
     simulation_of(spec(**some, warm_start_most_steps=2))
-    assert taught[1] == [problem for problem in taught[0] if problem.steps <= 2]
-    assert 0 < len(taught[1]) < len(taught[0])
+    assert lessons[1] == [problem for problem in lessons[0] if problem.steps <= 2]
+    assert 0 < len(lessons[1]) < len(lessons[0])
     with pytest.raises(UserError, match="warm_start_most_steps=-1 must not be negative"):
         spec(warm_start_most_steps=-1)
 
 
-def test_lessons_with_long_prompts_are_counted(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
-    taught: list[list[Problem]] = []
-    monkeypatch.setattr(supervised, "train_policy", lambda policy, prompts, *rest: taught.append(prompts.problems))
+def test_lessons_with_long_prompts_are_counted(spec: Specs, lessons: list[list[Problem]]) -> None:
     run: Any = simulation_of(
         spec(warm_start=1, warm_start_problems="others", most_steps=1, prompt_tokens=24, long_prompts="drop")
     )
@@ -318,13 +305,13 @@ def test_lessons_with_long_prompts_are_counted(spec: Specs, monkeypatch: pytest.
     words = sys.modules[find_env("word-problems")[1].__module__]
     others = [problem for problem in words.problems("train") if problem.steps > 1]
     assert remark == (
-        f"the warm start leaves out {len(others) - len(taught[0])} of {len(others)} training problems: their prompts "
+        f"the warm start leaves out {len(others) - len(lessons[0])} of {len(others)} training problems: their prompts "
         "are longer than prompt_tokens=24"
     )
-    assert 0 < len(taught[0]) < len(others)
+    assert 0 < len(lessons[0]) < len(others)
 
 
-def test_nothing_easy_enough(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_no_problem_within_most_steps_is_refused(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Problem, "steps", property(lambda self: 9))
     with pytest.raises(UserError, match="no train problem is solved in most_steps=2; raise it"):
         simulation_of(spec(most_steps=2))
