@@ -82,7 +82,7 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
 
     from staleharness.language.decoder import Request, make_decoder
     from staleharness.language.model.causal_lm import CausalLM
-    from staleharness.language.model.fused_weights import linear
+    from staleharness.language.model.fused_forward import linear
     from staleharness.language.prompts import pad_left
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.policy_buffer import PolicyBuffer

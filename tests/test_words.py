@@ -20,7 +20,6 @@ PENDING = {
     "staleharness/chain",
     "staleharness/commands",
     "staleharness/control",
-    "staleharness/language",
     "staleharness/running",
     "staleharness/simulator",
     "staleharness/testing",
@@ -32,7 +31,6 @@ PENDING = {
     "tests/commands",
     "tests/control",
     "tests/helpers",
-    "tests/language",
     "tests/running",
     "tests/simulator",
     "tests/store",
@@ -74,7 +72,7 @@ PUBLIC |= {"drawn", "retired", "buffered"}  # of lag models and plugins
 # Plugins whose runs are published: ids hash their syntax trees, local names included.
 HASHED = ("algorithms/", "envs/", *(f"staleharness/lags/{x}.py" for x in ("delay", "queue", "real_time", "trace")))
 PUBLIC |= {"skipped", "failed", "interrupted"}  # states of runs in the output of `--json`
-PUBLIC |= {"decoded", "ended", "trusted"}  # the interface that decoders of third parties implement
+PUBLIC |= {"decoded", "ended", "trusted", "completed", "identified", "paced"}  # interfaces of decoders and tasks
 
 
 def folders() -> list[str]:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from ..asynchronous.actor import WeightFeed
 
 MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
-UNCOUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
+NOT_COUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
 
 
 @dataclass
@@ -76,42 +76,42 @@ class ScheduledCompletions:
         if schedule is None or schedule.apart or schedule.finished is None or self.spec.ledger != "trained":
             return []
         left_out = int(((schedule.finished != NEVER) & (schedule.phase == NEVER)).sum())
-        return [UNCOUNTED.format(left_out)] if left_out else []
+        return [NOT_COUNTED.format(left_out)] if left_out else []
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> GenerationRound:
         """Return the N × `prompts` groups that `phase` trains on."""
         spec, seconds = self.spec, Seconds()
         if self.lags.model.online:
             self._extend_schedule(buffer, phase, seconds)
-        wanted, each = spec.minibatches * spec.prompts, spec.completions
+        target, each = spec.minibatches * spec.prompts, spec.completions
         batches: list[Completions] = []
-        taken, rejected = 0, 0
+        draws, without_signal = 0, 0
         generated, dropped, lags = Count(), Count(), list[int]()
-        while (missing := wanted - sum(len(batch.group.unique()) for batch in batches)) > 0:
-            if taken >= MOST_DRAWS * wanted:
+        while (missing := target - sum(len(batch.group.unique()) for batch in batches)) > 0:
+            if draws >= MOST_DRAWS * target:
                 raise UserError(
-                    f"dynamic sampling found {wanted - missing} of {wanted} groups that are neither all right nor all "
-                    f"wrong among {taken}; the model may be too weak or too strong for these problems"
+                    f"dynamic sampling found {target - missing} of {target} groups that are neither all right nor all "
+                    f"wrong among {draws}; the model may be too weak or too strong for these problems"
                 )
-            plan = self.lags.rows(phase, missing, each, spec.completion_tokens, first=taken)
+            plan = self.lags.rows(phase, missing, each, spec.completion_tokens, first=draws)
             batch = self._complete(plan, buffer, seconds)
-            taken += missing
+            draws += missing
             generated += count(batch)
             if spec.dynamic_sampling:
                 right = batch.outcome.view(-1, each).sum(1)
                 mixed = ((right > 0) & (right < each)).repeat_interleave(each)
-                rejected += missing - int(mixed.sum()) // each
+                without_signal += missing - int(mixed.sum()) // each
                 left_out = batch.rows((~mixed).nonzero()[:, 0])
                 dropped += count(left_out)
                 lags = add_histograms(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
                 batch = batch.rows(mixed.nonzero()[:, 0])
             batches.append(batch)
-        self.cursor += taken if self.lags.drawn else 0
+        self.cursor += draws if self.lags.drawn else 0
         completions = concatenate(batches, self.sampler.decoder.policy.pad)
         lengths = self._sampled_lengths(plan.schedule, buffer, phase, seconds)
         flow = flow_of(plan.schedule, phase, count(completions), lengths)
         flow = flow or Flow(generated, dropped=dropped, dropped_lags=lags)
-        return GenerationRound(completions, rejected + dropped_groups(plan.schedule, phase), flow, seconds)
+        return GenerationRound(completions, without_signal + dropped_groups(plan.schedule, phase), flow, seconds)
 
     def _complete(self, plan: PhaseRows, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
         """Return the completions of the rows to train on, sampled in one batch, or group by group where a recorded run
@@ -119,11 +119,11 @@ class ScheduledCompletions:
         schedule, each, batches = plan.schedule, self.spec.completions, []
         size = each if schedule.apart else len(plan.trained)
         for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
-            versions, kept = schedule.along(rows, self.spec.completion_tokens)
+            versions, trained = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
             batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds)
             if not schedule.kept.all():
-                batch = replace(batch, kept=torch.from_numpy(kept[:, : batch.mask.shape[1]]).to(batch.mask))
+                batch = replace(batch, kept=torch.from_numpy(trained[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)
         return concatenate(batches, self.sampler.decoder.policy.pad)
 
@@ -172,10 +172,10 @@ class ScheduledCompletions:
         begins = np.flatnonzero(np.diff(schedule.group, prepend=NEVER))
         size = np.diff(begins, append=len(schedule))
         newest = np.repeat(np.maximum.reduceat(schedule.newest, begins), size)
-        wanted = schedule.phase == NEVER
+        counts = schedule.phase == NEVER
         if self.spec.ledger == "every_phase":
-            wanted = schedule.phase != schedule.finished
-        due[wanted] = np.minimum(newest, schedule.finished)[wanted]
+            counts = schedule.phase != schedule.finished
+        due[counts] = np.minimum(newest, schedule.finished)[counts]
         return due
 
     def _extend_schedule(self, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> None:

@@ -32,8 +32,8 @@ class LanguageSimulation(Simulation[Completions]):
 
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)
-        found = resolve_paths(spec, folder)
-        setup = prepare(found, task)
+        local_spec = resolve_paths(spec, folder)
+        setup = prepare(local_spec, task)
         self.warnings += setup.warnings
         self.policy, self.sampler, self.test = setup.policy, setup.sampler, setup.test
         self.decoder = self.sampler.decoder
@@ -46,7 +46,7 @@ class LanguageSimulation(Simulation[Completions]):
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
         self.generator: RowSource[GenerationRound]
         if self.lags.model.real:
-            self.generator = LanguageProcessRollouts(found, self.task, self.lags, self.policy.pad)
+            self.generator = LanguageProcessRollouts(local_spec, self.task, self.lags, self.policy.pad)
         else:
             self.generator = ScheduledCompletions(self.sampler, self.lags)
             self.warnings += self.generator.warnings

@@ -20,8 +20,7 @@ from ...errors import UserError
 from ...simulator.policy_buffer import Version
 from ...tokens.policy import Entropy, Forward, Scored
 from ..spec import LanguageSpec
-from .fused_forward import FusedForward, supports_fused_forward
-from .fused_weights import ResidentVersions, Weights, fused_weights
+from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weights, supports_fused_forward
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
 from .loading import end_tokens, load, trailing_special_tokens, with_lora
 from .scoring import score

@@ -68,17 +68,15 @@ class PrefixLayer(CacheLayer):
     """Keys and values of one layer, read once and never changed, so that recomputing a layer for its gradient finds
     the same ones."""
 
-    def __init__(self, keys: Tensor | None = None, values: Tensor | None = None) -> None:
-        self.keys, self.values = keys, values
-        self.continues = keys is not None and values is not None
+    def __init__(self, states: tuple[Tensor, Tensor] | None = None) -> None:
+        """states: keys and values of tokens before; None: the first update reads them."""
+        self.states, self.continues = states, states is not None
 
     def update(self, keys: Tensor, values: Tensor) -> tuple[Tensor, Tensor]:
-        """Store the keys and values of an empty layer; otherwise append them to a copy of its own."""
-        if not self.continues:
-            self.keys, self.values = keys, values
+        if self.states is None or not self.continues:
+            self.states = keys, values
             return keys, values
-        assert self.keys is not None and self.values is not None
-        return torch.cat([self.keys, keys], -2), torch.cat([self.values, values], -2)
+        return torch.cat([self.states[0], keys], -2), torch.cat([self.states[1], values], -2)
 
 
 class PrefixCache:
@@ -89,12 +87,12 @@ class PrefixCache:
 
     def states(self) -> list[tuple[Tensor, Tensor]]:
         """Return keys and values of each `PrefixLayer` that has any."""
-        pairs = [(x.keys, x.values) for x in self.layers if isinstance(x, PrefixLayer)]
-        return [(keys, values) for keys, values in pairs if keys is not None and values is not None]
+        return [x.states for x in self.layers if isinstance(x, PrefixLayer) and x.states is not None]
 
     def select(self, which: Tensor) -> PrefixCache:
         """Return the cache for rows that continue the prompts `which` [R]."""
-        return PrefixCache([PrefixLayer(*(x.index_select(0, which) for x in pair)) for pair in self.states()])
+        pairs = [(keys.index_select(0, which), values.index_select(0, which)) for keys, values in self.states()]
+        return PrefixCache([PrefixLayer(pair) for pair in pairs])
 
 
 class DistinctPrompts(NamedTuple):

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from staleharness.language.decoder import make_decoder
 from staleharness.language.model import fused_forward
-from staleharness.language.model.fused_weights import MATRICES, ResidentVersions, fused_weights, linear, prepack
+from staleharness.language.model.fused_forward import MATRICES, ResidentVersions, fused_weights, linear, prepack
 from staleharness.language.sampler import behaviour_logp
 from staleharness.simulator.policy_buffer import Version
 
