@@ -82,9 +82,7 @@ class Sampler:
         """Sample completions without scoring or grading them."""
         begin = time.perf_counter()
         decoded = self.decoder.complete(request, buffer)
-        if self.decoder.policy.device.type == "cuda":
-            torch.cuda.synchronize()
-        seconds.generate += time.perf_counter() - begin
+        seconds.generate += _now(self.decoder.policy.device) - begin
         return decoded
 
     def grade(
@@ -101,9 +99,7 @@ class Sampler:
         device = policy.device
         begin = time.perf_counter()
         logp = behaviour_logp(self.decoder, request, decoded, buffer)
-        if device.type == "cuda":
-            torch.cuda.synchronize()
-        middle = time.perf_counter()
+        middle = _now(device)
         texts = completion_texts(policy, decoded)
         answers = [self.prompts.problems[i].answer for i in problems for _ in range(each)]
         grades = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
@@ -125,6 +121,13 @@ class Sampler:
             truncated=~decoded.ended,
             unparsed=torch.tensor([not g.has_answer for g in grades], device=device),
         )
+
+
+def _now(device: torch.device) -> float:
+    """Return the time once the device has finished."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
 
 
 def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:

@@ -83,14 +83,13 @@ def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: Language
 
 def _missing_problems(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]:
     """Return a warning for each split with fewer problems than the spec names."""
-    warnings = []
-    if spec.training_problems > (count := len(train.problems)):
-        warnings.append(f"training_problems={spec.training_problems}, and there are {count}: these are trained on")
-    if spec.evaluation_problems > (count := len(test.problems)):
-        warnings.append(
-            f"evaluation_problems={spec.evaluation_problems}, and there are {count} test problems: scores are of these"
-        )
-    return warnings
+    train_note, test_note = ": these are trained on", " test problems: scores are of these"
+    splits = (("training_problems", train, train_note), ("evaluation_problems", test, test_note))
+    return [
+        f"{name}={getattr(spec, name)}, and there are {len(prompts.problems)}{rest}"
+        for name, prompts, rest in splits
+        if getattr(spec, name) > len(prompts.problems)
+    ]
 
 
 def _missing_lessons(without_equations: int, too_long: int, lessons: int, spec: LanguageSpec) -> list[str]:

@@ -15,6 +15,7 @@ from tiny_model import write_model
 
 pytest.importorskip("transformers", reason=hint("llm"))
 
+from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
 from staleharness.language.model.causal_lm import CausalLM
@@ -23,6 +24,15 @@ from staleharness.task import find_env
 
 Specs = Callable[..., LanguageSpec]
 Policies = Callable[..., CausalLM]
+
+
+def error_line(call: Callable[[], object]) -> str:
+    """Return the one line of the `UserError` that a call raises."""
+    with pytest.raises(UserError) as caught:
+        call()
+    line = str(caught.value)
+    assert "\n" not in line and len(line) < 600
+    return line
 
 
 @pytest.fixture(autouse=True)

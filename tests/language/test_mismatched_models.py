@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from language_fixtures import Specs
+from language_fixtures import Specs, error_line
 
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm import CausalLM
@@ -33,11 +33,8 @@ def rewrite(model: Path, change: Callable[[dict[str, torch.Tensor]], Any]) -> No
 
 
 def refusal(spec: LanguageSpec) -> str:
-    with pytest.raises(UserError) as caught:
-        simulation_of(spec)
-    line = str(caught.value)
-    assert "\n" not in line
-    return line
+    """Return the line that refuses it."""
+    return error_line(lambda: simulation_of(spec))
 
 
 def test_weights_that_are_missing_are_not_made_up(model: Path, spec: Specs) -> None:

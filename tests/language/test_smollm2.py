@@ -51,9 +51,7 @@ def weights(actor: CausalLM) -> Iterator[dict[str, Tensor]]:
     """Loaded weights, restored after the test."""
     kept = {name: p.detach().clone() for name, p in actor.parameters.items()}
     yield kept
-    with torch.no_grad():
-        for name, p in actor.parameters.items():
-            p.copy_(kept[name])
+    set_weights(actor, kept)
 
 
 def prompts(actor: CausalLM, count: int) -> list[list[int]]:
@@ -73,16 +71,15 @@ def buffer_of(actor: CausalLM, weights: dict[str, Tensor], count: int) -> Policy
     """Versions that lie a step of learning apart; the newest is the learner."""
     buffer, draw = PolicyBuffer(count), torch.Generator().manual_seed(1)
     for v in range(count):
+        set_weights(actor, weights)
         with torch.no_grad():
-            for name, p in actor.parameters.items():
-                p.copy_(weights[name])
-                if v + 1 < count:
-                    p.add_(torch.randn(p.shape, generator=draw), alpha=2e-3)
+            for p in actor.parameters.values() if v + 1 < count else ():
+                p.add_(torch.randn(p.shape, generator=draw), alpha=2e-3)
         buffer.push(actor.snapshot(v, v))
     return buffer
 
 
-def wear(actor: CausalLM, tensors: dict[str, Tensor]) -> None:
+def set_weights(actor: CausalLM, tensors: dict[str, Tensor]) -> None:
     with torch.no_grad():
         for name, p in actor.parameters.items():
             p.copy_(tensors[name])
@@ -143,7 +140,7 @@ def test_log_probabilities_are_those_of_a_plain_pass(
         teacher_force(decoder, request, found, buffer),
     ):
         for version in range(count):
-            wear(actor, buffer[version].tensors)
+            set_weights(actor, buffer[version].tensors)
             for row in range(ROWS):
                 n = int(found.mask[row].sum())
                 mine = found.version[row, :n] == version
@@ -151,7 +148,7 @@ def test_log_probabilities_are_those_of_a_plain_pass(
                     with torch.no_grad():
                         wanted = plain(actor, tokens[row], found.token[row, :n].tolist())
                     assert torch.allclose(scored[row, :n][mine], wanted[mine], atol=1e-4)
-        wear(actor, buffer[count - 1].tensors)
+        set_weights(actor, buffer[count - 1].tensors)
 
 
 def test_the_gradient_of_a_step_is_that_of_plain_passes(actor: CausalLM, weights: dict[str, Tensor]) -> None:

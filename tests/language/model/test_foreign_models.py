@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import builtins
 import json
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from language_fixtures import error_line
 
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm import CausalLM
@@ -23,15 +23,6 @@ HARM = "from pathlib import Path\nPath({!r}).touch()\nclass Config: ...\nclass M
 
 def rewrite(file: Path, **changes: Any) -> None:
     file.write_text(json.dumps({**json.loads(file.read_text()), **changes}))
-
-
-def line_of(call: Callable[[], object]) -> str:
-    """The one line that a call is refused with."""
-    with pytest.raises(UserError) as caught:
-        call()
-    line = str(caught.value)
-    assert "\n" not in line and len(line) < 600
-    return line
 
 
 @pytest.mark.parametrize("kind", ["qwen2", "of_nobody"])
@@ -53,7 +44,7 @@ def test_the_python_of_a_models_folder_never_runs(
 
     monkeypatch.setattr(builtins, "input", agree)
     if kind == "of_nobody":
-        assert "has no usable config.json" in line_of(lambda: load(str(model)))
+        assert "has no usable config.json" in error_line(lambda: load(str(model)))
     else:
         try:
             load(str(model))
@@ -76,10 +67,10 @@ def test_a_damaged_config_is_one_line_wherever_it_is_read(model: Path, how: str)
     changes, when_planned, when_loaded = DAMAGED[how]
     rewrite(model / "config.json", **changes)
     if when_planned:
-        assert when_planned in line_of(
+        assert when_planned in error_line(
             lambda: check_model(LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=str(model)))
         )
-    assert when_loaded in line_of(lambda: load(str(model)))
+    assert when_loaded in error_line(lambda: load(str(model)))
 
 
 @pytest.mark.parametrize(
@@ -96,4 +87,4 @@ def test_a_chat_template_that_asks_nothing_is_one_line(tiny: Path, template: str
     policy = CausalLM(str(tiny), spec)
     policy.tokenizer.chat_template = template
     problems = [Problem("1 + 1?", "2", "two\n#### 2")]
-    assert words in line_of(lambda: tokenise_prompts(problems, find_prompt("plain"), (), policy, spec, "train"))
+    assert words in error_line(lambda: tokenise_prompts(problems, find_prompt("plain"), (), policy, spec, "train"))

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 import torch
-import transformers
 from language_fixtures import Policies, Specs
+from tiny_model import tiny_config
 
 from staleharness.errors import OOM
 from staleharness.language.model.causal_lm import CausalLM
@@ -28,29 +28,13 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.running.worker import describe
 from staleharness.simulator.loop import simulation_of
 
-HALF_BILLION = transformers.Qwen2Config(
-    vocab_size=151_936,
-    hidden_size=896,
-    intermediate_size=4864,
-    num_hidden_layers=24,
-    num_attention_heads=14,
-    num_key_value_heads=2,
-    tie_word_embeddings=True,
-)
-PAPER: dict[str, Any] = {
-    "env": "gsm8k",
-    "algorithm": "ppo_clip",
-    "model": "x",
-    "prompts": 32,
-    "completions": 8,
-    "prompt_tokens": 512,
-    "completion_tokens": 512,
-    "dtype": "bfloat16",
-}
+SIZES = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
+HALF_BILLION = tiny_config(151_936, **SIZES, num_key_value_heads=2, tie_word_embeddings=True)
+PAPER = {**LanguageSpec.presets["paper"], "hyper": {}, "gradient_checkpointing": False}
 
 
 def paper(**settings: Any) -> LanguageSpec:
-    return LanguageSpec.from_dict({**PAPER, **settings})
+    return LanguageSpec.from_dict({"env": "gsm8k", "algorithm": "ppo_clip", "model": "x", **PAPER, **settings})
 
 
 def test_logits_dominate_and_checkpointing_saves_the_rest() -> None:
