@@ -31,7 +31,7 @@ def error_line(call: Callable[[], object]) -> str:
     with pytest.raises(UserError) as caught:
         call()
     line = str(caught.value)
-    assert "\n" not in line and len(line) < 600
+    assert "\n" not in line and len(line) < 1000
     return line
 
 
