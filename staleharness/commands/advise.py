@@ -256,7 +256,7 @@ def _share(point: Mapping[str, Any]) -> str:
 
 def _budget(row: Mapping[str, Any], scale: float | None = 1.0) -> str:
     """`2.5 [< 1.5, 4.4]`; in gradient steps with their number in a phase."""
-    from ..statistics.budget import Limit
+    from ..statistics.retention import Limit
 
     if scale is None:
         return "–"

@@ -12,8 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..errors import UserError
-from ..statistics.claims.claim import ClaimPart
-from ..statistics.claims.contrast import Contrast
+from ..statistics.claims.claim import ClaimPart, Contrast
 from ..statistics.claims.evidence import Evidence
 from ..statistics.claims.part_tests import Term, compare_terms
 from ..statistics.labels import display_label

@@ -10,10 +10,10 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
 from ..statistics.advice import Advice, advise
-from ..statistics.budget import KEEP
 from ..statistics.labels import display_label
 from ..statistics.method_advice import MethodAdvice
 from ..statistics.results import Results
+from ..statistics.retention import KEEP
 from ..statistics.table import Table
 from .canvas import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .captions import looks_of_curves

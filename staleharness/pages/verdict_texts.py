@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 import re
 
+from ..statistics.claims.claim import Contrast
 from ..statistics.claims.claim_results import ClaimResult
-from ..statistics.claims.contrast import Contrast
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from .gallery_figures import GalleryFigure
 

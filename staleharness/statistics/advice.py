@@ -20,10 +20,10 @@ from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL
-from .budget import KEEP, REPS, TAILS
 from .lag_curve import Refusal, lag_curves
 from .method_advice import AdviceQuestion, MethodAdvice, advise_on_method
 from .power import ALPHA, POWER, seeds_needed, spread
+from .retention import KEEP, REPS, TAILS
 from .scores import AUTO, resolve_auto, score_in_words
 from .table import extent
 

@@ -12,9 +12,9 @@ from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from .bootstrap import iqm, stable_seed
-from .budget import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .lag_curve import LagCurve
 from .power import p_value, seeds_needed, simulated_power, spread
+from .retention import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .scores import Array
 from .slowdown import slowdowns
 

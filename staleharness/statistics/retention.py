@@ -1,19 +1,30 @@
-"""Retention: the share of its on-policy score that a method retains with stale data, mean over environments."""
+"""Retention: the share of its on-policy score that a method retains with stale data, and the staleness budget.
+
+`retention` is a share of mean scores at one capacity, mean over environments. `retention_curve` has the share of the
+synchronous IQM at each mean lag of one environment; its budget is the largest mean lag that retains a given share. That
+share is assumed not to rise with lag (an antitonic fit of the IQMs, 1 at lag 0) and to be linear between measured lags.
+Beyond the largest of them, and between lag 0 and the smallest, there are no data: there the budget is a bound.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from ..store.run_grid import Cell, RunGrid
-from .bootstrap import percentiles, resample, stable_seed
+from .bootstrap import LEVEL, iqm, percentiles, resample, stable_seed
+from .lag_curve import LagCurve
 from .normalise import constants
 from .scores import Array, final_score
 
-REPS = 2000
+REPS = 2000  # bootstrap resamples
+KEEP = 0.95  # share of the synchronous IQM to retain
 MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
+TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))
+WORDS = {"at least": "largest measured", "below": "smallest measured"}
 
 
 class Retention(NamedTuple):
@@ -51,12 +62,7 @@ def retention(
             top.append(np.array([final_score(r, score) for r in at_k]))
             bottom.append(np.array([final_score(r, score) for r in at_1]))
             zeros.append(zero[env])
-            best = max(
-                np.mean([final_score(r, score) for r in rs])
-                for c, rs in run_grid.cells.items()
-                if (c.capacity, c.env) == (fresh, env) and (base is None or c.label == reference)
-            )
-            if bottom[-1].mean() - zero[env] < MIN_GAIN * (best - zero[env]) or best <= zero[env]:
+            if not has_learned(run_grid, reference, env, score, zero[env], k=fresh, alone=base is not None):
                 return None
     if not top:
         return None
@@ -68,6 +74,148 @@ def retention(
     return Retention(share, float(low[0]), float(high[0]))
 
 
+def has_learned(
+    run_grid: RunGrid, label: str, env: str, score: str, zero: float, *, k: int = 1, alone: bool = False
+) -> bool:
+    """Return whether a method gained at least a tenth of the best one's gain at capacity `k`; `alone`: any gain."""
+    gains = {
+        cell.label: float(np.mean([final_score(run, score) for run in runs])) - zero
+        for cell, runs in run_grid.cells.items()
+        if (cell.capacity, cell.env) == (k, env)
+    }
+    best = gains.get(label, 0.0) if alone else max(gains.values(), default=0.0)
+    return label in gains and best > 0 and gains[label] >= MIN_GAIN * best
+
+
 def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:
     shares = [(t.mean(axis=-1) - z) / (b.mean(axis=-1) - z) for t, b, z in zip(top, base, zeros, strict=True)]
     return np.asarray(np.mean(shares, axis=0))
+
+
+@dataclass(frozen=True)
+class Limit:
+    """A mean lag within the measured range; or a bound, where the data end."""
+
+    lag: float
+    kind: str = "="  # "=", "at least", "below"
+
+    @property
+    def words(self) -> str:
+        """Text such as `3.1`, `at least 7.5 (largest measured)`, `below 1.5 (smallest measured)`."""
+        return f"{self.lag:.1f}" if self.kind == "=" else f"{self.kind} {self.lag:.1f} ({WORDS[self.kind]})"
+
+    def sign(self, digits: int = 1) -> str:
+        """Return text such as `3.1`, `≥ 7.5`, `< 1.5`."""
+        return {"=": "", "at least": "≥ ", "below": "< "}[self.kind] + f"{self.lag:.{digits}f}"
+
+    def allows(self, lag: float) -> bool:
+        """Return whether the data show a lag to be within this budget."""
+        return self.kind != "below" and lag <= self.lag
+
+    def forbids(self, lag: float) -> bool:
+        """Return whether the data show a lag to be above this budget."""
+        return {"=": lag > self.lag, "below": lag >= self.lag, "at least": False}[self.kind]
+
+    def to_json(self) -> dict[str, Any]:
+        return {"lag": self.lag, "kind": self.kind}
+
+
+@dataclass(frozen=True)
+class RetentionCurve:
+    """Share of the synchronous IQM retained at each lag of a curve, and in bootstrap resamples of it."""
+
+    lags: Array  # [m]
+    raw: Array  # [m], measured
+    fit: Array  # [m], antitonic
+    replicates: Array  # [reps, m], antitonic
+    reference: Array  # [reps], resampled synchronous IQM
+    resampling: str  # "paired" or "independent"
+
+    def at(self, lag: float) -> tuple[float, float, float] | None:
+        """Return (share, low, high) at a mean lag; None beyond the largest measured."""
+        if not 0 <= lag <= self.lags[-1]:
+            return None
+        low, high = np.percentile(self.replicates_at(lag), TAILS)
+        return float(np.interp(lag, self.lags, self.fit)), float(low), float(high)
+
+    def replicates_at(self, lag: float) -> Array:
+        """Shares retained at a mean lag in each resample [reps]."""
+        i = int(np.clip(np.searchsorted(self.lags, lag), 1, len(self.lags) - 1))
+        left, right = self.lags[i - 1 : i + 1]
+        part = (lag - left) / (right - left)
+        return np.asarray((1 - part) * self.replicates[:, i - 1] + part * self.replicates[:, i])
+
+    def budget(self, keep: float = KEEP) -> tuple[Limit, Limit, Limit]:
+        """Return the budget and the ends of its interval."""
+        many = crossings(self.replicates, self.lags, keep)
+        low, high = np.percentile(many, TAILS, method="inverted_cdf")
+        mine = crossings(self.fit[None], self.lags, keep)[0]
+        return self._limit(mine), self._limit(low), self._limit(high)
+
+    def _limit(self, lag: float) -> Limit:
+        if np.isinf(lag):
+            return Limit(float(self.lags[-1]), "at least") if lag > 0 else Limit(float(self.lags[1]), "below")
+        return Limit(float(lag))
+
+
+def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
+    """Shares retained by a curve, and by `reps` bootstrap resamples of its seeds.
+
+    Where all settings have the same seeds, whole seeds are drawn, so that a seed's effect at every lag cancels.
+    """
+    rng = np.random.default_rng(stable_seed("budget", curve.algorithm, curve.env))
+    sizes = [len(s) for s in curve.scores]
+    places = curve.resample_seeds(reps, rng)
+    iqms = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
+    mine = np.array([iqm(s) for s in curve.scores])
+    weights = np.array(sizes, dtype=np.float64)
+    raw = mine / mine[0] if mine[0] else np.ones_like(mine)
+    fit, replicates = shares(mine[None], weights)[0], shares(iqms, weights)
+    how = "paired" if curve.is_paired else "independent"
+    return RetentionCurve(curve.lags, raw, fit, replicates, iqms[:, 0], how)
+
+
+def shares(iqms: Array, weights: Array) -> Array:
+    """Divide IQMs [reps, m] by the first and make them not rise: 1, then the antitonic fit of the rest, at most 1.
+
+    Where the synchronous IQM is not above zero every share is 1.
+    """
+    reference = iqms[:, :1]
+    above = reference > 0
+    ratio = np.where(above, iqms[:, 1:] / np.where(above, reference, 1.0), 1.0)
+    return np.concatenate([np.ones_like(reference), np.minimum(antitonic(ratio, weights[1:]), 1.0)], axis=1)
+
+
+def antitonic(values: Array, weights: Array) -> Array:
+    """Weighted least squares among sequences that do not rise, for each row of [reps, m].
+
+    The max-min formula (Barlow et al., 1972): entry i is the minimum over beginnings a ≤ i of the maximum over ends
+    b ≥ i of the weighted mean of a..b.
+    """
+    m = values.shape[1]
+    before = np.zeros((len(values), m + 1))
+    before[:, 1:] = np.cumsum(values * weights, axis=1)
+    heavy = np.append(0.0, np.cumsum(weights))
+    fit = np.empty_like(values)
+    for i in range(m):
+        over_ends = [
+            np.max((before[:, i + 1 :] - before[:, a : a + 1]) / (heavy[i + 1 :] - heavy[a]), axis=1)
+            for a in range(i + 1)
+        ]
+        fit[:, i] = np.min(over_ends, axis=0)
+    return fit
+
+
+def crossings(rows_of_shares: Array, lags: Array, keep: float) -> Array:
+    """Lag at which each row of non-rising shares [reps, m] falls below `keep`: [reps].
+
+    Minus infinity where the smallest lag after 0 is already below, infinity where none is.
+    """
+    under = rows_of_shares < keep
+    i = np.where(under.any(axis=1), under.argmax(axis=1), len(lags))
+    inside = (i > 1) & (i < len(lags))
+    out = np.where(i <= 1, -np.inf, np.inf)
+    rows, j = np.flatnonzero(inside), i[inside]
+    high, low = rows_of_shares[rows, j - 1], rows_of_shares[rows, j]
+    out[rows] = lags[j - 1] + (lags[j] - lags[j - 1]) * (high - keep) / (high - low)
+    return out

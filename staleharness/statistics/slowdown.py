@@ -13,8 +13,8 @@ import numpy as np
 
 from ..errors import UserError
 from .bootstrap import iqm, stable_seed
-from .budget import REPS, TAILS
 from .lag_curve import LagCurve
+from .retention import REPS, TAILS
 from .scores import Array, learning_curve
 
 LEVEL = 0.5  # of the best synchronous score

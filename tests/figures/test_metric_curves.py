@@ -13,7 +13,7 @@ from staleharness.figures.canvas import plot_settings
 from staleharness.figures.metric_curves import binned_mean, draw_spread
 from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
-from staleharness.statistics.claims.contrast import contrast
+from staleharness.statistics.claims.claim import contrast
 from staleharness.statistics.comparison import compare_runs
 from staleharness.statistics.diagnostics import diagnostics, in_bins
 from staleharness.statistics.labels import display_label

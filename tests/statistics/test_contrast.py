@@ -8,8 +8,7 @@ from scipy import stats
 
 from staleharness.errors import UserError
 from staleharness.pages.verdict_texts import _cells
-from staleharness.statistics.claims.claim import ClaimPart, Outcome, combine_outcomes, verdict
-from staleharness.statistics.claims.contrast import Contrast, contrast
+from staleharness.statistics.claims.claim import ClaimPart, Contrast, Outcome, combine_outcomes, contrast, verdict
 from staleharness.statistics.claims.part_tests import PartComparison, PartResult
 from staleharness.statistics.scores import Array
 

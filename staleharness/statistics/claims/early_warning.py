@@ -1,6 +1,6 @@
 """Falls of the reward, and the effective sample size as a warning of them: hits and false alarms over all stale runs.
 
-Runs of one seed share their noise, so intervals and p are over seeds (`contrast.py`), whatever the number of runs.
+Runs of one seed share their noise, so intervals and p are over seeds (`claim.contrast`), whatever the number of runs.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from ...errors import UserError
 from ...store.stored_run import StoredRun
 from ..scores import Array
-from .contrast import Contrast, contrast
+from .claim import Contrast, contrast
 
 METRIC = "ess_sequence"
 SHARE, WINDOW = 2 / 3, 8  # of the best so far; phases that are averaged

@@ -15,7 +15,7 @@ from ...store.study import plain_env
 from ..aggregate import area
 from ..normalise import normaliser_of
 from ..results import Results
-from ..retention import MIN_GAIN, random_returns
+from ..retention import has_learned, random_returns
 from ..scores import Array, final_score
 from ..table import Table
 from .early_warning import SHARE, WINDOW, falls
@@ -70,13 +70,7 @@ class Evidence:
     def has_learned(self, label: str, env: str) -> bool:
         """Return whether a method gained at K = 1 at least a tenth of the best one's gain; otherwise shares are
         meaningless."""
-        score, zero = self.table.settings["score"], self.zero(env)
-        gains = {
-            c.label: float(np.mean([final_score(r, score) for r in rs])) - zero
-            for c, rs in self.results.grid.cells.items()
-            if (c.capacity, c.env) == (1, env)
-        }
-        return label in gains and gains[label] > 0 and gains[label] >= MIN_GAIN * max(gains.values())
+        return has_learned(self.results.grid, label, env, self.table.settings["score"], self.zero(env))
 
 
 def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:

@@ -13,8 +13,7 @@ from ...errors import UserError
 from ...store.stored_run import StoredRun
 from ..labels import display_label
 from ..scores import Array
-from .claim import ClaimPart, Outcome, combine_outcomes
-from .contrast import Contrast, contrast
+from .claim import ClaimPart, Contrast, Outcome, combine_outcomes, contrast
 from .early_warning import WARNINGS, count_warnings
 from .evidence import Evidence, measure
 

@@ -22,8 +22,7 @@ from ..retention import retention
 from ..scores import Array, learning_curve
 from ..slowdown import slowdowns
 from ..small_samples import MIN_RUNS
-from .claim import ClaimPart
-from .contrast import Contrast
+from .claim import ClaimPart, Contrast
 from .early_warning import count_warnings
 from .evidence import Evidence, measure
 from .number_query import NumberQuery
