@@ -1,8 +1,8 @@
-"""What a notebook or a script needs; `import staleharness as sh` offers these names, and the command line is a thin
-layer over them.
+"""Functions for notebooks and scripts, offered by `import staleharness as sh`; the command line is a thin layer over
+them.
 
-Nothing here prints, and a mistake in what is asked is a `UserError`, raised before anything is written. What is heavy
-is imported where it is used, so that reading results loads no torch and no plugin.
+Nothing here prints, and a mistake of the user is a `UserError`, raised before anything is written. Heavy modules are
+imported where they are used, so that reading results loads no torch and no plugin.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ Names = str | Iterable[str]  # "Hopper,Ant" or ["Hopper", "Ant"]
 Numbers = int | str | Iterable[int]  # 8, "1,8" or [1, 8]
 Paths = str | Path | Iterable[str | Path]
 Settings = str | Mapping[str, Any]  # "epochs=2" or {"epochs": 2}
-Told = Callable[[dict[str, Any]], None]
+ProgressCallback = Callable[[dict[str, Any]], None]
 
 
 class RunsFailed(RuntimeError):
@@ -62,17 +62,17 @@ def plan(
     scale: str = "small",
     plugin: Paths | None = None,
 ) -> Plan:
-    """The runs that a sweep of these would make, resolved to the last setting. Runs and writes nothing.
+    """Plan the runs of a sweep, resolved to the last setting. Runs and writes nothing.
 
     env, algo: names, as a list or separated by commas, `["vaco[delta=0.1]", "spo"]`; no algo: the core methods.
     k: capacities of the policy buffer. n: minibatches per generation round, of tasks that have such rounds.
     seeds: how many (0, 1, ...), or a list of seeds, `[3, 4]` or "3,4".
     steps, preset, lag, model, data, device: as `staleharness sweep --help` says.
     settings: other settings of a run by name, e.g. `{"learning_rate": 1e-4}`.
-    spec: a file that asks for a sweep; what is given beside it wins. scale: its `small` grid, or that of `paper`.
+    spec: TOML file of a sweep; other arguments override it. scale: its `small` grid, or that of `paper`.
     plugin: files or folders with algorithms and environments beside the built-in ones, e.g. `"my_idea.py"`.
 
-    Raises `UserError` for whatever cannot be run.
+    Raises `UserError` for anything that cannot be run.
     """
     from .base.parsing import plain_value, whole_numbers
     from .running.plan import plan as resolve
@@ -96,12 +96,12 @@ def plan(
         plugin=plugin,
     )
     load_plugins(plugin)
-    own = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
+    scalars = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
     if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
         seeds = whole_numbers(seeds, "SEEDS")
-    listed = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _listed(seeds)
-    named = settings if isinstance(settings, Mapping) else {}
-    if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named):
+    seed_list = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _seed_list(seeds)
+    named_settings = settings if isinstance(settings, Mapping) else {}
+    if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named_settings):
         raise UserError(f"SET={shorten(repr(settings))} is neither settings by name nor 'name=value,...'")
     question = ask(
         env=_text(env),
@@ -110,15 +110,15 @@ def plan(
         n=_text(n),
         preset=_text(preset),
         lag=_text(lag),
-        seeds=_text(seeds) if listed is None else None,
+        seeds=_text(seeds) if seed_list is None else None,
         spec_file=_text(spec),
         scale=str(scale),
         settings=settings if isinstance(settings, str) else None,
-        **own,
+        **scalars,
     )
-    others = {key: plain_value(value) for key, value in named.items() if own.get(key) is None}
+    others = {key: plain_value(value) for key, value in named_settings.items() if scalars.get(key) is None}
     question = replace(question, settings={**question.settings, **others})
-    return resolve(question, listed)
+    return resolve(question, seed_list)
 
 
 def sweep(
@@ -145,7 +145,7 @@ def sweep(
     memory: str | None = None,
     slurm: str | None = None,
     restart: bool = False,
-    progress: Told | None = None,
+    progress: ProgressCallback | None = None,
 ) -> Results:
     """Train every algorithm × environment × capacity × seed that is not stored in `out` yet, and return the results of
     all of them. The arguments are those of `plan`.
@@ -179,7 +179,7 @@ def sweep(
             raise UserError(f"{name}={shorten(repr(text))} is not a text")
     if progress is not None and not callable(progress):
         raise UserError(f"progress={shorten(repr(progress))} is not a function of one event")
-    planned = plan(
+    grid_plan = plan(
         env=env,
         k=k,
         algo=algo,
@@ -198,16 +198,16 @@ def sweep(
     )
     store = Store(out)
     store.check()
-    place = runner_for(planned, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm or "")
-    listener = _Passed(progress)
-    outcome, stored = execute_plan(planned, store, place, lambda done: contextlib.nullcontext(listener), restart)
+    job_runner = runner_for(grid_plan, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm or "")
+    listener = CallbackListener(progress)
+    outcome, runs = execute_plan(grid_plan, store, job_runner, lambda done: contextlib.nullcontext(listener), restart)
     if outcome.interrupted:
-        raise KeyboardInterrupt(f"stopped with {len(planned.runs) - len(stored)} runs to go")
-    if len(stored) < len(planned.runs):
-        held = {run.id for run in stored}
-        missing = [run for run in planned.runs if run.run_id not in held]
-        raise RunsFailed(_failures(missing, outcome.failed), outcome.failed, _results(stored))
-    return _results(stored)
+        raise KeyboardInterrupt(f"stopped with {len(grid_plan.runs) - len(runs)} runs to go")
+    if len(runs) < len(grid_plan.runs):
+        ids = {run.id for run in runs}
+        missing = [run for run in grid_plan.runs if run.run_id not in ids]
+        raise RunsFailed(_failures(missing, outcome.failed), outcome.failed, _results(runs))
+    return _results(runs)
 
 
 def simulate(
@@ -234,14 +234,14 @@ def simulate(
     """
     from .running.in_process import phases
 
-    planned = plan(
+    grid_plan = plan(
         env=env, algo=algo, k=k, seeds=[seed], steps=steps, preset=preset, lag=lag, settings=settings, plugin=plugin
     )
-    if len(planned.runs) != 1:
+    if len(grid_plan.runs) != 1:
         raise UserError(
-            f"simulate takes one environment, algorithm and capacity; this names {len(planned.runs)} (use sweep)"
+            f"simulate takes one environment, algorithm and capacity; this names {len(grid_plan.runs)} (use sweep)"
         )
-    return phases(planned.runs[0].spec)
+    return phases(grid_plan.runs[0].spec)
 
 
 def load(folder: str | Path = "results") -> Results:
@@ -286,16 +286,16 @@ def load_plugins(plugin: Paths | None) -> None:
         return
     _refuse_empty(plugin=plugin)
     if isinstance(plugin, str):
-        whole = user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
-        plugin = [plugin] if whole else split_list(plugin)
+        is_path = user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
+        plugin = [plugin] if is_path else split_list(plugin)
     for path in plugin if isinstance(plugin, Iterable) else [plugin]:
         add_user_path(str(path))
 
 
-def _results(stored: list[StoredRun]) -> Results:
+def _results(runs: list[StoredRun]) -> Results:
     from .statistics.results import Results
 
-    return Results.of(stored)
+    return Results.of(runs)
 
 
 def _refuse_empty(**arguments: Any) -> None:
@@ -308,14 +308,14 @@ def _refuse_empty(**arguments: Any) -> None:
 
 
 def _check_folder(name: str, value: Any) -> None:
-    """Raise `UserError` where this is not the path of a folder."""
+    """Raise `UserError` for a value that is not a path."""
     _refuse_empty(**{name: value})
     if not isinstance(value, (str, PathLike)):
         raise UserError(f"{name}={shorten(repr(value))} is not a folder; give a path, such as 'results'")
 
 
 def _text(value: Any) -> str | None:
-    """What was given, as one types it on the command line."""
+    """Argument as typed on the command line."""
     if value is None or isinstance(value, str):
         return value
     if isinstance(value, float) and value.is_integer():
@@ -323,14 +323,14 @@ def _text(value: Any) -> str | None:
     return ",".join(map(str, value)) if isinstance(value, Iterable) else str(value)
 
 
-def _listed(given: Iterable[int]) -> list[int]:
+def _seed_list(values: Iterable[int]) -> list[int]:
     try:
-        seeds = [operator.index(seed) for seed in given]
-    except TypeError:  # of what cannot be gone through, or is no whole number
+        seeds = [operator.index(seed) for seed in values]
+    except TypeError:  # not iterable, or not of whole numbers
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise UserError(
-            f"SEEDS={shorten(repr(seeds or given))} is neither a whole number, how many seeds, nor a list of "
+            f"SEEDS={shorten(repr(seeds or values))} is neither a whole number, how many seeds, nor a list of "
             "different ones, none of them negative"
         )
     return seeds
@@ -341,34 +341,34 @@ def _failures(missing: list[PlannedRun], failed: Mapping[str, Mapping[str, Any]]
 
     lost = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
     events = [(run, failed.get(run.run_id, lost)) for run in missing]
-    told = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
-    return "; ".join([f"{len(missing)} of the runs failed, the others are stored", *told])
+    lines = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
+    return "; ".join([f"{len(missing)} of the runs failed, the others are stored", *lines])
 
 
-class _Passed:
-    """Hears of a sweep and passes it on as plain data."""
+class CallbackListener:
+    """Listener of a sweep that calls a function with each event as plain data."""
 
-    def __init__(self, progress: Told | None) -> None:
+    def __init__(self, progress: ProgressCallback | None) -> None:
         self.progress = progress
 
     def on_start(self, run: PlannedRun) -> None:
-        self._tell(run, {"event": "started"})
+        self._call(run, {"event": "started"})
 
     def on_preparing(self, run: PlannedRun, step: str) -> None:
-        self._tell(run, {"event": "preparing", "what": step})
+        self._call(run, {"event": "preparing", "what": step})
 
     def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
-        self._tell(run, {"event": "phase", **progress})
+        self._call(run, {"event": "phase", **progress})
 
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
-        stopped = event["event"] == "interrupted"
-        self._tell(run, {**event, "event": "stopped"} if stopped else event)
+        interrupted = event["event"] == "interrupted"
+        self._call(run, {**event, "event": "stopped"} if interrupted else event)
 
     def on_stop(self) -> None:
-        """Each run says of itself that it was stopped."""
+        """Do nothing: each run reports its own stop."""
 
-    def _tell(self, run: PlannedRun, event: Mapping[str, Any]) -> None:
+    def _call(self, run: PlannedRun, event: Mapping[str, Any]) -> None:
         if self.progress is not None:
             spec = run.spec
-            place = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
-            self.progress({**place, "seed": spec.seed, **event})
+            cell = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
+            self.progress({**cell, "seed": spec.seed, **event})

@@ -48,8 +48,8 @@ def main() -> None:
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
     except shutil.Error as error:  # of a folder that was copied: a list of what went wrong
-        _, place, why = error.args[0][0]
-        code = _complain(f"{place}: {why}")
+        _, place, reason = error.args[0][0]
+        code = _complain(f"{place}: {reason}")
     except OSError as error:
         if error.errno == errno.ENOENT and not _stands():
             code = _complain("the current folder is no longer there; change to one that is")
@@ -61,7 +61,7 @@ def main() -> None:
 
 
 def _stands() -> bool:
-    """Whether the current folder is there."""
+    """Return whether the current folder exists."""
     try:
         os.getcwd()
     except OSError:

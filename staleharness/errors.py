@@ -74,11 +74,11 @@ FOREIGN_NAMES = {
 }
 
 
-def nearest(name: str, known: Iterable[str], others: Iterable[str] = ()) -> str:
+def nearest(name: str, valid: Iterable[str], others: Iterable[str] = ()) -> str:
     """End of an error line: the nearest name if one is close, otherwise all of them.
 
-    known: the valid names. others: further candidates that are not listed."""
-    names = sorted(known)
+    valid: the valid names. others: further candidates that are not listed."""
+    names = sorted(valid)
     by_lower = {n.lower(): n for n in (*others, *names)}
     translation = FOREIGN_NAMES.get(name.lower(), "")
     if translation in by_lower:

@@ -1,6 +1,6 @@
-"""What to run: TOML or flags in, frozen data and canonical JSON out; a run's id is a hash of its resolved spec.
+"""Specification of a run: frozen data with canonical JSON; a run's id is a hash of its resolved spec.
 
-A run is a pure function of its `RunSpec`. This room knows neither torch nor any plugin by name.
+A run is a pure function of its `RunSpec`. This module knows neither torch nor any plugin by name.
 """
 
 from __future__ import annotations
@@ -78,7 +78,7 @@ class RunSpec:
 
     @property
     def steps_per_phase(self) -> int:
-        """How much of `steps` one phase uses up."""
+        """Steps per phase, in the unit of `steps`."""
         raise NotImplementedError
 
     @property
@@ -88,17 +88,17 @@ class RunSpec:
 
     @property
     def demand(self) -> Demand | None:
-        """What its learner asks of a schedule; None where the kind of task takes none."""
+        """Demand of the learner on a schedule; None for a kind of task without schedules."""
         return None
 
     @property
     def weight_decay(self) -> float:
-        """Of AdamW; where a kind of task has no such setting there is none."""
+        """Weight decay of AdamW; 0 for a kind of task without the setting."""
         return 0.0
 
     @property
     def size(self) -> str:
-        """The few numbers that say how big a run is."""
+        """Description of the run's size, in a few numbers."""
         raise NotImplementedError
 
     def toolchain(self) -> dict[str, str]:
@@ -106,7 +106,7 @@ class RunSpec:
         return {}
 
     def warm(self, phase: int) -> bool:
-        """Whether a phase belongs to the warm-up: on-policy, whatever the lag model says."""
+        """Return whether a phase belongs to the warm-up, which is on-policy under every lag model."""
         return False
 
     def epochs_in(self, phase: int) -> int:
@@ -114,7 +114,7 @@ class RunSpec:
         return self.epochs
 
     def too_few_rows(self) -> str | None:
-        """What is wrong where a phase has fewer rows than minibatches, in words."""
+        """Return an error message where a phase has fewer rows than minibatches, else None."""
         return None
 
     def probe(self) -> RunSpec:
@@ -159,9 +159,9 @@ class RunSpec:
         that of the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not
         its text (`lag.identity`). `hyper`: the hyper-parameters that count, if not all (`algorithm.identity`)."""
         before = _plain(values_before(self))
-        counted = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
+        identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
         identity: dict[str, Any] = {
-            "spec": {k: v for k, v in counted.items() if k not in before or v != before[k]},
+            "spec": {k: v for k, v in identity_spec.items() if k not in before or v != before[k]},
             "maths": MATHS_VERSION,
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,

@@ -1,4 +1,4 @@
-"""What every environment plugin answers, of whatever kind: which ids it serves, and how its runs are read."""
+"""Interface of environment plugins of every kind: the ids that they serve, and facts for readers of their runs."""
 
 from __future__ import annotations
 
@@ -14,43 +14,71 @@ from .spec import RunSpec
 
 
 class Task:
-    """A family of environments. A plugin subclasses a kind of task (`ControlTask`, `LanguageTask`, `ChainTask`, or one
-    of its own) and registers the class.
+    """Family of environments, a plugin. Subclass a kind of task (`ControlTask`, `LanguageTask`, `ChainTask`, or one of
+    your own) and register the class.
 
-    ids: the environment ids this family lists, with one line each. `find` may accept more than it lists.
-    aliases: short names that users may type instead (`Hopper` for `Hopper-v5`).
-
-    A kind says, for whoever reads its results without it (`facts`):
-    kind: what the kind is called.
-    measures: what each way of scoring a policy is, in words.
-    score, normalise: the way, and the scale, that its results are reported in where none is asked for.
-    axes: axes of a sweep beyond those that every kind has, and the setting that each stands for.
+    `kind`, `measures`, `score`, `normalise` and `axes` are stored with every run, for readers of its results.
     """
 
-    name: ClassVar[str] = ""  # the family's name, set by registration
+    name: ClassVar[str] = ""
+    """Name of the family, set by registration."""
+
     paper: ClassVar[str] = ""
+    """Source: authors, year, identifier."""
+
     ids: ClassVar[dict[str, str]] = {}
+    """Environment ids of the family, with one line each. `find` may accept others."""
+
     aliases: ClassVar[dict[str, str]] = {}
-    fallback: ClassVar[bool] = False  # asked only when no other family knows the id
+    """Short names that users may type instead (`Hopper` for `Hopper-v5`)."""
+
+    fallback: ClassVar[bool] = False
+    """Asked only for ids that no other family knows."""
+
     kind: ClassVar[str] = ""
-    settings: ClassVar[type[RunSpec]] = RunSpec  # what a run of this kind is described by
+    """Name of the kind of task."""
+
+    settings: ClassVar[type[RunSpec]] = RunSpec
+    """Class of the runs' specification."""
+
     measures: ClassVar[dict[str, str]] = {"sampled": "sampled returns", "deterministic": "deterministic returns"}
+    """Evaluation modes of a policy, and the measure of each in words."""
+
     score: ClassVar[str] = "sampled"
+    """Default evaluation mode of results."""
+
     normalise: ClassVar[str] = "minmax"
+    """Default scale of results."""
+
     axes: ClassVar[dict[str, str]] = {}
-    inflight: ClassVar[bool] = False  # whether weights can change inside a row
-    real_time: ClassVar[bool] = False  # whether actors can be processes of their own
-    paced: ClassVar[bool] = False  # whether rows differ in length, so that the time they take can follow from it
-    entry_point: ClassVar[str] = ""  # "module:function" that makes the simulation: imported when a run begins
-    presets: ClassVar[dict[str, dict[str, Any]]] = {}  # over those of `settings`, by name
-    preload: ClassVar[tuple[str, ...]] = ()  # modules that every run loads: imported once, before workers fork
-    provides: ClassVar[frozenset[str]] = frozenset()  # of `algorithm.NEEDS`, beyond what every task gives
+    """Axes of a sweep beyond those of every kind, and the setting of each."""
+
+    inflight: ClassVar[bool] = False
+    """Weights can change inside a row."""
+
+    real_time: ClassVar[bool] = False
+    """Actors can be processes of their own."""
+
+    paced: ClassVar[bool] = False
+    """Rows differ in length, so that their time can follow from it."""
+
+    entry_point: ClassVar[str] = ""
+    """`module:function` that makes the simulation, imported when a run begins."""
+
+    presets: ClassVar[dict[str, dict[str, Any]]] = {}
+    """Presets by name, over those of `settings`."""
+
+    preload: ClassVar[tuple[str, ...]] = ()
+    """Modules that every run loads, imported once before workers fork."""
+
+    provides: ClassVar[frozenset[str]] = frozenset()
+    """Needs of algorithms (`algorithm.NEEDS`) that the family meets, beyond those that every task meets."""
 
     @classmethod
     def find(cls, env: str) -> str | None:
-        """The canonical id for what the user typed, or None when this family does not serve it."""
-        known = {**{key.lower(): key for key in cls.ids}, **{key.lower(): id for key, id in cls.aliases.items()}}
-        return known.get(env.lower())
+        """Return the canonical id for an id as typed, or None if the family does not serve it."""
+        names = {**{key.lower(): key for key in cls.ids}, **{key.lower(): id for key, id in cls.aliases.items()}}
+        return names.get(env.lower())
 
     @classmethod
     def all_presets(cls) -> dict[str, dict[str, Any]]:
@@ -59,14 +87,15 @@ class Task:
         return {name: {**kind.get(name, {}), **cls.presets.get(name, {})} for name in (*kind, *cls.presets)}
 
     @classmethod
-    def facts(cls, ways: Iterable[str] | None = None) -> dict[str, Any]:
-        """What the kind of task is, as plain data: part of the record of every run. `ways`: those that a run was
-        scored in, if not all."""
-        measured = cls.measures if ways is None else set(ways)
+    def facts(cls, modes: Iterable[str] | None = None) -> dict[str, Any]:
+        """Facts on the kind of task as plain data, part of every run's record.
+
+        modes: evaluation modes of the run, if not all."""
+        shown_modes = cls.measures if modes is None else set(modes)
         return {
             "kind": cls.kind,
             "unit": cls.settings.unit,
-            "measures": {way: words for way, words in cls.measures.items() if way in measured},
+            "measures": {way: words for way, words in cls.measures.items() if way in shown_modes},
             "score": cls.score,
             "normalise": cls.normalise,
             "axes": dict(cls.axes),
@@ -121,8 +150,8 @@ ENVS: Registry[type[Task]] = Registry("envs", Task)
 
 
 def all_families() -> list[type[Task]]:
-    """The registered families, sorted by name. Raises `UserError` where one is of no kind, and where two claim one id
-    or alias, in any case."""
+    """Return the registered families, sorted by name. Raises `UserError` for a family without a kind, and for an id or
+    alias of two families, in any case."""
     families = [ENVS[name] for name in ENVS]
     claims: dict[str, type[Task]] = {}
     for family in families:
@@ -142,10 +171,10 @@ def all_families() -> list[type[Task]]:
 
 
 def find_env(env: str) -> tuple[str, type[Task]]:
-    """The canonical id and the family that serves it. Raises `UserError` with the nearest known id."""
+    """Return the canonical id and the family that serves it. Raises `UserError` with the nearest known id."""
     families = sorted(all_families(), key=lambda family: family.fallback)
     for family in families:
-        if (found := family.find(env)) is not None:
-            return found, family
-    known = {id for family in families for id in (*family.ids, *family.aliases)}
-    raise UserError(f"no environment is called {shorten(env)!r}; {nearest(env, known)}")
+        if (id := family.find(env)) is not None:
+            return id, family
+    names = {id for family in families for id in (*family.ids, *family.aliases)}
+    raise UserError(f"no environment is called {shorten(env)!r}; {nearest(env, names)}")

@@ -36,7 +36,7 @@ def row_mean(x: Tensor, mask: Tensor) -> Tensor:
 
 
 def weighted_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]:
-    """What an explicit weight multiplies: log of the ratio that weighs, objective to be maximised, 1 where clipped.
+    """Return log of the weighting ratio, the objective that it multiplies (to be maximised), and 1 where clipped.
 
     `clip` = 0, two policies: the ratio is π/μ and the objective A log π (REINFORCE).
     `clip` > 0, three: the ratio is π_prox/μ and the objective PPO's, clipped at 1 ± `clip` around π_prox.
@@ -78,8 +78,8 @@ def vetoed(log_w: Tensor, mask: Tensor, least: float) -> Tensor:
     return impossible.expand(log_w.shape)
 
 
-def kept_share(kept: Tensor, mask: Tensor, denominator: Literal["all", "kept"]) -> Tensor | float:
-    """What to divide a loss by so that its mean over all decisions is the mean over `denominator`."""
+def kept_share(mask_kept: Tensor, mask: Tensor, denominator: Literal["all", "kept"]) -> Tensor | float:
+    """Divisor of a loss that turns its mean over all decisions into the mean over `denominator`."""
     if denominator == "all":
         return 1.0
-    return (kept * mask).sum().clamp(min=1.0) / mask.sum().clamp(min=1.0)
+    return (mask_kept * mask).sum().clamp(min=1.0) / mask.sum().clamp(min=1.0)

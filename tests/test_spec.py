@@ -221,6 +221,7 @@ OTHER: dict[str, Any] = {
     "discount": 0.9,
     "gae_lambda": 0.9,
     "value_function": "behaviour",
+    "learner": "native",
 }
 
 

@@ -16,13 +16,10 @@ SOURCES = ("staleharness", "algorithms", "envs")
 PENDING = {
     "staleharness",
     "staleharness/asynchronous",
-    "staleharness/base",
     "staleharness/chain",
-    "staleharness/commands",
     "staleharness/control",
     "staleharness/running",
     "staleharness/simulator",
-    "staleharness/testing",
     "staleharness/tokens",
     "tests",
     "tests/asynchronous",
@@ -67,6 +64,15 @@ NOT_PARTICIPLES = {
 PUBLIC = {"fixed", "registered", "trained", "dropped", "generated", "held", "seeded", "unbiased", "mixed", "nested"}
 PUBLIC |= {"asked", "beside", "ordered"}  # keys of the files of figures, and options of their drawings
 PUBLIC |= {"truncated", "unparsed", "expected"}  # keys of stored records
+PUBLIC |= {
+    "diverged",
+    "actorsnotstarted",
+    "changed",
+    "interrupted",
+    "runsfailed",
+    "failed",
+}  # errors: stored, or of `sh`
+PUBLIC |= {"completed", "identified", "paced", "vetoed", "terminated"}  # of kinds of task, weights and gymnasium
 PUBLIC |= {"untested"}  # a key of the files of figures
 PUBLIC |= {"drawn", "retired", "buffered"}  # of lag models and plugins
 # Plugins whose runs are published: ids hash their syntax trees, local names included.

@@ -28,17 +28,17 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     which then takes its place whole or not at all."""
     folder = cache_folder() / kind / key
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _locked(folder.with_suffix(".lock")):
+    with _lock(folder.with_suffix(".lock")):
         if not folder.is_dir():
-            unfinished = folder.with_suffix(".unfinished")  # ours alone: we hold the lock
-            shutil.rmtree(unfinished, ignore_errors=True)
-            make(unfinished)
-            unfinished.rename(folder)
+            temporary = folder.with_suffix(".unfinished")  # ours alone: we hold the lock
+            shutil.rmtree(temporary, ignore_errors=True)
+            make(temporary)
+            temporary.rename(folder)
     return folder
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
+def _lock(path: Path) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as handle:
         while not _try_lock(handle):
             report(f"waiting for {path.stem}, which another process makes")

@@ -173,7 +173,7 @@ def replace_folder(new: Path, path: Path) -> None:
         if content.is_file():
             fsync(content)
     fsync(new)
-    old = new if path.exists() and _exchange(new, path) else displaced(new)
+    old = new if path.exists() and _exchange(new, path) else backup_path(new)
     if old != new:
         if path.exists():
             os.rename(path, old)
@@ -192,7 +192,7 @@ def temporary_folder(folder: Path) -> Iterator[None]:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def displaced(new: Path) -> Path:
+def backup_path(new: Path) -> Path:
     """Path to which `replace_folder` may move the old folder for a moment."""
     return new.with_name(f"{new.name}.earlier")
 

@@ -142,12 +142,12 @@ class Options:
 
     @classmethod
     def usage(cls) -> str:
-        """How to write a choice of this class with the options that have no default, e.g. `fixed:<lag>`."""
+        """Notation with the options that have no default, such as `fixed:<lag>`."""
         names = list(cls.hyper_parameter_types())
-        required = [f.name for f in fields(cls) if f.default is MISSING]
-        if required == names[:1] and required:
-            return f"{cls.name}:<{required[0]}>"
-        return f"{cls.name}[{','.join(f'{name}=…' for name in required)}]" if required else cls.name
+        needs = [f.name for f in fields(cls) if f.default is MISSING]
+        if needs == names[:1] and needs:
+            return f"{cls.name}:<{needs[0]}>"
+        return f"{cls.name}[{','.join(f'{name}=…' for name in needs)}]" if needs else cls.name
 
     def require(self, key: str, holds: bool, condition: str) -> None:
         """Raise `UserError` naming the option `key` and the `condition` unless `holds`; for `__post_init__`."""

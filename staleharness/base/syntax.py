@@ -8,12 +8,12 @@ import hashlib
 import warnings
 from typing import Any
 
-IGNORED = (ast.Import, ast.ImportFrom, ast.Pass)
-DOCUMENTED = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
+IGNORABLE = (ast.Import, ast.ImportFrom, ast.Pass)
+WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 WRAPPERS = (ast.If, ast.With, ast.Try)  # ignored where all that they hold is ignored
 CONSTANT = (ast.Constant, ast.Tuple, ast.List, ast.Compare, ast.UnaryOp, ast.cmpop, ast.unaryop, ast.expr_context)
 
-RENAMED = {
+EARLIER_NAMES = {
     "staleharness.trace.read_replay": "read_trace",
     "staleharness.base.reference_results.portable_name": "name_of",
     "staleharness.base.reference_results.results_path": "published",
@@ -33,7 +33,7 @@ def meaning_hash(source: bytes, active: frozenset[str] = frozenset()) -> str:
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # Python has warned of a stray backslash when the file was imported
-            content = canonical(_Published(active).visit(ast.parse(source))).encode()
+            content = canonical(_PublishedForm(active).visit(ast.parse(source))).encode()
     except (SyntaxError, ValueError):
         content = source
     return hashlib.sha256(content).hexdigest()[:16]
@@ -45,7 +45,7 @@ def canonical(part: object) -> str:
     if isinstance(part, ast.Constant):
         return f"{type(part.value).__name__} {part.value!a}"
     if isinstance(part, ast.AST):
-        fields = [(name, _counted(part, value)) for name, value in ast.iter_fields(part)]
+        fields = [(name, _without_ignored(part, value)) for name, value in ast.iter_fields(part)]
         inside = (f"{name}={canonical(value)}" for name, value in fields if value is not None and value != [])
         return f"{type(part).__name__}({', '.join(inside)})"
     if isinstance(part, list):
@@ -53,12 +53,12 @@ def canonical(part: object) -> str:
     return ascii(part)
 
 
-def _counted(node: ast.AST, value: object) -> object:
+def _without_ignored(node: ast.AST, value: object) -> object:
     """Return a field of a node without docstrings, ignored statements, and the empty texts of an f-string (which only
     Python 3.12 and later write down)."""
     if not isinstance(value, list):
         return value
-    if isinstance(node, DOCUMENTED) and value is node.body and ast.get_docstring(node, clean=False) is not None:
+    if isinstance(node, WITH_DOCSTRING) and value is node.body and ast.get_docstring(node, clean=False) is not None:
         value = value[1:]
     if isinstance(node, ast.JoinedStr):
         return [item for item in value if not (isinstance(item, ast.Constant) and item.value == "")]
@@ -68,10 +68,10 @@ def _counted(node: ast.AST, value: object) -> object:
 def _is_ignored(statement: ast.stmt) -> bool:
     """Return whether a statement and all that it holds are imports, or `if`, `with` and `try` around them."""
     inside = (node for node in ast.walk(statement) if isinstance(node, ast.stmt))
-    return all(isinstance(node, IGNORED + WRAPPERS) for node in inside)
+    return all(isinstance(node, IGNORABLE + WRAPPERS) for node in inside)
 
 
-class _Published(ast.NodeTransformer):
+class _PublishedForm(ast.NodeTransformer):
     """Rewrites a file as published ids know it: earlier names of imports, and no option added since.
 
     In a class that declares or inherits `x: float = later(0.0, before=0.0)`, `self.x` becomes 0.0 unless `x` is in
@@ -95,27 +95,27 @@ class _Published(ast.NodeTransformer):
         for alias in node.names:
             name, path = alias.asname or alias.name, f"{node.module}.{alias.name}"
             self.modules[name] = path
-            if path in RENAMED and not alias.asname:
-                self.names[name] = RENAMED[path]
+            if path in EARLIER_NAMES and not alias.asname:
+                self.names[name] = EARLIER_NAMES[path]
         return node
 
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.ClassDef:
         outer = self.values
-        own: dict[str, Any] = {}
+        defaults: dict[str, Any] = {}
         for base in node.bases:
-            own |= self.later.get(base.id, {}) if isinstance(base, ast.Name) else {}
+            defaults |= self.later.get(base.id, {}) if isinstance(base, ast.Name) else {}
         for statement in node.body:
             if isinstance(statement, ast.AnnAssign) and isinstance(statement.target, ast.Name):
-                own.pop(statement.target.id, None)
-                own |= _declared(statement, statement.target.id)
-        self.later[node.name] = own
-        self.values = {name: value for name, value in own.items() if name not in self.active}
+                defaults.pop(statement.target.id, None)
+                defaults |= _later_default(statement, statement.target.id)
+        self.later[node.name] = defaults
+        self.values = {name: value for name, value in defaults.items() if name not in self.active}
         self.generic_visit(node)
         self.values = outer
         return node
 
     def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
-        if isinstance(node.target, ast.Name) and _declared(node, node.target.id):
+        if isinstance(node.target, ast.Name) and _later_default(node, node.target.id):
             if node.target.id in self.values:
                 return None
             node.value = None
@@ -130,7 +130,7 @@ class _Published(ast.NodeTransformer):
             if node.value.id == "self" and node.attr in self.values:
                 return ast.Constant(self.values[node.attr])
             if node.value.id in self.modules:
-                node.attr = RENAMED.get(f"{self.modules[node.value.id]}.{node.attr}", node.attr)
+                node.attr = EARLIER_NAMES.get(f"{self.modules[node.value.id]}.{node.attr}", node.attr)
         self.generic_visit(node)
         return node
 
@@ -143,21 +143,21 @@ class _Published(ast.NodeTransformer):
         return self.generic_visit(node)
 
     def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        return self._evaluated(node)
+        return self._evaluate(node)
 
     def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        return self._evaluated(node)
+        return self._evaluate(node)
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         reads = self._reads(node)
         self.generic_visit(node)
         if not reads:
             return node
-        decided, values = isinstance(node.op, ast.Or), []
+        deciding, values = isinstance(node.op, ast.Or), []
         for value in node.values:
             values.append(value)
             if isinstance(value, ast.Constant):
-                if bool(value.value) is decided:
+                if bool(value.value) is deciding:
                     break
                 if value is not node.values[-1]:
                     values.pop()
@@ -182,7 +182,7 @@ class _Published(ast.NodeTransformer):
         attributes = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
         return any(isinstance(a.value, ast.Name) and a.value.id == "self" and a.attr in self.values for a in attributes)
 
-    def _evaluated(self, node: ast.expr) -> ast.AST:
+    def _evaluate(self, node: ast.expr) -> ast.AST:
         reads = self._reads(node)
         self.generic_visit(node)
         if not reads or not all(isinstance(part, CONSTANT) for part in ast.walk(node)):
@@ -190,7 +190,7 @@ class _Published(ast.NodeTransformer):
         return ast.Constant(eval(compile(ast.fix_missing_locations(ast.Expression(node)), "option", "eval"), {}))
 
 
-def _declared(node: ast.AnnAssign, name: str) -> dict[str, Any]:
+def _later_default(node: ast.AnnAssign, name: str) -> dict[str, Any]:
     """Return {name: before} of `name: type = later(default, before=...)`, and nothing of another declaration."""
     match node.value:
         case ast.Call(func=ast.Name(id="later"), keywords=[ast.keyword(arg="before", value=before)]):

@@ -140,10 +140,10 @@ def _runs(side: str, folder: str, command: Command) -> Results:
 
     store = Store(results_path(folder))
     store.check_readable(f"{side}={folder}")
-    stored = Results.of(store.read_all())
-    runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
+    all_runs = Results.of(store.read_all())
+    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
-        raise UserError(f"{side}={folder} holds no finished run{' that matches' if stored else ''}")
+        raise UserError(f"{side}={folder} holds no finished run{' that matches' if all_runs else ''}")
     return runs
 
 

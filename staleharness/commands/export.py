@@ -37,10 +37,10 @@ def handle(command: Command) -> int:
     exporter.check()
     store = Store(command.out)
     store.check_readable()
-    stored = Results.of(store.read_all())
-    runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
+    all_runs = Results.of(store.read_all())
+    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
-        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
+        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if all_runs else ''}")
     to = command.to
     folder = make_subfolder(store.root, "exports", command.kind) if to is None else _target_folder(to, store.root)
     paths = exporter.write(runs, folder)

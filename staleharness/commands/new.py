@@ -26,7 +26,7 @@ class Template:
     folder: str  # of a checkout, where its plugins lie
     text: str
     flags: str  # of a sweep that tries it
-    imported: tuple[str, ...]  # classes that the text imports; a new class must not hide one
+    imports: tuple[str, ...]  # classes that the text imports; a new class must not hide one
 
 
 ALGORITHM = '''"""{title}: one line on what it does; `staleharness list` shows it."""
@@ -197,7 +197,7 @@ def write(kind: str, name: str, folder: str | None) -> Path:
     template, cls = TEMPLATES[kind], _class_of(name)
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
         raise UserError(f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea")
-    if keyword.iskeyword(cls) or any(cls in t.imported for t in TEMPLATES.values()):
+    if keyword.iskeyword(cls) or any(cls in t.imports for t in TEMPLATES.values()):
         raise UserError(f"NAME={name!r} would be the class {cls}, which means something else; give another name")
     _refuse_taken(kind, template, name, cls)
     home = user_path(folder) if folder is not None else _home(template)

@@ -27,10 +27,10 @@ def handle(command: Command) -> int:
     check_presentation(command)
     store = Store(command.out)
     store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
-    stored = load(command.out)
-    runs = stored.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
+    all_runs = load(command.out)
+    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
-        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if stored else ''}")
+        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if all_runs else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
     name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"

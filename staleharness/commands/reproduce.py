@@ -183,14 +183,14 @@ def _print_dry_run(command: Command, plans: Sequence[tuple[str, Plan, Store]], o
     from .shared.train_and_report import runner_of
 
     studies = []
-    repeated: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
+    shared_runs: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
     for study, plan, store in plans:
         held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
         done = {run.id for run in stored_runs_of(plan, store)}
         missing = [
-            run for run in plan.runs if run.run_id not in done and (run.run_id, run.label) not in held | repeated
+            run for run in plan.runs if run.run_id not in done and (run.run_id, run.label) not in held | shared_runs
         ]
-        repeated |= {(run.run_id, run.label) for run in plan.runs}
+        shared_runs |= {(run.run_id, run.label) for run in plan.runs}
         jobs = runner_of(command, plan, store).capacity
         guess = estimate(missing, store, jobs or 1, command.probe)
         studies.append(

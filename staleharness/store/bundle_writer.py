@@ -19,8 +19,8 @@ from typing import Any
 
 from ..base.files import (
     atomic_write,
+    backup_path,
     digest,
-    displaced,
     read_json,
     replace_folder,
     temporary_folder,
@@ -66,8 +66,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     if not target.name:
         raise UserError(f"TO={to} is no place for a bundle; give a new or empty folder")
     new = target.with_name(f".{target.name}.packing")
-    if displaced(new).is_dir():  # a call was killed in its last steps
-        shutil.rmtree(displaced(new)) if target.exists() else displaced(new).rename(target)
+    if backup_path(new).is_dir():  # a call was killed in its last steps
+        shutil.rmtree(backup_path(new)) if target.exists() else backup_path(new).rename(target)
     store.check_readable()
     total = ""
     if spec_file is None:

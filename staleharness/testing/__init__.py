@@ -1,4 +1,4 @@
-"""What a plugin author tests with: small records to try an algorithm on, and the contract to keep.
+"""Tools for plugin authors: small records to try an algorithm on, and the contract of each kind of plugin.
 
     @parametrize_with_checks([MyIdea])
     def test_my_idea_keeps_the_contract(algorithm, check):

@@ -23,7 +23,7 @@ def check_chain_task(family: type[ChainTask], env: str) -> None:
         outcome = family().outcome(spec, bits)
         assert outcome.shape == (2**horizon,) and outcome.dtype == bool
         p = np.random.default_rng(horizon).uniform(0.05, 0.95, horizon)
-        summed = float((np.where(bits, p, 1.0 - p).prod(1) * outcome).sum())
-        assert abs(family().success_probability(spec, p) - summed) < 1e-12
+        total = float((np.where(bits, p, 1.0 - p).prod(1) * outcome).sum())
+        assert abs(family().success_probability(spec, p) - total) < 1e-12
         start = np.full(horizon, family().start(spec))
         assert abs(family().success_probability(spec, start) - spec.start) < 1e-9

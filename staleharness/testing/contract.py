@@ -25,9 +25,9 @@ from .records import (
     example_trajectories,
     examples_for,
     gradient_coefficients,
+    perturb,
     ready_for,
     rows_of,
-    spoiled,
     tensors_of,
     with_gradient,
 )
@@ -38,15 +38,15 @@ NO_POLICY_GRADIENT = "a method that is no policy gradient on fresh data, on purp
 
 def variants(cls: type[Algorithm]) -> list[Algorithm]:
     """The defaults, and every algorithm that differs from them in one `Literal` or `bool` option."""
-    found, defaults = [cls()], cls.hyper_parameters()
+    algorithms, defaults = [cls()], cls.hyper_parameters()
     for key, hint in cls.hyper_parameter_types().items():
         options = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
-        found += [cls(**{key: option}) for option in options if option != defaults[key]]
-    return found
+        algorithms += [cls(**{key: option}) for option in options if option != defaults[key]]
+    return algorithms
 
 
 def is_named_and_explained(algorithm: Algorithm) -> None:
-    """It is registered under its name, and has a first docstring line and a paper for `staleharness list`."""
+    """The class is registered under its name, with a docstring and a paper for `staleharness list`."""
     cls = type(algorithm)
     assert cls.name, "register it with @ALGORITHMS.register('name')"
     assert cls.name in ALGORITHMS and ALGORITHMS[cls.name] is cls, "register the class itself"
@@ -95,8 +95,8 @@ def has_a_loss_per_decision(algorithm: Algorithm) -> None:
 
 
 def answers_for_tokens(algorithm: Algorithm) -> None:
-    """Where the policy has no closed form (`analytic_kl` is None) it does without, or declares that it needs one, or
-    says so in a `UserError`."""
+    """Without a closed form of the policy (`analytic_kl` is None) the method works, declares that it needs one, or
+    raises a `UserError`."""
     if "closed_form" in algorithm.needs:
         return
     d = with_gradient(examples_for(algorithm), closed_form=False)
@@ -132,9 +132,9 @@ def survives_extreme_ratios(algorithm: Algorithm) -> None:
 
 
 def ignores_padding(algorithm: Algorithm) -> None:
-    """What stands in padding changes nothing elsewhere."""
+    """Values in padding change nothing elsewhere."""
     d, t = examples_for(algorithm), example_trajectories()
-    spoiled_d, spoiled_t = spoiled(d, d.mask == 0), spoiled(t, t.mask == 0)
+    spoiled_d, spoiled_t = perturb(d, d.mask == 0), perturb(t, t.mask == 0)
     losses = [algorithm.policy_loss(ready_for(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
     torch.testing.assert_close(*losses, rtol=0.0, atol=0.0)
     pulls = [gradient_coefficients(algorithm, x) * d.mask for x in (d, spoiled_d)]
@@ -169,8 +169,8 @@ def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
     """Rows in another order give the same answers in that order."""
     order = torch.tensor([2, 0, 3, 1])
     d, t = example_decisions(), example_trajectories()
-    there, back = (ready_for(algorithm, x) for x in (d, rows_of(d, order)))
-    torch.testing.assert_close(algorithm.policy_loss(there).loss[order], algorithm.policy_loss(back).loss)
+    forward, back = (ready_for(algorithm, x) for x in (d, rows_of(d, order)))
+    torch.testing.assert_close(algorithm.policy_loss(forward).loss[order], algorithm.policy_loss(back).loss)
     for one, other in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
         torch.testing.assert_close(one[order], other)
 
@@ -185,11 +185,11 @@ def has_targets_per_decision(algorithm: Algorithm) -> None:
 
 
 def does_not_look_across_an_end(algorithm: Algorithm) -> None:
-    """What comes after a termination or truncation changes nothing before it."""
+    """Values after a termination or truncation change nothing before it."""
     t = example_trajectories()
     after_end = (1.0 - t.continues).cumsum(dim=1) - (1.0 - t.continues) > 0
     before_end = (~after_end) * t.mask
-    for one, other in zip(_targets(algorithm, t), _targets(algorithm, spoiled(t, after_end)), strict=True):
+    for one, other in zip(_targets(algorithm, t), _targets(algorithm, perturb(t, after_end)), strict=True):
         torch.testing.assert_close(one * before_end, other * before_end, rtol=0.0, atol=0.0)
 
 
@@ -264,8 +264,8 @@ def parametrize_with_checks(classes: Iterable[type[Algorithm]]) -> Any:
 
 def _label(algorithm: Algorithm) -> str:
     values = ((key, getattr(algorithm, key), default) for key, default in algorithm.hyper_parameters().items())
-    changed = [f"{key}={value}" for key, value, default in values if value != default]
-    return "-".join([algorithm.name or type(algorithm).__name__, *changed])
+    changes = [f"{key}={value}" for key, value, default in values if value != default]
+    return "-".join([algorithm.name or type(algorithm).__name__, *changes])
 
 
 def _global_generators() -> tuple[bytes, bytes, bytes]:

@@ -27,7 +27,7 @@ DEMANDS = (
 )
 
 
-def asked(model: LagModel, slots: int = 6, seed: int = 0) -> list[tuple[Draw, Assignment]]:
+def draws_of(model: LagModel, slots: int = 6, seed: int = 0) -> list[tuple[Draw, Assignment]]:
     """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with; none of a
     model that answers with schedules."""
     if not model.drawn:
@@ -38,13 +38,13 @@ def asked(model: LagModel, slots: int = 6, seed: int = 0) -> list[tuple[Draw, As
     return [(draw, model.assign(draw)) for draw in draws]
 
 
-def planned(model: LagModel) -> list[tuple[Demand, Schedule]]:
-    """What is asked, and the schedules; none of a model that draws. One that follows from K has one of 5."""
+def schedules_of(model: LagModel) -> list[tuple[Demand, Schedule]]:
+    """Demands with the model's schedules, at K = 5 if they depend on K; none for a model that draws."""
     return [] if model.drawn else [(demand, model.at(5).schedule(demand)) for demand in DEMANDS]
 
 
 def is_a_listed_model(model: LagModel) -> None:
-    """It is registered under its name, has a first docstring line, and is a frozen dataclass of plain options."""
+    """The model is registered under its name, with a docstring, and is a frozen dataclass of plain options."""
     cls = type(model)
     assert cls.name in LAGS and LAGS[cls.name] is cls, "register it with @LAGS.register('name')"
     assert summary(cls) and cls.__doc__ != LagModel.__doc__, "the first docstring line is what `list` shows"
@@ -54,14 +54,14 @@ def is_a_listed_model(model: LagModel) -> None:
 
 def is_read_as_it_is_written(model: LagModel) -> None:
     """`text` gives the model back, and nothing else: one model is one run id."""
-    again = read_lag(model.text)
-    assert again == model and again.text == model.text
+    repeat = read_lag(model.text)
+    assert repeat == model and repeat.text == model.text
     assert not set(model.text) & set(" \n\t"), "white space separates the items of a list"
 
 
 def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
     """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none behind `oldest`."""
-    for draw, answer in asked(model):
+    for draw, answer in draws_of(model):
         stretches = 1 if answer.every is None else -(-draw.length // answer.every)
         assert answer.versions.shape == (draw.slots, stretches) and answer.versions.dtype == np.int64
         assert draw.held[0] <= answer.versions.min() and answer.versions.max() <= draw.phase
@@ -73,13 +73,13 @@ def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
 def is_a_function_of_the_question(model: LagModel) -> None:
     """The same draw has the same answer, whatever was asked before, and no global random generator moves."""
     before = pickle.dumps(np.random.get_state())  # noqa: NPY002 (looked at, not used)
-    first = asked(model)
+    first = draws_of(model)
     fresh = pickle.loads(pickle.dumps(model))
     for draw, answer in reversed(first):
-        again = fresh.assign(draw)
-        assert np.array_equal(again.versions, answer.versions) and again.every == answer.every
-        assert dict(again.ledger) == dict(answer.ledger)
-    for (_, plan), (_, other) in zip(planned(model), planned(fresh), strict=True):
+        repeat = fresh.assign(draw)
+        assert np.array_equal(repeat.versions, answer.versions) and repeat.every == answer.every
+        assert dict(repeat.ledger) == dict(answer.ledger)
+    for (_, plan), (_, other) in zip(schedules_of(model), schedules_of(fresh), strict=True):
         for key, value in vars(plan).items():
             assert np.array_equal(value, getattr(other, key)), key
     assert pickle.dumps(np.random.get_state()) == before, "draw from `draw.generator()`"  # noqa: NPY002
@@ -88,10 +88,10 @@ def is_a_function_of_the_question(model: LagModel) -> None:
 def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
     """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`. That of a schedule closes, in
     rows and in decisions: generated is the sum of all the others."""
-    for _, answer in asked(model):
+    for _, answer in draws_of(model):
         assert set(answer.ledger) <= set(LEDGER)
         assert all(type(count) is int and count >= 0 for count in answer.ledger.values())
-    for _, plan in planned(model):
+    for _, plan in schedules_of(model):
         for account in (plan.ledger["rows"], plan.ledger["decisions"]):
             assert all(type(count) is int and count >= 0 for count in account.values())
             assert 2 * account["generated"] == sum(account.values()), account
@@ -99,22 +99,22 @@ def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:
     """`probabilities` are above 0, sum to 1, and are the shares in which versions begin rows."""
-    for draw, answer in asked(model, slots=MANY):
-        said = model.probabilities(draw.phase, draw.capacity)
-        assert abs(sum(said.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in said.values())
-        assert set(said) <= set(held(draw.phase, draw.capacity))
+    for draw, answer in draws_of(model, slots=MANY):
+        probabilities = model.probabilities(draw.phase, draw.capacity)
+        assert abs(sum(probabilities.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in probabilities.values())
+        assert set(probabilities) <= set(held(draw.phase, draw.capacity))
         versions, counts = np.unique(answer.starts, return_counts=True)
-        found = dict(zip(versions.tolist(), (counts / draw.slots).tolist(), strict=True))
-        assert set(found) <= set(said), "assigned, but of probability 0"
-        for version, p in said.items():
+        frequencies = dict(zip(versions.tolist(), (counts / draw.slots).tolist(), strict=True))
+        assert set(frequencies) <= set(probabilities), "assigned, but of probability 0"
+        for version, p in probabilities.items():
             spread = (p * (1.0 - p) / draw.slots) ** 0.5
-            assert abs(found.get(version, 0.0) - p) <= 5.0 * spread + 1e-9, (draw, version, p)
+            assert abs(frequencies.get(version, 0.0) - p) <= 5.0 * spread + 1e-9, (draw, version, p)
 
 
 def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
     """In each phase as many groups as are asked for, of versions that exist by then; rows of a group side by side;
     each actor's groups counted from 0; stretches that come one behind the other and are no longer than a row."""
-    for demand, plan in planned(model):
+    for demand, plan in schedules_of(model):
         try:
             plan.check(demand, plan.longest_lag + 1, model.text)
         except UserError as error:

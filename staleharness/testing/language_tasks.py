@@ -19,16 +19,16 @@ def check_language_task(family: type[LanguageTask], env: str, data: str = "") ->
     form = find_prompt(spec.prompt_format or family.prompt_format)
     extractors = {form.extractor, "strict"}
     train, test = (family().problems(spec, split) for split in ("train", "test"))
-    again = family().problems(spec, "train")
-    assert train == again, "the problems of a split are the same, in the same order, each time"
+    repeat = family().problems(spec, "train")
+    assert train == repeat, "the problems of a split are the same, in the same order, each time"
     for problem in (*train, *test):
         assert problem.question.strip() and problem.answer.strip(), problem
         verdicts = [grade(problem.solution, problem.answer, name) for name in extractors]
         assert any(v.correct for v in verdicts), f"its own solution earns nothing: {problem}"
-    shared = {p.question for p in train} & {p.question for p in test}
-    assert not shared, f"{len(shared)} questions are in both splits, for one: {min(shared)!r}"
+    common = {p.question for p in train} & {p.question for p in test}
+    assert not common, f"{len(common)} questions are in both splits, for one: {min(common)!r}"
 
 
 def is_language(family: type[Task]) -> bool:
-    """Whether a family has prompts instead of environments."""
+    """Return whether a family has prompts instead of environments."""
     return issubclass(family, LanguageTask)

@@ -38,9 +38,9 @@ def decisions(
     Nested lists or tensors that broadcast to [B, T]; `group` and `outcome` are [B]. `analytic_kl` is a stand-in,
     ½ (log π − log anchor)², or None without `closed_form`, as on tokens.
     """
-    given = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
+    values = (ratio, advantage, proximal_ratio, lag, gradient_lag, target_logp, mask)
     optional = (1.0 if reference_ratio is None else reference_ratio, 0.0 if logit_norm is None else logit_norm)
-    tensors = [torch.as_tensor(x, dtype=dtype) for x in (*given, *optional)]
+    tensors = [torch.as_tensor(x, dtype=dtype) for x in (*values, *optional)]
     shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
     w, a, u, d, steps, logp, valid, r, norm = (x.expand(shape).clone() for x in tensors)
     behaviour_logp = logp - w.log()
@@ -151,7 +151,7 @@ def rows_of(record: Record, order: Tensor) -> Record:
     return _map(record, lambda x: x[order])
 
 
-def spoiled(record: Record, where: Tensor) -> Record:
+def perturb(record: Record, where: Tensor) -> Record:
     """The record with other finite numbers at `where` [B, T], except in the mask."""
 
     def change(x: Tensor) -> Tensor:
@@ -171,10 +171,10 @@ def with_gradient(d: Decisions, closed_form: bool = True) -> Decisions:
 
 def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
     changes: dict[str, Any] = {key: change(x.detach()) for key, x in tensors_of(record).items()}
-    changed: Any = replace(record, **changes)
-    if isinstance(changed, Decisions):
-        return with_gradient(changed, changed.analytic_kl is not None)  # type: ignore[return-value]
-    return changed  # type: ignore[no-any-return]
+    copy: Any = replace(record, **changes)
+    if isinstance(copy, Decisions):
+        return with_gradient(copy, copy.analytic_kl is not None)  # type: ignore[return-value]
+    return copy  # type: ignore[no-any-return]
 
 
 def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
@@ -185,7 +185,7 @@ def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
 
 
 def ready_for(algorithm: Algorithm, d: Decisions) -> Decisions:
-    """What a run would give: the method's state, and of the optional fields only those it needs."""
+    """Decisions as in a run: with the method's state, and of the optional fields only those it needs."""
     groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
     return replace(
         d,
@@ -203,6 +203,6 @@ def _continues(mask: Tensor) -> Tensor:
     return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
 
 
-def examples_for(algorithm: Algorithm, *args: Any, **given: Any) -> Decisions:
+def examples_for(algorithm: Algorithm, *args: Any, **values: Any) -> Decisions:
     """An example record (`example_decisions`), as a run would give it to this method."""
-    return ready_for(algorithm, example_decisions(*args, **given))
+    return ready_for(algorithm, example_decisions(*args, **values))

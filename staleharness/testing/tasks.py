@@ -19,7 +19,7 @@ ENVS_AT_ONCE, STEPS = 3, 40
 
 
 def is_listed_and_explained(family: type[Task], env: str) -> None:
-    """It is registered, has a first docstring line, says a word on each id, and finds its ids and aliases."""
+    """The family is registered, with a docstring and a line on each id, and finds its ids and aliases."""
     assert family.name in ENVS and ENVS[family.name] is family, "register it with @ENVS.register('name')"
     assert summary(family) and family.__doc__ != Task.__doc__, "the first docstring line is what `list` shows"
     assert family.ids[env], "give each id a line"
@@ -32,7 +32,7 @@ def has_flat_boxes(family: type[ControlTask], env: str) -> None:
     """Observations [N, D] are one-dimensional Boxes, actions too [N, A] or Discrete [N]; auto-reset is DISABLED."""
     import gymnasium
 
-    vector = _made(family, env)
+    vector = _make(family, env)
     actions = vector.single_action_space
     for space in (vector.single_observation_space, actions):
         flat = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
@@ -44,15 +44,15 @@ def has_flat_boxes(family: type[ControlTask], env: str) -> None:
 
 def steps_in_the_promised_shapes(family: type[ControlTask], env: str) -> None:
     """`step` returns finite numbers [N, D] and [N], booleans [N], and arrays that later steps do not change."""
-    vector = _made(family, env)
+    vector = _make(family, env)
     first, _ = vector.reset(seed=0)
-    kept = first.copy()
-    obs, reward, terminated, truncated = _played(vector, STEPS, seed=1)[-1]
+    copy = first.copy()
+    obs, reward, terminated, truncated = _play(vector, STEPS, seed=1)[-1]
     assert obs.shape == first.shape == (ENVS_AT_ONCE, *vector.single_observation_space.shape)
     assert reward.shape == terminated.shape == truncated.shape == (ENVS_AT_ONCE,)
     assert terminated.dtype == truncated.dtype == bool
     assert np.isfinite(obs).all() and np.isfinite(reward).all()
-    assert np.array_equal(first, kept), "the observation of reset changed under the caller's hands"
+    assert np.array_equal(first, copy), "the observation of reset changed under the caller's hands"
     vector.close()
 
 
@@ -60,9 +60,9 @@ def is_a_function_of_its_seed(family: type[ControlTask], env: str) -> None:
     """The same seed and actions give the same bits; another seed another start; environments differ."""
     runs = []
     for seed in (0, 0, 1):
-        vector = _made(family, env)
+        vector = _make(family, env)
         start, _ = vector.reset(seed=seed)
-        runs.append((start, _played(vector, STEPS, seed=2)))
+        runs.append((start, _play(vector, STEPS, seed=2)))
         vector.close()
     assert np.array_equal(runs[0][0], runs[1][0]) and _equal(runs[0][1], runs[1][1])
     assert not np.array_equal(runs[0][0], runs[2][0]), "the seed changes nothing"
@@ -71,9 +71,9 @@ def is_a_function_of_its_seed(family: type[ControlTask], env: str) -> None:
 
 def resets_only_what_is_asked(family: type[ControlTask], env: str) -> None:
     """`reset(options={"reset_mask": mask})` starts the marked environments anew and leaves the others alone."""
-    vector = _made(family, env)
+    vector = _make(family, env)
     vector.reset(seed=3)
-    before = _played(vector, 1, seed=4)[-1][0]
+    before = _play(vector, 1, seed=4)[-1][0]
     mask = np.array([False, True, False])
     after, _ = vector.reset(options={"reset_mask": mask})
     assert np.array_equal(after[~mask], before[~mask])
@@ -88,16 +88,16 @@ def goes_on_from_a_saved_state(family: type[ControlTask], env: str) -> None:
     """
     from ..control.replay_state import restorable
 
-    vector: Any = restorable(_made(family, env), env)
+    vector: Any = restorable(_make(family, env), env)
     vector.reset(seed=5)
-    _played(vector, STEPS, seed=6)
+    _play(vector, STEPS, seed=6)
     state = {key: np.array(value, copy=True) for key, value in vector.get_state().items()}
-    straight = _played(vector, STEPS, seed=7)
-    again: Any = restorable(_made(family, env), env)
-    again.set_state(state)
-    assert _equal(_played(again, STEPS, seed=7), straight)
+    straight = _play(vector, STEPS, seed=7)
+    repeat: Any = restorable(_make(family, env), env)
+    repeat.set_state(state)
+    assert _equal(_play(repeat, STEPS, seed=7), straight)
     vector.close()
-    again.close()
+    repeat.close()
 
 
 TASK_CHECKS: tuple[TaskCheck, ...] = (
@@ -126,11 +126,11 @@ def parametrize_with_task_checks(families: Iterable[type[ControlTask]]) -> Any:
     return pytest.mark.parametrize(("family", "env", "check"), cases, ids=ids)
 
 
-def _made(family: type[ControlTask], env: str) -> Any:
+def _make(family: type[ControlTask], env: str) -> Any:
     return family().make(env, ENVS_AT_ONCE, 1)
 
 
-def _played(vector: Any, steps: int, seed: int) -> list[Step]:
+def _play(vector: Any, steps: int, seed: int) -> list[Step]:
     """Random actions within bounds, ended environments reset by the caller."""
     rng = np.random.default_rng(seed)
     space, action = vector.single_action_space, np.empty(0)

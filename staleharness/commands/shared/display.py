@@ -59,8 +59,8 @@ class PlainLines:
         self.ended_runs += event["event"] in ("done", "failed")
         took = duration(time.monotonic() - self.started_at[run.run_id])
         if event["event"] == "done":
-            elapsed = time.monotonic() - self.begin
-            left = elapsed / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
+            seconds = time.monotonic() - self.begin
+            left = seconds / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
             self._say(
                 f"done   {describe_run(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
             )

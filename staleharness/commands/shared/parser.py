@@ -103,8 +103,8 @@ def parser_of(verb: Verb, flags: Iterable[str] = ()) -> argparse.ArgumentParser:
         elif field.default is MISSING and flag not in flags:
             parser.add_argument(field.name, action=_StoreOnce, metavar=metavar, help=text)
         else:
-            needed = field.default is MISSING
-            parser.add_argument(flag, action=_StoreOnce, metavar=metavar, help=text, required=needed)
+            no_default = field.default is MISSING
+            parser.add_argument(flag, action=_StoreOnce, metavar=metavar, help=text, required=no_default)
     return parser
 
 
