@@ -22,6 +22,8 @@ Write = Callable[[Iterable[StoredRun], Path], list[Path]]  # runs into a folder;
 
 @dataclass(frozen=True)
 class Exporter:
+    """Named function that writes runs in the format of another tool."""
+
     name: str
     write: Write
     then: str  # next step for the user; `{folder}` stands for the folder of the export

@@ -34,6 +34,8 @@ DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))  # in points; the first 
 
 @dataclass(frozen=True)
 class Style:
+    """Appearance of an algorithm in figures."""
+
     index: int  # place among the algorithms of a report, in order of name
     colour: str
     marker: str

@@ -36,6 +36,8 @@ class Section:
 
 @dataclass(frozen=True)
 class Drawing:
+    """Registered function that draws a figure."""
+
     name: str
     draw: Draw
     section: Section | None  # None: no report shows it
@@ -44,6 +46,8 @@ class Drawing:
 
 @dataclass(frozen=True)
 class Tabulation:
+    """Registered function that writes a table."""
+
     name: str
     write: Write
     section: Section | None  # None: no report shows it

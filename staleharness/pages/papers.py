@@ -24,6 +24,8 @@ Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `part.V
 
 @dataclass(frozen=True)
 class Paper:
+    """Paper with a gallery page."""
+
     title: str
     link: str
     about: str  # a few sentences, in our words

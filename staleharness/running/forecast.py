@@ -30,6 +30,8 @@ BYTES_PER_RUN = 40_000
 
 @dataclass(frozen=True)
 class Estimate:
+    """Expected time and disk space of the runs of a plan."""
+
     seconds: float | None  # None: unknown
     bytes: int
     source: str  # of the speed

@@ -27,6 +27,8 @@ from .identity import RunIds
 
 @dataclass(frozen=True)
 class PlannedRun:
+    """Run of a plan: its id, label and complete spec."""
+
     run_id: str
     label: str  # the algorithm as the user named it
     spec: RunSpec

@@ -24,6 +24,8 @@ PREFIX = "staleharness-"
 
 @dataclass
 class JobArray:
+    """Slurm job array and the tasks of it that are alive."""
+
     folder: Path
     jobs: list[Job]
     options: list[str]
