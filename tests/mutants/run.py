@@ -106,6 +106,8 @@ def _copy_tree(folder: Path) -> Path:
             shutil.copytree(ROOT / name, folder / name, ignore=shutil.ignore_patterns("__pycache__", "gallery"))
         else:
             shutil.copy(ROOT / name, folder / name)
+    (folder / "results").mkdir()
+    (folder / "results" / "reference").symlink_to(ROOT / "results" / "reference")
     return folder
 
 
