@@ -62,7 +62,7 @@ def test_every_link_of_a_page_leads_somewhere(pages: dict[str, str]) -> None:
 
 
 def test_the_comment_behind_a_field_is_found_wherever_it_stands(generate: ModuleType) -> None:
-    assert generate.comments(ALGORITHMS["ppo_clip"])["clip_high"] == "ε above ratio 1; 0 is the same as `clip`"
+    assert generate.descriptions(ALGORITHMS["ppo_clip"])["clip_high"] == "ε above ratio 1; 0 is the same as `clip`"
     rows = {row[0]: row for row in generate.option_rows(ALGORITHMS["icepop"])}
     assert rows["`veto`"][3].startswith("a token ratio below which")  # declared two classes above
     assert rows["`low`"][1] == "`0.5`" and rows["`normalise`"][2] == "`true`, `false`"
@@ -75,6 +75,6 @@ def test_text_is_made_into_markdown_that_shows_it_as_meant(generate: ModuleType)
 
 
 def test_where_a_mechanism_is_idle_is_found_by_asking_the_method(generate: ModuleType) -> None:
-    said = {name: generate.idle(ALGORITHMS[name]) for name in ("tis", "decoupled_ppo", "spo", "ppo_clip")}
+    said = {name: generate.inactive_note(ALGORITHMS[name]) for name in ("tis", "decoupled_ppo", "spo", "ppo_clip")}
     assert "`tis[clip=0.2]`" in said["tis"][0] and "`ppo_clip[anchor=proximal]`" in said["ppo_clip"][0]
     assert "in `decoupled_ppo` what" in said["decoupled_ppo"][0] and said["spo"] == []
