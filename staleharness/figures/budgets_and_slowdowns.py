@@ -11,6 +11,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from ..base.text import listing
 from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart, Contrast
 from ..statistics.claims.evidence import Evidence
@@ -188,8 +189,7 @@ def slowdown(
     )
     zeros = " or ".join(sorted({c.zero_note for c in curves}))
     subtitle += f"; scores are counted from {zeros}"
-    subtitle += f"; no answer for {', '.join(missing[:4])}" if missing else ""
-    subtitle += f" and {len(missing) - 4} more" if len(missing) > 4 else ""
+    subtitle += f"; no answer for {listing(missing, 4)}" if missing else ""
     columns, height = columns_for(width, min(3, len(by_env))), 0.5 + 0.2 * len(looks)
     title = "Slowdown by stale data"
     with panels(title, subtitle, [0] * len(by_env), table, width, height, columns) as (figure, axes):

@@ -9,6 +9,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 
+from ..base.text import listing
 from ..statistics.advice import Advice, advise
 from ..statistics.labels import display_label
 from ..statistics.method_advice import MethodAdvice
@@ -61,8 +62,7 @@ def caption(advice: Advice) -> str:
         text += f"; points with a number: above {TOP:.0%}"
     if advice.refusals:
         names = sorted({f"{r.algorithm} on {r.env}" for r in advice.refusals})
-        more = f" and {len(names) - 4} more" if len(names) > 4 else ""
-        text += f"; no answer for {', '.join(names[:4])}{more}"
+        text += f"; no answer for {listing(names, 4)}"
     return text
 
 

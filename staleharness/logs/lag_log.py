@@ -137,7 +137,7 @@ EXACT = 52  # bits of a double's mantissa
 class LagHistogram:
     """A weighted histogram of lags, one bin per distinct lag.
 
-    Where there would be more than `LIMIT` bins, lags whose leading `bits` bits are equal share one, at their weighted
+    Beyond `MAX_BINS` bins, lags whose leading `bits` bits are equal share one, at their weighted
     mean: the mean of all stays, and a quantile is within a share `error` of its value.
     """
 

@@ -161,7 +161,7 @@ def _band(
         return middle, None, None
     rng = np.random.default_rng(stable_seed(*name))
     places = [rng.integers(len(t), size=(reps, len(t))) for t in tasks]
-    # Point by point, so that what is sorted stays in the processor's cache.
+    # Point by point, so that the sorted values stay in the processor's cache.
     points = zip(*(np.ascontiguousarray(t.T) for t in tasks), strict=True)
     resamples = (np.concatenate([x[at] for x, at in zip(point, places, strict=True)], axis=1) for point in points)
     low, high = percentiles(np.stack([_iqm_of_rows(rows) for rows in resamples], axis=-1))

@@ -56,8 +56,8 @@ def t_p_value(value: float, variances: Array, sizes: Sequence[int]) -> float:
 def mean_over_groups(values: Sequence[float], variances: Sequence[float], sizes: Sequence[int]) -> TEstimate:
     """Mean of independent groups' values, each estimated with a variance from so many pairs of runs (at least 2).
 
-    Where all pairs differ by the same, p is that of the sign test, and there is an interval only if that is below
-    1 − `LEVEL` or nothing differs.
+    Where all pairs differ by the same, p is the sign test's, and there is an interval only if p is below 1 − `LEVEL` or
+    nothing differs.
     """
     value, parts = float(np.mean(values)), np.array(variances) / len(values) ** 2
     if math.sqrt(parts.sum()) <= ROUNDING * max(abs(value), 1e-3):

@@ -26,10 +26,10 @@ WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits aga
 class WarningCounts:
     """Counts of runs, each [seeds] (per environment)."""
 
-    fell: Sequence[int]  # their reward fell
-    before: Sequence[int]  # of these, the effective sample size first
-    stable: Sequence[int]  # their reward never fell
-    alarms: Sequence[int]  # of these, the effective sample size did
+    fell: Sequence[int]  # with a fall of the reward
+    before: Sequence[int]  # with a fall of the effective sample size before it
+    stable: Sequence[int]  # without a fall of the reward
+    alarms: Sequence[int]  # with a fall of the effective sample size alone
 
     @property
     def text(self) -> str:
