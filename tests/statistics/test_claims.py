@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -95,6 +96,15 @@ def test_columns_are_reduced_over_phases(evidence: Evidence) -> None:
         assert measure("clipped", evidence, phases, reduce)(run) == pytest.approx(value)
     with pytest.raises(UserError, match="has no 'nothing' in the phases asked for"):
         measure("nothing", evidence)(run)
+
+
+def test_a_record_without_seconds_names_the_missing_field(evidence: Evidence) -> None:
+    run = next(iter(evidence.results))
+    seconds = {name: value for name, value in run.record["seconds"].items() if name != "learn"}
+    forged = replace(run, record={**run.record, "seconds": seconds})
+    assert measure("seconds", evidence)(run) > 0
+    with pytest.raises(UserError, match=rf"run {run.id} \({run.label}\) has no seconds.learn in its record"):
+        measure("seconds", evidence)(forged)
 
 
 def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:

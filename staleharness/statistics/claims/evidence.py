@@ -98,7 +98,7 @@ def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: s
 
 def _training_seconds(run: StoredRun) -> float:
     """Seconds of collecting and learning. Raises `UserError` where the record lacks them."""
-    seconds = run.record["seconds"]
+    seconds = run.record.get("seconds", {})
     for name in ("collect", "learn"):
         if name not in seconds:
             raise UserError(f"run {run.id} ({run.label}) has no seconds.{name} in its record")
