@@ -138,7 +138,7 @@ def test_a_plan_in_python_is_the_plan_as_typed(given: dict[str, Any], typed: dic
     assert sh.plan(**given) == resolve(ask(**typed))
 
 
-def test_seeds_may_be_named_and_a_file_may_be_asked_beside_what_is_given(tmp_path: Path) -> None:
+def test_seeds_may_be_listed_and_a_file_overridden(tmp_path: Path) -> None:
     assert [run.spec.seed for run in sh.plan(env="Hopper", algo="spo", seeds=[7, 3]).runs] == [7, 3]
     study = tmp_path / "s.toml"
     study.write_text('env = "Hopper"\nalgorithm = "spo"\ncapacity = [1, 4]\n[paper]\ncapacity = [16]\n')
@@ -193,7 +193,7 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(given: dict[str, Any], wor
         ({"scale": None}, "SCALE='None' is unknown"),
     ],
 )
-def test_an_argument_of_another_type_is_a_user_error_and_writes_nothing(
+def test_an_argument_of_another_type_is_a_user_error(
     given: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def carry_out(*arguments: Any) -> None:
@@ -213,11 +213,11 @@ def test_what_is_no_folder_is_not_loaded(folder: Any) -> None:
 
 
 def test_numbers_of_numpy_are_numbers() -> None:
-    def asked(**words: Any) -> list[tuple[int, int]]:
+    def ask_plan(**words: Any) -> list[tuple[int, int]]:
         return [(run.spec.seed, run.spec.capacity) for run in sh.plan(env="Hopper", algo="spo", **words).runs]
 
-    assert asked(seeds=np.int64(2), k=np.int64(3)) == asked(seeds=2, k=3) == [(0, 3), (1, 3)]
-    assert asked(seeds=np.arange(2), k=np.array([3])) == asked(seeds=[np.int64(0), 1], k=3) == [(0, 3), (1, 3)]
+    assert ask_plan(seeds=np.int64(2), k=np.int64(3)) == ask_plan(seeds=2, k=3) == [(0, 3), (1, 3)]
+    assert ask_plan(seeds=np.arange(2), k=np.array([3])) == ask_plan(seeds=[np.int64(0), 1], k=3) == [(0, 3), (1, 3)]
 
 
 def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
@@ -238,7 +238,7 @@ def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
 # --- running
 
 
-def test_a_script_without_a_guard_sweeps_is_executed_once_and_loads_no_torch(
+def test_a_script_without_a_main_guard_runs_once_without_torch(
     swept: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     folder, done = swept
@@ -247,9 +247,7 @@ def test_a_script_without_a_guard_sweeps_is_executed_once_and_loads_no_torch(
     assert (folder / "executed.txt").read_text() == "once\n"
 
 
-def test_what_a_script_swept_is_stored_for_the_command_line_and_the_other_way_round(
-    swept: tuple[Path, subprocess.CompletedProcess[str]],
-) -> None:
+def test_scripts_and_the_command_line_share_results(swept: tuple[Path, subprocess.CompletedProcess[str]]) -> None:
     out = swept[0] / "out"
     words = f"sweep --env Pendulum --k 1,2 --algo spo --seeds 1 --steps 128 --set {TINY} --json --out".split()
     with without_report():
@@ -264,7 +262,7 @@ def test_what_a_script_swept_is_stored_for_the_command_line_and_the_other_way_ro
         sh.load(swept[0])
 
 
-def test_a_simulation_here_has_the_bits_of_the_stored_run_and_leaves_torch_as_it_was(
+def test_simulate_has_the_bits_of_a_stored_run_and_restores_torch(
     swept: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:
     (stored,) = [run for run in sh.load(swept[0] / "out") if run.spec["capacity"] == 2]

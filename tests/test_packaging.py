@@ -1,4 +1,4 @@
-"""What a fresh clone promises: pins, make targets, and values that reach the program as they were typed."""
+"""Promises of a fresh clone: pins, make targets, and values that reach the program as they were typed."""
 
 from __future__ import annotations
 
@@ -75,7 +75,7 @@ def test_a_make_variable_is_the_flag_of_the_same_name(program):
 
 
 @needs_make
-def test_paper_figure_and_scale_are_flags_of_both_commands_that_take_them(program):
+def test_paper_figure_and_scale_are_flags_of_both_commands(program):
     given = ["PAPER=vaco", "FIG=3", "SCALE=paper"]
     assert program("figures", *given)[0] == ["figures", "--paper=vaco", "--fig=3", "--scale=paper"]
     argv, _ = program("reproduce", *given, "JOBS=2", "DRY=1")
@@ -249,7 +249,7 @@ def test_the_citation_names_the_version_that_is_installed():
         (["export", "KIND=csv"], ""),
     ],
 )
-def test_a_target_installs_the_extra_that_it_needs_and_a_dry_run_none(target, extra):
+def test_a_target_installs_its_extra_and_a_dry_run_none(target, extra):
     said = make("-n", *target).stdout
     assert (f"--also={extra}" in said) if extra else ("--also" not in said)
     if target[0] != "export":

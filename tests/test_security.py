@@ -1,4 +1,4 @@
-"""What docs/threat_model.md says, where no other file tests it: nothing that was read is ever executed."""
+"""Promises of docs/threat_model.md that no other file tests: nothing that was read is ever executed."""
 
 from __future__ import annotations
 
@@ -81,7 +81,7 @@ def trusting(file: str, tree: ast.AST) -> list[str]:
     ]
 
 
-def test_no_call_of_transformers_leaves_open_whether_a_models_code_is_run() -> None:
+def test_transformers_never_runs_a_models_code() -> None:
     for code in (
         "AutoConfig.from_pretrained(x)",
         "t.AutoModel.from_config(c)",
@@ -136,7 +136,7 @@ NAMES = ["</script><img src=x onerror=alert(1)>", "../../escaped", "/etc/escaped
 STEERS = "\x1b[31mred\x1b[0m"
 
 
-def test_whatever_a_run_is_called_nothing_is_written_outside_and_no_terminal_is_steered(tmp_path: Path) -> None:
+def test_a_runs_name_neither_escapes_its_folder_nor_steers(tmp_path: Path) -> None:
     out, before = tmp_path / "work" / "results", {"work"}
     for name in NAMES:
         write_run(out, name, 0, phases=2, capacity=1)

@@ -50,7 +50,7 @@ class Machine:
         return path
 
     def write(self, index: str = "", index_of_torch: str = "", torch: str = "") -> None:
-        """What pip's own index and the index of torch offer, and what is installed."""
+        """Write the offers of pip's index and of torch's index, and the installed packages."""
         for name, text in {"index": index, "index_of_torch": index_of_torch, "torch": torch}.items():
             (self.world / name).write_text(text)
 
@@ -84,7 +84,7 @@ def machine(tmp_path: Path) -> Machine:
     return Machine(tmp_path)
 
 
-def test_the_python_that_is_asked_for_replaces_another_and_choices_last(machine: Machine) -> None:
+def test_another_python_replaces_the_first_and_choices_last(machine: Machine) -> None:
     machine.install("--extras", "ray")
     assert (machine.stamp["python"], machine.stamp["extras"]) == ("py311", "ray")
     assert "making" in machine.install("--py", "python3.12")
@@ -105,7 +105,7 @@ def test_a_failed_set_up_does_not_decide_the_python_of_the_next(machine: Machine
     assert machine.stamp["python"] == "py311"
 
 
-def test_a_failed_set_up_changes_no_choice_and_the_next_one_finishes_it(machine: Machine) -> None:
+def test_a_failed_setup_changes_no_choice_and_can_be_finished(machine: Machine) -> None:
     machine.install("--py", "python3.12", "--extras", "ray")
     (machine.world / "broken").touch()
     machine.install("--extras", "wandb", "--torch", "cuda", code=2)
@@ -140,7 +140,7 @@ def test_torch_comes_from_where_a_cpu_build_is(machine: Machine) -> None:
     assert "torch=" not in machine.pip_calls[4] and len(machine.pip_calls) == 5
 
 
-def test_without_a_cpu_build_the_plain_one_is_taken_and_its_cost_said(machine: Machine) -> None:
+def test_without_a_cpu_build_the_plain_one_is_installed(machine: Machine) -> None:
     machine.write(index=f"2.14.0, {PIN}")
     said = machine.install()
     assert f"no CPU build of torch {PIN}" in said and "taking the plain build" in said and "GB" in said

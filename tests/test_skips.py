@@ -12,7 +12,7 @@ from places import ROOT
 from skip_record import SkipRecord
 
 
-def test_an_extra_that_is_absent_skips_with_the_command_that_installs_it() -> None:
+def test_a_missing_extra_skips_with_its_install_command() -> None:
     with pytest.raises(
         pytest.skip.Exception, match="needs the extra nothing_like_it: make setup EXTRAS=nothing_like_it"
     ):

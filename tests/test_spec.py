@@ -1,4 +1,4 @@
-"""What is asked is read strictly, written canonically, and named by a hash of all of it."""
+"""Requests are read strictly, written canonically, and named by a hash of all fields."""
 
 from __future__ import annotations
 
@@ -100,7 +100,7 @@ def test_whole_numbers_may_be_typed_as_people_do(text: str, number: int) -> None
 
 
 @pytest.mark.parametrize("text", ["", "_", "1.5", "1e-3", "1e400", "8x", "１", "9" * 5000, "1,000", "nan"])
-def test_what_is_no_whole_number_is_named_in_a_line_of_sensible_length(text: str) -> None:
+def test_a_bad_whole_number_is_one_short_line(text: str) -> None:
     with pytest.raises(UserError, match="K=") as error:
         whole_number(text, "K")
     assert len(str(error.value)) < 150
@@ -234,7 +234,7 @@ def test_every_field_is_part_of_the_id(name: str) -> None:
 
 
 @dataclasses.dataclass(frozen=True)
-class Grown(ControlSpec):
+class LaterField(ControlSpec):
     """The spec some years on: fields that runs exist without, at what they did then."""
 
     warm: bool = later(False, before=False)
@@ -242,29 +242,29 @@ class Grown(ControlSpec):
 
 
 @dataclasses.dataclass(frozen=True)
-class Changed(Grown):
+class MovedDefault(LaterField):
     """And later still: new runs are warm unless told otherwise."""
 
     warm: bool = later(True, before=False)
 
 
-def test_a_field_added_later_is_left_out_of_the_id_while_it_says_as_before() -> None:
+def test_a_field_added_later_leaves_the_id_while_at_before() -> None:
     earlier, written = SPEC.run_id("a", "b"), SPEC.to_dict()
-    assert Grown.from_dict(written).run_id("a", "b") == earlier
-    assert Grown.from_dict({**written, "warm": False, "width": []}).run_id("a", "b") == earlier
-    assert Grown.from_dict(written).to_dict() == {**written, "warm": False, "width": []}, "yet it is on record"
-    other = {Grown.from_dict({**written, **said}).run_id("a", "b") for said in ({"warm": True}, {"width": [1]})}
+    assert LaterField.from_dict(written).run_id("a", "b") == earlier
+    assert LaterField.from_dict({**written, "warm": False, "width": []}).run_id("a", "b") == earlier
+    assert LaterField.from_dict(written).to_dict() == {**written, "warm": False, "width": []}, "yet it is on record"
+    other = {LaterField.from_dict({**written, **said}).run_id("a", "b") for said in ({"warm": True}, {"width": [1]})}
     assert len(other | {earlier}) == 3
 
 
 def test_a_default_that_moves_away_from_before_is_a_changed_id() -> None:
     written = SPEC.to_dict()
-    warm = Grown.from_dict({**written, "warm": True})
-    assert Changed.from_dict(written).run_id("a", "b") == warm.run_id("a", "b") != SPEC.run_id("a", "b")
-    assert Changed.from_dict({**written, "warm": False}).run_id("a", "b") == SPEC.run_id("a", "b")
+    warm = LaterField.from_dict({**written, "warm": True})
+    assert MovedDefault.from_dict(written).run_id("a", "b") == warm.run_id("a", "b") != SPEC.run_id("a", "b")
+    assert MovedDefault.from_dict({**written, "warm": False}).run_id("a", "b") == SPEC.run_id("a", "b")
 
 
-def test_the_plugin_files_are_part_of_the_id_each_in_its_own_place() -> None:
+def test_each_plugin_file_is_part_of_the_id() -> None:
     ids = {SPEC.run_id(*hashes) for hashes in (("a", "b"), ("b", "a"), ("a", "a"), ("b", "b"))}
     assert len(ids) == 4
 
@@ -281,7 +281,7 @@ def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, e
 
 
 @pytest.mark.parametrize("preset", ControlSpec.presets)
-def test_presets_are_whole_phases_that_divide_into_their_minibatches(preset: str) -> None:
+def test_presets_divide_into_whole_phases_and_minibatches(preset: str) -> None:
     spec = ControlSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **ControlSpec.presets[preset]})
     assert spec.steps == spec.phases * spec.batch_size
     assert spec.batch_size % spec.minibatches == 0
@@ -330,14 +330,14 @@ def test_a_spec_file_asks_the_same_as_flags_and_flags_win(tmp_path: Path) -> Non
 
 
 def test_one_method_has_one_label_and_one_id_however_it_is_typed() -> None:
-    def planned(algo: str) -> list[tuple[str, str]]:
+    def plan_of(algo: str) -> list[tuple[str, str]]:
         return [(run.label, run.run_id) for run in plan(ask(env="Hopper", algo=algo, seeds="1")).runs]
 
-    assert planned("ppo_clip[clip=0.2]") == planned("ppo_clip")
-    assert planned("ppo_clip[clip=2e-1,anchor=behaviour]") == planned("ppo_clip")
-    assert planned("vaco[delta=1]") == planned("vaco[delta=1.0]")
+    assert plan_of("ppo_clip[clip=0.2]") == plan_of("ppo_clip")
+    assert plan_of("ppo_clip[clip=2e-1,anchor=behaviour]") == plan_of("ppo_clip")
+    assert plan_of("vaco[delta=1]") == plan_of("vaco[delta=1.0]")
     with pytest.raises(UserError, match="ppo_clip more than once"):
-        planned("ppo_clip,ppo_clip[clip=0.2]")
+        plan_of("ppo_clip,ppo_clip[clip=0.2]")
 
 
 def test_every_run_of_a_plan_has_its_own_id() -> None:
@@ -355,7 +355,7 @@ def test_one_large_seed_is_one_run() -> None:
     assert run.spec.seed == 10**15
 
 
-def test_brackets_may_hold_settings_of_the_run_and_a_method_is_still_called_one_thing() -> None:
+def test_brackets_may_hold_settings_of_the_run() -> None:
     runs = plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=1e-4,clip=0.1]", seeds="1")).runs
     assert [run.label for run in runs] == ["ppo_clip", "ppo_clip[clip=0.1,learning_rate=0.0001]"]
     assert [run.spec.learning_rate for run in runs] == [3e-4, 1e-4]
@@ -367,7 +367,7 @@ def test_brackets_may_hold_settings_of_the_run_and_a_method_is_still_called_one_
         plan(ask(env="Hopper", algo="ppo_clip[learning_rat=3e-4]", seeds="1"))
 
 
-def test_a_synchronous_run_stands_beside_stale_ones_of_its_capacity() -> None:
+def test_synchronous_and_stale_runs_share_a_sweep() -> None:
     asked = ask(env="Hopper", algo="ppo_clip,ppo_clip[lag=fixed:0]", k="4", lag="fixed:3", seeds="1")
     runs = plan(asked).runs
     assert [(run.label, run.spec.lag) for run in runs] == [
@@ -379,7 +379,7 @@ def test_a_synchronous_run_stands_beside_stale_ones_of_its_capacity() -> None:
 
 
 @pytest.mark.parametrize("other", [{"mechanism": "replay"}, {"density": "mixture"}])
-def test_versions_kept_for_an_episode_go_with_neither_replay_nor_the_mixtures_density(other: dict) -> None:
+def test_episode_versions_exclude_replay_and_mixture_density(other: dict) -> None:
     dataclasses.replace(SPEC, assignment="episode")
     dataclasses.replace(SPEC, **other)
     with pytest.raises(UserError, match=r"use .*assignment=phase"):

@@ -1,4 +1,4 @@
-"""What is said of this machine and of the code that runs on it."""
+"""Facts about the machine and the code that runs on it."""
 
 from __future__ import annotations
 

@@ -149,7 +149,7 @@ def ids_of(env: str, algo: str) -> dict[str, str]:
     return {f"{run.label} {run.spec.env}": run.run_id for run in planned.runs}
 
 
-def test_editing_a_plugin_changes_the_ids_of_its_runs_and_of_no_others(idea_and_world: dict[str, Path]) -> None:
+def test_editing_a_plugin_changes_only_the_ids_of_its_runs(idea_and_world: dict[str, Path]) -> None:
     before = ids_of("Mine-v0,Hopper", "my_idea,spo")
     file = idea_and_world["algorithms"]
     file.write_text(file.read_text() + "\nTHOUGHT = 1\n")
@@ -193,7 +193,7 @@ class Hashed(Algorithm):
 
 
 def hash_of(path: Path, text: str) -> str:
-    """Of the plugin class `hashed` in a file with this text."""
+    """Hash of the plugin class `hashed` in a file with this text."""
     registry: Registry[Any] = Registry("algorithms")
     write(path, text.replace("ALGORITHMS.register", "REGISTRY.register"))
     with pytest.MonkeyPatch.context() as patched:
@@ -202,60 +202,60 @@ def hash_of(path: Path, text: str) -> str:
     return source_hash(registry._classes["hashed"])
 
 
-def edited(before: str, after: str, text: str = FILE) -> str:
+def edit(before: str, after: str, text: str = FILE) -> str:
     assert text.count(before) == 1
     return text.replace(before, after)
 
 
 SAYS_THE_SAME = {
     "as it was": FILE,
-    "comment": edited("# a comment", "# another\n    # and one more"),
-    "no comment": edited("  # a comment", ""),
-    "docstring of the file": edited("Words on the file.", "Other words."),
-    "no docstring of the file": edited('"""Words on the file."""\n', ""),
-    "docstring of the class": edited("Words on the class.", "One line.\n\n    Several more."),
-    "no docstring of the class": edited('    """Words on the class."""\n\n', ""),
-    "docstring of a method": edited("Words on the method.", "Other words."),
-    "no docstring of a method": edited('        """Words on the method."""\n', ""),
-    "layout": edited("self.scale * d.advantage + LEAST", "(\n            self.scale*d.advantage + (LEAST)\n        )"),
-    "quotes": edited('"Nobody 2026"', "'Nobody ' u'2026'"),
-    "number written otherwise": edited("1e-3", "0.001"),
+    "comment": edit("# a comment", "# another\n    # and one more"),
+    "no comment": edit("  # a comment", ""),
+    "docstring of the file": edit("Words on the file.", "Other words."),
+    "no docstring of the file": edit('"""Words on the file."""\n', ""),
+    "docstring of the class": edit("Words on the class.", "One line.\n\n    Several more."),
+    "no docstring of the class": edit('    """Words on the class."""\n\n', ""),
+    "docstring of a method": edit("Words on the method.", "Other words."),
+    "no docstring of a method": edit('        """Words on the method."""\n', ""),
+    "layout": edit("self.scale * d.advantage + LEAST", "(\n            self.scale*d.advantage + (LEAST)\n        )"),
+    "quotes": edit('"Nobody 2026"', "'Nobody ' u'2026'"),
+    "number written otherwise": edit("1e-3", "0.001"),
     "line ends": FILE.replace("\n", "\r\n"),
-    "import moved": edited("from staleharness.batch import PolicyLoss\n", "").replace(
+    "import moved": edit("from staleharness.batch import PolicyLoss\n", "").replace(
         "from dataclasses", "from staleharness.batch import PolicyLoss\nfrom dataclasses"
     ),
-    "import added": edited("from typing", "import math\nfrom typing"),
-    "import inside a function": edited("        import torch\n\n", "").replace(
+    "import added": edit("from typing", "import math\nfrom typing"),
+    "import inside a function": edit("        import torch\n\n", "").replace(
         "from typing", "import torch\nfrom typing"
     ),
-    "import for type checkers": edited("    from torch import Tensor", "    from torch import Tensor, dtype"),
-    "no import for type checkers": edited("if TYPE_CHECKING:\n    from torch import Tensor\n", ""),
+    "import for type checkers": edit("    from torch import Tensor", "    from torch import Tensor, dtype"),
+    "no import for type checkers": edit("if TYPE_CHECKING:\n    from torch import Tensor\n", ""),
 }
 SAYS_OTHERWISE = {
-    "constant": edited("1e-3", "1e-4"),
-    "type of a constant": edited("scale: float = 1.0", "scale: float = 1"),
-    "default": edited("scale: float = 1.0", "scale: float = 2.0"),
-    "formula": edited("d.advantage + LEAST", "d.advantage - LEAST"),
-    "order": edited("self.scale * d.advantage + LEAST", "LEAST + self.scale * d.advantage"),
-    "option": edited('"hard", "soft"', '"hard", "soft", "none"'),
+    "constant": edit("1e-3", "1e-4"),
+    "type of a constant": edit("scale: float = 1.0", "scale: float = 1"),
+    "default": edit("scale: float = 1.0", "scale: float = 2.0"),
+    "formula": edit("d.advantage + LEAST", "d.advantage - LEAST"),
+    "order": edit("self.scale * d.advantage + LEAST", "LEAST + self.scale * d.advantage"),
+    "option": edit('"hard", "soft"', '"hard", "soft", "none"'),
     "option renamed": FILE.replace("mode", "manner"),
-    "option added": edited('= "hard"\n', '= "hard"\n    more: bool = False\n'),
-    "option removed": edited('    mode: Literal["hard", "soft"] = "hard"\n', "").replace("self.mode", "'x'"),
-    "order of options": edited("    scale: float = 1.0  # a comment\n", "").replace(
+    "option added": edit('= "hard"\n', '= "hard"\n    more: bool = False\n'),
+    "option removed": edit('    mode: Literal["hard", "soft"] = "hard"\n', "").replace("self.mode", "'x'"),
+    "order of options": edit("    scale: float = 1.0  # a comment\n", "").replace(
         '= "hard"\n', '= "hard"\n    scale: float = 1.0\n'
     ),
-    "text": edited("Nobody 2026", "Somebody 2026"),
-    "text of an f-string": edited("size_", "sizes_"),
-    "format of an f-string": edited(":>{4}", ":<{4}"),
-    "statement": edited("        return", "        size = size * 2\n        return"),
-    "code for type checkers": edited("    from torch import Tensor", "    Tensor = None"),
-    "decorator": edited("frozen=True", "frozen=True, order=True"),
-    "base class": edited("(Algorithm)", "(Algorithm, object)"),
+    "text": edit("Nobody 2026", "Somebody 2026"),
+    "text of an f-string": edit("size_", "sizes_"),
+    "format of an f-string": edit(":>{4}", ":<{4}"),
+    "statement": edit("        return", "        size = size * 2\n        return"),
+    "code for type checkers": edit("    from torch import Tensor", "    Tensor = None"),
+    "decorator": edit("frozen=True", "frozen=True, order=True"),
+    "base class": edit("(Algorithm)", "(Algorithm, object)"),
 }
 
 
 @pytest.mark.parametrize("change", SAYS_THE_SAME)
-def test_what_only_readers_see_does_not_change_the_hash_of_a_plugin(change: str, tmp_path: Path) -> None:
+def test_comments_and_layout_leave_a_plugins_hash(change: str, tmp_path: Path) -> None:
     there, moved = tmp_path / "a" / "one.py", tmp_path / "b" / "two.py"
     assert hash_of(moved, SAYS_THE_SAME[change]) == hash_of(there, FILE)
 
@@ -271,7 +271,7 @@ def test_every_change_of_what_a_plugin_does_has_a_hash_of_its_own(tmp_path: Path
     assert meaning_hash(FILE.encode()) == "7aa59b9614238b8b"  # for ever, under every Python
 
 
-def test_a_plugin_that_is_no_python_any_more_has_a_hash_all_the_same(tmp_path: Path) -> None:
+def test_a_plugin_that_is_not_python_has_a_hash(tmp_path: Path) -> None:
     broken, otherwise = (meaning_hash(text) for text in (b"def (", b"def ( "))
     assert len({broken, otherwise, meaning_hash(b"")}) == 3
 
@@ -348,7 +348,7 @@ def test_a_plugin_path_without_plugins_is_said(tmp_path: Path, path: str, words:
         add_user_path(str(tmp_path / path))
 
 
-def test_what_a_plugin_prints_while_it_loads_stays_out_of_standard_output(
+def test_a_plugins_prints_stay_out_of_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     file = write(tmp_path / "chatty.py", IDEA + "\nprint('hello from a plugin')", name="chatty")
@@ -377,7 +377,7 @@ def new(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *ar
     return ended.value.code, captured.out, captured.err
 
 
-def test_a_new_algorithm_keeps_the_contract_and_is_planned_as_the_hint_says(
+def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "my plugins"
@@ -426,7 +426,7 @@ def test_a_new_environment_runs(
         ("env", "lambda", "not a plugin name"),
     ],
 )
-def test_a_name_that_cannot_be_had_is_refused_and_nothing_is_written(
+def test_an_unusable_plugin_name_is_refused_and_writes_nothing(
     kind: str, name: str, words: str, tmp_path: Path
 ) -> None:
     with pytest.raises(UserError, match=words):
@@ -434,7 +434,7 @@ def test_a_name_that_cannot_be_had_is_refused_and_nothing_is_written(
     assert not (tmp_path / "p").exists()
 
 
-def test_listing_and_asking_for_help_load_neither_torch_nor_a_simulator() -> None:
+def test_list_and_help_load_neither_torch_nor_a_simulator() -> None:
     code = """
 import sys, contextlib, io
 from staleharness import cli
@@ -454,9 +454,7 @@ print(sorted(heavy & set(sys.modules)))
 
 
 @pytest.mark.parametrize("broken", ["raise ValueError('boom')", "raise SystemExit", "raise KeyboardInterrupt"])
-def test_a_plugin_that_does_not_import_is_said_each_time_and_loaded_once_it_is_mended(
-    tmp_path: Path, broken: str
-) -> None:
+def test_a_broken_plugin_is_named_each_time_and_loads_once_mended(tmp_path: Path, broken: str) -> None:
     file = write(tmp_path / "idea.py", IDEA.format(name="mended") + broken)
     add_user_path(str(file))
     for registry in (ALGORITHMS, ENVS, ALGORITHMS, ENVS):

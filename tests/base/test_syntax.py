@@ -29,7 +29,7 @@ class Sibling(Algorithm):
 """
 
 
-def edited(*changes: tuple[str, str]) -> str:
+def edit(*changes: tuple[str, str]) -> str:
     text = PUBLISHED
     for before, after in changes:
         assert text.count(before) == 1, before
@@ -57,33 +57,33 @@ USES = {
 
 @pytest.mark.parametrize("use", USES)
 def test_an_option_added_later_leaves_the_hash_at_before(use: str) -> None:
-    grown = edited(FIELD, *USES[use])
+    grown = edit(FIELD, *USES[use])
     assert hash_of(grown) == hash_of(PUBLISHED)
     assert hash_of(grown, "penalty") != hash_of(PUBLISHED), "where it is used, its code counts"
 
 
 def test_code_that_runs_at_before_counts() -> None:
-    kept = edited(FIELD, (LOSS, f"        if not self.penalty:\n            weight = 1\n{LOSS}"))
+    kept = edit(FIELD, (LOSS, f"        if not self.penalty:\n            weight = 1\n{LOSS}"))
     assert hash_of(kept) != hash_of(PUBLISHED)
-    assert hash_of(edited(FIELD, ("-weight *", "-weight * self.penalty *"))) != hash_of(PUBLISHED)
+    assert hash_of(edit(FIELD, ("-weight *", "-weight * self.penalty *"))) != hash_of(PUBLISHED)
 
 
 def test_an_option_of_another_value_before_takes_the_other_branch() -> None:
     field = (FIELD[0], FIELD[0] + '    mode: str = later("b", before="a")\n')
-    grown = edited(field, (LOSS, f'        if self.mode == "b":\n            weight = weight * 2\n{LOSS}'))
+    grown = edit(field, (LOSS, f'        if self.mode == "b":\n            weight = weight * 2\n{LOSS}'))
     assert hash_of(grown) == hash_of(PUBLISHED) != hash_of(grown, "mode")
     assert hash_of(grown.replace('later("b"', 'later("c"'), "mode") == hash_of(grown, "mode"), "defaults may change"
     assert hash_of(grown.replace('before="a"', 'before="b"')) != hash_of(PUBLISHED), "before may not"
 
 
 def test_an_edit_of_code_behind_an_option_expires_its_runs_alone() -> None:
-    once, again = (edited(FIELD, USES["if"][0]).replace("* d.kl", term) for term in ("* d.kl", "* d.kl**2"))
+    once, again = (edit(FIELD, USES["if"][0]).replace("* d.kl", term) for term in ("* d.kl", "* d.kl**2"))
     assert hash_of(once) == hash_of(again)
     assert hash_of(once, "penalty") != hash_of(again, "penalty")
 
 
 def test_an_option_of_the_same_name_in_another_class_counts() -> None:
-    grown = edited(FIELD)
+    grown = edit(FIELD)
     assert hash_of(grown.replace("d.advantage * 2 if", "d.advantage * 3 if")) != hash_of(grown)
 
 
@@ -102,7 +102,7 @@ def test_a_renamed_import_leaves_the_hash_alone(
     changes: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(syntax.EARLIER_NAMES, RENAMED, "ratio")
-    assert hash_of(edited(*changes) + "# a text of its own") == hash_of(PUBLISHED)
+    assert hash_of(edit(*changes) + "# a text of its own") == hash_of(PUBLISHED)
 
 
 @pytest.mark.parametrize(
@@ -116,4 +116,4 @@ def test_a_renamed_attribute_of_a_module_leaves_the_hash_alone(line: str, monkey
 
 
 def test_another_function_under_an_unlisted_name_counts() -> None:
-    assert hash_of(edited(("import ratio", "import other"), ("ratio(", "other("))) != hash_of(PUBLISHED)
+    assert hash_of(edit(("import ratio", "import other"), ("ratio(", "other("))) != hash_of(PUBLISHED)

@@ -14,7 +14,7 @@ CONTROL = str(ROOT / "results" / "reference" / "vaco_control")
 
 
 @pytest.fixture(scope="module")
-def stored(tmp_path_factory: pytest.TempPathFactory) -> str:
+def runs(tmp_path_factory: pytest.TempPathFactory) -> str:
     root = tmp_path_factory.mktemp("stored")
     for label, scores in (("vaco", (1000, 990, 300)), ("spo", (800, 200, 100))):
         for k, score in zip((1, 4, 16), scores, strict=True):
@@ -25,8 +25,8 @@ def stored(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(root)
 
 
-def test_without_a_pipeline_there_are_budgets_and_seeds(call: Any, stored: str) -> None:
-    code, out, err = call("advise", "--results", stored)
+def test_without_a_pipeline_there_are_budgets_and_seeds(call: Any, runs: str) -> None:
+    code, out, err = call("advise", "--results", runs)
     assert (code, err) == (0, "")
     lines = out.splitlines()
     assert "Hopper-v5: share of the synchronous score that is kept" in lines
@@ -38,9 +38,9 @@ def test_without_a_pipeline_there_are_budgets_and_seeds(call: Any, stored: str) 
     assert max(map(len, lines)) <= 130
 
 
-def test_a_pipeline_adds_caps_what_binds_and_the_best_at_each_speed(call: Any, stored: str) -> None:
+def test_a_pipeline_adds_caps_binding_parts_and_best_scores(call: Any, runs: str) -> None:
     code, out, _ = call(
-        "advise", f"--results={stored}", "--preset=async", "--set", "slots=128,steps=60", "--cap=0,1,none"
+        "advise", f"--results={runs}", "--preset=async", "--set", "slots=128,steps=60", "--cap=0,1,none"
     )
     assert code == 0
     assert [line.split()[1] for line in out.splitlines() if line.startswith(("cap ", "cap none"))] == ["0", "1", "none"]
@@ -49,10 +49,10 @@ def test_a_pipeline_adds_caps_what_binds_and_the_best_at_each_speed(call: Any, s
     assert " cap 1 " in vaco and "–" in vaco  # no cap is beyond the data
 
 
-def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, stored: str, tmp_path: Path) -> None:
+def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, runs: str, tmp_path: Path) -> None:
     (tmp_path / "run.csv").write_text("lag\n1\n2\n")
     code, out, err = call(
-        "advise", "--results", stored, f"--log={tmp_path / 'run.csv'}", "--cap=0,2", "--set=steps=40", "--json"
+        "advise", "--results", runs, f"--log={tmp_path / 'run.csv'}", "--cap=0,2", "--set=steps=40", "--json"
     )
     found = json.loads(out)
     assert code == 0 and "verdict" not in out.splitlines()[0][:20] and "share of the synchronous" in err
@@ -63,16 +63,16 @@ def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, stored: str, 
 
 
 @pytest.mark.parametrize("kind", ["png", "svg"])
-def test_a_picture_is_the_same_each_time(call: Any, stored: str, tmp_path: Path, kind: str) -> None:
+def test_a_picture_is_the_same_each_time(call: Any, runs: str, tmp_path: Path, kind: str) -> None:
     for name in ("a", "b"):
         code, out, _ = call(
-            "advise", f"--results={stored}", f"--out={tmp_path / name}.{kind}", "--cap=0,1", "--set=steps=40"
+            "advise", f"--results={runs}", f"--out={tmp_path / name}.{kind}", "--cap=0,1", "--set=steps=40"
         )
         assert code == 0 and out.splitlines()[-1] == f"wrote {tmp_path / name}.{kind}"
     assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
 
 
-def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -> None:
+def test_published_results_are_read_by_environment(call: Any) -> None:
     code, out, _ = call("advise", "--results", CONTROL, "--algo=vaco,a3po", "--json")
     found = json.loads(out)
     assert code == 0 and {m["env"] for m in found["methods"]} == {"HalfCheetah-v5", "Hopper-v5", "Walker2d-v5"}
@@ -113,8 +113,8 @@ def test_published_results_are_read_and_the_environments_stay_apart(call: Any) -
     ],
     ids=lambda value: str(value)[:40],
 )
-def test_a_mistake_is_one_line_and_nothing_is_written(call: Any, stored: str, arguments: list[str], words: str) -> None:
-    given = [] if any(a.startswith(("--results", "--reslts")) for a in arguments) else [f"--results={stored}"]
+def test_a_mistake_is_one_line_and_nothing_is_written(call: Any, runs: str, arguments: list[str], words: str) -> None:
+    given = [] if any(a.startswith(("--results", "--reslts")) for a in arguments) else [f"--results={runs}"]
     out = [] if any(a.startswith("--out") for a in arguments) else ["--out=advice.png"]
     code, shown, err = call("advise", *given, *arguments, *out)
     assert (code, shown) == (2, "") and words in err and len(err.splitlines()) == 1

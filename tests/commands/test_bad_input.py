@@ -105,7 +105,7 @@ def test_cuda_without_a_gpu_is_said(
     assert code == 2 and "sees no GPU" in err and err.count("\n") == 1
 
 
-def test_results_may_lie_in_the_folder_that_is_used_where_none_is_named(
+def test_results_may_lie_in_the_default_folder(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     Store(tmp_path / "mine").open_for_writing()

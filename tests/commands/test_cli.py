@@ -54,9 +54,7 @@ def test_a_sweep_prints_one_json_object_of_the_promised_shape(swept: tuple[Path,
     assert page.is_relative_to(out) and page.read_text().count("<svg") > 4
 
 
-def test_the_same_sweep_again_runs_nothing_and_writes_no_report_anew(
-    swept: tuple[Path, dict[str, Any]], call: Call
-) -> None:
+def test_a_repeated_sweep_runs_nothing_and_keeps_the_report(swept: tuple[Path, dict[str, Any]], call: Call) -> None:
     out, content = swept
     page = Path(content["report"])
     before = page.stat().st_mtime_ns
@@ -70,7 +68,7 @@ def test_the_same_sweep_again_runs_nothing_and_writes_no_report_anew(
     assert page.stat().st_mtime_ns == before
 
 
-def test_dry_says_what_is_done_and_what_is_to_do_and_writes_nothing(
+def test_dry_lists_done_and_missing_runs_and_writes_nothing(
     swept: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path
 ) -> None:
     out, _ = swept

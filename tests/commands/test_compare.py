@@ -38,7 +38,7 @@ def side(root: Path, values: list[float], label: str = "vaco", first_seed: int =
 # --- which cells, which runs
 
 
-def test_cells_are_matched_by_algorithm_capacity_and_environment_and_the_rest_is_listed(tmp_path: Path):
+def test_cells_match_by_algorithm_capacity_and_environment(tmp_path: Path):
     a = [*side(tmp_path / "a", [1.0]), *side(tmp_path / "a", [1.0], "spo"), *side(tmp_path / "a", [1.0], capacity=1)]
     b = [*side(tmp_path / "b", [2.0]), *side(tmp_path / "b", [2.0], "spo", env="Ant-v5")]
     found = matching.match(a, b)
@@ -64,7 +64,7 @@ def test_without_a_shared_cell_the_error_says_what_each_side_has(tmp_path: Path)
     )
 
 
-def test_of_several_settings_of_a_cell_those_that_both_sides_have_are_compared(tmp_path: Path):
+def test_settings_on_both_sides_of_a_cell_are_compared(tmp_path: Path):
     mine = side(tmp_path / "a", [1.0, 2.0], settings={"num_steps": 64})
     other = side(tmp_path / "a", [7.0, 8.0], settings={"num_steps": 256})
     found = matching.match([*mine, *other], side(tmp_path / "b", [3.0, 4.0], settings={"num_steps": 64}))
@@ -73,13 +73,13 @@ def test_of_several_settings_of_a_cell_those_that_both_sides_have_are_compared(t
     assert found.notes == ["A has 2 runs of vaco on Hopper-v5 at K=8 with settings that B lacks (left out)"]
 
 
-def test_two_settings_that_the_other_side_cannot_tell_apart_are_an_error_that_names_the_side(tmp_path: Path):
+def test_settings_that_a_side_cannot_match_are_an_error(tmp_path: Path):
     b = [r for n in (64, 256) for r in side(tmp_path / "b", [1.0], settings={"num_steps": n})]
     with pytest.raises(UserError, match=r"^B: two runs are vaco on Hopper-v5 at K=8, seed 0 .*num_steps"):
         matching.match(side(tmp_path / "a", [1.0]), b)
 
 
-def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_path: Path):
+def test_n_is_part_of_a_cell_where_one_side_swept_it(tmp_path: Path):
     swept = [
         write_run(tmp_path / "a", f"grpo N={n}", 0, sampled=n / 10, kind="language", settings={"minibatches": n})
         for n in (1, 4)
@@ -91,7 +91,7 @@ def test_n_of_a_language_run_is_part_of_its_cell_where_one_side_swept_it(tmp_pat
     assert list(matching.match([single], [single]).cells) == [Cell("grpo", 8, "Hopper-v5")]
 
 
-def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(tmp_path: Path):
+def test_each_difference_of_spec_and_fingerprint_is_a_line(tmp_path: Path):
     a = side(tmp_path / "a", [1.0, 2.0], settings={"learning_rate": 3e-4, "hyper": {"delta": 0.1}})
     b = side(tmp_path / "b", [1.0], settings={"learning_rate": 1e-4, "hyper": {"delta": 0.1, "kl": "auto"}})
     b += side(tmp_path / "b", [2.0], first_seed=1, settings={"learning_rate": 3e-4}, fingerprint={"torch": "2.14.0"})
@@ -103,7 +103,7 @@ def test_what_differs_is_one_line_per_setting_and_per_entry_of_the_fingerprint(t
     ]
 
 
-def test_values_that_are_swapped_between_cells_are_a_difference_too(tmp_path: Path):
+def test_values_swapped_between_cells_are_a_difference(tmp_path: Path):
     a, b = (
         [r for env, lr in zip("EF", rates, strict=True) for r in side(root, [1.0], env=env, settings={"lr": lr})]
         for root, rates in ((tmp_path / "a", (1, 2)), (tmp_path / "b", (2, 1)))
@@ -114,14 +114,14 @@ def test_values_that_are_swapped_between_cells_are_a_difference_too(tmp_path: Pa
     assert matching.match(a, a).notes == []
 
 
-def test_what_is_in_spec_and_fingerprint_is_said_once_and_numbers_of_seeds_are_no_difference(tmp_path: Path):
+def test_a_difference_in_spec_and_fingerprint_is_said_once(tmp_path: Path):
     a = side(tmp_path / "a", [1.0, 2.0, 3.0], settings={"threads": 1}, fingerprint={"threads": 1})
     b = side(tmp_path / "b", [1.0, 2.0], settings={"threads": 2}, fingerprint={"threads": 2})
     assert matching.match(a, b).notes == ["set differently: threads = 1 in A, 2 in B"]
     assert matching.match(a, a[:2]).notes == []
 
 
-def test_runs_are_paired_where_the_seeds_agree_and_each_side_has_one_setting(tmp_path: Path):
+def test_runs_pair_by_seed_where_each_side_has_one_setting(tmp_path: Path):
     a = side(tmp_path / "a", [1.0, 2.0])
     for name, b, paired in (
         ("other settings throughout", side(tmp_path / "b", [3.0, 4.0], settings={"lr": 1}), True),
@@ -154,7 +154,7 @@ def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path)
     assert (cell["difference_low"], cell["difference_high"]) == pytest.approx(exact_interval(every))
 
 
-def test_an_independent_interval_is_that_of_all_resamples_of_both_sides(tmp_path: Path):
+def test_an_unpaired_interval_resamples_both_sides(tmp_path: Path):
     x, y = [1.0, 9.0, 7.0, 3.0], [12.0, 5.0, 8.0]
     (cell,) = comparison.compare_runs(
         side(tmp_path / "a", x), side(tmp_path / "b", y, first_seed=10), reps=20_000, engine="quick"
@@ -165,7 +165,7 @@ def test_an_independent_interval_is_that_of_all_resamples_of_both_sides(tmp_path
     assert (cell["difference_low"], cell["difference_high"]) == pytest.approx(exact_interval(every), abs=0.25)
 
 
-def test_a_constant_gain_per_seed_is_certain_when_paired_and_uncertain_when_not(tmp_path: Path):
+def test_pairing_makes_a_constant_gain_per_seed_certain(tmp_path: Path):
     x = [10.0, 20.0, 30.0, 40.0, 50.0]
     a = side(tmp_path / "a", x)
     (paired,) = comparison.compare_runs(a, side(tmp_path / "b", [v + 1 for v in x])).cells
@@ -174,7 +174,7 @@ def test_a_constant_gain_per_seed_is_certain_when_paired_and_uncertain_when_not(
     assert free["difference"] == pytest.approx(1.0) and free["difference_low"] < 0 < free["difference_high"]
 
 
-def test_the_probability_is_that_of_mann_and_whitney_and_is_of_b_over_a(tmp_path: Path):
+def test_the_probability_is_mann_whitneys_of_b_over_a(tmp_path: Path):
     x, y = [1.0, 4.0, 4.0, 9.0], [4.0, 8.0, 9.0]
     (cell,) = comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
     u = scipy_stats.mannwhitneyu(y, x).statistic
@@ -182,7 +182,7 @@ def test_the_probability_is_that_of_mann_and_whitney_and_is_of_b_over_a(tmp_path
     assert cell["probability"] > 0.5 and cell["difference"] > 0
 
 
-def test_rows_are_iqms_over_environments_on_one_scale_for_both_sides(tmp_path: Path):
+def test_rows_are_iqms_on_one_scale_for_both_sides(tmp_path: Path):
     # On E the two sides span 0 to 100, on F 10 to 30.
     a = side(tmp_path / "a", [0.0, 50.0], env="E") + side(tmp_path / "a", [10.0, 20.0], env="F")
     b = side(tmp_path / "b", [100.0, 75.0], env="E") + side(tmp_path / "b", [30.0, 15.0], env="F")
@@ -197,7 +197,7 @@ def test_rows_are_iqms_over_environments_on_one_scale_for_both_sides(tmp_path: P
     assert row["difference"] == pytest.approx(row["b"] - row["a"])
 
 
-def test_the_interval_over_environments_agrees_with_a_slow_bootstrap_by_hand(tmp_path: Path):
+def test_the_interval_over_environments_is_a_slow_bootstrap(tmp_path: Path):
     rng = np.random.default_rng(3)
     x = {"E": rng.normal(0, 1, 5), "F": rng.normal(0, 1, 4)}
     y = {"E": x["E"] + rng.normal(0.5, 0.3, 5), "F": rng.normal(0.5, 1, 6)}  # paired on E, not on F
@@ -226,7 +226,7 @@ def test_the_quick_engine_says_the_same_as_rliable(tmp_path: Path):
             assert full[f"{key}_{end}"] == pytest.approx(quick[f"{key}_{end}"], abs=0.1)
 
 
-def test_places_are_drawn_once_for_a_pair_and_within_each_environment():
+def test_a_pair_is_resampled_once_within_each_environment():
     seen = []
 
     def interval(statistic: Any, columns: Any, *, name: Any, reps: int) -> tuple[Any, Any]:
@@ -299,7 +299,7 @@ def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str
     assert "no room for seeds, n, P(B > A)" in narrow and ": --json and --out have them" in narrow
 
 
-def test_json_is_one_object_alone_on_standard_output_and_csv_has_the_same_numbers(
+def test_json_and_csv_have_the_same_numbers(
     two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ):
     target = tmp_path / "comparison.csv"
@@ -317,7 +317,7 @@ def test_json_is_one_object_alone_on_standard_output_and_csv_has_the_same_number
         assert all(row[k] == str(held[k]) for k in held)
 
 
-def test_names_cannot_steer_the_terminal_and_are_no_formula_in_the_csv(tmp_path: Path, capsys: Any):
+def test_names_cannot_steer_a_terminal_or_a_spreadsheet(tmp_path: Path, capsys: Any):
     """No stored run has such a label (its schema refuses it); what shows labels does not rest on that."""
     evil = "=evil\x1b[2J[bold]"
     a, b = (
@@ -341,7 +341,7 @@ def test_a_published_bundle_is_identical_to_a_copy_of_itself(
     assert "spo" in out and "ppo_clip" not in out and "differently" not in out
 
 
-def test_comparing_needs_neither_torch_nor_a_simulator_nor_pandas_frames_of_runs(two: tuple[str, str]):
+def test_comparing_loads_no_torch_simulator_or_pandas(two: tuple[str, str]):
     program = (
         "import sys; from staleharness import cli; from staleharness.commands import compare\n"
         "compare.handle(compare.Command(a=sys.argv[1], b=sys.argv[2], env='Hopper', algo='spo', json=True))\n"

@@ -17,12 +17,12 @@ Call = Callable[..., tuple[Any, str, str]]
 
 @pytest.fixture
 def script(tmp_path: Path) -> Callable[[str], Path]:
-    def written(shell: str) -> Path:
+    def write(shell: str) -> Path:
         path = tmp_path / f"completion.{shell}"
         path.write_text(SHELLS[shell]())
         return path
 
-    return written
+    return write
 
 
 def ran(*words: str) -> str:

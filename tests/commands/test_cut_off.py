@@ -136,7 +136,7 @@ def age(folder: Path) -> None:
             os.utime(path, (1e9, 1e9))
 
 
-def renewed(tmp_path: Path, root: Path, name: str) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
+def renew(tmp_path: Path, root: Path, name: str) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
     """A folder in which something has been made and is to be made anew from more runs, with the files that are there
     and those that come of it."""
     act, place = ACTS[name]
@@ -157,11 +157,11 @@ def renewed(tmp_path: Path, root: Path, name: str) -> tuple[Path, dict[str, byte
 
 @pytest.mark.faults
 @pytest.mark.parametrize("name, refusal", CASES, ids=lambda value: {None: "killed"}.get(value, str(value)))
-def test_what_is_cut_off_leaves_whole_files_and_is_made_by_the_next_call(
+def test_a_killed_command_leaves_whole_files_and_can_repeat(
     tmp_path: Path, root: Path, name: str, refusal: int | None
 ) -> None:
     act, place = ACTS[name]
-    earlier, before, after = renewed(tmp_path, root, name)
+    earlier, before, after = renew(tmp_path, root, name)
     assert after
 
     def prepare(n: int) -> None:

@@ -1,4 +1,4 @@
-"""What is seen of a run while a sweep goes on."""
+"""Progress of a run on the terminal during a sweep."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.store.study import ask
 
 
-def planned(env: str) -> PlannedRun:
+def plan_run(env: str) -> PlannedRun:
     (run,) = plan(ask(env=env, algo="ppo_clip", k="4", seeds="1")).runs
     return run
 
@@ -22,8 +22,8 @@ def note(live: LiveDisplay, run: PlannedRun) -> str:
     return str(bar.fields["note"])
 
 
-def test_what_is_done_before_the_first_phase_stands_beside_the_bar() -> None:
-    run, live = planned("word-problems"), LiveDisplay(1, 0)
+def test_preparation_is_shown_beside_the_bar() -> None:
+    run, live = plan_run("word-problems"), LiveDisplay(1, 0)
     try:
         live.on_start(run)
         live.on_preparing(run, "warm start: step 3 of 320, loss [0.57]")
@@ -46,7 +46,7 @@ def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
     env: str, scores: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     monkeypatch.setattr(display, "PLAIN_EVERY", 0.0)
-    run, progress = planned(env), {"phase": 3, "phases": 8, **scores}
+    run, progress = plan_run(env), {"phase": 3, "phases": 8, **scores}
     lines, live = PlainLines(1, 0), LiveDisplay(1, 0)
     try:
         for shown in (lines, live):

@@ -1,4 +1,4 @@
-"""What people type in their first hour: taken as it was meant, or refused in one line that helps."""
+"""Input of a first hour: taken as meant, or refused in one helpful line."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def test_it_is_refused_in_one_line_that_helps(what: str, call: Call) -> None:
     assert not list(Path.cwd().iterdir())
 
 
-def planned(call: Call, *words: str) -> list[dict[str, Any]]:
+def plan_of(call: Call, *words: str) -> list[dict[str, Any]]:
     code, out, errors = call("sweep", "--dry", "--json", *words)
     assert code == 0, errors
     cells: list[dict[str, Any]] = json.loads(out.splitlines()[-1])["plan"]
@@ -64,24 +64,24 @@ def planned(call: Call, *words: str) -> list[dict[str, Any]]:
 
 
 def test_numbers_and_lists_are_taken_as_they_are_meant(call: Call) -> None:
-    (cell,) = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--steps", "3.2e6")
+    (cell,) = plan_of(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--steps", "3.2e6")
     assert cell["spec"]["steps"] == 3_200_000
-    cells = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "0,1,7")
+    cells = plan_of(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "0,1,7")
     assert [cell["spec"]["seed"] for cell in cells] == [0, 1, 7]
-    (cell,) = planned(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--k", "4", "--lag", "geometric:1e-3")
+    (cell,) = plan_of(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--k", "4", "--lag", "geometric:1e-3")
     assert cell["spec"]["lag"] == "geometric:0.001"
 
 
 def test_all_methods_and_variants_of_them(call: Call) -> None:
-    every = planned(call, "--env", "Pendulum", "--algo", "all", "--seeds", "1")
-    same = planned(call, "--env", "Pendulum", "--algo", "all,ppo_clip", "--seeds", "1")
-    more = planned(call, "--env", "Pendulum", "--algo", "all,ppo_clip[clip=0.1]", "--seeds", "1")
+    every = plan_of(call, "--env", "Pendulum", "--algo", "all", "--seeds", "1")
+    same = plan_of(call, "--env", "Pendulum", "--algo", "all,ppo_clip", "--seeds", "1")
+    more = plan_of(call, "--env", "Pendulum", "--algo", "all,ppo_clip[clip=0.1]", "--seeds", "1")
     assert sorted(c["id"] for c in same) == sorted(c["id"] for c in every)
     assert {c["label"] for c in more} - {c["label"] for c in every} == {"ppo_clip[clip=0.1]"}
 
 
 def test_the_usual_score_has_frozen_constants(call: Call) -> None:
-    assert planned(call, "--env", "Hopper", "--algo", "spo", "--seeds", "1", "--normalise", "frozen")
+    assert plan_of(call, "--env", "Hopper", "--algo", "spo", "--seeds", "1", "--normalise", "frozen")
 
 
 @pytest.mark.parametrize(
@@ -115,12 +115,12 @@ class Mine(Algorithm):
 def test_a_plugin_is_run_where_it_is_named(call: Call, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="named"))
     plugin = ["--plugin", str(tmp_path / "mine.py"), "--seeds", "1"]
-    core = planned(call, "--env", "Pendulum", *plugin)
+    core = plan_of(call, "--env", "Pendulum", *plugin)
     assert "named" not in {cell["label"] for cell in core} and len(core) == 7
-    assert planned(call, "--env", "Pendulum", "--algo", "named", *plugin)
+    assert plan_of(call, "--env", "Pendulum", "--algo", "named", *plugin)
 
 
-def test_an_anchor_that_is_none_is_found_when_the_sweep_is_planned(call: Call, tmp_path: Path) -> None:
+def test_an_unknown_anchor_is_found_at_planning(call: Call, tmp_path: Path) -> None:
     text = PLUGIN.format(name="adrift").replace("    needs =", '    proximal = "loglinear"\n    needs =')
     (tmp_path / "mine.py").write_text(text)
     words = ["--env", "Hopper", "--algo", "adrift", "--plugin", str(tmp_path / "mine.py"), "--dry"]
@@ -157,9 +157,7 @@ def test_a_plugin_file_that_registers_nothing_is_refused(text: str, call: Call, 
     assert (code, out) == (2, "") and "empty.py registers nothing" in errors
 
 
-def test_an_earlier_version_of_a_robot_is_planned_without_a_librarys_warnings(
-    call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_older_robot_is_planned_without_library_warnings(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, errors = call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1", "--dry")
     assert code == 0 and "arn" not in errors
     seen: list[Any] = []

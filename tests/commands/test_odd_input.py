@@ -1,4 +1,4 @@
-"""Whatever somebody may type is one line and exit code 2, or is taken as it was meant."""
+"""Odd input is taken as meant, or is one line and exit code 2."""
 
 from __future__ import annotations
 

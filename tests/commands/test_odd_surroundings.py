@@ -1,4 +1,4 @@
-"""Where the command line is started, and with what closed, is no reason for a traceback or for a stray folder."""
+"""Odd working folders and closed streams cause neither a traceback nor a stray folder."""
 
 from __future__ import annotations
 
@@ -38,14 +38,14 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
         assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_a_folder_whose_name_is_no_text_is_refused_before_anything_runs(call: Call, tmp_path: Path) -> None:
+def test_a_folder_name_that_is_not_utf8_is_refused_at_once(call: Call, tmp_path: Path) -> None:
     """Tables could be written there and not be read again."""
     out = str(tmp_path / "r\udcff")
     code, _, errors = call("sweep", "--env", "bit-chain", "--steps", "2", "--out", out)
     assert code == 2 and "is not a path in UTF-8" in errors and not os.path.lexists(out)
 
 
-def test_a_report_of_what_is_published_elsewhere_leaves_no_folder_that_hides_it(call: Call) -> None:
+def test_a_report_on_published_runs_hides_no_folder(call: Call) -> None:
     for verb in (["report"], ["status"], ["export", "csv"]):
         code, _, errors = call(*verb, "--out", BUNDLE)
         assert code == 2 and f"`staleharness unpack {BUNDLE} FOLDER` makes a folder of its runs" in errors

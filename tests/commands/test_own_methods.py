@@ -1,4 +1,4 @@
-"""What a plugin takes for granted or answers wrongly is said in one line, at its first gradient step."""
+"""Wrong assumptions and answers of a plugin are one line, at its first gradient step."""
 
 from __future__ import annotations
 
@@ -154,7 +154,7 @@ def test_a_wrong_answer_of_any_other_kind_too(name: str, asked: Any, call: Call)
     assert found == code and said in errors, errors
 
 
-def test_targets_and_value_losses_of_another_shape_are_refused_on_control(asked: Any, call: Call) -> None:
+def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Call) -> None:
     """Both would be flattened, or spread over the decisions."""
     targets = """
     def targets(self, t):
@@ -170,9 +170,7 @@ def test_targets_and_value_losses_of_another_shape_are_refused_on_control(asked:
 
 
 @pytest.mark.parametrize("number", ["np.int64(3)", "np.float32(3)", "3"])
-def test_a_state_of_any_numbers_is_in_the_metrics_and_survives_a_checkpoint(
-    number: str, asked: Any, call: Call, tmp_path: Path
-) -> None:
+def test_a_methods_state_is_in_metrics_and_checkpoints(number: str, asked: Any, call: Call, tmp_path: Path) -> None:
     """Checkpoints are read without running code from them, so NumPy's own numbers would not come back."""
     methods = f"""
     def init_state(self):

@@ -11,7 +11,7 @@ import pytest
 from staleharness.trace import read_trace
 
 
-def test_the_table_has_a_line_for_each_pipeline_and_says_what_binds(call: Any) -> None:
+def test_the_table_has_a_line_for_each_pipeline(call: Any) -> None:
     code, out, err = call("pipeline", "--steps=40")
     assert (code, err) == (0, "")
     lines = out.splitlines()

@@ -62,7 +62,7 @@ def as_before() -> Iterator[None]:
         yield
 
 
-def written(folder: Path, name: str, **changed: str) -> Path:
+def write(folder: Path, name: str, **changed: str) -> Path:
     path = folder / f"{name.replace(' ', '_')}.py"
     path.write_text(ALGORITHM.format(name=name, **{**USUAL, **changed}))
     return path
@@ -71,14 +71,14 @@ def written(folder: Path, name: str, **changed: str) -> Path:
 @pytest.mark.parametrize("name", WRONG)
 def test_a_class_of_another_shape_is_refused_in_one_line(name: str, tmp_path: Path, call: Call) -> None:
     changed, said = WRONG[name]
-    path = written(tmp_path, name, **changed)
+    path = write(tmp_path, name, **changed)
     for words in (["list"], ["sweep", "--env", "bit-chain", "--algo", name, "--dry"]):
         code, _, errors = call(*words, "--plugin", str(path))
         assert code == 2 and said in errors and errors.count("\n") == 1, errors
 
 
-def test_an_option_that_a_plugin_refuses_in_its_own_words_is_the_users_mistake(tmp_path: Path, call: Call) -> None:
-    path = written(tmp_path, "choosy", more=PICKY)
+def test_an_option_refused_by_a_plugin_is_a_user_error(tmp_path: Path, call: Call) -> None:
+    path = write(tmp_path, "choosy", more=PICKY)
     words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
     assert call(*words, "choosy")[0] == 0
     code, _, errors = call(*words, "choosy[cap=3]")
@@ -94,7 +94,7 @@ EXITING = """
 
 
 def test_a_plugin_that_ends_the_program_at_an_option_is_one_line(tmp_path: Path, call: Call) -> None:
-    path = written(tmp_path, "exiting", more=EXITING)
+    path = write(tmp_path, "exiting", more=EXITING)
     words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
     assert call(*words, "exiting")[0] == 0
     code, _, errors = call(*words, "exiting[cap=3]")
@@ -128,8 +128,8 @@ TEXT = {"field": "how: str = 'plain'\n    cap: float = 1.0"}
 
 
 @pytest.mark.parametrize("typed", ["nan", '"nan"', '"1"', '"true"', "other"])
-def test_a_text_option_can_be_any_word_and_its_label_is_typed_again(typed: str, tmp_path: Path, call: Call) -> None:
-    path = str(written(tmp_path, "texts", **TEXT))
+def test_a_text_option_is_any_word_and_its_label_parses_back(typed: str, tmp_path: Path, call: Call) -> None:
+    path = str(write(tmp_path, "texts", **TEXT))
 
     def plan(algo: str) -> Any:
         return sh.plan(env="bit-chain", algo=algo, seeds=1, plugin=path)
@@ -140,7 +140,7 @@ def test_a_text_option_can_be_any_word_and_its_label_is_typed_again(typed: str, 
 
 
 def test_a_number_for_a_text_option_says_how_it_is_typed(tmp_path: Path, call: Call) -> None:
-    path = str(written(tmp_path, "texts", **TEXT))
+    path = str(write(tmp_path, "texts", **TEXT))
     code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--plugin", path, "--algo", "texts[how=1]")
     assert code == 2 and 'how=1 is not a text; write "1", in double quotes' in errors
 
@@ -152,11 +152,9 @@ def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Call) -
     assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
 
 
-def test_a_relative_path_in_the_variable_is_found_by_the_workers_too(
-    tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_workers_find_a_relative_plugin_path(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each works in the folder of its own run."""
-    path = written(Path.cwd(), "nearby")
+    path = write(Path.cwd(), "nearby")
     monkeypatch.setenv("STALEHARNESS_PLUGINS", os.path.relpath(path))
     tiny = ["--seeds", "1", "--steps", "2", "--set", "batch=8,horizon=8,evaluations=1"]
     code, _, errors = call("sweep", "--env", "bit-chain", "--algo", "nearby", *tiny)

@@ -1,4 +1,4 @@
-"""What a verb loads before it answers: nothing that its answer does not need."""
+"""Modules loaded by a verb: none that its answer does not need."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def test_help_and_status_load_no_library_and_the_list_only_numpy() -> None:
     assert done.stdout == "--help\nsweep\nstatus\nlist numpy\n", done.stderr
 
 
-def test_the_file_that_places_methods_is_parsed_once_for_all_of_them() -> None:
+def test_the_file_of_methods_is_parsed_once() -> None:
     methods._parsed.cache_clear()
     assert len(catalogue()["algorithms"]) > 10
     assert methods._parsed.cache_info().misses == 1

@@ -78,8 +78,8 @@ def test_a_new_verb_is_one_file(
     assert code == 2 and "did you mean 'say-hello'" in err
 
 
-def test_verbs_are_loaded_for_the_help_and_load_nothing_heavy_themselves() -> None:
-    """What a verb's file imports when it is loaded: the shared words, and nothing that reads results or trains."""
+def test_verbs_load_nothing_heavy() -> None:
+    """A verb's file imports shared code at its top, and nothing that reads results or trains."""
     light = {"errors", "base", "commands"}
     for path in (PACKAGE / "commands").glob("[!_]*.py"):
         tree = ast.parse(path.read_text(encoding="utf-8"))

@@ -64,7 +64,7 @@ def test_an_environment_named_with_its_version_is_that_one_alone(tmp_path: Path)
     assert evidence.envs("Hopper") == ["Hopper-v4", "Hopper-v5"]
 
 
-def test_a_run_older_than_a_setting_has_the_value_that_means_what_it_did(tmp_path: Path) -> None:
+def test_a_run_older_than_a_setting_has_its_before_value(tmp_path: Path) -> None:
     old = write_run(tmp_path, "vaco", 0)
     new = write_run(tmp_path, "vaco", 1, settings={"warm_phases": 3}, said={"before": {"warm_phases": 0}})
     assert select_runs([old, new], where="warm_phases=0") == [old]

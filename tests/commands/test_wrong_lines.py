@@ -104,7 +104,7 @@ def test_a_dry_run_says_what_a_network_would_take(call: Call) -> None:
     assert "hidden=[1000000000]" in err and "a run takes at least" in err and "this machine has" in err
 
 
-def test_a_study_of_more_runs_than_a_sweep_takes_is_counted_and_not_made(
+def test_a_study_of_too_many_runs_is_counted_and_refused(
     call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = tmp_path / "study.toml"
@@ -122,19 +122,19 @@ def test_duplicates_of_a_long_axis_are_found_in_one_pass() -> None:
     from staleharness.errors import UserError
     from staleharness.running.grid_axes import check_unique
 
-    class Counted(str):
+    class CountingFamily(str):
         compared = 0
         __hash__ = str.__hash__
 
         def __eq__(self, other: object) -> bool:
-            Counted.compared += 1
+            CountingFamily.compared += 1
             return str(self) == other
 
-    values = [Counted(i) for i in range(300)]
+    values = [CountingFamily(i) for i in range(300)]
     check_unique(values, "K")
-    assert Counted.compared < 3000
+    assert CountingFamily.compared < 3000
     with pytest.raises(UserError, match="K names 7 more than once"):
-        check_unique([*values, Counted(7)], "K")
+        check_unique([*values, CountingFamily(7)], "K")
 
 
 @pytest.mark.parametrize("cell", ["1e308", "1e16", "-1", "inf"])
