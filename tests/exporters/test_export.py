@@ -9,6 +9,7 @@ import math
 import subprocess
 import sys
 import types
+from collections.abc import Iterable
 from dataclasses import replace
 from importlib.machinery import ModuleSpec
 from pathlib import Path
@@ -68,6 +69,15 @@ def test_time_adds_up_over_phases_and_memory_is_no_part_of_it(tmp_path: Path) ->
     assert data.scalars["memory_mb"].tolist()[::2] == [300.0, 310.5]
     times = {name for name in data.scalars if name.startswith("seconds/")}
     assert times == {"seconds/collect", "seconds/learn", "seconds/evaluate", "seconds/train"}
+
+
+def by_step(rows: Iterable[tuple[int, str, float]]) -> dict[tuple[str, int], float]:
+    """(metric, steps) -> value of (steps, dashboard name, value)."""
+    return {(name.removeprefix("phase/"), step): value for step, name, value in rows}
+
+
+def expected_scalars(run: StoredRun) -> dict[tuple[str, int], float]:
+    return {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
 
 
 # --- CSV
@@ -167,14 +177,9 @@ def test_tensorboard_reads_every_scalar_at_its_step_and_time(results: Path, tmp_
     runs = Store(results).read_all()
     for run, path in zip(runs, tensorboard_runs.write(runs, tmp_path), strict=True):
         found = read_back(path.parent)
-        held = {
-            (tag.removeprefix("phase/"), event.step): event.value
-            for tag in found.Tags()["scalars"]
-            for event in found.Scalars(tag)
-            if not tag.startswith("final/")
-        }
-        expected = {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
-        assert held == {k: pytest.approx(v, rel=1e-6) for k, v in expected.items()}
+        tags = [tag for tag in found.Tags()["scalars"] if not tag.startswith("final/")]
+        held = by_step((event.step, tag, event.value) for tag in tags for event in found.Scalars(tag))
+        assert held == {k: pytest.approx(v, rel=1e-6) for k, v in expected_scalars(run).items()}
         (final,) = found.Scalars("final/sampled")
         assert final.value == pytest.approx(run.record["scores"]["sampled"]["mean"])
         assert final.step == run.record["steps"]
@@ -286,13 +291,9 @@ def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(
     assert code == 0 and "nothing was sent" in out
     assert given["mode"] == "offline" and given["id"] == run.id and given["name"] == "vaco Hopper-v5 K=2 seed 0"
     assert {k: given["config"][k] for k in run.spec} == run.spec and given["config"]["fingerprint"]["threads"] == 1
-    held = {
-        (name.removeprefix("phase/"), step): value
-        for step, row in stand_in.rows
-        for name, value in row.items()
-        if name not in ("lag_histogram", "phase")
-    }
-    assert held == {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
+    skip = ("lag_histogram", "phase")
+    held = by_step((step, name, x) for step, row in stand_in.rows for name, x in row.items() if name not in skip)
+    assert held == expected_scalars(run)
     counts, edges = stand_in.rows[1][1]["lag_histogram"]
     assert list(counts) == list(run.metrics()["lag_histogram"][1]) and list(edges) == [-0.5, 0.5, 1.5]
     assert stand_in.summary == {"final/sampled": 120.0, "final/deterministic": pytest.approx(132.0)}
@@ -355,13 +356,11 @@ def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_pa
         words = [sys.executable, "-c", READER, str(path / f"run-{run.id}.wandb")]
         kept = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
         assert kept["id"] == run.id and {k: kept["config"][k] for k in run.spec} == run.spec
-        held = {
-            (name.removeprefix("phase/"), row["_step"]): value
-            for row in kept["history"]
-            for name, value in row.items()
-            if not name.startswith(("lag_histogram", "_")) and name != "phase"
-        }
-        assert held == {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
+        skip = ("lag_histogram", "_")
+        rows = ((row["_step"], *item) for row in kept["history"] for item in row.items())
+        assert by_step(row for row in rows if not row[1].startswith(skip) and row[1] != "phase") == expected_scalars(
+            run
+        )
         assert kept["summary"]["final/sampled"] == run.record["scores"]["sampled"]["mean"]
 
 

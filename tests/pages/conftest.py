@@ -8,8 +8,8 @@ import pytest
 
 
 @pytest.fixture
-def shelf(tmp_path: Path) -> Path:
-    """An experiments folder of one study and one figure."""
+def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """An experiments folder of one study and one figure, in place of the package's own."""
     folder = tmp_path / "experiments"
     (folder / "p").mkdir(parents=True)
     (folder / "p" / "paper.toml").write_text('title = "P"\nlink = "https://x.test"\nabout = "A."\n')
@@ -20,4 +20,6 @@ def shelf(tmp_path: Path) -> Path:
         'question = "Q?"\nenv = "A"\nalgorithm = ["ppo_clip", "vaco"]\ncapacity = [1, 4]\nseeds = 2\n'
         "[settings]\nnum_envs = 16\n[paper]\nseeds = 7\n"
     )
+    for module in ("papers", "gallery"):
+        monkeypatch.setattr(f"staleharness.pages.{module}.experiments", lambda: folder)
     return folder

@@ -26,8 +26,6 @@ def figures(
     in `one/` and none in `none/`."""
     (shelf / "p" / "fig3.toml").write_text(SECOND.format("aggregate_scores"))
     (shelf / "t.toml").write_text((shelf / "s.toml").read_text())
-    for module in ("pages.papers", "pages.gallery"):
-        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     monkeypatch.chdir(tmp_path)
     for folder in ("both/s", "both/t", "one/s"):
         write_grid(tmp_path / folder, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)

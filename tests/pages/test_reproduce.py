@@ -61,8 +61,6 @@ def test_reproduce_runs_and_draws_once(
         "num_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 2\nevaluation_episodes = 1\n"
         "final_episodes = 2\n"
     )
-    for module in ("pages.papers", "pages.gallery"):
-        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     words = ["reproduce", "--paper", "p", "--fig", "2", "--jobs", "1", "--out", str(tmp_path / "out"), "--json"]
     for again in (False, True):
         with without_report():
@@ -85,8 +83,6 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
         text = f'question = "Q?"\nenv = "Pendulum"\nalgorithm = {methods}\nseeds = 1\n{size}'
         (shelf / f"{name}.toml").write_text(text)
     (shelf / "p" / "fig3.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"s"', '"t"'))
-    for module in ("pages.papers", "pages.gallery"):
-        monkeypatch.setattr(f"staleharness.{module}.experiments", lambda: shelf)
     monkeypatch.setattr(
         "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0)
     )
