@@ -18,7 +18,6 @@ PENDING = {
     "staleharness/asynchronous",
     "staleharness/chain",
     "staleharness/control",
-    "staleharness/running",
     "staleharness/simulator",
     "staleharness/tokens",
     "tests",
@@ -26,9 +25,7 @@ PENDING = {
     "tests/chain",
     "tests/control",
     "tests/helpers",
-    "tests/running",
     "tests/simulator",
-    "tests/store",
     "tests/tokens",
 }
 CLAUSES = re.compile(

@@ -42,6 +42,6 @@ def read_stored(values: Mapping[str, Any], where: str = "run spec") -> tuple[Run
     """
     _, family = find_env(str(values["env"]))
     method = ALGORITHMS[str(values["algorithm"])]
-    added = {**values_before(method), **values.get("hyper", {})}
-    spec = family.settings.from_dict({**values_before(family.settings), **values, "hyper": added}, where)
+    hyper = {**values_before(method), **values.get("hyper", {})}
+    spec = family.settings.from_dict({**values_before(family.settings), **values, "hyper": hyper}, where)
     return replace(spec, hyper=hyper_parameters(make_algorithm(spec))), family

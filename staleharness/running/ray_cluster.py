@@ -29,7 +29,7 @@ STORE = 80_000_000  # bytes of Ray's object store, which holds messages only
 
 
 @dataclass(frozen=True)
-class Resources:
+class RunResources:
     """Resources of a machine that one run takes."""
 
     cores: int
@@ -59,10 +59,10 @@ class Resources:
         return options
 
 
-def resources(demand: ResourceRequest) -> Resources:
+def resources(demand: ResourceRequest) -> RunResources:
     """Return the resources of one run: as requested, as similar stored runs took, or as a small one takes."""
     gpu = 1.0 / (demand.runs_per_gpu or 1) if demand.device != "cpu" else 0.0
-    return Resources(demand.threads, gpu, demand.memory or DEFAULT_MEMORY)
+    return RunResources(demand.threads, gpu, demand.memory or DEFAULT_MEMORY)
 
 
 def address_from_environment() -> str:

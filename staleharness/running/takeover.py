@@ -23,30 +23,30 @@ from .resume_checkpoints import folders_set_aside, set_aside
 TAKEN_OVER = "another worker has taken this run over"
 
 
-def take_over(own: Path, damaged: Path) -> None:
+def take_over(target: Path, trash: Path) -> None:
     """Merge all folders of a run into this worker's, with the content of the one that got farthest.
 
-    damaged: where folders with links go. Raises `Interrupted` if this worker is not the latest.
+    trash: where folders with links go. Raises `Interrupted` if this worker is not the latest.
     """
-    name = parse_attempt_name(own.name)
+    name = parse_attempt_name(target.name)
     assert name is not None, "the results folder gave the name"
-    others = [path for _, path in sorted(attempts_in(own.parent, name.run_id)) if path != own]
+    others = [path for _, path in sorted(attempts_in(target.parent, name.run_id)) if path != target]
     if name.number and any(_is_later(path, name.number) for path in others):
-        if not checkpoint.newest_first(own):  # otherwise the later worker has yet to copy them
-            shutil.rmtree(own)
+        if not checkpoint.newest_first(target):  # otherwise the later worker has yet to copy them
+            shutil.rmtree(target)
         raise Interrupted(TAKEN_OVER)
     folders = [path for path in map(_rename, others) if path is not None]
     for path in [path for path in folders if not has_plain_files(path)]:
-        move_into(path, damaged)
+        move_into(path, trash)
         folders.remove(path)
     # of two that got equally far, the later: it may be a copy of the other, which was being removed
-    farthest = max(reversed(folders), key=lambda path: _progress(path, name.run_id), default=own)
-    if farthest != own and _progress(farthest, name.run_id) > _progress(own, name.run_id):
-        _copy(farthest, own)
+    farthest = max(reversed(folders), key=lambda path: _progress(path, name.run_id), default=target)
+    if farthest != target and _progress(farthest, name.run_id) > _progress(target, name.run_id):
+        _copy(farthest, target)
         LOGGER.info("going on with what the worker in %s has left", farthest.name)
     for path in folders:
         if path != farthest:
-            _copy_other_checkpoints(path, own)
+            _copy_other_checkpoints(path, target)
         shutil.rmtree(path, ignore_errors=True)
 
 

@@ -153,8 +153,8 @@ def _run_phases(
 def _check_record(record: PhaseRecord) -> None:
     """Raise `UserError` if a kind of task omits what every reader of results relies on."""
     curves = [f"{EVALUATION_PREFIX}{mode}" for mode in record.scores.returns] if record.scores else []
-    required = {"metrics": ["phase", "steps", "lag_histogram", *curves], "seconds": [*PARTS]}
-    for part, names in required.items():
+    entries = {"metrics": ["phase", "steps", "lag_histogram", *curves], "seconds": [*PARTS]}
+    for part, names in entries.items():
         if absent := [name for name in names if name not in getattr(record, part)]:
             raise UserError(f"the simulation's {part} of a phase lack {', '.join(absent)}")
 

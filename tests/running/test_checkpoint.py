@@ -69,7 +69,7 @@ DAMAGES: dict[str, Callable[[bytes], bytes]] = {
 
 
 @pytest.mark.parametrize("how", DAMAGES)
-def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_is_named(
+def test_a_damaged_checkpoint_is_named_and_the_one_before_used(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, how: str
 ) -> None:
     for phase in (1, 2):
@@ -80,7 +80,7 @@ def test_a_damaged_newest_checkpoint_gives_way_to_the_one_before_and_is_named(
     assert "checkpoint-00000002.pt is damaged" in caplog.text
 
 
-def test_with_both_damaged_the_run_starts_over_and_its_own_checkpoints_are_kept(tmp_path: Path) -> None:
+def test_with_both_damaged_the_run_starts_over(tmp_path: Path) -> None:
     for phase in (50, 51):
         checkpoint.save(tmp_path, phase, state(phase))
     for path in tmp_path.iterdir():
@@ -90,7 +90,7 @@ def test_with_both_damaged_the_run_starts_over_and_its_own_checkpoints_are_kept(
     assert phase_of(checkpoint.load_newest(tmp_path)) == 3
 
 
-def test_a_crash_at_any_point_of_saving_leaves_a_checkpoint_that_loads(tmp_path: Path) -> None:
+def test_a_crash_while_saving_leaves_a_loadable_checkpoint(tmp_path: Path) -> None:
     for phase in (1, 2):
         checkpoint.save(tmp_path, phase, state(phase))
     for _ in every_crash(lambda n: checkpoint.save(tmp_path, 3, state(3))):
@@ -126,7 +126,7 @@ def test_a_large_state_is_neither_written_nor_read_by_way_of_a_copy(tmp_path: Pa
 
 
 @pytest.mark.parametrize("megabytes", [0, 1, 5, 12])
-def test_a_disk_that_fills_up_in_the_middle_of_a_large_state_keeps_the_one_before(
+def test_a_disk_full_during_a_large_state_keeps_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
 ) -> None:
     checkpoint.save(tmp_path, 1, state(1))
@@ -195,9 +195,7 @@ def saved_phases(monkeypatch: pytest.MonkeyPatch, every: float, saving: float) -
     return found
 
 
-def test_checkpoints_come_so_often_but_take_no_more_than_a_twentieth_of_the_time(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_checkpoints_take_at_most_a_twentieth_of_the_time(monkeypatch: pytest.MonkeyPatch) -> None:
     assert saved_phases(monkeypatch, 30.0, 0.1) == [4, 8, 12, 16, 20]
     # 40 to 44 s; 4 s are 5 % of the 80 s that end at 120 s, so the next is that after phase 12, at 124 s
     assert saved_phases(monkeypatch, 30.0, 4.0) == [4, 12, 20]
@@ -292,9 +290,7 @@ REFUSED: dict[str, tuple[State, str]] = {
 
 
 @pytest.mark.parametrize("what", REFUSED)
-def test_a_run_whose_checkpoint_does_not_fit_is_refused_and_starts_beside_it_when_told_to(
-    tmp_path: Path, what: str
-) -> None:
+def test_an_unusable_checkpoint_refuses_the_run_unless_restarted(tmp_path: Path, what: str) -> None:
     log = b"{}\n{}\n{}\n{}\n"
     (tmp_path / "metrics.jsonl").write_bytes(log)
     (tmp_path / "timing.jsonl").write_bytes(log)
@@ -330,9 +326,7 @@ def test_a_run_whose_checkpoint_does_not_fit_is_refused_and_starts_beside_it_whe
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
-def test_a_process_that_a_plugin_forked_does_not_keep_a_dead_writer_s_lock(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_plugins_forked_process_does_not_keep_the_lock(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with run_folder.hold_by_lock(tmp_path):
         child = os.fork()
         if not child:

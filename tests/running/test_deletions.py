@@ -19,7 +19,7 @@ from crash import EVERY, every_crash
 from known_plugins import TABULAR, known
 from places import HELPERS
 from sweeping import environment, relatives, wait_until
-from test_repaired import MISFIT, carry_out, contents, job_of
+from test_repair import MISFIT, carry_out, contents, job_of
 
 from staleharness.errors import UserError
 from staleharness.simulator import checkpoint
@@ -125,7 +125,7 @@ def test_no_restart_that_is_cut_off_loses_work(
 
 
 @pytest.mark.parametrize("where", ["before", "after"])
-def test_no_worker_that_comes_late_loses_what_the_next_has_not_taken_yet(tmp_path: Path, log: Path, where: str) -> None:
+def test_a_late_worker_keeps_what_the_next_has_yet_to_copy(tmp_path: Path, log: Path, where: str) -> None:
     """Its task begins again in the same folder, while another machine has begun on the run."""
     job = replace(job_of(tmp_path / "out"), holder=holder_name(1))
     carry_out(job, stop_after=3)
@@ -157,7 +157,7 @@ def test_no_take_over_loses_checkpoints_of_another_fingerprint(
     assert losses(log) == [] and there
 
 
-def test_an_intact_checkpoint_is_taken_over_before_a_later_one_that_is_damaged(tmp_path: Path, log: Path) -> None:
+def test_an_intact_checkpoint_beats_a_later_damaged_one(tmp_path: Path, log: Path) -> None:
     job = job_of(tmp_path / "out")
     first, second, third = (replace(job, holder=holder_name(n)) for n in (1, 2, 3))
     carry_out(first, stop_after=3)
@@ -177,7 +177,7 @@ KILLED = """
 import deletions, os, signal
 from staleharness import cli
 from staleharness.commands.shared.display import PlainLines
-PlainLines.phase = lambda self, run, heard: heard["phase"] < 30 or os.killpg(0, signal.SIGKILL)
+PlainLines.on_phase = lambda self, run, heard: heard["phase"] < 30 or os.killpg(0, signal.SIGKILL)
 cli.main()
 """
 

@@ -57,7 +57,7 @@ def test_killed_workers_go_on_to_the_same_bits(tmp_path: Path, straight: dict[st
     assert metrics(tmp_path) == straight
 
 
-def test_sweeps_of_two_processes_have_the_same_bits_whatever_their_hashing(tmp_path: Path) -> None:
+def test_hash_seeds_do_not_change_bits(tmp_path: Path) -> None:
     asked = f"sweep --env Noisy-v0 --k 2 --algo draws[source=hash] --seeds 1 --steps 256 --set {TINY}".split()
     places = [tmp_path / seed for seed in ("1", "2")]
     running = [

@@ -24,7 +24,7 @@ USE = f"        if self.penalty:\n            objective = objective - self.penal
 IMPORT = ("from staleharness.batch", "from staleharness.spec import later\nfrom staleharness.batch")
 
 
-def planned(text: str = "ppo_clip") -> PlannedRun:
+def plan_run(text: str = "ppo_clip") -> PlannedRun:
     (run,) = plan(ask(env="Hopper", algo=text, seeds="1")).runs
     return run
 
@@ -35,28 +35,28 @@ def grow(folder: Path, patch: pytest.MonkeyPatch, default: float) -> None:
 
 
 def test_a_method_option_added_later_leaves_the_id_at_before(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = planned()
+    earlier = plan_run()
     grow(tmp_path, monkeypatch, 0.0)
-    now = planned()
+    now = plan_run()
     assert now.spec.hyper == {**earlier.spec.hyper, "penalty": 0.0}, "records say it"
     assert (now.run_id, now.label) == (earlier.run_id, earlier.label)
-    other = planned("ppo_clip[penalty=0.5]")
+    other = plan_run("ppo_clip[penalty=0.5]")
     assert other.run_id != earlier.run_id and other.label == "ppo_clip[penalty=0.5]"
 
 
 def test_a_default_away_from_before_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = planned()
+    earlier = plan_run()
     grow(tmp_path, monkeypatch, 0.5)
-    assert planned().run_id != earlier.run_id and planned().label == "ppo_clip[penalty=0.5]"
-    assert planned("ppo_clip[penalty=0]").run_id == earlier.run_id
-    assert planned("ppo_clip[penalty=0]").label == earlier.label
+    assert plan_run().run_id != earlier.run_id and plan_run().label == "ppo_clip[penalty=0.5]"
+    assert plan_run("ppo_clip[penalty=0]").run_id == earlier.run_id
+    assert plan_run("ppo_clip[penalty=0]").label == earlier.label
     stored, family = read_stored(earlier.spec.to_dict())
     assert stored.hyper["penalty"] == 0.0 and run_id(stored, family) == earlier.run_id
     assert run_id(earlier.spec, family) != earlier.run_id, "a job planned earlier would run with the default"
 
 
 def test_a_removed_option_is_read_at_its_constant(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = planned()
+    earlier = plan_run()
     removed = (FIELD, f'    retired = {{"soft": False}}\n{FIELD}')
     edit_method("ppo_clip", tmp_path, monkeypatch, removed)
     hyper = {**earlier.spec.hyper, "soft": False}
@@ -69,7 +69,7 @@ def test_a_removed_option_stays_in_the_id(tmp_path: Path, monkeypatch: pytest.Mo
     before, after = tmp_path / "before", tmp_path / "after"
     before.mkdir(), after.mkdir()
     edit_method("ppo_clip", before, monkeypatch, (FIELD, f"    soft: bool = False\n{FIELD}"))
-    earlier = planned().spec
+    earlier = plan_run().spec
     monkeypatch.setattr("staleharness.running.identity.source_hash", lambda *_: "renamed by move_ids.py")
     name = run_id(earlier, FAMILY)
     edit_method("ppo_clip", after, monkeypatch, (FIELD, f'    retired = {{"soft": False}}\n{FIELD}'))
@@ -77,9 +77,9 @@ def test_a_removed_option_stays_in_the_id(tmp_path: Path, monkeypatch: pytest.Mo
 
 
 def test_an_edited_method_is_another_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    earlier = planned()
+    earlier = plan_run()
     edit_method("ppo_clip", tmp_path, monkeypatch, (LOSS, f"        objective = objective * 2\n{LOSS}"))
-    assert planned().run_id != earlier.run_id
+    assert plan_run().run_id != earlier.run_id
 
 
 def test_a_lag_option_added_later_has_before_as_its_default() -> None:

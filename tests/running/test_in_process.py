@@ -111,7 +111,7 @@ class Overlapping:
         return torch.get_num_threads()
 
 
-def test_runs_in_threads_leave_the_settings_of_the_process_as_they_were(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_runs_in_threads_restore_the_process_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     both, threads = Overlapping(), {0: 2, 1: 3}
     monkeypatch.setattr(in_process, "simulation_of", both.of)
     monkeypatch.setattr(in_process, "TURN", Turnstile(both.arrived), raising=False)

@@ -92,14 +92,14 @@ def out(tmp_path: Path) -> Iterator[Path]:
         wait_until(lambda: not relatives(path), 30)  # nothing is left behind, however a sweep ended
 
 
-def here(out: Path, listener: Silent | None = None, **asked: str) -> Outcome:
+def run_here(out: Path, listener: Silent | None = None, **asked: str) -> Outcome:
     """The same sweep, one run at a time, by this process."""
     return sweep_here(out, 1, listener, env="Pendulum", k="2", settings=TINY, **asked)
 
 
-def test_a_plugin_that_prints_and_leaves_files_about_does_not_damage_its_run(out: Path, plugin: Path) -> None:
+def test_output_and_stray_files_do_not_damage_a_run(out: Path, plugin: Path) -> None:
     with known(plugin):
-        outcome = here(out, algo="noisy", seeds="1", steps="128")
+        outcome = run_here(out, algo="noisy", seeds="1", steps="128")
     (run,) = (out / "runs").iterdir()
     assert outcome == Outcome(done=[run.name])
     assert (run / "log.txt").read_text().count("working\n") == 4
@@ -112,14 +112,14 @@ def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: 
         plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
 
     with known(plugin):
-        outcome = here(out, AtPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
+        outcome = run_here(out, AtPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
     (failure,) = outcome.failed.values()
     assert failure["class"] == "Changed" and "was edited since the sweep began" in failure["message"]
     labels = [json.loads((run / "run.json").read_text())["label"] for run in (out / "runs").iterdir()]
     assert sorted(labels) == ["noisy[pause=0.1]", "spo", "spo"]
 
 
-def test_a_sweep_whose_terminal_closes_leaves_a_checkpoint_and_no_process(out: Path, plugin: Path) -> None:
+def test_a_closed_terminal_leaves_a_checkpoint_and_no_process(out: Path, plugin: Path) -> None:
     words = "--algo noisy[pause=0.1] --seeds 2 --steps 6400".split()
     sweep = start(*words, out=out, plugin=plugin, start_new_session=True)
     wait_until(lambda: phases_written(out) > 0)
@@ -144,7 +144,7 @@ def tell_everybody(out: Path, name: signal.Signals) -> None:
 def test_a_sweep_that_a_batch_system_ends_leaves_a_checkpoint(out: Path, plugin: Path) -> None:
     act = AtPhase(lambda: tell_everybody(out, signal.SIGTERM))
     with known(plugin):
-        outcome = here(out, act, algo="noisy[pause=0.1]", seeds="2", steps="6400")
+        outcome = run_here(out, act, algo="noisy[pause=0.1]", seeds="2", steps="6400")
     assert outcome == Outcome(interrupted=True)
     # their server is gone, which could tell when they end: a worker may still be writing
     wait_until(lambda: any((out / "attempts").glob("*/checkpoint-*.pt")))
@@ -152,12 +152,12 @@ def test_a_sweep_that_a_batch_system_ends_leaves_a_checkpoint(out: Path, plugin:
 
 
 def test_what_is_ignored_stays_ignored(out: Path, plugin: Path) -> None:
-    """As under nohup."""
+    """Run as under nohup."""
     act = AtPhase(lambda: tell_everybody(out, signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with known(plugin):
-            outcome = here(out, act, algo="noisy[pause=0.1]", seeds="1", steps="320")
+            outcome = run_here(out, act, algo="noisy[pause=0.1]", seeds="1", steps="320")
     finally:
         signal.signal(signal.SIGHUP, before)
     assert act.act is None and len(outcome.done) == 1 and not outcome.interrupted
@@ -174,7 +174,7 @@ def test_a_second_interrupt_ends_everything_at_once(out: Path, plugin: Path) -> 
         impatient = threading.Thread(target=twice)
         impatient.start()
         begin = time.monotonic()
-        outcome = here(out, algo="noisy[pause=60]", seeds="2", steps="6400")
+        outcome = run_here(out, algo="noisy[pause=60]", seeds="2", steps="6400")
         impatient.join()
     assert outcome == Outcome(interrupted=True)
     assert time.monotonic() - begin < 60
@@ -186,7 +186,7 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin:
         os.kill(worker, signal.SIGTERM)
 
     with known(plugin):
-        outcome = here(out, AtPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
+        outcome = run_here(out, AtPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
     (run,) = (out / "runs").iterdir()
     assert outcome == Outcome(done=[run.name])  # neither failed nor interrupted: the other run was made
     assert len(list((out / "attempts").glob("*/checkpoint-*.pt"))) == 1
@@ -198,7 +198,7 @@ def test_a_thread_of_a_plugin_does_not_hold_its_run_s_place(
 ) -> None:
     monkeypatch.setattr(local, "GRACE", 0.5)
     with known(plugin):
-        outcome = here(out, algo="noisy[thread=true]", seeds="2", steps="128")
+        outcome = run_here(out, algo="noisy[thread=true]", seeds="2", steps="128")
     assert len(outcome.done) == 2 and not outcome.failed
 
 

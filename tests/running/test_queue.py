@@ -1,4 +1,4 @@
-"""What a sweep makes of a runner with a queue of its own, and of a results folder that shows things late."""
+"""Sweeps with a runner that has a queue, and with a results folder that shows files late."""
 
 from __future__ import annotations
 
@@ -79,9 +79,7 @@ def swept(root: Path, runs: tuple[PlannedRun, ...], runner: Queue, notes: Notes,
     return sweep(runs, store, runner, notes, Limits(stall=stall))  # type: ignore[arg-type]
 
 
-def test_a_runner_with_a_queue_gets_all_jobs_and_a_run_is_said_to_start_when_it_does(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_a_queue_gets_all_jobs_and_reports_real_starts(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     runner, notes = Queue(), Notes()
     outcome = swept(tmp_path, runs, runner, notes)
     order = [run.run_id for run in reversed(runs)]
@@ -95,7 +93,7 @@ def test_waiting_in_the_queue_is_no_stall(tmp_path: Path, runs: tuple[PlannedRun
     assert runner.killed == []
 
 
-def test_what_is_told_before_the_first_phase_is_heard_of_and_no_stall(
+def test_messages_before_the_first_phase_prevent_a_stall(
     tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     clock = [0.0]

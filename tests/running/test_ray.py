@@ -86,12 +86,12 @@ def straight(tmp_path: Path) -> dict[str, Any]:
     return records(tmp_path / "straight")
 
 
-def whole(out: Path, straight: dict[str, Any]) -> bool:
-    """Whether it holds these runs, to the byte, and nothing else."""
+def equals(out: Path, straight: dict[str, Any]) -> bool:
+    """Return whether the folder holds exactly these runs, to the byte."""
     return records(out) == straight and list((out / "attempts").iterdir()) == [] and not (out / "damaged").exists()
 
 
-class Watched(Silent):
+class Recorder(Silent):
     """Counts starts, and does something at the n-th phase of all."""
 
     def __init__(self, at: int = 0, act: Callable[[], None] = lambda: None) -> None:
@@ -109,9 +109,9 @@ class Watched(Silent):
 
 @pytest.mark.usefixtures("cluster")
 def test_results_equal_those_of_a_local_sweep_to_the_byte(tmp_path: Path, straight: dict[str, Any]) -> None:
-    out, runs, heard = tmp_path / "out", runs_of(), Watched()
+    out, runs, heard = tmp_path / "out", runs_of(), Recorder()
     assert sorted(on_the_cluster(out, runs, heard).done) == sorted(run.run_id for run in runs)
-    assert whole(out, straight) and len(heard.starts) == len(runs)
+    assert equals(out, straight) and len(heard.starts) == len(runs)
     assert heard.left < -200  # their phases were heard of
     assert sorted(p.name for p in out.iterdir()) == [".lock", "attempts", "runs", "staleharness.json"]
     assert len(on_the_cluster(out, runs, heard).skipped) == len(runs) and not ray.is_initialized()
@@ -122,13 +122,13 @@ def test_a_lost_node_costs_no_run(
     tmp_path: Path, straight: dict[str, Any], cluster: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
     out, runs = tmp_path / "out", runs_of()
-    heard = Watched(30, lambda: cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False))
+    heard = Recorder(30, lambda: cluster.remove_node(cluster.worker_nodes.copy().pop(), allow_graceful=False))
     outcome = on_the_cluster(out, runs, heard)
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
-    assert "ended by loss of its machine; it is started again" in caplog.text and whole(out, straight)
+    assert "ended by loss of its machine; it is started again" in caplog.text and equals(out, straight)
 
 
-def test_an_orphan_of_a_killed_raylet_that_works_on_neither_publishes_nor_spoils(
+def test_an_orphan_of_a_killed_raylet_publishes_nothing(
     tmp_path: Path, straight: dict[str, Any], monkeypatch: pytest.MonkeyPatch, cluster: Any
 ) -> None:
     out, runs, told = tmp_path / "out", runs_of(), tmp_path / "told"
@@ -147,13 +147,13 @@ def test_an_orphan_of_a_killed_raylet_that_works_on_neither_publishes_nor_spoils
     outcome = on_the_cluster(out, runs)
     killer.join()
     orphan = json.loads(waits.read_text())["pid"]
-    assert sorted(outcome.done) == sorted(run.run_id for run in runs) and whole(out, straight)
+    assert sorted(outcome.done) == sorted(run.run_id for run in runs) and equals(out, straight)
     before = files(out)
     assert lives(orphan) and not (told / "orphan.txt").exists()
     (told / "go").touch()
     wait_until(lambda: not lives(orphan), 60)
     assert (told / "orphan.txt").read_text().startswith("20\n")  # it has worked on
-    assert files(out) == before and whole(out, straight)
+    assert files(out) == before and equals(out, straight)
 
 
 def lives(process: int) -> bool:
@@ -187,7 +187,7 @@ def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: d
         assert finished.items() <= files(out).items(), "what was finished has changed"
         finished = files(out)
     outcome = on_the_cluster(out, runs_of())
-    assert len(outcome.done) + len(outcome.skipped) == len(straight) and whole(out, straight)
+    assert len(outcome.done) + len(outcome.skipped) == len(straight) and equals(out, straight)
     assert finished.items() <= files(out).items()
 
 
@@ -195,10 +195,10 @@ def test_after_a_killed_driver_the_next_call_goes_on(tmp_path: Path, straight: d
 @pytest.mark.usefixtures("cluster")
 def test_ctrl_c_leaves_checkpoints_and_the_next_call_goes_on(tmp_path: Path, straight: dict[str, Any]) -> None:
     out, runs = tmp_path / "out", runs_of()
-    outcome = on_the_cluster(out, runs, Watched(30, lambda: os.kill(os.getpid(), signal.SIGINT)))
+    outcome = on_the_cluster(out, runs, Recorder(30, lambda: os.kill(os.getpid(), signal.SIGINT)))
     assert outcome.interrupted and not outcome.failed and len(outcome.done) < len(runs)
     again = on_the_cluster(out, runs)
-    assert len(again.done) + len(again.skipped) == len(runs) and whole(out, straight)
+    assert len(again.done) + len(again.skipped) == len(runs) and equals(out, straight)
 
 
 @pytest.mark.faults
@@ -255,9 +255,7 @@ def test_an_address_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
 
 
 @pytest.mark.faults
-def test_the_cluster_that_a_sweep_starts_for_itself_hears_this_machine_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_cluster_of_a_sweep_listens_on_this_machine_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv(ray_cluster.ADDRESS, raising=False)
     with contextlib.closing(make_runner("ray", ResourceRequest(2))) as runner:
         runner.open([], tmp_path)

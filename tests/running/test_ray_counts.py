@@ -1,4 +1,4 @@
-"""What a run takes of a machine, and what that comes to: no Ray needed."""
+"""Resources of a run and how many fit on a machine; no Ray needed."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import resource_request
-from staleharness.running.ray_cluster import DEFAULT_MEMORY, MachineCheck, Resources, check_machine, resources
+from staleharness.running.ray_cluster import DEFAULT_MEMORY, MachineCheck, RunResources, check_machine, resources
 from staleharness.running.runner import ResourceRequest
 from staleharness.store.study import ask
 
@@ -16,32 +16,32 @@ GB = 10**9
 @pytest.mark.parametrize(
     ("takes", "has", "runs"),
     [
-        (Resources(1, 0.0, GB), {"CPU": 8.0, "memory": 64e9}, 8),
-        (Resources(4, 0.0, GB), {"CPU": 7.0, "memory": 64e9}, 1),
-        (Resources(1, 0.0, 3 * GB), {"CPU": 8.0, "memory": 8e9}, 2),
-        (Resources(1, 1 / 3, GB), {"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, 6),
-        (Resources(1, 1.0, GB), {"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, 2),
-        (Resources(1, 1.0, GB), {"CPU": 8.0, "memory": 64e9}, 0),
-        (Resources(1, 0.0, GB), {"memory": 64e9}, 0),  # a head that is to carry out nothing
+        (RunResources(1, 0.0, GB), {"CPU": 8.0, "memory": 64e9}, 8),
+        (RunResources(4, 0.0, GB), {"CPU": 7.0, "memory": 64e9}, 1),
+        (RunResources(1, 0.0, 3 * GB), {"CPU": 8.0, "memory": 8e9}, 2),
+        (RunResources(1, 1 / 3, GB), {"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, 6),
+        (RunResources(1, 1.0, GB), {"CPU": 8.0, "GPU": 2.0, "memory": 64e9}, 2),
+        (RunResources(1, 1.0, GB), {"CPU": 8.0, "memory": 64e9}, 0),
+        (RunResources(1, 0.0, GB), {"memory": 64e9}, 0),  # a head that is to carry out nothing
     ],
 )
-def test_how_many_runs_a_machine_has_room_for(takes: Resources, has: dict[str, float], runs: int) -> None:
+def test_how_many_runs_a_machine_has_room_for(takes: RunResources, has: dict[str, float], runs: int) -> None:
     assert takes.fit(has) == runs
 
 
 def test_a_wider_share_is_at_most_a_machine() -> None:
     nodes = [{"Alive": True, "Resources": {"CPU": 4.0, "memory": 3e9}}, {"Alive": False, "Resources": {"CPU": 64.0}}]
-    takes = Resources(1, 0.0, GB)
+    takes = RunResources(1, 0.0, GB)
     assert takes.actor_options(1, nodes) == {"num_cpus": 1, "memory": GB}
     assert takes.actor_options(8, nodes) == {"num_cpus": 3, "memory": 3 * GB}
     gpus = [{"Alive": True, "Resources": {"CPU": 8.0, "memory": 64e9, "GPU": 1.0}}]
-    assert Resources(1, 0.25, GB).actor_options(2, gpus) == {"num_cpus": 2, "memory": 2 * GB, "num_gpus": 0.5}
+    assert RunResources(1, 0.25, GB).actor_options(2, gpus) == {"num_cpus": 2, "memory": 2 * GB, "num_gpus": 0.5}
 
 
 def test_what_is_asked_for_is_what_it_takes() -> None:
-    assert resources(ResourceRequest(threads=2)) == Resources(2, 0.0, DEFAULT_MEMORY)
-    assert resources(ResourceRequest(device="cuda")) == Resources(1, 1.0, DEFAULT_MEMORY)
-    assert resources(ResourceRequest(device="cuda", runs_per_gpu=4, memory=GB // 2)) == Resources(1, 0.25, GB // 2)
+    assert resources(ResourceRequest(threads=2)) == RunResources(2, 0.0, DEFAULT_MEMORY)
+    assert resources(ResourceRequest(device="cuda")) == RunResources(1, 1.0, DEFAULT_MEMORY)
+    assert resources(ResourceRequest(device="cuda", runs_per_gpu=4, memory=GB // 2)) == RunResources(1, 0.25, GB // 2)
     assert str(resources(ResourceRequest(device="cuda", runs_per_gpu=4))) == "1 core, 0.25 of a GPU, 1 GB"
 
 

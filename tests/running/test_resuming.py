@@ -45,14 +45,12 @@ KILLED = """
 import os, signal
 from staleharness import cli
 from staleharness.commands.shared.display import PlainLines
-PlainLines.phase = lambda self, run, heard: heard["phase"] < 6 or os.kill(os.getpid(), signal.SIGKILL)
+PlainLines.on_phase = lambda self, run, heard: heard["phase"] < 6 or os.kill(os.getpid(), signal.SIGKILL)
 cli.main()
 """
 
 
-def test_workers_of_a_killed_sweep_end_by_themselves_and_it_goes_on_to_the_same_bits(
-    tmp_path: Path, straight: dict[str, str]
-) -> None:
+def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     words = [sys.executable, "-c", KILLED, *command(tmp_path, "--seeds", "2", steps=STEPS)]
     quickly = environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05")
     killed = subprocess.run(words, env=quickly, capture_output=True, timeout=120)

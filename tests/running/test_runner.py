@@ -1,4 +1,4 @@
-"""What a sweep asks of a runner, and nothing else: driven by one that has no processes, pipes or forks."""
+"""Interface between sweep and runner, with a runner that has no processes, pipes or forks."""
 
 from __future__ import annotations
 
@@ -140,9 +140,7 @@ def test_runs_go_to_the_runner_as_many_at_a_time_as_it_takes(tmp_path: Path, run
     assert runner.calls == ["open", "close"]
 
 
-def test_a_failure_and_a_silent_death_take_only_themselves_along_and_are_run_again(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_failures_affect_no_other_run_and_run_again(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     failing, dying, *others = [run.run_id for run in runs]
 
     def fault(job: Job) -> None:
@@ -182,7 +180,7 @@ def test_a_word_without_a_result_does_not_count(
     assert set(outcome.failed) == {run.run_id for run in runs} and outcome.done == []
 
 
-def test_an_interrupted_sweep_starts_nothing_more_and_goes_on_to_the_same_bits(
+def test_an_interrupted_sweep_resumes_to_the_same_bits(
     tmp_path: Path, runs: tuple[PlannedRun, ...], caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level(logging.INFO, "staleharness")
@@ -231,9 +229,7 @@ def test_a_run_that_ends_without_a_word_after_ctrl_c_is_no_failure(
     assert notes.ends[second] == "interrupted" and store.failure(second) is None
 
 
-def test_a_second_interrupt_ends_what_is_under_way_and_that_is_no_failure(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_a_second_interrupt_ends_all_runs_without_failures(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     first, second = runs[0].run_id, runs[1].run_id
 
     def interrupt(run: PlannedRun) -> None:
@@ -248,9 +244,7 @@ def test_a_second_interrupt_ends_what_is_under_way_and_that_is_no_failure(
     assert store.failure(second) is None
 
 
-def test_a_runner_is_closed_and_ctrl_c_is_as_before_when_a_sweep_breaks(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_a_broken_sweep_closes_its_runner_and_restores_ctrl_c(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     def breaks(run: PlannedRun) -> None:
         raise ConnectionError("the terminal is gone")
 

@@ -24,9 +24,7 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "TASK", "light_task")
 
 
-def test_jobs_are_arrays_no_larger_than_allowed_of_which_so_many_run_at_a_time(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_arrays_respect_size_and_tasks_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
     drive = Drive(SlurmRunner(2, "--partition=main --time=5"), [job(tmp_path, n) for n in range(5)])
     assert drive.words() == dict.fromkeys(range(5), "done")
     assert all(drive.phases(n) == [*range(1, 21)] for n in range(5))
@@ -136,24 +134,24 @@ def assert_over(cluster: Cluster) -> None:
         time.sleep(0.1)
 
 
-class Gone(Exception):
+class KilledSweep(Exception):
     """The sweep is killed: nothing of it is closed."""
 
 
-def abandoned(runner: SlurmRunner, jobs: list[Job], phase: int = 4) -> None:
+def abandon(runner: SlurmRunner, jobs: list[Job], phase: int = 4) -> None:
     """A runner that is let alone when its first job has done some phases."""
 
     def leave(runner: SlurmRunner) -> None:
-        raise Gone
+        raise KilledSweep
 
     runner.close = lambda: None  # type: ignore[method-assign]
-    with pytest.raises(Gone):
+    with pytest.raises(KilledSweep):
         Drive(runner, jobs, once(leave, phase))
 
 
 def test_the_next_call_goes_on_with_the_array_of_a_killed_one(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(3)]
-    abandoned(SlurmRunner(2), jobs)
+    abandon(SlurmRunner(2), jobs)
     drive = Drive(SlurmRunner(2), jobs)
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1], "nothing is begun twice"
@@ -161,20 +159,18 @@ def test_the_next_call_goes_on_with_the_array_of_a_killed_one(cluster: Cluster, 
     assert not (tmp_path / "slurm").exists()
 
 
-def test_a_submission_that_was_killed_before_it_was_written_down_is_found_by_its_name(
-    cluster: Cluster, tmp_path: Path
-) -> None:
+def test_an_unrecorded_submission_is_found_by_its_name(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(2)]
-    abandoned(SlurmRunner(), jobs)
+    abandon(SlurmRunner(), jobs)
     (array,) = (tmp_path / "slurm").iterdir()
     (array / "id").unlink()
     assert Drive(SlurmRunner(), jobs).words() == {0: "done", 1: "done"}
     assert len(cluster.calls("sbatch")) == 1 and lives(tmp_path, 0) == 1
 
 
-def test_what_waits_on_other_terms_is_submitted_anew_and_what_runs_goes_on(cluster: Cluster, tmp_path: Path) -> None:
+def test_waiting_tasks_with_other_options_are_resubmitted(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(3)]
-    abandoned(SlurmRunner(1), jobs)
+    abandon(SlurmRunner(1), jobs)
     drive = Drive(SlurmRunner(2, "--time=9"), jobs)
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1]
@@ -186,7 +182,7 @@ def test_what_is_no_longer_asked_for_is_said_and_goes_on(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     jobs = [job(tmp_path, n, phases=60) for n in range(2)]
-    abandoned(SlurmRunner(), jobs)
+    abandon(SlurmRunner(), jobs)
     drive = Drive(SlurmRunner(), jobs[:1])
     assert drive.words() == {0: "done"}
     assert "goes on with 1 tasks of an earlier sweep, which this one does not ask for" in caplog.text
@@ -194,7 +190,7 @@ def test_what_is_no_longer_asked_for_is_said_and_goes_on(
     assert lives(tmp_path, 1) == 1 or (tmp_path / f"{1:012x}").read_text() == "60"
 
 
-def test_a_controller_that_cannot_be_reached_for_a_while_is_waited_for(
+def test_the_sweep_waits_for_an_unreachable_controller(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     away = cluster.cut_off()

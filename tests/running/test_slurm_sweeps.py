@@ -35,7 +35,7 @@ def napping() -> Iterator[None]:
 
 @pytest.fixture(scope="module")
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """What the runs are on this machine."""
+    """Results of the runs on this machine."""
     out = tmp_path_factory.mktemp("local")
     with known(NAPPING):
         swept(out, naps(3), 3)
@@ -77,7 +77,7 @@ def swept(
     return sweep(runs, store, runner, listener or Silent(), Limits(checkpoint=0.02))  # type: ignore[arg-type]
 
 
-def test_a_sweep_that_is_killed_is_gone_on_with_and_comes_to_what_it_is_on_this_machine(
+def test_a_killed_sweep_continues_to_the_local_results(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     out = tmp_path / "out"
@@ -102,7 +102,7 @@ def test_a_sweep_that_is_killed_is_gone_on_with_and_comes_to_what_it_is_on_this_
 
 @pytest.mark.faults
 @pytest.mark.parametrize("what", ["warn", "preempt", "lose_node"])
-def test_what_loses_its_time_its_place_or_its_node_goes_on_from_its_checkpoint(
+def test_a_task_that_loses_its_node_resumes_from_its_checkpoint(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str], what: str
 ) -> None:
     runner = SlurmRunner(2)
@@ -122,7 +122,7 @@ def test_what_loses_its_time_its_place_or_its_node_goes_on_from_its_checkpoint(
 
 
 @pytest.mark.faults
-def test_a_failed_run_is_left_for_the_next_call_which_submits_it_alone(cluster: Cluster, tmp_path: Path) -> None:
+def test_the_next_call_submits_only_the_failed_run(cluster: Cluster, tmp_path: Path) -> None:
     runs = (*naps(1), *naps(1, "dies_at=3"))
     outcome = swept(tmp_path / "out", runs, SlurmRunner(2))
     assert outcome.done == [runs[0].run_id]
@@ -135,7 +135,7 @@ def test_a_failed_run_is_left_for_the_next_call_which_submits_it_alone(cluster: 
 
 
 @pytest.mark.faults
-def test_a_sweep_that_is_stopped_leaves_checkpoints_and_nothing_in_the_queue(
+def test_a_stopped_sweep_leaves_checkpoints_and_an_empty_queue(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:
     stop = Acts(lambda: os.kill(os.getpid(), signal.SIGINT), runs=1)

@@ -28,14 +28,12 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "TASK", "light_task")
 
 
-def test_a_task_that_is_put_back_more_than_four_times_in_ten_minutes_is_given_up(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
-    def again(runner: SlurmRunner, event: Event) -> None:
+def test_a_flapping_task_is_given_up(stand_in: StandIn, tmp_path: Path) -> None:
+    def requeue_again(runner: SlurmRunner, event: Event) -> None:
         if isinstance(event, RunStart):
             stand_in.fault("preempt")
 
-    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=1000)], again)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=1000)], requeue_again)
     assert drive.ends[0].message is None and drive.ends[0].failure_class == "Flapping"
     assert drive.ends[0].cause.startswith("being put back in the queue more than 4 times in 10 minutes (task ")
     state, restarts = stand_in.tasks()["1_0"]
@@ -49,19 +47,19 @@ def test_a_task_that_is_put_back_now_and_then_is_not(
     monkeypatch.setattr("staleharness.running.slurm.task_state.FLAPS", (4, 0.1))
     count = 0
 
-    def again(runner: SlurmRunner, event: Event) -> None:
+    def requeue_again(runner: SlurmRunner, event: Event) -> None:
         nonlocal count
         if isinstance(event, RunProgress) and count < 6 and event.content.get("phase", 0) > 2 * count:
             count += 1
             stand_in.fault("preempt")
 
-    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=40)], again)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=40)], requeue_again)
     assert drive.words() == {0: "done"} and count == 6
 
 
 @pytest.mark.faults
 @pytest.mark.parametrize("accounting", [False, True])
-def test_a_task_that_the_queue_has_forgotten_is_remembered_by_accounting_or_not_at_all(
+def test_accounting_knows_a_task_that_left_the_queue(
     stand_in: StandIn, tmp_path: Path, accounting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stand_in.set(remembers=0.0, accounting=accounting)
@@ -73,9 +71,7 @@ def test_a_task_that_the_queue_has_forgotten_is_remembered_by_accounting_or_not_
     assert drive.ends[1].cause.startswith(said)
 
 
-def test_time_out_is_told_from_memory_and_a_run_that_never_gets_further_is_not_put_back_for_ever(
-    stand_in: StandIn, tmp_path: Path
-) -> None:
+def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp_path: Path) -> None:
     act: Act = lambda runner, event: isinstance(event, RunStart) and stand_in.fault("out-of-memory", "1_1")  # noqa: E731
     stand_in.set(kill_wait=0.2)
     jobs = [job(tmp_path, 0, phases=9, nap=5.0), job(tmp_path, 1, phases=9, nap=5.0)]
@@ -106,12 +102,12 @@ def test_fewer_tasks_are_submitted_where_so_many_are_not_allowed(
 ) -> None:
     submit = slurm.commands.submit
 
-    def limited(command: list[str], count: int, *rest: object) -> str:
+    def limit(command: list[str], count: int, *rest: object) -> str:
         if count > 1:
             raise SlurmError("Batch job submission failed: Job violates accounting/QOS policy (job submit limit)")
         return submit(command, count, *rest)  # type: ignore[arg-type]
 
-    monkeypatch.setattr(slurm.commands, "submit", limited)
+    monkeypatch.setattr(slurm.commands, "submit", limit)
     drive = Drive(SlurmRunner(), [job(tmp_path, n) for n in range(3)])
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert len(stand_in.calls("sbatch")) == 3
@@ -120,10 +116,10 @@ def test_fewer_tasks_are_submitted_where_so_many_are_not_allowed(
 def test_a_task_that_is_no_longer_known_is_submitted_anew(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(task: str) -> None:
+    def refuse(task: str) -> None:
         raise SlurmError("Requested operation is presently disabled")
 
-    monkeypatch.setattr(slurm.commands, "requeue", refused)
+    monkeypatch.setattr(slurm.commands, "requeue", refuse)
     act = once(lambda runner: stand_in.warn("1_0"))
     drive = Drive(SlurmRunner(), [job(tmp_path, 0)], act)
     assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2
@@ -158,9 +154,7 @@ def test_a_task_that_could_not_be_launched_is_let_go_on(stand_in: StandIn, tmp_p
 
 
 @pytest.mark.parametrize("name", ["staleharness-0123abcd", "staleharness-0123abcd,theirs"])
-def test_an_array_from_elsewhere_is_never_taken_for_a_job_of_another_name_here(
-    stand_in: StandIn, tmp_path: Path, name: str
-) -> None:
+def test_a_foreign_array_id_is_never_used(stand_in: StandIn, tmp_path: Path, name: str) -> None:
     stand_in.set(room=0)
     commands.submit(["sleep", "60"], 2, 2, "theirs", tmp_path / "out", [f"--chdir={tmp_path}", "--signal=B:USR1@1"])
     (theirs,) = {task.partition("_")[0] for task in stand_in.tasks()}
@@ -227,9 +221,9 @@ def test_options_are_words_for_sbatch_and_nothing_else() -> None:
     ],
 )
 def test_other_options_are_refused_in_one_line(text: str) -> None:
-    with pytest.raises(UserError) as refused:
+    with pytest.raises(UserError) as refuse:
         parse_options(text)
-    assert str(refused.value).startswith("SLURM") and "\n" not in str(refused.value)
+    assert str(refuse.value).startswith("SLURM") and "\n" not in str(refuse.value)
 
 
 def test_a_machine_without_slurm_is_told_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -254,9 +248,7 @@ def test_what_a_status_says() -> None:
     )
 
 
-def test_a_gpu_is_wanted_where_runs_are_carried_out_and_not_where_they_are_submitted(
-    stand_in: StandIn, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_gpu_is_needed_on_nodes_and_not_where_jobs_start(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     assert make_runner("slurm", ResourceRequest(4, device="cuda")).capacity == 4
     with pytest.raises(UserError, match="sees no GPU on this machine"):

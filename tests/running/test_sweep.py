@@ -72,7 +72,7 @@ def plugin(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.usefixtures("no_report")
-def test_the_same_command_again_runs_nothing_and_a_larger_one_runs_what_is_missing(tmp_path: Path) -> None:
+def test_a_repeated_sweep_runs_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = staleharness(*command(out, "--seeds", "2", "--json"))
     assert first.returncode == 0, first.stderr

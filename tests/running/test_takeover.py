@@ -85,7 +85,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
 
 @pytest.fixture
 def straight(once: tuple[str, Any], tabular: Path) -> tuple[str, Any]:
-    """What comes of the run where nothing happens to it."""
+    """Result of an undisturbed run."""
     return once
 
 
@@ -108,33 +108,33 @@ def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: tuple[
     """After a phase of its, another takes the run over and finishes it. After the last it has only to publish."""
     there: dict[str, bytes] = {}
 
-    def elsewhere() -> None:
+    def on_other_machine() -> None:
         assert carry_out(held(job))[-1] == PHASES
         there.update(everything(job.root))
 
-    heard = carry_out(held(job), {phase: elsewhere})
+    heard = carry_out(held(job), {phase: on_other_machine})
     assert heard[-1] == phase and there and everything(job.root) == there
     assert result(job) == straight and list((Path(job.root) / "attempts").iterdir()) == []
 
 
-def test_an_orphan_that_never_asks_whether_it_is_one_cannot_publish_either(
+def test_an_orphan_without_lease_checks_cannot_publish(
     job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It writes to its logs, which nobody reads any more, until it wants to make a file."""
+    """Let it write to its logs, which nobody reads any more, until it has to create a file."""
     monkeypatch.setattr(locks.Lease, "lost", property(lambda lease: False))
     there: dict[str, bytes] = {}
 
-    def elsewhere() -> None:
+    def on_other_machine() -> None:
         assert carry_out(held(job)) == [2, 3, 4, 5]  # it begins with the checkpoint after the first phase
         there.update(everything(job.root))
 
     carry_out(held(job), stop_after=1)
-    assert carry_out(replace(held(job), checkpoint_seconds=1e9), {2: elsewhere}) == [2, 3, 4]
+    assert carry_out(replace(held(job), checkpoint_seconds=1e9), {2: on_other_machine}) == [2, 3, 4]
     assert there and everything(job.root) == there and result(job) == straight
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.faults)])
-def test_whenever_a_run_is_taken_over_while_it_is_published_there_is_one(
+def test_takeover_during_publication_gives_one_run(
     tmp_path: Path, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """At the n-th dealing with the disk after the last phase, for every n, another worker does the run to its end."""
@@ -164,11 +164,11 @@ def test_whenever_a_run_is_taken_over_while_it_is_published_there_is_one(
 
 
 def before(call: Callable[..., Any], act: Callable[[], None]) -> Callable[..., Any]:
-    def called(*args: Any, **kwargs: Any) -> Any:
+    def rename(*args: Any, **kwargs: Any) -> Any:
         act()
         return call(*args, **kwargs)
 
-    return called
+    return rename
 
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
@@ -272,7 +272,7 @@ def test_no_clock_is_believed_in_deciding(path: Path, monkeypatch: pytest.Monkey
         assert locks.is_alive(path, patience=60.0)
 
 
-def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(path: Path) -> None:
+def test_a_lease_taken_by_another_process_is_lost(path: Path) -> None:
     with locks.hold_lease(path) as first:
         with locks.hold_lease(path) as second:
             assert first.lost and not second.lost
@@ -300,10 +300,10 @@ def test_a_folder_is_one_sweep_s_where_there_are_no_locks(tmp_path: Path, monkey
     store = Store(tmp_path)
     store.open_for_writing()
 
-    def refused(handle: int, how: int) -> None:
+    def refuse(handle: int, how: int) -> None:
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 
-    monkeypatch.setattr(fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     said = f"another sweep .process {os.getpid()} on "
     with store.hold(multi_machine=True), pytest.raises(UserError, match=said), store.hold(multi_machine=True):
         pass

@@ -48,7 +48,7 @@ def reseal(bundle: Path) -> None:
     (bundle / "manifest.json").write_text(json.dumps(manifest))
 
 
-def called(name: Any, consistent: bool = True) -> Callable[[Rows], object]:
+def with_id(name: Any, consistent: bool = True) -> Callable[[Rows], object]:
     """A run of another name, in its record, too."""
 
     def change(rows: Rows) -> None:
@@ -65,11 +65,11 @@ def drop(rows: Rows, entry: str, name: str) -> None:
     rows[0]["record"] = json.dumps(record)
 
 
-def recorded(**content: Any) -> Callable[[Rows], object]:
+def with_record(**content: Any) -> Callable[[Rows], object]:
     return lambda rows: rows[0].update(record=json.dumps(json.loads(rows[0]["record"]) | content))
 
 
-def changed(path: str, value: Any = None) -> Callable[[Rows], object]:
+def alter(path: str, value: Any = None) -> Callable[[Rows], object]:
     """The entry at a dotted path of the record set to a value."""
 
     def change(rows: Rows) -> None:
@@ -82,37 +82,37 @@ def changed(path: str, value: Any = None) -> Callable[[Rows], object]:
 
 
 FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
-    "a way out": (called("../../escaped"), "its name is not a run id"),
-    "an absolute path": (called("/tmp/escaped"), "its name is not a run id"),
-    "a NUL": (called("a\0b"), "its name is not a run id"),
-    "long": (called("a" * 300), "its name is not a run id"),
-    "nothing": (called(""), "its name is not a run id"),
-    "another run's name": (called("0123456789ab", consistent=False), "its record is that of run"),
+    "a way out": (with_id("../../escaped"), "its name is not a run id"),
+    "an absolute path": (with_id("/tmp/escaped"), "its name is not a run id"),
+    "a NUL": (with_id("a\0b"), "its name is not a run id"),
+    "long": (with_id("a" * 300), "its name is not a run id"),
+    "nothing": (with_id(""), "its name is not a run id"),
+    "another run's name": (with_id("0123456789ab", consistent=False), "its record is that of run"),
     "one run twice": (lambda rows: rows.append(rows[0]), "it is there twice"),
-    "no spec": (changed("spec"), "spec: Expected `object`, got `null`"),
-    "settings of before in words": (changed("before", "warmth"), "run.json.before: Expected `object`"),
-    "a score in words": (changed("scores", {"sampled": "high"}), "run.json.scores[...]: Expected `object`"),
+    "no spec": (alter("spec"), "spec: Expected `object`, got `null`"),
+    "settings of before in words": (alter("before", "warmth"), "run.json.before: Expected `object`"),
+    "a score in words": (alter("scores", {"sampled": "high"}), "run.json.scores[...]: Expected `object`"),
     "an extra score": (
-        changed("scores.x", {"mean": 1.0, "returns": [1.0]}),
+        alter("scores.x", {"mean": 1.0, "returns": [1.0]}),
         "run.json.scores[...]: Object missing required field `std`",
     ),
-    "a huge capacity": (changed("spec.capacity", 10**30), "spec.capacity: Expected `int` <= 1000000"),
-    "no task": (changed("task", {}), "run.json.task: Object missing required field `kind`"),
-    "an unknown task": (changed("task", {"kind": "../x"}), "run.json.task: Object missing required field"),
-    "a list of hyper-parameters": (changed("spec.hyper", [1]), "spec.hyper: Expected `object`, got `array`"),
-    "a long name": (changed("spec.env", "x" * 5_000), "spec.env: Expected `str` of length <= 150"),
-    "a lag in words": (changed("lag_histogram", {"x": 1}), "run.json.lag_histogram: Expected `int`"),
-    "not a number": (changed("summary.lag_mean", float("nan")), "JSON is malformed"),
-    "beyond a float": (changed("summary.lag_mean", 1e300), "run.json.summary[...]: Expected `float` <= 1e+40"),
+    "a huge capacity": (alter("spec.capacity", 10**30), "spec.capacity: Expected `int` <= 1000000"),
+    "no task": (alter("task", {}), "run.json.task: Object missing required field `kind`"),
+    "an unknown task": (alter("task", {"kind": "../x"}), "run.json.task: Object missing required field"),
+    "a list of hyper-parameters": (alter("spec.hyper", [1]), "spec.hyper: Expected `object`, got `array`"),
+    "a long name": (alter("spec.env", "x" * 5_000), "spec.env: Expected `str` of length <= 150"),
+    "a lag in words": (alter("lag_histogram", {"x": 1}), "run.json.lag_histogram: Expected `int`"),
+    "not a number": (alter("summary.lag_mean", float("nan")), "JSON is malformed"),
+    "beyond a float": (alter("summary.lag_mean", 1e300), "run.json.summary[...]: Expected `float` <= 1e+40"),
     "no score by its task": (lambda rows: drop(rows, "scores", "sampled"), "missing required field `sampled`"),
-    "more phases than rows": (changed("phases", 3), "metrics.parquet does not hold its 3 phases in one piece"),
-    "half a surrogate pair": (changed("label", "\ud800"), "DecodeError"),
-    "a control character": (changed("label", "\x1b[31mred"), "has a control character in it"),
+    "more phases than rows": (alter("phases", 3), "metrics.parquet does not hold its 3 phases in one piece"),
+    "half a surrogate pair": (alter("label", "\ud800"), "DecodeError"),
+    "a control character": (alter("label", "\x1b[31mred"), "has a control character in it"),
     "nested deeply": (
         lambda rows: rows[0].update(record='{"x":' * 9_999 + "1" + "}" * 9_999),
         "it is nested too deeply",
     ),
-    "an unknown entry, nested": (changed("more", {"a": {"b": {"c": [1]}}}), "others[...][...]"),
+    "an unknown entry, nested": (alter("more", {"a": {"b": {"c": [1]}}}), "others[...][...]"),
     "a broken record": (lambda rows: rows[0].update(record="{"), "DecodeError"),
     "a record that is a list": (lambda rows: rows[0].update(record="[]"), "run.json is not a record"),
     "a job that is a number": (lambda rows: rows[0].update(job="3"), "job.json: Expected `object`, got `int`"),
@@ -138,16 +138,14 @@ def test_a_forged_run_is_one_line_and_the_others_count(
 
 
 def test_a_damaged_run_of_a_bundle_is_not_lost_to_the_next_one(bundle: Path, tmp_path: Path) -> None:
-    forge(bundle, changed("phases", 3))
+    forge(bundle, alter("phases", 3))
     (lost, *_) = sorted(path.name for path in (tmp_path / "results" / "runs").iterdir())
     shutil.rmtree(tmp_path / "results" / "runs" / lost)
     with pytest.raises(UserError, match="holds 1 runs"):
         pack(str(tmp_path / "results"), str(bundle), None)
 
 
-def test_rows_of_a_run_in_several_places_are_not_read_as_those_of_others(
-    bundle: Path, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_scattered_rows_of_a_run_are_not_read_as_others(bundle: Path, caplog: pytest.LogCaptureFixture) -> None:
     forge(bundle, lambda rows: rows.append(rows.pop(0)), "metrics.parquet")
     assert len(Store(bundle).read_all()) == 1
     assert "metrics.parquet does not hold its 2 phases in one piece" in caplog.text
@@ -161,7 +159,7 @@ def test_a_table_without_names_of_runs_is_one_line(bundle: Path) -> None:
 
 
 def test_a_bundle_of_another_format_is_said(bundle: Path, tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    forge(bundle, recorded(format=9))
+    forge(bundle, with_record(format=9))
     assert len(Store(bundle).read_all()) == 1 and "1 run is of another format than 2" in caplog.text
     assert unpack(str(bundle), str(tmp_path / "out")).startswith("unpacked 1 of 1 runs")
 
@@ -197,9 +195,7 @@ def test_a_manifest_names_nothing_outside_its_run(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("step", EVERY)
-def test_a_crash_at_any_point_of_packing_leaves_one_bundle_or_the_other(
-    bundle: Path, tmp_path: Path, step: int
-) -> None:
+def test_a_crash_while_packing_leaves_one_whole_bundle(bundle: Path, tmp_path: Path, step: int) -> None:
     write_run(tmp_path / "results", "spo", 2, phases=2)
     (bundle / "NOTES.md").write_text("what I saw")
     shutil.copytree(bundle, tmp_path / "kept")
@@ -217,7 +213,7 @@ def test_a_crash_at_any_point_of_packing_leaves_one_bundle_or_the_other(
 
 
 @pytest.mark.parametrize("step", EVERY)
-def test_where_names_cannot_be_exchanged_a_crash_leaves_the_earlier_bundle_to_be_found_by_the_next_call(
+def test_without_renameat2_the_next_call_finds_the_old_bundle(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     monkeypatch.setattr(files, "_exchange", lambda a, b: False)
@@ -235,9 +231,7 @@ def test_where_names_cannot_be_exchanged_a_crash_leaves_the_earlier_bundle_to_be
 
 
 @pytest.mark.parametrize("step", EVERY)
-def test_a_crash_at_any_point_of_unpacking_is_repaired_by_the_next_call(
-    bundle: Path, tmp_path: Path, step: int
-) -> None:
+def test_a_crash_while_unpacking_is_repaired_by_the_next_call(bundle: Path, tmp_path: Path, step: int) -> None:
     for n in every_crash(
         lambda n: unpack(str(bundle), str(tmp_path / str(n))), at_most=900, step=11 * step if step > 1 else 1
     ):

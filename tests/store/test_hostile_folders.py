@@ -28,7 +28,7 @@ def results(tmp_path: Path) -> Path:
 
 
 @pytest.fixture
-def elsewhere(tmp_path: Path) -> Path:
+def outside(tmp_path: Path) -> Path:
     """A folder of the user's, of names that a report or an export has."""
     folder = tmp_path / "elsewhere"
     folder.mkdir()
@@ -48,25 +48,23 @@ def verb(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], sh
     return call
 
 
-def untouched(folder: Path) -> bool:
+def is_untouched(folder: Path) -> bool:
     return {p.name: p.read_text() for p in folder.iterdir()} == dict.fromkeys(
         ("index.html", "table.json", "metrics.csv", "mine.txt"), "mine"
     )
 
 
-def test_a_report_removes_nothing_by_a_name_that_leads_out_of_its_folder(
-    results: Path, elsewhere: Path, verb: Verb
-) -> None:
+def test_a_report_removes_nothing_outside_its_folder(results: Path, outside: Path, verb: Verb) -> None:
     folder = results / "reports" / "report-all"
     (folder / "folder").mkdir(parents=True)
     (folder / "old.png").write_text("")
-    ways_out = [str(elsewhere / "mine.txt"), "../../../elsewhere/index.html"]
+    ways_out = [str(outside / "mine.txt"), "../../../elsewhere/index.html"]
     for names in (ways_out, ["folder", "old.png"]):
         sha = hashlib.sha256(b"").hexdigest()  # of old.png
         held = {"key": "x", "files": dict.fromkeys(names, sha)}
         (folder / "report.json").write_text(json.dumps(held))
         assert verb("report", "--out", str(results)) == (0, "")
-        assert untouched(elsewhere) and (folder / "folder").is_dir()
+        assert is_untouched(outside) and (folder / "folder").is_dir()
         assert (folder / "old.png").exists() == (names is ways_out)  # what an earlier report wrote is removed
 
 
@@ -84,43 +82,43 @@ def test_a_report_of_odd_names_is_none(tmp_path: Path, odd: str | int) -> None:
 
 
 @pytest.mark.parametrize("where", ["reports", "reports/report-all", "reports/report-all/inside"])
-def test_no_report_is_written_through_a_link(results: Path, elsewhere: Path, verb: Verb, where: str) -> None:
+def test_no_report_is_written_through_a_link(results: Path, outside: Path, verb: Verb, where: str) -> None:
     (results / where).parent.mkdir(parents=True, exist_ok=True)
-    (results / where).symlink_to(elsewhere)
+    (results / where).symlink_to(outside)
     code, said = verb("report", "--out", str(results))
     assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
-    assert untouched(elsewhere)
+    assert is_untouched(outside)
 
 
 @pytest.mark.parametrize("where", ["exports", "exports/csv", "exports/csv/Hopper"])
 def test_no_export_is_written_through_a_link(
-    results: Path, elsewhere: Path, verb: Verb, where: str, tmp_path: Path
+    results: Path, outside: Path, verb: Verb, where: str, tmp_path: Path
 ) -> None:
     (results / where).parent.mkdir(parents=True, exist_ok=True)
-    (results / where).symlink_to(elsewhere)
+    (results / where).symlink_to(outside)
     code, said = verb("export", "csv", "--out", str(results))
     assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
-    assert untouched(elsewhere)
-    (tmp_path / "typed").symlink_to(elsewhere)  # who types a link means it
+    assert is_untouched(outside)
+    (tmp_path / "typed").symlink_to(outside)  # who types a link means it
     words = ("export", "csv", "--out", str(results), "--to", str(tmp_path / "typed"))
     code, said = verb(*words)
-    assert code == 2 and "metrics.csv is not an export and would be replaced" in said and untouched(elsewhere)
-    (elsewhere / "metrics.csv").unlink()
+    assert code == 2 and "metrics.csv is not an export and would be replaced" in said and is_untouched(outside)
+    (outside / "metrics.csv").unlink()
     assert verb(*words)[0] == 0
-    assert (elsewhere / "metrics.csv").is_file()
+    assert (outside / "metrics.csv").is_file()
 
 
 @pytest.mark.parametrize("name", ["runs", "attempts", "damaged", "reports", "slurm", ".lock"])
-def test_nothing_is_added_through_a_link(results: Path, elsewhere: Path, tmp_path: Path, name: str) -> None:
+def test_nothing_is_added_through_a_link(results: Path, outside: Path, tmp_path: Path, name: str) -> None:
     if (results / name).is_dir():
         (results / name).rename(tmp_path / "away")
-    target = elsewhere / "mine.txt" if name == ".lock" else elsewhere
+    target = outside / "mine.txt" if name == ".lock" else outside
     (results / name).unlink(missing_ok=True)
     (results / name).symlink_to(target)
     store = Store(results)
     with pytest.raises(UserError, match=f"{name} is a link"):
         store.open_for_writing()
-    assert untouched(elsewhere)
+    assert is_untouched(outside)
 
 
 def test_a_folder_of_results_may_be_typed_as_a_link(results: Path, tmp_path: Path, verb: Verb) -> None:
@@ -146,7 +144,7 @@ def test_brackets_without_end_are_damage_like_any_other(results: Path, verb: Ver
     assert code == 2 and "damaged" in said and "Traceback" not in said
 
 
-def test_a_report_is_made_again_where_what_is_kept_of_it_is_brackets_without_end(results: Path, verb: Verb) -> None:
+def test_a_deeply_nested_report_cache_is_rebuilt(results: Path, verb: Verb) -> None:
     folder = results / "reports" / "report-all"
     folder.mkdir(parents=True)
     for name in ("report.json", "table.json"):

@@ -59,7 +59,7 @@ def places(content: Any, above: Place = ()) -> Iterator[Place]:
         yield from places(content[name], (*above, name))
 
 
-def changed(record: dict[str, Any], place: Place, *value: Any) -> dict[str, Any]:
+def change(record: dict[str, Any], place: Place, *value: Any) -> dict[str, Any]:
     """A copy with another value at a place, or with none."""
     new = copy.deepcopy(record)
     *parents, last = place
@@ -81,14 +81,14 @@ def row() -> dict[str, Any]:
 
 
 def fault(row: dict[str, Any], record: dict[str, Any]) -> str | None:
-    """What is wrong with a record once it is text."""
+    """Describe the problem of a record once it is text."""
     try:
         return record_problem(parse_record(json.dumps(record)), row["id"], parse_record(row["job"]))
     except ValueError as error:
         return str(error)
 
 
-def test_a_published_record_is_sound_and_every_entry_of_it_has_bounds(row: dict[str, Any]) -> None:
+def test_published_records_are_valid_and_every_entry_is_bounded(row: dict[str, Any]) -> None:
     record = json.loads(row["record"])
     assert fault(row, record) is None
     never = [float("nan"), float("inf"), 10**30, 1e300, "x" * 5_000, "\x1b[31m", "\ud800", [[[[1]]]]]
@@ -98,7 +98,7 @@ def test_a_published_record_is_sound_and_every_entry_of_it_has_bounds(row: dict[
         if place in (("format",), ("id",)):  # of another format, or another run
             continue
         for value in never:
-            problem = fault(row, changed(record, place, value))
+            problem = fault(row, change(record, place, value))
             assert problem and "\n" not in problem and problem.isprintable() and len(problem) < 400, (place, value)
 
 
@@ -108,9 +108,9 @@ def test_entries_that_are_required_are_missed(row: dict[str, Any]) -> None:
         hints = get_type_hints(schema, include_extras=True)
         required = {name for name, hint in hints.items() if get_origin(hint) is not NotRequired}
         for name in required - {"format"}:
-            assert fault(row, changed(record, (*above, name))), (above, name)
+            assert fault(row, change(record, (*above, name))), (above, name)
     for place in (("seconds", "total"), ("seconds", "evaluate"), ("scores", record["task"]["score"])):
-        assert "missing required field" in (fault(row, changed(record, place)) or ""), place
+        assert "missing required field" in (fault(row, change(record, place)) or ""), place
 
 
 def test_the_schema_knows_what_tasks_may_be_scored_by() -> None:
@@ -142,16 +142,16 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bundle"
 
 
-def accepted(row: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
+def is_accepted(row: dict[str, Any]) -> Iterator[tuple[Place, Any]]:
     """Changes of a record that its schema lets through."""
     record = json.loads(row["record"])
     for place in places(record):
         for value in [*VALUES, 1, "x"]:
-            if fault(row, changed(record, place, value)) is None:
+            if fault(row, change(record, place, value)) is None:
                 yield place, value
 
 
-def ended(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+def exit_codes(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
     """The exit code of a command, in this process; whatever is not an exit goes through, as a traceback would."""
     monkeypatch.setattr(sys, "argv", ["staleharness", *words])
     with warnings.catch_warnings(), pytest.raises(SystemExit) as exit:
@@ -165,17 +165,26 @@ def test_what_the_schema_lets_through_no_reader_falls_over(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], reader: str
 ) -> None:
     rows = pq.read_table(good / RUNS).to_pylist()
-    changes = list(accepted(rows[0]))
+    changes = list(is_accepted(rows[0]))
     assert len(changes) > 200
     for at in range(0, len(changes), RUNS_AT_ONCE - 2):
         new, bundle, folder = copy.deepcopy(rows), tmp_path / str(at) / "bundle", tmp_path / str(at)
         for row, (place, value) in zip(new, changes[at : at + RUNS_AT_ONCE - 2], strict=False):
-            row["record"] = json.dumps(changed(json.loads(row["record"]), place, value))
+            row["record"] = json.dumps(change(json.loads(row["record"]), place, value))
         shutil.copytree(good, bundle)
         pq.write_table(pa.Table.from_pylist(new), bundle / RUNS)
         manifest = {"files": {name: digest(bundle / name) for name in FILES}}
         (bundle / "manifest.json").write_text(json.dumps(manifest))
         words = [w.format(bundle=bundle, good=good, folder=folder, run=rows[-1]["id"]) for w in READERS[reader]]
-        assert ended(words, monkeypatch) in (0, 2)
+        assert exit_codes(words, monkeypatch) in (0, 2)
         said = capfd.readouterr()
         assert "Traceback" not in said.err and "Warning" not in said.err
+
+
+def test_records_share_strings_and_nothing_mutable() -> None:
+    said = {"label": "ppo_clip, as typed", "task": {"kind": "control", "axes": {}}, "scores": [1.5, {"mean": None}]}
+    a, b = parse_record(json.dumps(said)), parse_record(json.dumps(said).encode())
+    assert a == b == said
+    assert a["label"] is b["label"] and a["task"]["kind"] is b["task"]["kind"]
+    assert all(x is y for x, y in zip(a["task"], b["task"], strict=True))
+    assert a["task"] is not b["task"] and a["scores"] is not b["scores"]

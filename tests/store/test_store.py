@@ -28,7 +28,7 @@ RUN = "0123456789ab"
 
 
 def record(metrics: str) -> dict[str, object]:
-    """What readers count on, and nothing else."""
+    """Return the entries that readers rely on."""
     return {
         "format": FORMAT,
         "id": RUN,
@@ -74,7 +74,7 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     return store
 
 
-def test_publishing_keeps_results_and_drops_what_was_needed_on_the_way(tmp_path: Path) -> None:
+def test_publishing_keeps_results_and_removes_temporary_files(tmp_path: Path) -> None:
     store = finished_attempt(tmp_path)
     path = store.publish(RUN)
     assert sorted(p.name for p in path.iterdir()) == [
@@ -92,14 +92,14 @@ def test_publishing_keeps_results_and_drops_what_was_needed_on_the_way(tmp_path:
     assert run is not None and run.id == RUN
 
 
-def test_what_a_process_prints_at_its_very_end_does_not_damage_its_run(tmp_path: Path) -> None:
+def test_output_at_the_end_of_a_process_does_not_damage_a_run(tmp_path: Path) -> None:
     path = finished_attempt(tmp_path).publish(RUN)
     with open(path / "log.txt", "a") as log:
         log.write("bye\n")
     assert not isinstance(read_run(path), str)
 
 
-def test_a_crash_at_any_point_of_publishing_leaves_the_run_absent_or_whole(tmp_path: Path) -> None:
+def test_a_crash_while_publishing_leaves_a_run_absent_or_whole(tmp_path: Path) -> None:
     def publish(n: int) -> None:
         Store(tmp_path / str(n)).publish(RUN)
 
@@ -125,7 +125,7 @@ def test_a_second_finisher_with_the_same_bytes_counts_once(tmp_path: Path) -> No
     assert not store.attempt_dir(RUN).exists()
 
 
-def test_a_second_finisher_with_other_bytes_is_an_error_and_changes_nothing(tmp_path: Path) -> None:
+def test_a_second_result_with_other_bytes_is_an_error(tmp_path: Path) -> None:
     first = finished_attempt(tmp_path).publish(RUN)
     before = (first / "metrics.parquet").read_bytes()
     with pytest.raises(RuntimeError, match="finished twice with different metrics"):
@@ -164,7 +164,7 @@ def test_a_damaged_run_does_not_count_and_reading_leaves_it_alone(
 
 
 @pytest.mark.parametrize("said", [{"format": FORMAT - 1}, {"format": FORMAT + 1}, {"format": None}, {}])
-def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
+def test_a_run_of_another_format_is_one_line_and_not_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, said: dict[str, int | None]
 ) -> None:
     store = finished_attempt(tmp_path)
@@ -193,7 +193,7 @@ def test_a_run_of_another_format_is_said_in_one_line_and_does_not_count(
         ("scores", {"sampled": {"mean": "1", "returns": []}}),
     ],
 )
-def test_a_sealed_record_that_no_reader_could_read_does_not_count_and_is_said(
+def test_an_unreadable_record_in_a_manifest_is_not_counted(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, entry: str, value: object
 ) -> None:
     store = finished_attempt(tmp_path)
@@ -219,7 +219,7 @@ def test_only_the_name_of_a_run_ever_becomes_a_path(tmp_path: Path, name: str) -
             place(name)
 
 
-def test_what_is_in_the_place_of_a_run_is_put_aside_and_the_attempt_published(tmp_path: Path) -> None:
+def test_publishing_puts_aside_what_is_in_the_runs_place(tmp_path: Path) -> None:
     places = {
         "a folder without a record": lambda path: (path / "plots").mkdir(parents=True),
         "a file": lambda path: path.write_text("mine"),
@@ -246,9 +246,7 @@ def test_a_second_damaged_run_does_not_take_the_place_of_the_first(tmp_path: Pat
     assert [path.read_text() for path in sorted((tmp_path / "damaged").iterdir())] == ["first", "second"]
 
 
-def test_a_rename_that_fails_leaves_a_run_that_is_published_by_the_next_call(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_after_a_failed_rename_the_next_call_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = finished_attempt(tmp_path)
 
     def broken(self: Path, target: Path) -> None:
@@ -296,10 +294,10 @@ def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: py
     store = Store(tmp_path)
     store.open_for_writing()
 
-    def refused(handle: int, how: int) -> None:
+    def refuse(handle: int, how: int) -> None:
         raise OSError(number, os.strerror(number))
 
-    monkeypatch.setattr(fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "flock", refuse)
     with pytest.raises(UserError, match="has no locks"), store.hold():
         pass
 
@@ -327,7 +325,7 @@ def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:
     assert store.read(RUN) is not None
 
 
-def test_a_sweep_removes_its_own_torn_files_and_no_hidden_file_of_the_users(tmp_path: Path) -> None:
+def test_a_sweep_removes_only_its_own_temporary_files(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
     mine = [".env.personal", ".backup.20240101", ".notes.abcdefgh", ".staleharness.json.ABCDEFGH"]
@@ -358,7 +356,7 @@ def test_a_folder_is_locked_by_one_sweep_at_a_time(tmp_path: Path) -> None:
         assert not handles or len(os.listdir("/proc/self/fd")) == handles
 
 
-def test_a_crash_while_a_folder_is_made_does_not_make_it_somebody_elses(tmp_path: Path) -> None:
+def test_a_folder_stays_ours_after_a_crash_while_creating_it(tmp_path: Path) -> None:
     for n in every_crash(lambda n: Store(tmp_path / str(n)).open_for_writing()):
         Store(tmp_path / str(n)).open_for_writing()
         assert (tmp_path / str(n) / "attempts").is_dir()
@@ -373,7 +371,7 @@ def test_a_file_is_written_whole_or_not_at_all(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("refusal", [errno.ENOSPC, errno.EIO, errno.EROFS], ids=str)
-def test_a_publication_that_is_refused_anywhere_is_made_by_the_next_call(tmp_path: Path, refusal: int) -> None:
+def test_the_next_call_publishes_after_any_disk_error(tmp_path: Path, refusal: int) -> None:
     def publish(n: int) -> None:
         Store(tmp_path / str(n)).publish(RUN)
 
@@ -462,9 +460,7 @@ def test_what_is_no_path_is_one_line(text: str) -> None:
         Store(text).check()
 
 
-def test_a_folder_without_permission_is_refused_before_anything_is_written(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_folder_without_permission_is_refused_first(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(os, "access", lambda path, mode: False)  # root may write anywhere
     with pytest.raises(UserError, match="no permission"):
         Store(tmp_path / "results").open_for_writing()

@@ -84,7 +84,7 @@ def test_a_trace_goes_along_byte_for_byte_and_comes_back(results: tuple[Path, st
     assert pack(str(folder), str(bundle), None).startswith("packed 2 runs"), "again, over the first"
 
 
-def test_a_replay_names_its_trace_by_its_place_in_the_bundle_on_every_machine(
+def test_a_packed_replay_names_its_trace_in_the_bundle(
     results: tuple[Path, str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     folder, real, replay = results
@@ -126,25 +126,25 @@ def _no_trace(path: Path) -> None:
     path.write_bytes(b"rows")
 
 
-def _linked(path: Path) -> None:
+def _link(path: Path) -> None:
     path.rename(path.with_name("kept"))
     os.symlink(path.with_name("kept"), path)
 
 
-def _swapped(path: Path) -> None:
+def _swap(path: Path) -> None:
     path.write_bytes(path.read_bytes()[:-1] + b"x")
 
 
 HOSTILE: dict[str, Callable[[Path], None]] = {
-    "other bytes": _swapped,
-    "a link": _linked,
+    "other bytes": _swap,
+    "a link": _link,
     "gone": lambda path: path.unlink(),
     "another one": lambda path: path.with_name("0123456789ab.parquet").write_bytes(trace()) and None,
 }
 
 
 @pytest.mark.parametrize("how", HOSTILE)
-def test_a_bundle_whose_traces_are_not_those_of_its_manifest_is_one_line(
+def test_traces_that_do_not_match_the_manifest_are_one_line(
     results: tuple[Path, str, str], tmp_path: Path, how: str
 ) -> None:
     folder, real, _ = results
@@ -171,7 +171,7 @@ def test_a_manifest_leads_nowhere_else(results: tuple[Path, str, str], tmp_path:
         Store(tmp_path / "bundle").read_all()
 
 
-def _replaced(**columns: object) -> bytes:
+def _replace(**columns: object) -> bytes:
     table = pq.read_table(pa.BufferReader(trace()))
     for name, values in columns.items():
         at = table.schema.get_field_index(name)
@@ -179,7 +179,7 @@ def _replaced(**columns: object) -> bytes:
     return _bytes(table)
 
 
-def _headed(header: bytes) -> bytes:
+def _with_header(header: bytes) -> bytes:
     return _bytes(pq.read_table(pa.BufferReader(trace())).replace_schema_metadata({KEY: header}))
 
 
@@ -192,33 +192,27 @@ def _bytes(table: pa.Table) -> bytes:
 FORGED: dict[str, tuple[Callable[[], bytes], str]] = {
     "nothing": (lambda: b"", "is not a trace"),
     "text": (lambda: b"rows", "is not a trace"),
-    "a header that is a list": (lambda: _headed(b"[]"), "its header is no record"),
-    "a header of nothing": (lambda: _headed(b"{}"), "does not say where it comes from"),
+    "a header that is a list": (lambda: _with_header(b"[]"), "its header is no record"),
+    "a header of nothing": (lambda: _with_header(b"{}"), "does not say where it comes from"),
     "a fetch that is text": (
-        lambda: _headed(b'{"source": "actors", "fetch": "x"}'),
+        lambda: _with_header(b'{"source": "actors", "fetch": "x"}'),
         "does not say where it comes from",
     ),
-    "versions that are text": (
-        lambda: _replaced(versions=[["a"]] * 6),
-        "column versions: .* in place of whole numbers",
-    ),
-    "versions of the future": (lambda: _replaced(versions=[[9]] * 6), "a version from the future, 9"),
-    "versions below zero": (lambda: _replaced(versions=[[-1]] * 6), "versions decrease"),
-    "a fate that is a number": (lambda: _replaced(fate=[1] * 6), "column fate: .* in place of text"),
-    "actors that are absent": (lambda: _replaced(actor=[None, 1, 0, 1, 0, 1]), "1 rows without it"),
-    "a version that is absent": (
-        lambda: _replaced(versions=[[None], *[[0]] * 5]),
-        "column versions: 1 rows without it",
-    ),
-    "a phase far off": (lambda: _replaced(phase=[0, 0, 1, 1, 10**12, 2]), "no row was trained in phase 3"),
-    "a fate that there is not": (lambda: _replaced(fate=["trained"] * 5 + ["eaten"]), "fate 'eaten' is not one"),
-    "a row of nothing": (lambda: _replaced(ends=[[8]] * 5 + [[0]]), "row 5: .* a stretch is empty"),
+    "versions that are text": (lambda: _replace(versions=[["a"]] * 6), "column versions: .* in place of whole numbers"),
+    "versions of the future": (lambda: _replace(versions=[[9]] * 6), "a version from the future, 9"),
+    "versions below zero": (lambda: _replace(versions=[[-1]] * 6), "versions decrease"),
+    "a fate that is a number": (lambda: _replace(fate=[1] * 6), "column fate: .* in place of text"),
+    "actors that are absent": (lambda: _replace(actor=[None, 1, 0, 1, 0, 1]), "1 rows without it"),
+    "a version that is absent": (lambda: _replace(versions=[[None], *[[0]] * 5]), "column versions: 1 rows without it"),
+    "a phase far off": (lambda: _replace(phase=[0, 0, 1, 1, 10**12, 2]), "no row was trained in phase 3"),
+    "a fate that there is not": (lambda: _replace(fate=["trained"] * 5 + ["eaten"]), "fate 'eaten' is not one"),
+    "a row of nothing": (lambda: _replace(ends=[[8]] * 5 + [[0]]), "row 5: .* a stretch is empty"),
     "a row of less than nothing": (
-        lambda: _replaced(ends=[[8]] * 5 + [[-8]], phase=[0, 0, 1, 1, 2, -1]),
+        lambda: _replace(ends=[[8]] * 5 + [[-8]], phase=[0, 0, 1, 1, 2, -1]),
         "row 5: .* a stretch is empty",
     ),
-    "a header without a bottom": (lambda: _headed(b"[" * 100_000), "is not a trace"),
-    "times that are text": (lambda: _replaced(made_at=["x"] * 6), "column made_at: .* in place of seconds"),
+    "a header without a bottom": (lambda: _with_header(b"[" * 100_000), "is not a trace"),
+    "times that are text": (lambda: _replace(made_at=["x"] * 6), "column made_at: .* in place of seconds"),
 }
 
 
@@ -245,9 +239,7 @@ def test_a_group_of_an_actor_far_off_is_a_hole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", FORGED)
-def test_what_calls_itself_a_trace_is_looked_at_before_it_is_unpacked(
-    results: tuple[Path, str, str], tmp_path: Path, how: str
-) -> None:
+def test_a_trace_is_validated_before_it_is_unpacked(results: tuple[Path, str, str], tmp_path: Path, how: str) -> None:
     folder, real, _ = results
     make, said = FORGED[how]
     pack(str(folder), str(tmp_path / "bundle"), None)

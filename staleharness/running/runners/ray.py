@@ -21,7 +21,7 @@ from ...base.processes import nothing_of_main
 from ...errors import UserError, missing_extra
 from ..ray_cluster import (
     MachineCheck,
-    Resources,
+    RunResources,
     address_from_environment,
     check_machine,
     code_path,
@@ -78,7 +78,7 @@ class RemoteWorker:
 
 
 @dataclass
-class _Actor:
+class _ActorCall:
     """A `RemoteWorker` with its job and the pending call to it."""
 
     handle: Any
@@ -98,7 +98,7 @@ class RayRunner:
     def __init__(self, request: ResourceRequest) -> None:
         self.request = request
         self.capacity = self.per_machine = 0
-        self._actors: list[_Actor] = []
+        self._actors: list[_ActorCall] = []
         self._counted = 0.0
         self._is_connected = False  # by this sweep
         self._closing = contextlib.ExitStack()
@@ -119,7 +119,7 @@ class RayRunner:
         self._modules, self._environment = list(modules), run_environment()
 
     @property
-    def _each(self) -> Resources:
+    def _each(self) -> RunResources:
         return resources(self.request)
 
     def _count(self) -> None:
@@ -156,7 +156,7 @@ class RayRunner:
             actor = self._new(job.share)
         self._give(actor, job)
 
-    def _give(self, actor: _Actor, job: Job) -> None:
+    def _give(self, actor: _ActorCall, job: Job) -> None:
         actor.job, actor.kill_time = job, None
         actor.call = actor.handle.start.remote(job) if actor.is_placed else actor.handle.ready.remote()
 
@@ -172,11 +172,11 @@ class RayRunner:
             elif waiting:
                 self._drop(idle)
 
-    def _new(self, share: int) -> _Actor:
+    def _new(self, share: int) -> _ActorCall:
         options = self._each.actor_options(share, self._ray.nodes())
         options |= {"max_restarts": 0, "max_task_retries": 0}
         cls = self._ray.remote(RemoteWorker).options(runtime_env=code_path(), **options)
-        actor = _Actor(cls.remote(str(self._probe), self._modules, self._environment), share)
+        actor = _ActorCall(cls.remote(str(self._probe), self._modules, self._environment), share)
         self._actors.append(actor)
         return actor
 
@@ -203,7 +203,7 @@ class RayRunner:
                 actor.is_queued = True
                 yield RunWait(actor.job.run_id)
 
-    def _answer(self, actor: _Actor) -> list[Event]:
+    def _answer(self, actor: _ActorCall) -> list[Event]:
         try:
             events: list[Event] = self._ray.get(actor.call)
         except self._ray.exceptions.RayError as error:
@@ -219,7 +219,7 @@ class RayRunner:
             actor.call = actor.handle.poll.remote()
         return events
 
-    def _loss(self, actor: _Actor, error: Exception) -> RunEnd:
+    def _loss(self, actor: _ActorCall, error: Exception) -> RunEnd:
         """Return the end of a run whose actor is gone, or cannot be reached."""
         errors = self._ray.exceptions
         assert actor.job is not None
@@ -235,7 +235,7 @@ class RayRunner:
         LOGGER.info("Ray says of run %s: %s", run_id, " ".join(str(error).split()))
         return RunEnd(run_id, None, "loss of its machine", lost=True)
 
-    def _drop(self, actor: _Actor) -> None:
+    def _drop(self, actor: _ActorCall) -> None:
         self._actors.remove(actor)
         with contextlib.suppress(self._ray.exceptions.RayError):
             self._ray.kill(actor.handle)
@@ -256,7 +256,7 @@ class RayRunner:
                 else:
                     self._ray.kill(actor.handle)
 
-    def _of(self, run_id: str) -> list[_Actor]:
+    def _of(self, run_id: str) -> list[_ActorCall]:
         return [actor for actor in self._actors if actor.job is not None and actor.job.run_id == run_id]
 
     def close(self) -> None:

@@ -86,7 +86,7 @@ ASKED = {"k": "1", "algo": "ppo_clip", "seeds": "1", "steps": "1920"}  # sixty p
 SETTINGS = "num_envs=1,num_steps=32,epochs=1,minibatches=1,evaluations=1,evaluation_episodes=1,final_episodes=1"
 
 
-def test_an_environment_that_leaks_is_named_in_the_record_the_log_and_the_notes(tmp_path: Path) -> None:
+def test_a_leak_is_in_the_record_the_log_and_the_notes(tmp_path: Path) -> None:
     with known(HELPERS / "leaking_env.py"):
         assert sweep_here(tmp_path, env="Leaking-v0", settings=SETTINGS, **ASKED).done
     (run,) = Store(tmp_path).read_all()

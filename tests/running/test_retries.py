@@ -1,4 +1,4 @@
-"""Which runs a sweep starts again by itself, and with how much room."""
+"""Runs that a sweep retries by itself, and their share of a machine."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ def runs(tabular: Path) -> tuple[PlannedRun, ...]:
     return plan(ask(env="random-mdp-0", k="2", algo="spo,ppo_clip", seeds="2", steps="640")).runs
 
 
-class Elsewhere(InTurn):
+class OtherMachines(InTurn):
     """The same, with workers that share the folder with others, and are lost with their machines."""
 
     multi_machine = True
@@ -69,19 +69,17 @@ def test_a_lost_run_is_started_again_and_goes_on_to_the_same_bits(tmp_path: Path
             raise Lost
 
     notes = Notes()
-    outcome, store = swept(tmp_path / "out", runs, Elsewhere(fault=fault), notes)
+    outcome, store = swept(tmp_path / "out", runs, OtherMachines(fault=fault), notes)
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed
     assert metrics(store) == metrics(straight) and len(holders) == len(set(holders)) == len(runs) + 3
     assert list((tmp_path / "out" / "attempts").iterdir()) == []
 
 
-def test_a_run_whose_result_is_there_is_not_made_again_because_its_machine_was_lost(
-    tmp_path: Path, runs: tuple[PlannedRun, ...]
-) -> None:
+def test_a_finished_run_on_a_lost_machine_is_not_repeated(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     def fault(job: Job) -> None:
         raise Lost(late=True)
 
-    runner = Elsewhere(fault=fault)
+    runner = OtherMachines(fault=fault)
     outcome, _ = swept(tmp_path / "out", runs, runner)
     assert outcome.done == [run.run_id for run in runs]
 
@@ -96,7 +94,7 @@ def test_a_run_that_its_machines_do_not_bear_fails(
         if job.run_id == runs[0].run_id:
             raise Lost
 
-    outcome, store = swept(tmp_path / "out", runs, Elsewhere(fault=fault))
+    outcome, store = swept(tmp_path / "out", runs, OtherMachines(fault=fault))
     assert starts.count(runs[0].run_id) == 1 + supervision.MOST_LOSSES
     assert list(outcome.failed) == [runs[0].run_id] and len(outcome.done) == len(runs) - 1
     assert store.failure(runs[0].run_id) is not None
@@ -175,7 +173,7 @@ class HungrySimulation(ToySimulation):
 
 
 @pytest.fixture
-def refused(tmp_path: Path) -> Iterator[Path]:
+def refuse(tmp_path: Path) -> Iterator[Path]:
     """A named pipe that stays open, with whatever is written to it."""
     path = tmp_path / "refused"
     os.mkfifo(path)
@@ -184,12 +182,12 @@ def refused(tmp_path: Path) -> Iterator[Path]:
     os.close(pipe)
 
 
-def test_real_workers_that_run_out_of_memory_beside_each_other_all_get_through(
-    tmp_path: Path, caplog: pytest.LogCaptureFixture, refused: Path
+def test_workers_out_of_memory_beside_each_other_all_finish(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture, refuse: Path
 ) -> None:
     plugin = tmp_path / "hungry.py"
     taken = str(tmp_path / "taken")
-    plugin.write_text(MEMORY.format(helpers=str(HELPERS), taken=taken, refused=str(refused)))
+    plugin.write_text(MEMORY.format(helpers=str(HELPERS), taken=taken, refused=str(refuse)))
     store = Store(tmp_path / "out")
     store.open_for_writing()
     with known(plugin):

@@ -65,7 +65,7 @@ def test_a_table_of_packed_results_is_that_of_the_directories(results: Path, tmp
     assert tables[0] == tables[1]
 
 
-def test_only_what_a_study_asks_for_is_packed_and_the_study_goes_along(results: Path, tmp_path: Path) -> None:
+def test_a_study_selects_the_runs_to_pack_and_is_packed_too(results: Path, tmp_path: Path) -> None:
     study = tmp_path / "which.toml"
     study.write_text(STUDY.replace("seeds = 2", "seeds = 3"))
     assert pack(str(results), str(tmp_path / "bundle"), str(study)).startswith("packed 8 of 12 runs")
@@ -77,9 +77,7 @@ def test_only_what_a_study_asks_for_is_packed_and_the_study_goes_along(results: 
     assert manifest["fingerprints"][0]["torch"] == "2.13.0"
 
 
-def test_a_bundle_is_written_again_when_runs_were_added_but_never_so_that_some_are_lost(
-    results: Path, tmp_path: Path
-) -> None:
+def test_packing_again_adds_runs_and_never_loses_any(results: Path, tmp_path: Path) -> None:
     target = str(tmp_path / "bundle")
     pack(str(results), target, None)
     write_run(results, "spo", 7)
@@ -92,7 +90,7 @@ def test_a_bundle_is_written_again_when_runs_were_added_but_never_so_that_some_a
     assert before == {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
 
 
-def test_what_runs_were_once_called_outlives_a_bundle_that_is_written_again(results: Path, tmp_path: Path) -> None:
+def test_earlier_ids_survive_packing_again(results: Path, tmp_path: Path) -> None:
     manifest = tmp_path / "bundle" / "manifest.json"
     pack(str(results), str(tmp_path / "bundle"), None)
     assert "renamed" not in json.loads(manifest.read_text())

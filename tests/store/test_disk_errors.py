@@ -1,4 +1,4 @@
-"""Where a disk is full, the file is named that could not be written, and not standard output."""
+"""Disk errors: a full disk names the file, and an unreadable run is not damaged."""
 
 from __future__ import annotations
 
@@ -19,9 +19,11 @@ from results_helper import write_run
 from sweeping import environment
 
 from staleharness.base.files import atomic_write
+from staleharness.base.parsing import read_toml
 from staleharness.commands.shared.parser import verbs
+from staleharness.errors import UserError
 from staleharness.store.bundle_writer import pack
-from staleharness.store.store import Store
+from staleharness.store.store import MARKER, Store
 
 WORDS = {
     "unpack": ["unpack", "bundle", "there"],
@@ -78,3 +80,42 @@ def test_a_folder_that_cannot_be_copied_is_one_line(
     monkeypatch.setattr("staleharness.cli.parse", lambda words: (replace(verb, handle=handle), None))
     code, _, errors = run_cli(monkeypatch, capsys, "list")
     assert code == 2 and "No space left on device" in errors and errors.count("\n") == 1
+
+
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    write_run(tmp_path / "results", "spo", 0, phases=2)
+    return Store(tmp_path / "results")
+
+
+def close(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Let no file of that name be read, whoever asks."""
+    usual = Path.read_bytes
+
+    def read(path: Path) -> Any:
+        if path.name == name:
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return usual(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read)
+
+
+def test_a_run_that_may_not_be_read_stays_where_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    (run,) = store.read_all()
+    close(monkeypatch, "run.json")
+    assert not store.is_done(run.id)
+    with pytest.raises(UserError, match=r"run\.json cannot be read \(Permission denied\), so it may be a good"):
+        store.put_damaged_aside(run.id)
+    monkeypatch.undo()
+    assert store.is_done(run.id) and not (store.root / "damaged").exists()
+
+
+def test_a_mark_that_may_not_be_read_is_not_to_be_written_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    close(monkeypatch, MARKER)
+    with pytest.raises(UserError, match=rf"{MARKER} cannot be read: Permission denied$"):
+        store.check_readable()
+
+
+def test_a_study_of_an_editor_that_begins_with_a_mark_is_read(tmp_path: Path) -> None:
+    (tmp_path / "a.toml").write_bytes(b'\xef\xbb\xbfenv = "bit-chain"\r\n')
+    assert read_toml(tmp_path / "a.toml") == {"env": "bit-chain"}

@@ -1,4 +1,4 @@
-"""What runs like these took, and how many fit on a machine by that."""
+"""Forecasts: cost of similar runs, runs that fit on a machine, and lag that a run is too short for."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from results_helper import write_run
 
 from staleharness.api import plan
 from staleharness.running import forecast, plan_execution
-from staleharness.running.forecast import SimilarRuns, estimate
+from staleharness.running.forecast import SimilarRuns, estimate, lag_notes
 from staleharness.running.plan import Plan
 from staleharness.running.runner import ResourceRequest
 from staleharness.running.runners import local
@@ -23,7 +23,7 @@ def asked() -> Plan:
     return plan(env="Hopper", algo="spo", seeds=2, settings={k: v for k, v in LIKE.items() if k != "device"})
 
 
-def stored(root: Path, seed: int, gigabytes: float, seconds: float = 60.0, **other: int) -> None:
+def store_run(root: Path, seed: int, gigabytes: float, seconds: float = 60.0, **other: int) -> None:
     """A run of 12 phases of 2,048 steps."""
     said = {"peak_memory": int(gigabytes * 1e9)}
     write_run(root, "spo", seed, seconds=seconds, settings={**LIKE, **other}, said=said)
@@ -31,16 +31,16 @@ def stored(root: Path, seed: int, gigabytes: float, seconds: float = 60.0, **oth
 
 def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, asked: Plan) -> None:
     spec, store = asked.runs[0].spec, Store(tmp_path)
-    stored(tmp_path, 0, 2.0, 60.0)
-    stored(tmp_path, 1, 9.0, 60.0, num_envs=64)
+    store_run(tmp_path, 0, 2.0, 60.0)
+    store_run(tmp_path, 1, 9.0, 60.0, num_envs=64)
     assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 1, 12 * 2048 / 60, 2 * 10**9)
-    stored(tmp_path, 2, 3.0, 30.0)
+    store_run(tmp_path, 2, 3.0, 30.0)
     assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 12 * 2048 / 45, 3 * 10**9)
 
 
 def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked: Plan) -> None:
     spec = asked.runs[0].spec
-    stored(tmp_path, 0, 2.0, seconds=0.0)
+    store_run(tmp_path, 0, 2.0, seconds=0.0)
     found = forecast.similar_runs(spec, Store(tmp_path))
     assert found is None or found.where == "published"
     write_run(tmp_path, "spo", 1, settings=LIKE)  # of a version that did not say what memory it took
@@ -48,7 +48,7 @@ def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked:
 
 
 def test_an_estimate_is_theirs(tmp_path: Path, asked: Plan) -> None:
-    stored(tmp_path, 7, 2.0, 60.0)
+    store_run(tmp_path, 7, 2.0, 60.0)
     steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
     found = estimate(asked.runs, Store(tmp_path), jobs=2)
     assert found.seconds == pytest.approx(steps / (12 * 2048 / 60) / 2)
@@ -62,7 +62,7 @@ def test_checkpoints_are_counted_three_for_each_run_at_a_time(tmp_path: Path, as
         found = estimate(asked.runs, Store(tmp_path), jobs=jobs)
         assert found.checkpoints == 3 * 5_900_000_000 * min(jobs, 2)
         assert found.text.endswith(f" of disk, plus up to {text} of checkpoints until then")
-    stored(tmp_path / "small", 7, 2.0)
+    store_run(tmp_path / "small", 7, 2.0)
     assert estimate(asked.runs, Store(tmp_path / "small"), jobs=2).text.endswith(" MB of disk")
 
 
@@ -75,30 +75,30 @@ def test_where_the_folder_has_none_they_are_the_published_ones(tmp_path: Path) -
     assert forecast.similar_runs(unheard, Store(tmp_path)) is None
 
 
-def test_no_more_run_at_a_time_than_fit_unless_the_user_says_how_many(
+def test_memory_limits_the_runs_at_a_time_unless_jobs_is_given(
     tmp_path: Path, asked: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
-    stored(tmp_path, 0, 3.0)
+    store_run(tmp_path, 0, 3.0)
     store = Store(tmp_path)
     assert plan_execution.runner_for(asked, store).capacity == 2
     assert caplog.messages == ["2 at a time instead of 16: a run takes 3 GB, and this machine has 8 GB"]
     caplog.clear()
     assert plan_execution.runner_for(asked, store, jobs="4").capacity == 4 and not caplog.messages
     assert plan_execution.runner_for(asked, store, memory="1G").capacity == 8
-    stored(tmp_path, 1, 9.0)
+    store_run(tmp_path, 1, 9.0)
     assert plan_execution.runner_for(asked, store).capacity == 1
 
 
-def test_another_machine_is_asked_for_what_stored_runs_took_and_a_quarter_more(
+def test_a_remote_machine_is_asked_for_a_quarter_more_memory(
     tmp_path: Path, asked: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[ResourceRequest] = []
     monkeypatch.setattr(plan_execution, "make_runner", lambda runner, demand: heard.append(demand))
     published = plan(env="Hopper", algo="spo", k=8, seeds=1)
     plan_execution.runner_for(published, Store(tmp_path), runner="slurm")
-    stored(tmp_path, 0, 2.0)
+    store_run(tmp_path, 0, 2.0)
     plan_execution.runner_for(asked, Store(tmp_path), runner="slurm")
     plan_execution.runner_for(asked, Store(tmp_path), runner="slurm", jobs="3")
     plan_execution.runner_for(asked, Store(tmp_path), runner="slurm", memory="7G")
@@ -106,10 +106,28 @@ def test_another_machine_is_asked_for_what_stored_runs_took_and_a_quarter_more(
 
 
 def test_runs_at_a_time_share_the_time_and_no_more_than_there_are(tmp_path: Path, asked: Plan) -> None:
-    stored(tmp_path, 7, 2.0, 60.0)
+    store_run(tmp_path, 7, 2.0, 60.0)
     store = Store(tmp_path)
     steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
     alone = steps / (12 * 2048 / 60)
     assert estimate(asked.runs, store, 1).seconds == pytest.approx(alone)
     for jobs in (2, 8):
         assert estimate(asked.runs, store, jobs).seconds == pytest.approx(alone / 2)
+
+
+def lines(**asked: object) -> list[str]:
+    return lag_notes(plan(env="Hopper", algo=["spo", "ppo_clip"], seeds=2, **asked))  # type: ignore[arg-type]
+
+
+def test_a_run_too_short_for_its_lag_is_noted_once() -> None:
+    (line,) = lines(k=[1, 8], steps=8192)
+    assert "LAG=uniform at K=8 has a mean lag of 3.50 phases" in line and "0.75 over the 4 phases" in line
+
+
+@pytest.mark.parametrize("asked", [{"k": [1, 8]}, {"k": 16, "lag": "fixed:3"}, {"k": 1, "steps": 2048}])
+def test_nothing_is_said_where_the_buffer_has_time_to_fill(asked: dict[str, object]) -> None:
+    assert lines(**asked) == []
+
+
+def test_a_capacity_that_no_run_can_fill_is_said() -> None:
+    assert "at K=100000 has a mean lag of over 511.50" in lines(k=100_000)[0]

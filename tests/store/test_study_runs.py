@@ -25,7 +25,7 @@ def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:
     assert not shared.rerun
 
 
-def test_a_run_that_was_made_again_elsewhere_is_told_from_one_that_is_shared(tmp_path: Path) -> None:
+def test_a_rerun_elsewhere_differs_from_a_shared_run(tmp_path: Path) -> None:
     """`mine` has three runs; `theirs` has the first of them, the second with other numbers, and one of its own."""
     for study, seeds in (("mine", (0, 1, 2)), ("theirs", (0, 1, 3))):
         for seed in seeds:

@@ -1,4 +1,4 @@
-"""Who holds a lease: a process that lives and began when the lease says so, and whose token is still in the file."""
+"""Leases: held by a living process with the recorded start time, whose token is in the file."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ import pytest
 from staleharness.store.locks import Lease, hold_lease, is_alive, read_lease, seems_alive
 
 
-def _changed(path: Path, **changes: Any) -> None:
+def _change(path: Path, **changes: Any) -> None:
     path.write_text(json.dumps({**read_lease(path), **changes}))
 
 
@@ -26,7 +26,7 @@ def test_a_lease_lives_with_its_holder_and_leaves_nothing(tmp_path: Path) -> Non
     assert not path.exists() and not is_alive(path)
 
 
-def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(tmp_path: Path) -> None:
+def test_a_lease_taken_by_another_process_is_lost(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     with hold_lease(path) as lease:
         (tmp_path / "other").write_text(json.dumps({**read_lease(path), "token": "theirs"}))
@@ -40,13 +40,13 @@ def test_a_lease_that_somebody_else_has_taken_is_lost_and_stays_theirs(tmp_path:
 def test_a_later_process_of_the_same_number_holds_nothing(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     lease = Lease(path)
-    _changed(path, born="1")
+    _change(path, born="1")
     assert not is_alive(path) and not seems_alive(path)
     os.close(lease._file)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="only /proc tells a zombie from a process")
-def test_a_process_that_has_ended_holds_nothing_though_nobody_has_waited_for_it(tmp_path: Path) -> None:
+def test_a_zombie_process_holds_no_lease(tmp_path: Path) -> None:
     path = tmp_path / "lease"
     text = f"import pathlib; from staleharness.store.locks import Lease; Lease(pathlib.Path({str(path)!r}))"
     process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.DEVNULL)

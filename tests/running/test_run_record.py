@@ -1,4 +1,4 @@
-"""What a run leaves behind, whatever its kind: the time it took, and nothing without what readers count on."""
+"""Records of runs of every kind: times, and all entries that readers rely on."""
 
 from __future__ import annotations
 
@@ -39,11 +39,11 @@ def test_a_run_says_how_large_its_checkpoints_were(tmp_path: Path, monkeypatch: 
     sizes: list[int] = []
     save = checkpoint.save
 
-    def watched(folder: Path, phase: int, state: dict[str, Any]) -> None:
+    def watch(folder: Path, phase: int, state: dict[str, Any]) -> None:
         save(folder, phase, state)
         sizes.append((folder / f"checkpoint-{phase:08d}.pt").stat().st_size)
 
-    monkeypatch.setattr(checkpoint, "save", watched)
+    monkeypatch.setattr(checkpoint, "save", watch)
     job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", settings="horizon=4,batch=8,evaluations=1")
     path = execute(job, lambda message: None, lambda: False)
     assert sizes and json.loads((path / "run.json").read_text())["checkpoint_bytes"] == max(sizes)
@@ -94,9 +94,7 @@ def test_accounts_are_in_the_record_and_outside_the_checksum(tmp_path: Path) -> 
     assert record["metrics_sha256"] == hashlib.sha256("".join(lines).encode()).hexdigest()
 
 
-def test_a_record_that_no_reader_would_take_is_refused_where_it_is_made(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_an_invalid_record_is_refused_when_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     job = job_of(tmp_path, "bit-chain", algo="seq_is", steps="4", settings="horizon=4,batch=8,evaluations=1")
     monkeypatch.setattr(ChainTask, "normalise", "log")
     with pytest.raises(UserError, match=r"cannot be stored: run\.json\.task\.normalise: Invalid enum value 'log'"):

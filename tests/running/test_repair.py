@@ -1,4 +1,4 @@
-"""Whatever has become of an attempt, the next call comes to the result of a run that nothing has happened to."""
+"""Repair of unfinished runs: the next call gives the result of an undisturbed run."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def carry_out(job: Job, stop_after: int | None = None) -> list[int]:
 
 
 def result(job: Job) -> tuple[str, Any]:
-    """What must be the same however a run came about."""
+    """Return the parts of a result that must not depend on interruptions."""
     found = Store(job.root).read(job.run_id)
     assert found is not None
     return found.record["metrics_sha256"], found.record["scores"]
@@ -77,7 +77,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, tuple[str, Any]
 
 @pytest.fixture
 def straight(once: tuple[str, tuple[str, Any]], job: Job) -> tuple[str, Any]:
-    """What comes of the run where nothing happens to it."""
+    """Result of an undisturbed run."""
     run_id, found = once
     assert run_id == job.run_id
     return found
@@ -90,7 +90,7 @@ def flip(path: Path, place: int) -> None:
 
 
 def a_digit(attempt: Path) -> None:
-    """Of the learning rate in the first phase: still JSON, still a number."""
+    """Change a digit of the learning rate in the first phase: still JSON, still a number."""
     log = attempt / "metrics.jsonl"
     flip(log, log.read_bytes().index(b"0.05") + 3)
 
@@ -163,9 +163,7 @@ def contents(folder: Path) -> set[bytes]:
 
 
 @pytest.mark.parametrize("how", MISFIT)
-def test_checkpoints_of_which_none_fits_refuse_the_run_and_are_kept_until_it_is_finished(
-    job: Job, straight: tuple[str, Any], how: str
-) -> None:
+def test_unusable_checkpoints_stay_until_the_run_is_finished(job: Job, straight: tuple[str, Any], how: str) -> None:
     carry_out(job, stop_after=3)
     attempt = Store(job.root).attempt_dir(job.run_id)
     MISFIT[how](attempt)
@@ -185,7 +183,7 @@ def test_checkpoints_of_which_none_fits_refuse_the_run_and_are_kept_until_it_is_
 
 
 @pytest.mark.parametrize("change", [{"phase": 79}, {"learner": None}, {"trained": "{"}])
-def test_a_forged_checkpoint_gives_way_to_the_one_before_it_and_stays(
+def test_a_forged_checkpoint_stays_and_the_one_before_is_used(
     job: Job, straight: tuple[str, Any], change: dict[str, Any]
 ) -> None:
     carry_out(job, stop_after=3)
@@ -270,7 +268,7 @@ def seal_and_die(store: Store, run_id: str) -> None:
     raise Died
 
 
-def test_what_lies_in_the_place_of_a_run_is_put_aside_when_it_is_made(job: Job, straight: tuple[str, Any]) -> None:
+def test_a_damaged_run_is_put_aside_when_it_runs_again(job: Job, straight: tuple[str, Any]) -> None:
     carry_out(job)
     place = Store(job.root).run_dir(job.run_id)
     (place / "run.json").unlink()
@@ -303,10 +301,10 @@ def simulation(job: Job) -> Any:
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
 @pytest.mark.parametrize("step", EVERY)
-def test_any_dealing_with_the_disk_that_fails_is_repaired_by_the_next_call(
+def test_the_next_call_repairs_any_disk_error(
     tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
 ) -> None:
-    """Of a whole run: its logs, each of its checkpoints, its tables and its publication."""
+    """Fail at logs, checkpoints, tables and publication of a whole run, one after the other."""
 
     def first(n: int) -> None:
         with contextlib.suppress(UserError):  # as the command line does
@@ -346,7 +344,7 @@ def test_no_clock_that_jumps_changes_a_run(
 
 
 @pytest.mark.parametrize("nth", [0, 1, 2])  # before the first phase, in the middle, and the last
-def test_a_run_that_is_stopped_within_an_evaluation_goes_on_from_before_it(
+def test_a_run_stopped_during_evaluation_resumes_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:
     def job_at(root: Path) -> Job:

@@ -77,7 +77,7 @@ import os, signal, sys
 from pathlib import Path
 from killing import swept
 from sweeping import Silent
-from test_killed import hoppers, toys
+from test_kills import hoppers, toys
 
 class Suicidal(Silent):
     left = int(sys.argv[3])
@@ -127,7 +127,7 @@ def test_eight_killed_sweeps_of_real_ppo(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_worker_that_was_stopped_and_comes_back_is_not_a_second_writer(tmp_path: Path) -> None:
+def test_a_worker_that_was_paused_is_no_second_writer(tmp_path: Path) -> None:
     """Its sweep is gone, another has begun; whichever publishes, there is one run, with the bits of any."""
     (run,) = toys(1)
     swept(tmp_path / "straight", (run,))

@@ -1,4 +1,4 @@
-"""Which runs are shown: each filter alone, and all of them together."""
+"""Filters of runs: each alone, and all together."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ def name(env: str, **asked: str) -> str:
         ("bit-chain", "bit-chain-K1-quick"),
     ],
 )
-def test_the_usual_version_of_an_environment_is_not_named_and_any_other_is(env: str, expected: str) -> None:
+def test_only_unusual_versions_are_in_the_name(env: str, expected: str) -> None:
     assert name(env) == expected
 
 
@@ -37,7 +37,7 @@ def test_other_settings_are_another_question() -> None:
     assert len(set(asked)) == 3 and all(each.startswith("Hopper-K1-quick") for each in asked)
 
 
-def test_environments_whose_names_a_folder_cannot_tell_apart_are_different_questions() -> None:
+def test_similar_environment_names_give_different_folders() -> None:
     rest = {"settings": {}, "lag": "mixture"}
     envs = ("lab/Reach-v0", "lab_Reach-v0", "lab Reach-v0")
     names = [report_name({env: env}, [1], "quick", rest, "mixture") for env in envs]

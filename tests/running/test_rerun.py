@@ -16,7 +16,7 @@ from sweeping import said, staleharness
 from staleharness.base.files import write_json
 from staleharness.running.plan import plan
 from staleharness.running.rerun import BOUND, compare, replan
-from staleharness.store.bundle_writer import pack
+from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun, write_manifest
 from staleharness.store.study import ask
@@ -34,7 +34,7 @@ def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def stored(once: Path, tmp_path: Path, tabular: Path) -> Path:
+def results(once: Path, tmp_path: Path, tabular: Path) -> Path:
     return shutil.copytree(once, tmp_path / "results")
 
 
@@ -51,10 +51,15 @@ def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any)
     return found
 
 
-def test_a_run_made_again_is_the_same_to_the_bit_from_a_folder_a_run_and_a_bundle(stored: Path, tmp_path: Path) -> None:
-    pack(str(stored), str(tmp_path / "bundle"), None)
-    some = Store(stored).read_all()[0].id
-    places = [(stored, 2), (stored / "runs" / some, 1), (tmp_path / "bundle", 2), (tmp_path / "bundle/runs" / some, 1)]
+def test_reruns_from_folder_run_and_bundle_have_equal_bits(results: Path, tmp_path: Path) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+    some = Store(results).read_all()[0].id
+    places = [
+        (results, 2),
+        (results / "runs" / some, 1),
+        (tmp_path / "bundle", 2),
+        (tmp_path / "bundle/runs" / some, 1),
+    ]
     for place, count in places:
         done = staleharness("verify", str(place), "--jobs", "2", "--out", str(tmp_path / "made"))
         assert done.returncode == 0, done.stderr
@@ -62,12 +67,12 @@ def test_a_run_made_again_is_the_same_to_the_bit_from_a_folder_a_run_and_a_bundl
         assert f"{count} of {count} run" in done.stdout and "0 not the same, 0 not made" in done.stdout
 
 
-def test_the_first_difference_is_named_and_is_a_failure(stored: Path) -> None:
-    first, second = Store(stored).read_all()
+def test_the_first_difference_is_named_and_is_a_failure(results: Path) -> None:
+    first, second = Store(results).read_all()
     change(first, lag_mean=(3, 7.5), tv_data=(4, 0.5))
     scores = {**second.record["scores"], "sampled": {**second.record["scores"]["sampled"], "mean": 1.0}}
     change(second, {"scores": scores})
-    done = staleharness("verify", str(stored), "--json")
+    done = staleharness("verify", str(results), "--json")
     assert done.returncode == 1
     verdicts = {v["id"]: v for v in said(done)["runs"]}
     assert verdicts[first.id]["equal_phases"] == 3 and not verdicts[first.id]["holds"]
@@ -78,31 +83,31 @@ def test_the_first_difference_is_named_and_is_a_failure(stored: Path) -> None:
 
 
 @pytest.fixture
-def twice(stored: Path, tmp_path: Path) -> tuple[StoredRun, StoredRun]:
+def twice(results: Path, tmp_path: Path) -> tuple[StoredRun, StoredRun]:
     """A run, and what making it again comes to."""
-    shutil.copytree(stored, tmp_path / "made")
-    return Store(stored).read_all()[0], Store(tmp_path / "made").read_all()[0]
+    shutil.copytree(results, tmp_path / "made")
+    return Store(results).read_all()[0], Store(tmp_path / "made").read_all()[0]
 
 
 @pytest.mark.parametrize(("off", "holds"), [(BOUND / 2, True), (BOUND * 2, False)])
 def test_another_kind_of_machine_is_held_to_the_bound(
     twice: tuple[StoredRun, StoredRun], off: float, holds: bool
 ) -> None:
-    stored, made = twice
-    other = {"fingerprint": {**stored.record["fingerprint"], "cpu": "Another CPU"}}
-    verdict = compare(change(stored, other, lag_mean=(0, off)), made)
+    results, made = twice
+    other = {"fingerprint": {**results.record["fingerprint"], "cpu": "Another CPU"}}
+    verdict = compare(change(results, other, lag_mean=(0, off)), made)
     assert (verdict.same, verdict.holds, verdict.phases) == (False, holds, 0)
     assert verdict.difference == pytest.approx(off) and verdict.machine_changes[0].startswith("cpu: Another CPU -> ")
 
 
 def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, StoredRun]) -> None:
-    stored, made = twice
-    other = {"fingerprint": {**stored.record["fingerprint"], "staleharness": "0.0.1"}}
-    verdict = compare(change(stored, other, lag_mean=(0, 1e-9)), made)
+    results, made = twice
+    other = {"fingerprint": {**results.record["fingerprint"], "staleharness": "0.0.1"}}
+    verdict = compare(change(results, other, lag_mean=(0, 1e-9)), made)
     assert not verdict.holds and verdict.machine_changes[0].startswith("staleharness: 0.0.1 -> ")
 
 
-def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: Path, tmp_path: Path) -> None:
+def test_changed_plugins_are_named(results: Path, tmp_path: Path) -> None:
     with known(TOY):
         (run,) = plan(ask(env="toy", algo="spo", seeds="1", steps="3")).runs
         swept(tmp_path / "toys", (run,))
@@ -112,15 +117,15 @@ def test_what_the_plugins_say_today_is_told_where_it_is_something_else(stored: P
     assert done.returncode == 0 and "its plugins have changed since" in done.stdout
 
 
-def test_a_race_of_processes_is_not_made_again(stored: Path) -> None:
-    for run in Store(stored).read_all():
+def test_a_race_of_processes_is_not_made_again(results: Path) -> None:
+    for run in Store(results).read_all():
         change(run, {"spec": {**run.spec, "lag": "async"}})
-    done = staleharness("verify", str(stored))
+    done = staleharness("verify", str(results))
     assert done.returncode == 2 and "only the trace beside its record replays it" in done.stderr
 
 
-def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: Path) -> None:
-    for run in Store(stored).read_all():
+def test_a_setting_newer_than_a_run_has_the_value_before(results: Path) -> None:
+    for run in Store(results).read_all():
         assert replan(run).run_id == run.id
         spec = json.loads((run.path / "run.json").read_text())["spec"]
         assert replan(run).spec.to_dict() == spec
@@ -136,8 +141,21 @@ def test_a_setting_that_is_later_than_a_run_stands_at_what_the_run_did(stored: P
     ],
 )
 def test_what_cannot_be_verified_is_one_line(
-    stored: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    results: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
 ) -> None:
-    monkeypatch.chdir(stored.parent)
+    monkeypatch.chdir(results.parent)
     done = staleharness("verify", *words)
     assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+
+
+def test_the_run_itself_and_a_copy_of_it_are_refused(once: Path, tmp_path: Path, tabular: Path) -> None:
+    bundle, copy = tmp_path / "bundle", tmp_path / "copy"
+    pack(str(once), str(bundle), None)
+    unpack(str(bundle), str(copy))
+    run = Store(once).read_all()[0]
+    pairs = [(once, once), (bundle, copy), (once / "runs" / run.id, copy), (bundle, bundle)]
+    for source, out in pairs:
+        done = staleharness("verify", str(source), "--out", str(out))
+        assert done.returncode == 2, done.stdout
+        assert f"holds run {run.id} itself or a copy, and not one made again" in done.stderr
+        assert not done.stdout and done.stderr.count("\n") == 1
