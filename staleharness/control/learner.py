@@ -12,12 +12,12 @@ from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
 from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..objectives import masked_mean
-from ..simulator.lag_stats import LearnerRows
+from ..simulator.lag_stats import LearnerRows, handed_lags
 from ..simulator.learning import Gradient, Learner, normalised
 from ..simulator.optimiser import AdamW
 from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
 from .compiled_loss import CompiledLoss
-from .phase_batch import PhaseBatch, after_training, explained_variance, lag_of, staleness_of_data
+from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
 from .policy import Evaluation, MLPPolicy, Pull
 from .spec import ControlSpec
 
@@ -73,7 +73,7 @@ class ControlLearner(Learner[ControlData, Part]):
         self.targets = self._targets(batch.start)
         explained = explained_variance(batch.start.value, self.targets.value_target)
         self.rows = LearnerRows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
-        report: dict[str, Any] = lag_of(batch, self.gradient_steps) | staleness_of_data(batch)
+        report: dict[str, Any] = handed_lags(self.rows, phase, self.gradient_steps) | staleness_of_data(batch)
         return report | {"explained_variance": explained}
 
     def minibatches(self, epoch: int) -> Iterator[Part]:

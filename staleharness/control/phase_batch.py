@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 
 import numpy as np
@@ -103,18 +102,6 @@ class PhaseBatch:
         if whole_rows:
             index = index * steps + torch.arange(steps, device=self.obs.device)
         return index.tensor_split(count)
-
-
-def lag_of(batch: PhaseBatch, gradient_steps: int) -> dict[str, float | list[int]]:
-    """Realised backward lag: phases (mean, 95th percentile, max, histogram from lag 0 up) and gradient steps."""
-    lag = batch.lag.long()
-    return {
-        "lag_mean": float(batch.lag.mean()),
-        "lag_p95": float(batch.lag.sort().values[math.ceil(0.95 * lag.numel()) - 1]),
-        "lag_max": int(lag.max()),
-        "lag_histogram": torch.bincount(lag).tolist(),
-        "gradient_lag_mean": float((gradient_steps - batch.behaviour_step).mean()),
-    }
 
 
 def staleness_of_data(batch: PhaseBatch) -> dict[str, float]:

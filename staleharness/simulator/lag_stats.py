@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from itertools import zip_longest
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -58,6 +59,30 @@ def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
     if trained.decisions:
         columns = _columns("lags", lag, taught) | _columns("gradient_lags", back, taught)
     return LagStats(columns, handed_lags, trained_lags, handed, trained)
+
+
+def handed_lags(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str, Any]:
+    """Return backward lag over all decisions that the learner was handed: phases (mean, 95th percentile, maximum,
+    histogram from lag 0 up) and gradient steps. Decisions that are masked, or that a method leaves out by ending its
+    first epoch early, are among them, other than in `lags/trained`.
+
+    The means are taken in single precision: they enter the checksum of published metrics.
+    """
+    import torch
+
+    version, step = rows.version.flatten(), rows.gradient_step.flatten()
+    if rows.valid is not None:
+        valid = rows.valid.flatten() > 0
+        version, step = version[valid], step[valid]
+    lag = phase - version
+    counts = torch.bincount(lag)
+    return {
+        "lag_mean": float(lag.float().mean()),
+        "lag_p95": float((counts.cumsum(0) < math.ceil(0.95 * lag.numel())).sum()),
+        "lag_max": len(counts) - 1,
+        "lag_histogram": counts.tolist(),
+        "gradient_lag_mean": float((gradient_steps - step).float().mean()),
+    }
 
 
 def first_and_last_lags(first: MinibatchLags | None, last: MinibatchLags | None) -> dict[str, float]:

@@ -15,12 +15,12 @@ from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import aggregation_weights
-from ..simulator.lag_stats import LearnerRows
+from ..simulator.lag_stats import LearnerRows, handed_lags
 from ..simulator.learning import Gradient, Learner
 from .policy import Forward, TokenPolicy
 from .spec import TokenSpec
 from .token_gradients import Timer, gradient, gradient_by_rows
-from .token_metrics import of_lag, of_round
+from .token_metrics import of_round
 from .token_minibatch import Minibatch, pieces
 
 
@@ -50,7 +50,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.start = self._score(data) if self._asks_for_start() else None
         self.aligned = self.start  # under the learner when targets were last asked
         self.timer("proximal", begin)
-        return of_round(data, self.spec.completions) | of_lag(data, phase, self.gradient_steps)
+        return of_round(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
 
     def minibatches(self, epoch: int) -> Iterator[Minibatch]:
         """Groups in the order they were generated, shuffled from the second epoch on."""

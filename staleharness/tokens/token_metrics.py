@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -29,20 +28,6 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
         "unparsed": float(data.unparsed.float().mean()),
         "groups_without_signal": float(((right == 0) | (right == completions)).float().mean()),
         "versions_per_sequence": float(1.0 + changes.sum(1).float().mean()),
-    }
-
-
-def of_lag(data: Completions, phase: int, gradient_steps: int) -> dict[str, Any]:
-    """Realised backward lag over tokens, at the start of the phase: phases and gradient steps."""
-    valid = data.mask.bool()
-    lag = (phase - data.version)[valid]
-    counts = torch.bincount(lag)
-    return {
-        "lag_mean": float(lag.float().mean()),
-        "lag_p95": float((counts.cumsum(0) < math.ceil(0.95 * lag.numel())).sum()),
-        "lag_max": len(counts) - 1,
-        "lag_histogram": counts.tolist(),
-        "gradient_lag_mean": float((gradient_steps - data.gradient_step)[valid].float().mean()),
     }
 
 

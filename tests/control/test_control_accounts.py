@@ -154,3 +154,14 @@ def test_decisions_that_a_pipeline_masks_are_handed_over_and_not_trained_on(witn
         assert record.metrics["decisions/trained"] == (phase + 1) * 8 * STEPS - masked
     assert masked > 0
     simulation.close()
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_lag_mean_counts_decisions_that_an_early_end_leaves_out(witness: Seen, early: bool) -> None:
+    """ESPO may end its first epoch early: the cause of every published phase in which the two columns differ."""
+    metrics = run(witness, {"delta": 0.1 if early else 1e9}, algorithm="espo", minibatches=6)
+    assert all(m["lag_mean"] == pytest.approx(m["lags/realised"], abs=1e-6) for m in metrics)
+    for mean, of_trained in (("lag_mean", "lags/trained"), ("gradient_lag_mean", "gradient_lags/trained")):
+        same = [m[mean] == pytest.approx(m[of_trained], abs=1e-5) for m in metrics]
+        assert all(same) != early
+    assert (metrics[-1]["decisions/masked"] > 0) == early
