@@ -1,4 +1,4 @@
-"""What runs in an actor's process."""
+"""Process of an actor, and the counts of its progress in shared memory."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class FinishedGroup:
 
 @dataclass(frozen=True)
 class ActorTiming:
-    """How an actor works."""
+    """Pace of an actor."""
 
     fetch: int  # decisions after which the newest weights are fetched; 0: when a group begins
     delay: float  # seconds that a decision takes at least
@@ -120,7 +120,7 @@ class WeightFeed:
 
 @dataclass(frozen=True)
 class ActorConfig:
-    """What a process is started with; all of it can be sent to a new process.
+    """Arguments that a process is started with; all of them can be sent to a new process.
 
     open: makes the actor, in its own process. threads, plugins: as where the learner runs.
     """
@@ -159,9 +159,9 @@ def serve(config: ActorConfig, channel: Connection) -> None:
         content, lengths = actor.make(group, nth, feed)
         feed.finish(lengths)
         total += Count(len(lengths), sum(lengths))
-        made = FinishedGroup(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total)
+        message = FinishedGroup(feed.versions, feed.starts, lengths, feed.began, time.monotonic(), content, total)
         with contextlib.suppress(OSError):  # the learner is gone, as the next `recv` will say
-            channel.send(made)
+            channel.send(message)
 
 
 def _groups(channel: Connection) -> Iterator[int]:

@@ -41,7 +41,7 @@ PAUSE = 0.5  # seconds until the system knows that the server of processes is go
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """What a run asks of its actors."""
+    """Demand of a run on its actors."""
 
     open: Callable[[int], GroupMaker]  # makes actor `number`, in its own process; can be sent there
     loads: Sequence[ActorTiming]  # of each actor that works at one time
@@ -83,8 +83,8 @@ class ActorPool:
         self.dropped_lags: list[int] = []
         self.members: list[_ActorProcess] = []
         self.condition = threading.Condition()
-        begun = [entry.actor for entry in recorder.entries]
-        self.next_number = max(begun, default=-1) + 1
+        numbers = [entry.actor for entry in recorder.entries]
+        self.next_number = max(numbers, default=-1) + 1
         with self.condition:
             for place in range(len(order.loads)):
                 self._spawn(place)
@@ -93,7 +93,7 @@ class ActorPool:
 
     @property
     def pids(self) -> dict[int, int]:
-        """Of the processes that work now, by the number of the actor."""
+        """Process ids of the actors at work, by number."""
         with self.condition:
             return {member.number: member.process.pid for member in self.members}
 
@@ -110,22 +110,25 @@ class ActorPool:
                 self._admit()
                 if len(self.queue) < self.order.groups:
                     self.condition.wait()
-            taken = [self.queue.popleft() for _ in range(self.order.groups)]
+            batch = [self.queue.popleft() for _ in range(self.order.groups)]
             now = self.recorder.now()
-            for place, (group, _) in enumerate(taken):
+            for place, (group, _) in enumerate(batch):
                 entry = self.recorder.entries[group]
                 entry.fate, entry.phase, entry.place, entry.trained_at = "trained", phase, place, now
                 entry.left_in = phase
             self.phase = phase + 1
             self._admit()
             flow = self._flow()
-        return [made.content for _, made in taken], flow
+        return [group_data.content for _, group_data in batch], flow
 
     def _flow(self) -> Flow:
         """Counts of generated, dropped and lost since the last time, and of what waits now."""
         waiting = Count()
-        for made in (*(made for _, made in self.queue), *(made for _, _, made in self.blocked)):
-            waiting += made.count
+        for group_data in (
+            *(group_data for _, group_data in self.queue),
+            *(group_data for _, _, group_data in self.blocked),
+        ):
+            waiting += group_data.count
         generated, lost = self.recorder.pop_counts()
         flow = Flow(generated, self.dropped, waiting, lost=lost, dropped_lags=self.dropped_lags)
         self.dropped, self.dropped_lags = Count(), []
@@ -163,13 +166,13 @@ class ActorPool:
     def _admit(self) -> None:
         """Take what waits outside into the queue, as far as there is room; its actors go on."""
         while self.blocked and len(self.queue) < self.order.room:
-            member, group, made = self.blocked.popleft()
-            self._enqueue(group, made)
+            member, group, group_data = self.blocked.popleft()
+            self._enqueue(group, group_data)
             self._next(member)
 
-    def _enqueue(self, group: int, made: FinishedGroup) -> None:
+    def _enqueue(self, group: int, group_data: FinishedGroup) -> None:
         self.recorder.entries[group].queued_at = self.recorder.now()
-        self.queue.append((group, made))
+        self.queue.append((group, group_data))
         self.condition.notify()
 
     def _next(self, member: _ActorProcess) -> None:
@@ -195,19 +198,19 @@ class ActorPool:
         stretches = -(-order.length // (load.fetch or order.length))
         plugins = os.environ.get(PATH_VARIABLE, "")
         for _ in range(MOST_DEATHS + 1):
-            here, there = self.context.Pipe()
+            own_end, actor_end = self.context.Pipe()
             counter = ProgressCounter(self.context, order.rows, stretches)
             config = ActorConfig(order.open, number, self.weights, load, counter, torch.get_num_threads(), plugins)
-            process = self.context.Process(target=work, args=(config, there), name=f"actor-{number}", daemon=True)
+            process = self.context.Process(target=work, args=(config, actor_end), name=f"actor-{number}", daemon=True)
             try:
                 with nothing_of_main(), short_names():
                     process.start()
-                return _ActorProcess(number, place, process, here, counter)
+                return _ActorProcess(number, place, process, own_end, counter)
             except (EOFError, ConnectionError):
-                here.close()
+                own_end.close()
                 time.sleep(PAUSE)
             finally:
-                there.close()
+                actor_end.close()
         raise ActorsNotStarted(
             f"the process that starts the actors was killed {MOST_DEATHS + 1} times in a row, perhaps for want of "
             "memory; the same command goes on from the last checkpoint"
@@ -272,13 +275,13 @@ class ActorPool:
             self.condition.notify()
 
 
-def _versions(made: FinishedGroup) -> NDArray[np.int64]:
-    """Of all decisions of a group, row by row."""
-    times = [np.diff([*np.minimum(made.starts, length), length]) for length in made.lengths]
-    return np.concatenate([np.repeat(made.versions, each) for each in times])
+def _versions(group_data: FinishedGroup) -> NDArray[np.int64]:
+    """Return the version of every decision of a group, row by row."""
+    times = [np.diff([*np.minimum(group_data.starts, length), length]) for length in group_data.lengths]
+    return np.concatenate([np.repeat(group_data.versions, each) for each in times])
 
 
 def _send(member: _ActorProcess, group: int | None) -> None:
-    """What to make next; None: nothing. A process that is gone is heard of where it is listened to."""
+    """Send an actor the group to make next; None: no more. A process that is gone is noticed by `_listen`."""
     with contextlib.suppress(OSError):
         member.channel.send(group)

@@ -41,8 +41,8 @@ class ProcessRollouts:
         self.order = PoolConfig(
             open, loads, demand.groups, demand.rows, room, spec.capacity - 1, demand.length, preload
         )
-        said = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
-        self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": said}
+        run = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
+        self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": run}
         self.training = pace.train  # seconds that a phase of training takes at least
         self.recorder = Recorder()
         self.pool: ActorPool | None = None

@@ -45,7 +45,7 @@ class GroupRecord:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """What a trace says of each row."""
+        """Rows of the trace."""
         return [
             {
                 "actor": self.actor,
@@ -88,11 +88,11 @@ class Recorder:
         self.entries.append(GroupRecord(actor, nth))
         return len(self.entries) - 1
 
-    def record_finished(self, group: int, finished: FinishedGroup, phase: int) -> None:
+    def record_finished(self, group: int, group_data: FinishedGroup, phase: int) -> None:
         """Write down a group that is handed over before the batch of a phase is taken."""
         entry = self.entries[group]
-        entry.versions, entry.starts, entry.lengths = finished.versions, finished.starts, finished.lengths
-        entry.began_at, entry.made_at = finished.began_at - self.zero, finished.finished_at - self.zero
+        entry.versions, entry.starts, entry.lengths = group_data.versions, group_data.starts, group_data.lengths
+        entry.began_at, entry.made_at = group_data.began_at - self.zero, group_data.finished_at - self.zero
         entry.fate, entry.finished_in = "queued", phase
 
     def record_progress(self, group: int, progress: GroupProgress) -> None:
@@ -122,8 +122,8 @@ class Recorder:
 
     def trace(self, header: Mapping[str, Any]) -> bytes:
         """The trace of all groups that were begun."""
-        published = [round(time, DIGITS) for time in self.publish_times]
-        return written(self.rows(), {**header, "published_at": published})
+        publish_times = [round(time, DIGITS) for time in self.publish_times]
+        return written(self.rows(), {**header, "published_at": publish_times})
 
     def rows(self) -> pd.DataFrame:
         import pandas as pd
@@ -151,7 +151,7 @@ class Recorder:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """What was under way or queued is lost: the processes that held it are gone."""
+        """Restore the record; groups that were under way or queued are lost with the processes that held them."""
         self.zero = time.monotonic() - state["elapsed"]
         self.publish_times = list(state["published"])
         self.entries = [GroupRecord(**entry) for entry in state["entries"]]

@@ -33,48 +33,48 @@ class SharedWeights:
         self.spans = list(pairwise(ends))
         self.size = ends[-1]
         self.bytes: Any = context.RawArray("B", 2 * self.size)
-        self.said: Any = context.RawArray("q", [NOTHING] * 8)
+        self.header: Any = context.RawArray("q", [NOTHING] * 8)
         self.announced: Any = context.RawValue("q", NOTHING)  # how many versions were published before the newest
         self.closed: Any = context.RawValue("b", 0)  # actors are to end
 
     def publish(self, version: Version) -> None:
         """Make a version the newest one. Called by one process, with a version it has not published."""
         count = self.announced.value + 1
-        place, said = count % 2, 4 * (count % 2)
-        self.said[said + COUNT] = NOTHING
+        place, offset = count % 2, 4 * (count % 2)
+        self.header[offset + COUNT] = NOTHING
         content = torch.frombuffer(self._content(place), dtype=torch.uint8)
         for (begin, _end), x in zip(self.spans, version.tensors.values(), strict=True):
             flat = x.detach().cpu().contiguous().view(-1).view(torch.uint8)
             content[begin : begin + len(flat)] = flat
-        self.said[said + PHASE], self.said[said + STEP] = version.phase, version.gradient_step
-        self.said[said + CHECKSUM] = zlib.crc32(self._content(place))
-        self.said[said + COUNT] = count
+        self.header[offset + PHASE], self.header[offset + STEP] = version.phase, version.gradient_step
+        self.header[offset + CHECKSUM] = zlib.crc32(self._content(place))
+        self.header[offset + COUNT] = count
         self.announced.value = count
 
     def newest(self) -> Version:
         """A copy of the newest version."""
         while True:
             count = self.announced.value
-            said = 4 * (count % 2)
-            before = self.said[said : said + 4]
+            offset = 4 * (count % 2)
+            before = self.header[offset : offset + 4]
             content = bytearray(self._content(count % 2))
-            same = before[COUNT] == count == self.said[said + COUNT]
+            same = before[COUNT] == count == self.header[offset + COUNT]
             if same and zlib.crc32(content) == before[CHECKSUM]:
                 return Version(before[PHASE], before[STEP], self._tensors(content))
 
     @property
     def newest_phase(self) -> int:
-        """Which version is the newest, without a copy; it may be a moment behind."""
-        phase: int = self.said[4 * (self.announced.value % 2) + PHASE]
+        """Number of the newest version, without a copy; it may be a moment behind."""
+        phase: int = self.header[4 * (self.announced.value % 2) + PHASE]
         return phase
 
     def _content(self, place: int) -> memoryview:
         return memoryview(self.bytes).cast("B")[place * self.size : (place + 1) * self.size]
 
-    def _tensors(self, copied: bytearray) -> dict[str, Tensor]:
+    def _tensors(self, copy: bytearray) -> dict[str, Tensor]:
         """The tensors that a copy of a place holds."""
-        content, found = torch.frombuffer(copied, dtype=torch.uint8), {}
+        content, tensors = torch.frombuffer(copy, dtype=torch.uint8), {}
         for (name, shape, dtype), (begin, _) in zip(self.layout, self.spans, strict=True):
             count = int(torch.Size(shape).numel()) * dtype.itemsize
-            found[name] = content[begin : begin + count].view(dtype).view(shape)
-        return found
+            tensors[name] = content[begin : begin + count].view(dtype).view(shape)
+        return tensors

@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..simulator.policy_buffer import Version
-from ..tokens.policy import Entropy, Forward, Scored
+from ..tokens.policy import Entropy, Forward, TokenScores
 
 
 def log_probability(logits: Tensor, bits: Tensor) -> Tensor:
@@ -49,7 +49,7 @@ class BitPolicy:
         forward: Forward | None = None,
         entropy: Entropy = "value",
         norm: bool = False,
-    ) -> Scored:
+    ) -> TokenScores:
         """Log-probabilities, entropies and, if asked for, Σ_v π(v)² of the bits `token` [B, H]; nothing is asked."""
         logits = self.logits if forward is None else forward()
         logits = logits[..., : token.shape[1]]
@@ -62,4 +62,4 @@ class BitPolicy:
             with torch.no_grad():
                 p = logits.sigmoid()
                 square = (p.square() + (1.0 - p).square()) * mask
-        return Scored(log_probability(logits, token) * mask, spread, square)
+        return TokenScores(log_probability(logits, token) * mask, spread, square)

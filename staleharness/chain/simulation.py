@@ -44,7 +44,7 @@ class ChainSimulation(Simulation[Completions]):
         size = spec.minibatches * spec.batch
         plan = self.lags.rows(phase, size)
         schedule, rows = plan.schedule, plan.trained
-        version, kept = schedule.along(rows, spec.horizon)
+        version, mask = schedule.along(rows, spec.horizon)
         numbers, position = np.unique(version, return_inverse=True)
         versions = [self.buffer[number] for number in numbers.tolist()]
         with self.policy.acting(versions, np.arange(len(versions))) as forward:
@@ -65,7 +65,7 @@ class ChainSimulation(Simulation[Completions]):
             outcome=torch.from_numpy(outcome).float().to(device),
             truncated=torch.zeros(size, dtype=torch.bool, device=device),
             unparsed=torch.zeros(size, dtype=torch.bool, device=device),
-            kept=None if kept.all() else torch.from_numpy(kept).float().to(device),
+            kept=None if mask.all() else torch.from_numpy(mask).float().to(device),
         )
         flow = flow_of(schedule, phase, Count(size).rows(spec.horizon))
         return PhaseData(data, data.behaviour_logp, self.external_lag(phase, gradient_step), {}, flow)

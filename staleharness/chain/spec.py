@@ -1,4 +1,4 @@
-"""What a run on a chain of binary decisions is described by."""
+"""Settings of a run on a chain of binary decisions."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a chain plugin answers: when an episode of binary decisions has succeeded, and how likely that is."""
+"""Base class of chain plugins: when an episode of binary decisions has succeeded, and how likely that is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a policy draws actions from: normals over vectors of real numbers, or a categorical over a few choices.
+"""Distributions of actions: normals over vectors of real numbers, or a categorical over a few choices.
 
 Both read the output of the actor's network (`mean` everywhere: the means of normals, or the logits of choices) and
 log σ, a parameter of its own (without elements for choices).
@@ -32,7 +32,7 @@ class Distribution(Protocol):
     def __hash__(self) -> int: ...
 
     def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
-        """What `act` draws an action with [*shape, outputs]; zeros give the likeliest one."""
+        """Return the noise [*shape, outputs] of `act`; zeros give the likeliest one."""
 
     def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor: ...
 
@@ -99,8 +99,8 @@ class Categorical:
         return mean.log_softmax(-1).gather(-1, action.long()).squeeze(-1)
 
     def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
-        own = mean.log_softmax(-1)
-        return (own.exp() * (own - other_mean.log_softmax(-1))).sum(-1)
+        logp = mean.log_softmax(-1)
+        return (logp.exp() * (logp - other_mean.log_softmax(-1))).sum(-1)
 
     def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
         logp = mean.log_softmax(-1)
@@ -127,7 +127,8 @@ def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
 
 
 def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """What the environments are given for recorded actions [N, columns]: clipped to the bounds of a Box, or the choice
+    """Return a function to the form in which environments take recorded actions [N, columns]: clipped to the bounds of
+    a Box, or the choice
     [N] as its space numbers it."""
     space: Any = env.single_action_space
     if hasattr(space, "n"):
@@ -136,12 +137,12 @@ def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArra
 
 
 def far_bounds(env: gymnasium.vector.VectorEnv) -> str | None:
-    """What is to be said of a Box that the first policy hardly reaches, or only from outside; None of others."""
+    """Return a warning of a Box that the first policy hardly reaches, or only from outside; None of others."""
     space: Any = env.single_action_space
     if hasattr(space, "n"):
         return None
-    bounded = np.isfinite(space.low) & np.isfinite(space.high)
-    far = bounded & ((space.low > 0) | (space.high < 0) | (space.high - space.low > WIDE))
+    is_bounded = np.isfinite(space.low) & np.isfinite(space.high)
+    far = is_bounded & ((space.low > 0) | (space.high < 0) | (space.high - space.low > WIDE))
     if not far.any():
         return None
     i = int(far.argmax())

@@ -65,8 +65,8 @@ class Collector:
         with torch.no_grad():
             for t in range(spec.num_steps):
                 obs = record.observe(t, self.obs)
-                sampled, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
-                action, mean, log_std = (x.cpu().numpy() for x in (sampled, means, actors.log_std))
+                actions, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
+                action, mean, log_std = (x.cpu().numpy() for x in (actions, means, actors.log_std))
                 next_obs, reward, terminated, truncated, _ = self.env.step(self.to_env(action))
                 done = terminated | truncated
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)

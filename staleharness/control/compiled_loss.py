@@ -19,7 +19,7 @@ INPUTS = ("target_logp", "behaviour_logp", "proximal_logp", "advantage", "lag", 
 TOLERANCE = 1e-6  # by which a compiled gradient may differ from autograd's, relative to the largest element
 SHAPES = 4  # numbers of decisions that code is compiled for; masked rows leave other numbers in each phase
 
-Compiled = Callable[..., tuple[Tensor, ...]]
+CompiledFunction = Callable[..., tuple[Tensor, ...]]
 
 
 class CompiledLoss:
@@ -32,7 +32,7 @@ class CompiledLoss:
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
-        self.compiled: dict[torch.Size, tuple[Compiled, list[str]] | None] = {}  # None: eager
+        self.compiled: dict[torch.Size, tuple[CompiledFunction, list[str]] | None] = {}  # None: eager
 
     def __call__(self, decisions: Decisions) -> tuple[PolicyLoss, Tensor] | None:
         """Return the loss with its diagnostics and its gradient [R, T] with respect to the mean over decisions of
@@ -40,25 +40,25 @@ class CompiledLoss:
         shape = decisions.target_logp.shape
         if shape not in self.compiled:
             self.compiled[shape] = self._compile(decisions) if len(self.compiled) < SHAPES else None
-        if (found := self.compiled[shape]) is None:
+        if (entry := self.compiled[shape]) is None:
             return None
-        function, names = found
+        function, names = entry
         gradient, loss, *diagnostics = function(*_inputs(decisions))
         return PolicyLoss(loss.requires_grad_(), dict(zip(names, diagnostics, strict=True))), gradient
 
-    def _compile(self, decisions: Decisions) -> tuple[Compiled, list[str]] | None:
+    def _compile(self, decisions: Decisions) -> tuple[CompiledFunction, list[str]] | None:
         os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(cache_folder() / "inductor"))
         os.environ.setdefault("TORCHINDUCTOR_COMPILE_THREADS", "1")
         from torch._inductor import compile as compile_graph
         from torch.fx.experimental.proxy_tensor import make_fx
 
         names: list[str] = []
-        given = [name for name in INPUTS if getattr(decisions, name) is not None]
+        fields = [name for name in INPUTS if getattr(decisions, name) is not None]
         unknown: Any = _Untraceable()
         untraceable = replace(decisions, state=unknown, progress=unknown, analytic_kl=unknown)
 
         def evaluate(*tensors: Tensor) -> list[Tensor]:
-            inputs: dict[str, Any] = dict(zip(given, tensors, strict=True))
+            inputs: dict[str, Any] = dict(zip(fields, tensors, strict=True))
             logp = inputs["target_logp"] = inputs["target_logp"].detach().requires_grad_()
             answer = loss_of(self.algorithm, replace(untraceable, **inputs))
             mask = inputs["mask"]
@@ -75,10 +75,10 @@ class CompiledLoss:
                 return None
         if any(torch.Tag.nondeterministic_seeded in getattr(node.target, "tags", ()) for node in graph.graph.nodes):
             return None
-        function: Compiled = compile_graph(graph, list(inputs))
-        found = function(*inputs)
+        function: CompiledFunction = compile_graph(graph, list(inputs))
+        outputs = function(*inputs)
         limit = TOLERANCE * max(float(expected[0].abs().max()), 1e-12)
-        return (function, names) if float((found[0] - expected[0]).abs().max()) <= limit else None
+        return (function, names) if float((outputs[0] - expected[0]).abs().max()) <= limit else None
 
 
 class _Untraceable:

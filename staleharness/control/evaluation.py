@@ -32,7 +32,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
         obs, _ = env.reset(seed=seeds + seeds)
         actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
         rng = stream(SEED, "evaluation")
-        taken = as_taken(env)
+        to_env = as_taken(env)
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
@@ -48,7 +48,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():
                 action, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
-            obs, reward, terminated, truncated, _ = env.step(taken(action.cpu().numpy()))
+            obs, reward, terminated, truncated, _ = env.step(to_env(action.cpu().numpy()))
             returns[alive] += reward[alive]
             lengths[alive] += 1
             done = terminated | truncated

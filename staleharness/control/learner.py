@@ -13,7 +13,7 @@ from ..base.streams import stream
 from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..simulator.lag_stats import LearnerRows, handed_lags
-from ..simulator.learning import Gradient, Learner, normalised
+from ..simulator.learning import Gradient, Learner, normalise
 from ..simulator.optimiser import AdamW
 from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
 from .compiled_loss import CompiledLoss
@@ -23,16 +23,16 @@ from .spec import ControlSpec
 
 
 class ControlData(NamedTuple):
-    """What the learner consumes in a phase."""
+    """Data that a phase trains on."""
 
     rollout: Rollout
     reward: Tensor  # [B, T] scaled
     fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, whatever the rollout
-    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
+    loss_mask: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
 class Columns(NamedTuple):
-    """What stays fixed of each decision while the phase is learnt from: all [N], or all [R, T] of a minibatch."""
+    """Columns of each decision that are fixed during the phase: all [N], or all [R, T] of a minibatch."""
 
     behaviour_logp: Tensor
     lag: Tensor
@@ -69,12 +69,12 @@ class ControlLearner(Learner[ControlData, Part]):
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
         self.batch = batch = PhaseBatch.prepare(self.spec, self.policy, data.rollout, data.reward, phase)
-        self.kept = None if data.kept is None else data.kept.flatten()
+        self.loss_mask = None if data.loss_mask is None else data.loss_mask.flatten()
         self.targets = self._targets(batch.start)
-        explained = explained_variance(batch.start.value, self.targets.value_target)
-        self.rows = LearnerRows(data.rollout.version, data.rollout.gradient_step, taught=data.kept)
+        explained_share = explained_variance(batch.start.value, self.targets.value_target)
+        self.rows = LearnerRows(data.rollout.version, data.rollout.gradient_step, trained=data.loss_mask)
         report: dict[str, Any] = handed_lags(self.rows, phase, self.gradient_steps) | staleness_of_data(batch)
-        return report | {"explained_variance": explained}
+        return report | {"explained_variance": explained_share}
 
     def minibatches(self, epoch: int) -> Iterator[Part]:
         batch, realign, count = self.batch, self.algorithm.realign_every, self.spec.minibatches
@@ -91,21 +91,21 @@ class ControlLearner(Learner[ControlData, Part]):
             targets.value_target,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
-        parts = batch.minibatches(count, self.in_rows, rng, self.kept)
+        parts = batch.minibatches(count, self.in_rows, rng, self.loss_mask)
         # all at once: a gather of one minibatch costs hardly less
-        shuffled = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
-        columns = [Columns(*each.unbind()) for each in shuffled]
+        permuted_columns = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
+        columns = [Columns(*each.unbind()) for each in permuted_columns]
         advantages: Sequence[Tensor] = [each.advantage for each in columns]
         if realign != "step":  # else the method is asked at each step
-            advantages = self._normalised(advantages)
+            advantages = self._normalise(advantages)
         for decision, each, advantage in zip(parts, columns, advantages, strict=True):
             yield Part(decision, each._replace(advantage=advantage))
 
-    def taught_by(self, parts: Sequence[Part]) -> Tensor:
-        taught = torch.zeros(self.batch.shape, device=self.policy.device)
+    def trained_by(self, parts: Sequence[Part]) -> Tensor:
+        trained = torch.zeros(self.batch.shape, device=self.policy.device)
         for part in parts:
-            taught.view(-1)[part.decision.flatten()] = 1.0
-        return taught
+            trained.view(-1)[part.decision.flatten()] = 1.0
+        return trained
 
     def end(self) -> dict[str, Any]:
         batch = self.batch
@@ -117,22 +117,22 @@ class ControlLearner(Learner[ControlData, Part]):
         spec, policy, batch = self.spec, self.policy, self.batch
         flat = part.decision.flatten()
         now = policy.forward(batch.obs, batch.action, flat)
-        asked = self._asked(part, now)
-        mask, advantage = torch.ones(part.decision.shape, device=policy.device), asked.advantage
+        targets = self._targets_of(part, now)
+        mask, advantage = torch.ones(part.decision.shape, device=policy.device), targets.advantage
         decisions, answer, pull = self._policy_loss(part, now, advantage, mask)
-        start, target = part.fixed.start_value.flatten(), asked.value_target.flatten()
+        start, target = part.fixed.start_value.flatten(), targets.value_target.flatten()
         if self.own_value_loss:
-            critic_loss, of_value = self._own_value_loss(part, now, asked.value_target, mask)
+            critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
         else:
             critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
         # clipped: the method left a decision no policy gradient although it had an advantage
-        clipped = (pull.view_as(mask) == 0) & (advantage != 0)
+        is_clipped = (pull.view_as(mask) == 0) & (advantage != 0)
         log = {
             "policy_loss": answer.loss.detach(),
             "value_loss": critic_loss,
             "entropy": now.entropy.expand(len(flat)).mean(),
-            "clipped": clipped,
+            "clipped": is_clipped,
         }
         return Gradient(decisions, answer, log)
 
@@ -142,8 +142,8 @@ class ControlLearner(Learner[ControlData, Part]):
         """The method's loss and its gradient [N] with respect to log π; gradients with respect to mean and log σ stay
         with these tensors."""
         decisions = self._decisions(part, now, advantage, mask)
-        if self.compiled is not None and (found := self.compiled(decisions)) is not None:
-            return decisions, found[0], found[1].flatten()
+        if self.compiled is not None and (outputs := self.compiled(decisions)) is not None:
+            return decisions, outputs[0], outputs[1].flatten()
         with torch.enable_grad():
             for leaf in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
                 leaf.requires_grad_()
@@ -156,7 +156,7 @@ class ControlLearner(Learner[ControlData, Part]):
     def _own_value_loss(self, part: Part, now: Evaluation, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:
         """The method's value loss [], and the gradient with respect to V [N] of `value_coef` times that."""
         fixed = part.fixed
-        shown = Values(
+        inputs = Values(
             value=now.value.view_as(mask).detach().requires_grad_(),
             start=fixed.start_value,
             target=target,
@@ -168,8 +168,8 @@ class ControlLearner(Learner[ControlData, Part]):
             progress=self.progress,
         )
         with torch.enable_grad():
-            loss = masked_mean(value_loss_of(self.algorithm, shown), mask)
-            (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, shown.value)
+            loss = masked_mean(value_loss_of(self.algorithm, inputs), mask)
+            (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, inputs.value)
         return loss.detach(), of_value.flatten()
 
     def _of_entropy(self, decisions: int) -> Tensor | float:
@@ -183,31 +183,31 @@ class ControlLearner(Learner[ControlData, Part]):
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""
         batch = self.batch
         with torch.no_grad():
-            shown = batch.trajectories(self.policy, now.logp.view(batch.shape), now.value.view(batch.shape))
-            asked = targets_of(self.algorithm, shown)
-        return Targets(asked.advantage.flatten(), asked.value_target.flatten())
+            inputs = batch.trajectories(self.policy, now.logp.view(batch.shape), now.value.view(batch.shape))
+            targets = targets_of(self.algorithm, inputs)
+        return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
-    def _asked(self, part: Part, now: Evaluation) -> Targets:
+    def _targets_of(self, part: Part, now: Evaluation) -> Targets:
         """Advantages as they stand in the loss and value targets [R, T] of a minibatch, asked anew where the method
         realigns at every step."""
         if self.algorithm.realign_every != "step":
             return Targets(part.fixed.advantage, part.fixed.value_target)
         shape = part.decision.shape
         rows = part.decision[:, 0] // shape[1]
-        shown = self.batch.trajectories(self.policy, now.logp.view(shape), now.value.view(shape), rows)
-        asked = targets_of(self.algorithm, shown)
-        (advantage,) = self._normalised([asked.advantage])
-        return Targets(advantage, asked.value_target)
+        inputs = self.batch.trajectories(self.policy, now.logp.view(shape), now.value.view(shape), rows)
+        targets = targets_of(self.algorithm, inputs)
+        (advantage,) = self._normalise([targets.advantage])
+        return Targets(advantage, targets.value_target)
 
-    def _normalised(self, advantages: Sequence[Tensor]) -> Sequence[Tensor]:
+    def _normalise(self, advantages: Sequence[Tensor]) -> Sequence[Tensor]:
         """Advantages [R, T] of each minibatch as they stand in the loss; together where all are of one size."""
         if not (self.spec.normalise_advantage and self.algorithm.normalise_advantage):
             return advantages
         correction = self.spec.advantage_correction
         if len({a.shape for a in advantages}) > 1:
-            return [normalised(a, torch.ones_like(a), correction) for a in advantages]
+            return [normalise(a, torch.ones_like(a), correction) for a in advantages]
         together = torch.stack(list(advantages))
-        return normalised(together, torch.ones_like(together), correction).unbind()
+        return normalise(together, torch.ones_like(together), correction).unbind()
 
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed = self.batch, part.fixed

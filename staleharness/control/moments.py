@@ -26,7 +26,7 @@ class Moments:
     def initial(cls, size: int) -> Moments:
         return cls(0.0, torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64))
 
-    def updated(self, samples: Tensor) -> Moments:
+    def with_samples(self, samples: Tensor) -> Moments:
         """With `samples` [N, D] added (Chan et al. 1979, parallel update)."""
         batch = samples.double()
         n = float(batch.shape[0])
@@ -70,7 +70,7 @@ class RewardScale:
 
     def take_in(self, returns: Tensor) -> None:
         """Take in returns [T, B] as `discounted_returns` gives them."""
-        self.moments = self.moments.updated(returns.reshape(-1, 1))
+        self.moments = self.moments.with_samples(returns.reshape(-1, 1))
 
     def __call__(self, reward: Tensor) -> Tensor:
         """Scaled and clipped rewards, float32, any shape."""

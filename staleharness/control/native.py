@@ -25,8 +25,8 @@ class NativeGaussian(Gaussian):
     def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         action, mean, log_std = action.contiguous(), mean.contiguous(), log_std.contiguous()
         logp = mean.new_empty(mean.shape[:-1])
-        shared, size = log_std.dim() == 1, mean.shape[-1]
-        library().gaussian_logp(*_pointers(action, mean, log_std), shared, logp.numel(), size, logp.data_ptr())
+        is_shared, size = log_std.dim() == 1, mean.shape[-1]
+        library().gaussian_logp(*_pointers(action, mean, log_std), is_shared, logp.numel(), size, logp.data_ptr())
         return logp
 
     def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:

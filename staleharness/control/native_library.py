@@ -40,10 +40,10 @@ def compiler() -> tuple[str, ...]:
 
     Raises `UserError` where there is none.
     """
-    given = os.environ.get("CXX")
-    name = given or next(filter(shutil.which, COMPILERS), None)
+    compiler = os.environ.get("CXX")
+    name = compiler or next(filter(shutil.which, COMPILERS), None)
     if name is None or not shutil.which(name):
-        problem = f"CXX={given} is not on the path" if given else f"none of {', '.join(COMPILERS)} is on the path"
+        problem = f"CXX={compiler} is not on the path" if compiler else f"none of {', '.join(COMPILERS)} is on the path"
         raise UserError(
             f"learner=native needs a C++ compiler, and {problem}; install one (apt install g++), name it in CXX, or "
             "use learner=torch"
@@ -83,8 +83,8 @@ def library() -> Any:
                 f"learner=native: {command[0]} cannot build {SOURCE.name}: {lines[0] if lines else 'no message'}"
             )
 
-    loaded = ctypes.CDLL(str(build_once("native", key, build) / "native.so"))
+    library = ctypes.CDLL(str(build_once("native", key, build) / "native.so"))
     for name, (result, arguments) in SIGNATURES.items():
-        function = getattr(loaded, name)
+        function = getattr(library, name)
         function.restype, function.argtypes = result, arguments
-    return loaded
+    return library

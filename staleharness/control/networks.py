@@ -145,11 +145,11 @@ def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: 
     miss = value - target
     loss, pull = miss.square(), miss * slope
     if clip > 0:
-        moved = value - start
-        kept = moved.clamp(-clip, clip)
-        held = start + kept - target
+        change = value - start
+        clipped_change = change.clamp(-clip, clip)
+        held = start + clipped_change - target
         other = held.square()
         share = torch.add(0.5, (loss - other).sign(), alpha=0.5)  # 1, ½ or 0: is `loss` the larger one?
-        pull = pull * share + held * slope * (kept == moved) * (1.0 - share)
+        pull = pull * share + held * slope * (clipped_change == change) * (1.0 - share)
         loss = torch.maximum(loss, other)
     return 0.5 * loss.mean(), pull

@@ -34,9 +34,9 @@ class PhaseBatch:
     @classmethod
     def prepare(cls, spec: ControlSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int) -> PhaseBatch:
         """`reward` [B, T] is already scaled. One forward pass of the learner over everything."""
-        ended = rollout.terminated | rollout.truncated
-        world_ended = rollout.terminated if spec.bootstrap_truncation else ended
-        continues = (~ended).float()
+        done = rollout.terminated | rollout.truncated
+        world_ended = rollout.terminated if spec.bootstrap_truncation else done
+        continues = (~done).float()
         continues[:, -1] = 0.0
         obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
         return cls(
@@ -55,22 +55,22 @@ class PhaseBatch:
         )
 
     def trajectories(self, policy: MLPPolicy, logp: Tensor, value: Tensor, rows: Tensor | None = None) -> Trajectories:
-        """What `Algorithm.targets` is shown of `rows` [R] (all by default), given the learner's log-probabilities
+        """Return the input of `Algorithm.targets` for `rows` [R] (default: all), given the learner's log-probabilities
         and values [R, T] there; where versions kept their critics, these take the place of the learner's values. The
         next observation's value is the next column's, except where the rollout recorded another observation."""
         rollout = self.rollout
         index: Tensor | slice
-        found: Tensor | slice
+        finals: Tensor | slice
         if rows is None:
-            index = found = slice(None)
+            index = finals = slice(None)
             obs, row, step = rollout.final_obs, rollout.final_row, rollout.final_step
         else:
             index = rows
             match = (rollout.final_row[:, None] == rows[None, :]).nonzero()
-            found, row = match[:, 0], match[:, 1]
-            obs, step = rollout.final_obs[found], rollout.final_step[found]
+            finals, row = match[:, 0], match[:, 1]
+            obs, step = rollout.final_obs[finals], rollout.final_step[finals]
         if rollout.behaviour_value.shape[-1] > 0:
-            value, first_and_last_lags = rollout.behaviour_value[index][..., 0], rollout.final_value[found][:, 0]
+            value, first_and_last_lags = rollout.behaviour_value[index][..., 0], rollout.final_value[finals][:, 0]
         else:
             first_and_last_lags = policy.values_now(obs)
         next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
@@ -91,13 +91,13 @@ class PhaseBatch:
         )
 
     def minibatches(
-        self, count: int, whole_rows: bool, rng: np.random.Generator, kept: Tensor | None = None
+        self, count: int, whole_rows: bool, rng: np.random.Generator, loss_mask: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """`count` shuffled parts as indices [R, T] into the flat decisions; single decisions ([n, 1]) unless
         `whole_rows`, where time order has to be kept. Decisions that are not `kept` [N] are in none of them."""
         rows, steps = self.shape
         order = torch.from_numpy(rng.permutation(rows if whole_rows else rows * steps)).to(self.obs.device)
-        order = order if kept is None else order[kept[order]]
+        order = order if loss_mask is None else order[loss_mask[order]]
         index = order[:, None]
         if whole_rows:
             index = index * steps + torch.arange(steps, device=self.obs.device)
@@ -122,11 +122,11 @@ def after_training(batch: PhaseBatch, logp: Tensor) -> dict[str, float]:
     """π after the phase against behaviour (`tv_end`, `ess_end`) and against π_T (`tv_forward`); logp [N]."""
     ratio, ones = importance_ratio(logp, batch.behaviour_logp), torch.ones_like(logp)
     # D_TV(π, π_T) = ½ E_μ|π/μ − π_T/μ|: the sample is behaviour's, so both enter as weights against it
-    started = importance_ratio(batch.start.logp, batch.behaviour_logp)
+    start_ratio = importance_ratio(batch.start.logp, batch.behaviour_logp)
     return {
         "tv_end": float(total_variation(ratio, ones)),
         "ess_end": float(effective_sample_size(ratio, ones)),
-        "tv_forward": float(0.5 * (ratio - started).abs().mean()),
+        "tv_forward": float(0.5 * (ratio - start_ratio).abs().mean()),
     }
 
 

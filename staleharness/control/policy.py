@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Evaluation:
-    """What the learner's policy and critic say about observations and actions."""
+    """Outputs of the learner's policy and critic for observations and actions."""
 
     logp: Tensor  # log π(a|s), summed over action dimensions [N]
     entropy: Tensor  # [], the mean over states (of normals, the same at each)
@@ -43,7 +43,7 @@ class Pull(NamedTuple):
     log_std: Tensor | None = None  # [A], likewise
 
 
-def scaled(version: Version, obs: Tensor) -> Tensor:
+def standardise(version: Version, obs: Tensor) -> Tensor:
     """Observations [N, D] as a version sees them."""
     return ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-CLIP, CLIP)
 
@@ -160,7 +160,7 @@ class MLPPolicy:
     def values_then(self, version: Version, obs: Tensor) -> Tensor:
         """V [N] of raw observations [N, D] by a version's own critic and statistics."""
         critic = views_of(version.tensors["critic"], self.critic_shapes)
-        return network(critic, scaled(version, obs)).squeeze(-1)
+        return network(critic, standardise(version, obs)).squeeze(-1)
 
     @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
@@ -220,8 +220,8 @@ class BatchedPolicies:
 
     def means(self, obs: Tensor) -> Tensor:
         """Mean actions [N, A] for raw observations [N, D], each by its own version with its own statistics."""
-        scaled = torch.sub(obs[self.slots], self.mean, out=self.rows[0])
-        scaled.mul_(self.inverse_std).clamp_(-CLIP, CLIP)
+        x = torch.sub(obs[self.slots], self.mean, out=self.rows[0])
+        x.mul_(self.inverse_std).clamp_(-CLIP, CLIP)
         for i, rows in enumerate(self.rows[1:]):
             torch.baddbmm(self.biases[i], self.inputs[i], self.weights[i], out=self.inputs[i + 1])
             rows.tanh_()
@@ -241,6 +241,6 @@ def mixture_logp(
     terms = []
     for version, share in zip(versions, shares, strict=True):
         weights = views_of(version.tensors["actor"], policy.actor_shapes)
-        mean, log_std = policy.actor(weights, scaled(version, obs))
+        mean, log_std = policy.actor(weights, standardise(version, obs))
         terms.append(policy.density.logp(action, mean, log_std) + math.log(share))
     return torch.logsumexp(torch.stack(terms), 0) if len(terms) > 1 else terms[0]

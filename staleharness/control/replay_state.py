@@ -62,7 +62,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
     def reset(
         self, *, seed: int | list[int | None] | None = None, options: dict[str, Any] | None = None
     ) -> tuple[Any, dict[str, Any]]:
-        """As the vector's own; notes the generators of the environments that are reset."""
+        """Reset like the vector itself; notes the generators of the environments that are reset."""
         mask = (options or {}).get("reset_mask", np.ones(self.num_envs, dtype=np.bool_)).copy()
         seeds: Any = [None] * self.num_envs if seed is None else seed
         if not isinstance(seeds, (list, tuple, np.ndarray)):
@@ -78,7 +78,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         return observations, infos
 
     def step(self, actions: NDArray[Any]) -> tuple[Any, Any, Any, Any, dict[str, Any]]:
-        """As the vector's own; notes the actions."""
+        """Step like the vector itself; notes the actions."""
         result: tuple[Any, Any, Any, Any, dict[str, Any]] = self.env.step(actions)
         self._actions.append(np.array(actions))
         self._age += 1
@@ -110,7 +110,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         length, age = len(arrays["actions"]), arrays["age"]
 
         # Environments are aligned at the end. Until its own episode begins, an environment runs through the
-        # end of # the one before, from anywhere: its steps are thrown away by the reset that begins its
+        # end of the one before, from anywhere: its steps are thrown away by the reset that begins its
         # episode.
         self.env.reset(seed=[0] * self.num_envs)
         done = np.zeros(self.num_envs, dtype=np.bool_)
@@ -188,7 +188,7 @@ def pack(states: Sequence[State | None]) -> NDArray[np.uint8]:
     return np.frombuffer(json.dumps(list(states)).encode(), dtype=np.uint8).copy()
 
 
-def unpack(packed: NDArray[np.uint8]) -> list[State | None]:
+def unpack(content: NDArray[np.uint8]) -> list[State | None]:
     """The inverse of `pack`."""
-    states: list[State | None] = json.loads(np.asarray(packed, dtype=np.uint8).tobytes())
+    states: list[State | None] = json.loads(np.asarray(content, dtype=np.uint8).tobytes())
     return states

@@ -48,7 +48,7 @@ class RolloutStore:
     @property
     def waiting_rows(self) -> int:
         """Rows that are held and have not been consumed yet."""
-        return sum(int((~seen).sum()) for seen in self._seen.values())
+        return sum(int((~is_seen).sum()) for is_seen in self._seen.values())
 
     def state_dict(self) -> dict[str, Any]:
         def plain(rollout: Rollout) -> dict[str, Any]:
@@ -57,18 +57,18 @@ class RolloutStore:
         return {
             "unseen_rows": self.unseen_rows,
             "rollouts": {phase: plain(rollout) for phase, rollout in self._rollouts.items()},
-            "seen": {phase: torch.from_numpy(seen) for phase, seen in self._seen.items()},
+            "seen": {phase: torch.from_numpy(is_seen) for phase, is_seen in self._seen.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.unseen_rows = state["unseen_rows"]
         self._rollouts = {phase: Rollout(**tensors).to(self.device) for phase, tensors in state["rollouts"].items()}
-        self._seen = {phase: seen.numpy() for phase, seen in state["seen"].items()}
+        self._seen = {phase: is_seen.numpy() for phase, is_seen in state["seen"].items()}
 
 
 def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Rollouts of equal length, one under the other."""
     offsets = np.cumsum([0] + [r.reward.shape[0] for r in rollouts[:-1]]).tolist()
-    joined = {f.name: torch.cat([getattr(r, f.name) for r in rollouts]) for f in fields(Rollout)}
-    joined["final_row"] = torch.cat([r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)])
-    return Rollout(**joined)
+    columns = {f.name: torch.cat([getattr(r, f.name) for r in rollouts]) for f in fields(Rollout)}
+    columns["final_row"] = torch.cat([r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)])
+    return Rollout(**columns)

@@ -50,10 +50,10 @@ class TrainingRows(NamedTuple):
     returns: Tensor  # [T, B]
     episodes: Episodes
     flow: Flow
-    kept: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are in it
+    loss_mask: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are in it
 
 
-class Actor:
+class EnvironmentActor:
     """`envs_per_actor` environments: the share of actor `number` in one vector of all actors' environments.
 
     policy: the learner's, where it is at hand; the versions that act come from the buffer.
@@ -112,7 +112,7 @@ class ScheduledRollouts:
         env: gymnasium.vector.VectorEnv | None = None,
     ) -> None:
         self.spec, self.task, self.policy, self.lags = spec, task, policy, lags
-        self.actors = {} if env is None else {0: Actor(spec, task, policy, 0, env)}
+        self.actors = {} if env is None else {0: EnvironmentActor(spec, task, policy, 0, env)}
         self.group_size = spec.envs_per_actor if env is None else spec.num_envs
         self.pending: dict[int, ActorGroup] = {}
 
@@ -129,12 +129,14 @@ class ScheduledRollouts:
                 self.pending[int(schedule.group[rows[0]])] = group
         rows = plan.trained
         groups = [self.pending.pop(number) for number in schedule.group[rows[:: self.group_size]].tolist()]
-        _, kept = schedule.along(rows, steps)
+        _, loss_mask = schedule.along(rows, steps)
         queued = Count(len(self.pending) * self.group_size)
         flow = flow_of(schedule, phase, Count(len(rows)).rows(steps)) or Flow(
             generated.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps)
         )
-        return training_rows(groups, flow, None if kept.all() else torch.from_numpy(kept).to(self.policy.device))
+        return training_rows(
+            groups, flow, None if loss_mask.all() else torch.from_numpy(loss_mask).to(self.policy.device)
+        )
 
     def _plan(self, phase: int) -> PhaseRows:
         spec = self.spec
@@ -147,7 +149,7 @@ class ScheduledRollouts:
         """Return the group of these rows, by their one actor."""
         number = int(schedule.actor[rows[0]])
         if number not in self.actors:
-            self.actors[number] = Actor(self.spec, self.task, self.policy, number)
+            self.actors[number] = EnvironmentActor(self.spec, self.task, self.policy, number)
         actor = self.actors[number]
         next_versions = (
             self._versions_by_episode(buffer, phase, actor.collector)
@@ -170,7 +172,7 @@ class ScheduledRollouts:
                 fresh = (collector.episode_length == 0) | ~np.isin(collector.assigned, available)
             elif not done.any():
                 return None
-            drawn = self.lags.draw(phase, collector.size, *((t,) if t else ()), used=fresh).starts
+            drawn = self.lags.draw(phase, collector.size, *((t,) if t else ()), fresh=fresh).starts
             return np.where(fresh, drawn, collector.assigned)
 
         return next_versions
@@ -201,7 +203,7 @@ class ScheduledRollouts:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for number, content in state["actors"].items():
             if number not in self.actors:
-                self.actors[number] = Actor(self.spec, self.task, self.policy, number)
+                self.actors[number] = EnvironmentActor(self.spec, self.task, self.policy, number)
             self.actors[number].load_state_dict(content)
         groups = {number: group_from_dict(content) for number, content in state["held"].items()}
         device = self.policy.device
@@ -214,10 +216,10 @@ def versions_of(versions: Ints) -> NextVersions:
     return lambda t, done: versions[:, t] if t in starts else None
 
 
-def training_rows(groups: Sequence[ActorGroup], flow: Flow, kept: Tensor | None = None) -> TrainingRows:
+def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | None = None) -> TrainingRows:
     """Return groups one under the other, in the form that one vector of environments would have left."""
     if len(groups) == 1:
-        return TrainingRows(*groups[0], flow, kept)
+        return TrainingRows(*groups[0], flow, loss_mask)
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
     columns = {f.name: getattr(rollout, f.name) for f in fields(rollout)}
@@ -227,7 +229,7 @@ def training_rows(groups: Sequence[ActorGroup], flow: Flow, kept: Tensor | None 
         episodes.returns += group.episodes.returns
         episodes.lengths += group.episodes.lengths
     returns = torch.cat([group.returns for group in groups], 1)
-    return TrainingRows(Rollout(**columns | finals), returns, episodes, flow, kept)
+    return TrainingRows(Rollout(**columns | finals), returns, episodes, flow, loss_mask)
 
 
 def group_to_dict(group: ActorGroup) -> dict[str, Any]:
@@ -246,7 +248,7 @@ class NewestVersionActor:
 
     def __init__(self, spec: ControlSpec, number: int) -> None:
         task: Any = find_env(spec.env)[1]()
-        self.actor = Actor(spec, task, None, number)
+        self.actor = EnvironmentActor(spec, task, None, number)
         self.size = spec.envs_per_actor
         self.lengths = [spec.num_steps] * self.size
 

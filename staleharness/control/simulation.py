@@ -85,7 +85,7 @@ class ControlSimulation(Simulation[ControlData]):
             "unseen_rows": self.rollouts.unseen_rows,
             **self.external_lag(phase, rollout.gradient_step),
         }
-        data = ControlData(rollout, reward, rows.rollout.obs.flatten(0, 1), rows.kept)
+        data = ControlData(rollout, reward, rows.rollout.obs.flatten(0, 1), rows.loss_mask)
         return PhaseData(data, rows.rollout.behaviour_logp, metrics, {}, flow)
 
     def _replay(self, phase: int, fresh: Rollout) -> tuple[Rollout, Flow]:
@@ -100,17 +100,17 @@ class ControlSimulation(Simulation[ControlData]):
         )
         return rollout, Flow(generated, dropped=dropped, queued=queued, reused=reused)
 
-    def _check_finite(self, acted: Rollout) -> None:
+    def _check_finite(self, rollout: Rollout) -> None:
         """Raise `Diverged` where environments answered with something that is not finite, which no method can learn
         from; but not where an action was not finite before. An observation behind the end of the world counts for
         nothing, and may be anything."""
-        sound = acted.behaviour_logp.isfinite().cumprod(1).bool()  # [B, T], every decision up to this one
+        sound = rollout.behaviour_logp.isfinite().cumprod(1).bool()  # [B, T], every decision up to this one
         before = torch.cat([torch.ones_like(sound[:, :1]), sound[:, :-1]], 1)
-        ends = acted.final_row, acted.final_step
+        ends = rollout.final_row, rollout.final_step
         for what, numbers, to_blame in (
-            ("an observation", acted.obs.isfinite().all(-1), before),
-            ("an observation", acted.final_obs.isfinite().all(-1), sound[ends] & ~acted.terminated[ends]),
-            ("a reward", acted.reward.isfinite(), sound),
+            ("an observation", rollout.obs.isfinite().all(-1), before),
+            ("an observation", rollout.final_obs.isfinite().all(-1), sound[ends] & ~rollout.terminated[ends]),
+            ("a reward", rollout.reward.isfinite(), sound),
         ):
             if bool((~numbers & to_blame).any()):
                 raise Diverged(f"{self.spec.env} gave {what} that is not finite in phase {self.phase}")
@@ -124,7 +124,7 @@ class ControlSimulation(Simulation[ControlData]):
         if self.spec.observation_statistics == "frozen" and self.phase > 0:
             return 0.0
         before = self.moments
-        self.moments = before.updated(obs.cpu())
+        self.moments = before.with_samples(obs.cpu())
         self.policy.set_statistics(self.moments)
         mean, inverse_std = self.moments.scaling()
         return float(((mean - before.mean.float()) * inverse_std).abs().mean())

@@ -1,4 +1,4 @@
-"""What a control plugin answers: a vector of environments for one of its ids."""
+"""Base class of control plugins: a vector of environments for one of their ids."""
 
 from __future__ import annotations
 
@@ -70,11 +70,11 @@ class ControlTask(Task):
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """The environments of `make`. Raises `UserError` where its observations or actions are not served."""
-        made = self.make(env, num_envs, threads)
-        if problem := unserved(made.single_observation_space, made.single_action_space):
-            made.close()
+        vector = self.make(env, num_envs, threads)
+        if problem := unsupported_space(vector.single_observation_space, vector.single_action_space):
+            vector.close()
             raise UserError(f"ENV={env} has {problem}")
-        return made
+        return vector
 
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """`num_envs` copies of `env`, auto-reset DISABLED: `step` returns the true next observation, and the
@@ -87,7 +87,7 @@ class ControlTask(Task):
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
 
-def unserved(observations: object, actions: object) -> str | None:
+def unsupported_space(observations: object, actions: object) -> str | None:
     """The space of a single environment that no policy here serves, and what is served; None where both are."""
     from gymnasium.spaces import Box, Discrete
 
@@ -115,8 +115,8 @@ def check_actors(spec: ControlSpec) -> None:
     """Raise `UserError` where a run asks for what actors with environments of their own do not do."""
     plain = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
     for name, value in plain.items():
-        if (given := getattr(spec, name)) != value:
-            raise UserError(f"{name}={given} is for lag models that draw in each phase; LAG={spec.lag} does not")
+        if (value_of_run := getattr(spec, name)) != value:
+            raise UserError(f"{name}={value_of_run} is for lag models that draw in each phase; LAG={spec.lag} does not")
     if spec.warm(0):
         raise UserError(f"warm_phases={spec.warm_phases} is for lag models that draw; LAG={spec.lag} does not")
     if spec.observation_statistics == "shared_live":
@@ -137,10 +137,10 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
     if takes_rows(algorithm := make_algorithm(spec)):
         raise UserError(f"LAG={spec.lag} masks decisions out of the loss; {algorithm.name} trains on whole rows")
     for phase in range(spec.phases):
-        _, kept = schedule.along(schedule.trained_in(phase), spec.num_steps)
-        if kept.sum() < spec.minibatches:
+        _, loss_mask = schedule.along(schedule.trained_in(phase), spec.num_steps)
+        if loss_mask.sum() < spec.minibatches:
             raise UserError(
-                f"LAG={spec.lag} masks all but {kept.sum()} decisions of phase {phase}, fewer than "
+                f"LAG={spec.lag} masks all but {loss_mask.sum()} decisions of phase {phase}, fewer than "
                 f"minibatches={spec.minibatches}"
             )
 

@@ -43,7 +43,7 @@ def resume(
         for path in checkpoint.newest_first(folder):
             try:
                 simulation, lengths = _restore(path, run_id, make, fingerprint)
-            except checkpoint.Damaged:
+            except checkpoint.DamagedCheckpoint:
                 checkpoint.remove_damaged(path, say)
             except checkpoint.Unusable as problem:
                 if folder == attempt:

@@ -1,1 +1,1 @@
-"""What all kinds of task share: the loop, versions, and what is reported of a phase."""
+"""Shared by all kinds of task: the loop, versions, and what is reported of a phase."""

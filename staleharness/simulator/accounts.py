@@ -26,37 +26,40 @@ class Accounts:
         self.histograms: dict[str, list[int]] = {kind: [] for kind in KINDS}
 
     def enter(
-        self, phase: int, gradient_steps: int, learner: Learner[Any, Any], collected: PhaseData[Any], lags: Lags
+        self, phase: int, gradient_steps: int, learner: Learner[Any, Any], phase_data: PhaseData[Any], lags: Lags
     ) -> dict[str, Any]:
-        """What a phase's metrics say; `gradient_steps` were done when it began. Raises `RuntimeError` where the
+        """Return a phase's metrics; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
-        flow, passed, assigned = collected.flow, learner.passed, lags.assigned_lags(phase)
-        said: dict[str, Any] = {"lags/assigned": mean_lag(assigned), **first_and_last_lags(learner.first, learner.last)}
+        flow, first_epoch, assigned_lags = phase_data.flow, learner.passed, lags.assigned_lags(phase)
+        columns: dict[str, Any] = {
+            "lags/assigned": mean_lag(assigned_lags),
+            **first_and_last_lags(learner.first, learner.last),
+        }
         if learner.rows is None:  # a kind of task that does not say: all of it is there to be trained on
-            rows = collected.behaviour_logp
-            handed = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
-            trained, realised, taught = Count(handed.sequences, passed), [], []
+            rows = phase_data.behaviour_logp
+            handed_count = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
+            trained, realised_lags, trained_lags = Count(handed_count.sequences, first_epoch), [], []
         else:
-            found = lag_stats(learner.rows, phase, gradient_steps)
-            handed, realised, taught = found.handed, found.handed_lags, found.trained_lags
-            trained = found.taught
-            said |= found.columns
-            if trained.decisions != passed:
+            stats = lag_stats(learner.rows, phase, gradient_steps)
+            handed_count, realised_lags, trained_lags = stats.handed_count, stats.handed_lags, stats.trained_lags
+            trained = stats.trained_count
+            columns |= stats.columns
+            if trained.decisions != first_epoch:
                 raise RuntimeError(
-                    f"phase {phase} trained on {passed} decisions in its first epoch, and {trained.decisions} were "
-                    "there to be trained on; please report it"
+                    f"phase {phase} trained on {first_epoch} decisions in its first epoch, and {trained.decisions} "
+                    "were there to be trained on; please report it"
                 )
-        flow = flow or Flow(handed)
-        realised = add_histograms(realised, flow.dropped_lags)
+        flow = flow or Flow(handed_count)
+        realised_lags = add_histograms(realised_lags, flow.dropped_lags)
         if learner.rows is not None:
-            said["lags/realised"] = mean_lag(realised)
-            said["lags/at_cap"] = sum(taught[lags.cap :]) / max(1, sum(taught))
-        for kind, counts in {"assigned": assigned, "realised": realised, "trained": taught}.items():
+            columns["lags/realised"] = mean_lag(realised_lags)
+            columns["lags/at_cap"] = sum(trained_lags[lags.cap :]) / max(1, sum(trained_lags))
+        for kind, counts in {"assigned": assigned_lags, "realised": realised_lags, "trained": trained_lags}.items():
             self.histograms[kind] = add_histograms(self.histograms[kind], counts)
-        return said | self.ledger.enter(phase, flow, handed, trained)
+        return columns | self.ledger.enter(phase, flow, handed_count, trained)
 
     def record(self) -> dict[str, Any]:
-        """What `run.json` says: {"lags": {kind: {lag: count}}, "ledger": {unit: {entry: count}}}."""
+        """Return the accounts in `run.json`: {"lags": {kind: {lag: count}}, "ledger": {unit: {entry: count}}}."""
         totals = self.ledger.totals
         return {
             "lags": {kind: {str(lag): n for lag, n in enumerate(counts)} for kind, counts in self.histograms.items()},

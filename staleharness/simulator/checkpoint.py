@@ -30,18 +30,18 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
 
     with atomic_write(folder / f"checkpoint-{phase:08d}.pt") as file:
         file.write(bytes(DIGEST))
-        hashed = _Hashed(file)
-        stream = io.BufferedWriter(hashed, BLOCK)
+        hashing_file = _HashingFile(file)
+        stream = io.BufferedWriter(hashing_file, BLOCK)
         torch.save(state, stream)
         stream.flush()
-        digest = hashed.end()
+        digest = hashing_file.end()
         file.seek(0)
         file.write(digest)
     for path in sorted(folder.glob("checkpoint-*.pt"))[:-KEEP]:
         path.unlink()
 
 
-class Damaged(Exception):
+class DamagedCheckpoint(Exception):
     """A checkpoint's content does not match its digest: nothing can be read from it, now or later."""
 
 
@@ -70,7 +70,7 @@ def load(path: Path) -> dict[str, Any]:
     """
     with open(path, "rb") as file:
         if not _matches(file):
-            raise Damaged(f"{path.name} is damaged")
+            raise DamagedCheckpoint(f"{path.name} is damaged")
         return _content(file)
 
 
@@ -89,7 +89,7 @@ def _content(file: BinaryIO) -> dict[str, Any]:
     import torch
 
     try:
-        state = torch.load(io.BufferedReader(_Behind(file)), map_location="cpu", weights_only=True)
+        state = torch.load(io.BufferedReader(_FileBehindDigest(file)), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise Unusable("holds more than tensors and numbers, and such a file is never loaded") from error
     except OSError:
@@ -108,7 +108,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
     for path in newest_first(folder):
         try:
             return load(path)
-        except Damaged:
+        except DamagedCheckpoint:
             remove_damaged(path)
     return None
 
@@ -119,10 +119,11 @@ def remove_damaged(path: Path, say: Callable[[str], None] = LOGGER.warning) -> N
     path.unlink()
 
 
-def next_due(begun: float, done: float, every: float) -> float:
-    """When to save again, on the clock [s] on which saving began and was done: `every` seconds later, or as much later
-    as it takes for saving to be no more than `SHARE` of the time. 0: after the next phase, whatever that costs."""
-    return done + max(every, (done - begun) * (1.0 / SHARE - 1.0)) if every else done
+def next_due(start: float, done: float, every: float) -> float:
+    """Return the time of the next checkpoint, on the clock [s] on which saving began and was done: `every` seconds
+    later, or as much later as it takes for saving to be no more than `SHARE` of the time. 0: after the next phase,
+    whatever that costs."""
+    return done + max(every, (done - start) * (1.0 / SHARE - 1.0)) if every else done
 
 
 def size(folder: Path) -> int:
@@ -130,7 +131,7 @@ def size(folder: Path) -> int:
     return max((path.stat().st_size for path in folder.glob("checkpoint-*.pt")), default=0)
 
 
-class _Hashed(io.RawIOBase):
+class _HashingFile(io.RawIOBase):
     """Writes to a file, and takes the SHA-256 of what it writes.
 
     torch turns an error in the middle of an archive into another one, so the first is kept for `end`.
@@ -159,8 +160,8 @@ class _Hashed(io.RawIOBase):
         return self.sha.digest()
 
 
-class _Behind(io.RawIOBase):
-    """What lies behind the digest in a file, as a file of its own."""
+class _FileBehindDigest(io.RawIOBase):
+    """Content behind the digest in a file, as a file of its own."""
 
     def __init__(self, file: BinaryIO) -> None:
         self.file = file

@@ -1,4 +1,4 @@
-"""What a lag model promises, and what a run of so many phases can keep of it: the buffer has to fill first."""
+"""Mean lag of a lag model with a full buffer, and over a run, in which the buffer has to fill first."""
 
 from __future__ import annotations
 
@@ -28,12 +28,12 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     step = max(1, spec.phases // LOOKS) | 1
     try:
         later = [_lags(model, phase, capacity) for phase in full]
-        own = [_lags(model, phase, capacity) for phase in range(0, spec.phases, step)]
+        of_run = [_lags(model, phase, capacity) for phase in range(0, spec.phases, step)]
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
     cap = max(max(lags) for lags in later)
-    expected = [0.0 if spec.warm(i * step) else _mean(lags) for i, lags in enumerate(own)]
+    expected = [0.0 if spec.warm(i * step) else _mean(lags) for i, lags in enumerate(of_run)]
     return ExpectedLag(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))
 
 

@@ -1,4 +1,4 @@
-"""How old the rows of a phase are: where they began, their oldest and newest decision, and what taught."""
+"""Lags of a phase's rows: of their first, oldest and newest decision, and of what is trained on."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ MinibatchLags = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag 
 
 
 class LearnerRows(NamedTuple):
-    """What a phase's learner was handed, all [B, T]; the first column of each row is a decision."""
+    """Data that a phase's learner was handed, all [B, T]; the first column of each row is a decision."""
 
     version: Tensor
     gradient_step: Tensor
     valid: Tensor | None = None  # 1 for a decision; None: all are
-    taught: Tensor | None = None  # 1 where a decision may teach; None: all that are valid
+    trained: Tensor | None = None  # 1 where a decision may be trained on; None: all that are valid
 
 
 class LagStats(NamedTuple):
@@ -34,12 +34,12 @@ class LagStats(NamedTuple):
     columns: dict[str, float]
     handed_lags: list[int]
     trained_lags: list[int]
-    handed: Count
-    taught: Count
+    handed_count: Count
+    trained_count: Count
 
 
 def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
-    """Means over the sequences that taught, but `trained`: over decisions. A phase in which none taught has none.
+    """Return means over the sequences trained on, but `trained`: over decisions. Without any there are no columns.
 
     gradient_steps: done when the phase began.
     """
@@ -48,17 +48,17 @@ def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
         version, step = version[:, :1], step[:, :1]
     lag, back = phase - version, gradient_steps - step
     shape = tuple(rows.version.shape)
-    valid, handed = _weights(rows.valid, shape, lag.shape[1])
-    taught, trained = valid, handed
-    if rows.taught is not None and rows.taught is not rows.valid:
-        taught, trained = _weights(rows.taught, shape, lag.shape[1])
+    valid, handed_count = _weights(rows.valid, shape, lag.shape[1])
+    trained, trained_count = valid, handed_count
+    if rows.trained is not None and rows.trained is not rows.valid:
+        trained, trained_count = _weights(rows.trained, shape, lag.shape[1])
     alike = shape[1] // lag.shape[1]  # decisions behind an entry of `lag`, where none is left out
     handed_lags = _histogram(lag, valid, alike)
-    trained_lags = handed_lags if taught is valid else _histogram(lag, taught, alike)
+    trained_lags = handed_lags if trained is valid else _histogram(lag, trained, alike)
     columns: dict[str, float] = {}
-    if trained.decisions:
-        columns = _columns("lags", lag, taught) | _columns("gradient_lags", back, taught)
-    return LagStats(columns, handed_lags, trained_lags, handed, trained)
+    if trained_count.decisions:
+        columns = _columns("lags", lag, trained) | _columns("gradient_lags", back, trained)
+    return LagStats(columns, handed_lags, trained_lags, handed_count, trained_count)
 
 
 def handed_lags(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str, Any]:
@@ -88,64 +88,64 @@ def handed_lags(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str,
 def first_and_last_lags(first: MinibatchLags | None, last: MinibatchLags | None) -> dict[str, float]:
     """Mean lag of the decisions of a phase's first and last minibatch, when their gradient steps began."""
     out: dict[str, float] = {}
-    for name, taken in (("first", first), ("last", last)):
+    for name, lags in (("first", first), ("last", last)):
         if name == "last" and first is last:
             out |= {key.replace("first", "last"): value for key, value in out.items()}
-        elif taken and (count := float(taken[2].sum())):
-            lag, step, mask = taken
+        elif lags and (count := float(lags[2].sum())):
+            lag, step, mask = lags
             out[f"lags/{name}"] = float((lag * mask).sum()) / count
             out[f"gradient_lags/{name}"] = float((step * mask).sum()) / count
     return out
 
 
 def mean_lag(histogram: Sequence[int]) -> float | None:
-    """Of decisions by lag; None where there are none."""
+    """Return the mean lag of decisions by lag; None where there are none."""
     count = sum(histogram)
     return sum(lag * n for lag, n in enumerate(histogram)) / count if count else None
 
 
 def add_histograms(a: Sequence[int], b: Sequence[int]) -> list[int]:
-    """The sum of two histograms, of whatever lengths."""
+    """Return the sum of two histograms, of whatever lengths."""
     return [x + y for x, y in zip_longest(a, b, fillvalue=0)]
 
 
 def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple[Ints | None, Count]:
-    """How many decisions of a row [B, 1], or 1 for each that counts [B, T], and how many there are; None: all alike."""
+    """Return the decisions of each row [B, 1], or 1 for each that counts [B, T], and their number; None: all alike."""
     if mask is None:
         return None, Count(shape[0], shape[0] * shape[1])
-    there = mask.cpu().numpy() > 0
-    each = there.sum(1, keepdims=True)
-    found = Count(int(np.count_nonzero(each)), int(each.sum()))
-    if found.decisions == there.size:
-        return None, found
-    return (each if columns == 1 else there.astype(np.int64)), found
+    present = mask.cpu().numpy() > 0
+    each = present.sum(1, keepdims=True)
+    total = Count(int(np.count_nonzero(each)), int(each.sum()))
+    if total.decisions == present.size:
+        return None, total
+    return (each if columns == 1 else present.astype(np.int64)), total
 
 
 def _histogram(lag: Ints, weights: Ints | None, alike: int) -> list[int]:
     """Decisions by lag, without zeros at the end."""
     counts = np.bincount(lag.ravel(), None if weights is None else weights.ravel())
-    found = [int(n) for n in counts] if weights is not None else [int(n) * alike for n in counts]
-    while found and not found[-1]:
-        found.pop()
-    return found
+    histogram = [int(n) for n in counts] if weights is not None else [int(n) * alike for n in counts]
+    while histogram and not histogram[-1]:
+        histogram.pop()
+    return histogram
 
 
 def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
     """Versions only become newer within a completion; an actor whose episode ends may go on with any."""
     if weights is None:
-        trained = start = oldest = newest = float(lag.mean())
+        mean = start = oldest = newest = float(lag.mean())
         if lag.shape[1] > 1:
             start, oldest, newest = (float(x.mean()) for x in (lag[:, 0], lag.max(1), lag.min(1)))
     else:
-        trained = float((lag * weights).sum() / weights.sum())
-        there = weights.any(1)
-        start = oldest = newest = float(lag[there, 0].mean())
+        mean = float((lag * weights).sum() / weights.sum())
+        present = weights.any(1)
+        start = oldest = newest = float(lag[present, 0].mean())
         if lag.shape[1] > 1:
             most = np.iinfo(np.int64).max
-            oldest = float(np.where(weights > 0, lag, -most).max(1)[there].mean())
-            newest = float(np.where(weights > 0, lag, most).min(1)[there].mean())
+            oldest = float(np.where(weights > 0, lag, -most).max(1)[present].mean())
+            newest = float(np.where(weights > 0, lag, most).min(1)[present].mean())
     return {
-        f"{prefix}/trained": trained,
+        f"{prefix}/trained": mean,
         f"{prefix}/start": start,
         f"{prefix}/oldest": oldest,
         f"{prefix}/newest": newest,
@@ -159,8 +159,10 @@ if TYPE_CHECKING:
 
 
 def external_lag_metrics(gradient_step: Tensor, now: int, updates: int) -> dict[str, float]:
-    """Of a phase's decisions, whose versions were stored after `gradient_step` optimiser steps, where `now` are done
-    before the phase's own `updates`.
+    """Return the lag of a phase's decisions as other systems count it.
+
+    gradient_step: optimiser steps done when the versions of the decisions were stored.
+    now: optimiser steps done before the phase's own `updates`.
 
     Sample Factory: optimiser steps between the version and the phase's last one, epochs included. RLlib: the same
     difference, averaged over the phase's steps (PPO with 2 epochs of 2 minibatches and fresh data has 1.5).

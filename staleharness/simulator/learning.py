@@ -28,7 +28,7 @@ Part = TypeVar("Part")  # a minibatch of it
 
 
 class Gradient(NamedTuple):
-    """What a gradient was made of; the gradient itself is kept with the parameters."""
+    """Inputs of a gradient; the gradient itself lies with the parameters."""
 
     decisions: Decisions
     answer: PolicyLoss
@@ -50,16 +50,16 @@ class Learner(ABC, Generic[Data, Part]):
     says_step_scale: ClassVar[bool] = True
 
     def __init__(
-        self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], shadowed: Sequence[Tensor]
+        self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], followed_by_shadow: Sequence[Tensor]
     ) -> None:
-        self.algorithm, self.parameters, self.shadowed = algorithm, list(parameters), list(shadowed)
+        self.algorithm, self.parameters, self.followed_by_shadow = algorithm, list(parameters), list(followed_by_shadow)
         self.spec = spec
         self.optimizer = self.make_optimizer()
         self.gradient_steps = 0
         self.state = state_of(algorithm, "init_state", algorithm.init_state())
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
         self.stopped: Stop = "no"
-        self.shadow = [p.detach().clone() for p in self.shadowed] if algorithm.proximal == "ewma" else []
+        self.shadow = [p.detach().clone() for p in self.followed_by_shadow] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
         self.rows: LearnerRows | None = None
         self.first: MinibatchLags | None = None
@@ -84,16 +84,16 @@ class Learner(ABC, Generic[Data, Part]):
         steps = self._steps(phase, rate)
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
-        own = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
-        self.state = state_of(self.algorithm, "next_state", self.algorithm.next_state(self.state, own))
+        of_method = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
+        self.state = state_of(self.algorithm, "next_state", self.algorithm.next_state(self.state, of_method))
         numbers = {key: float(x) for key, x in self.state.items() if isinstance(x, float | int)}
         report |= {f"algorithm/{key}": x for key, x in numbers.items()}
         return report | self.end(), self.seconds()
 
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
         """All gradient steps of a phase. One that the method ends early on is measured and not taken."""
-        spec, ended = self.spec, 0
-        taken: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
+        spec, untaken = self.spec, 0
+        parts: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
         epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
         for epoch in range(epochs):
@@ -101,15 +101,15 @@ class Learner(ABC, Generic[Data, Part]):
             for part in self.minibatches(epoch):
                 steps.append(self.step(part, rate))
                 if self.stopped != "no":
-                    ended += 1
+                    untaken += 1
                     break
                 if epoch == 0 and self.may_stop:
-                    taken.append(part)
+                    parts.append(part)
                 self.progress = self.progress._replace(step=self.progress.step + 1)
             if epoch == 0:
-                self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) - ended])
-                if ended and self.rows is not None:
-                    self.rows = self.rows._replace(taught=self.taught_by(taken))
+                self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) - untaken])
+                if untaken and self.rows is not None:
+                    self.rows = self.rows._replace(trained=self.trained_by(parts))
             if self.stopped == "phase":
                 break
         return steps
@@ -122,21 +122,21 @@ class Learner(ABC, Generic[Data, Part]):
     def minibatches(self, epoch: int) -> Iterator[Part]:
         """The parts of the data in the order of this epoch, each made just before its gradient step."""
 
-    def taught_by(self, parts: Sequence[Part]) -> Tensor:
+    def trained_by(self, parts: Sequence[Part]) -> Tensor:
         """[B, T], above 0 where a decision of the phase's data teaches in one of these, the first minibatches of its
         first epoch. For kinds that say `rows`, and methods that end an epoch early."""
-        raise NotImplementedError(f"{type(self).__name__} must define taught_by(parts)")
+        raise NotImplementedError(f"{type(self).__name__} must define trained_by(parts)")
 
     @abstractmethod
     def gradient(self, part: Part) -> Gradient:
         """Put ∂Loss/∂θ of one minibatch into the gradients of the parameters."""
 
     def end(self) -> dict[str, Any]:
-        """What is to be said once all steps are taken."""
+        """Return metrics once all steps are taken."""
         return {}
 
     def seconds(self) -> dict[str, float]:
-        """Where the time of the phase's learning went, as far as the kind takes it down."""
+        """Return the seconds of the phase's learning by purpose, as far as the kind measures them."""
         return {}
 
     def optimise(self, rate: float) -> Tensor:
@@ -147,7 +147,7 @@ class Learner(ABC, Generic[Data, Part]):
             decay = self.algorithm.ewma_decay
             from .optimiser import ewma_update
 
-            self.shadow_weight = ewma_update(self.shadow, self.shadowed, self.shadow_weight, decay)
+            self.shadow_weight = ewma_update(self.shadow, self.followed_by_shadow, self.shadow_weight, decay)
         return norm
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
@@ -155,9 +155,9 @@ class Learner(ABC, Generic[Data, Part]):
         its mask [R, T]."""
         import torch
 
-        taken = self.gradient(part)
-        decisions = taken.decisions
-        if self.gradient_steps == 0 and not (taken.answer.loss.requires_grad or self.algorithm.optimal_baseline):
+        parts = self.gradient(part)
+        decisions = parts.decisions
+        if self.gradient_steps == 0 and not (parts.answer.loss.requires_grad or self.algorithm.optimal_baseline):
             raise UserError(
                 f"{self.algorithm.name}: its loss does not depend on the policy, so nothing would be learnt; make it a "
                 "function of decisions.target_logp, not detached"
@@ -172,8 +172,8 @@ class Learner(ABC, Generic[Data, Part]):
             from .optimiser import clip_norm
 
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
-        own = {f"algorithm/{key}": x.detach() for key, x in taken.answer.diagnostics.items()}
-        log = {**taken.log, "grad_norm": norm, **own}
+        of_method = {f"algorithm/{key}": x.detach() for key, x in parts.answer.diagnostics.items()}
+        log = {**parts.log, "grad_norm": norm, **of_method}
         if self.says_step_scale:
             log["step_scale"] = torch.tensor(scale, device=norm.device)
         return log, decisions.mask
@@ -188,7 +188,7 @@ class Learner(ABC, Generic[Data, Part]):
             raise Diverged(f"{where} is not finite at gradient step {bad[where] + 1} of phase {phase}")
         if not all(bool(p.isfinite().all()) for p in self.parameters):
             raise Diverged(f"a parameter is not finite after phase {phase}")
-        out = {key: float(_reduced(key, x)) for key, x in series.items()}
+        out = {key: float(_reduce(key, x)) for key, x in series.items()}
         first = {f"{key}_data": float(series[key][0]) for key in OF_DATA if key in series}
         ends = {"clipped_first": float(series["clipped"][0]), "clipped_last": float(series["clipped"][-1])}
         return out | first | ends
@@ -207,15 +207,16 @@ class Learner(ABC, Generic[Data, Part]):
         import torch
 
         with torch.no_grad():
-            for p, kept in zip(self.parameters, state["parameters"], strict=True):
-                p.copy_(kept)
-            for mean, kept in zip(self.shadow, state["shadow"], strict=True):
-                mean.copy_(kept)
+            for p, content in zip(self.parameters, state["parameters"], strict=True):
+                p.copy_(content)
+            for mean, content in zip(self.shadow, state["shadow"], strict=True):
+                mean.copy_(content)
         self.optimizer.load_state_dict(state["optimizer"])
         device = self.parameters[0].device
         self.gradient_steps = state["gradient_steps"]
         self.state = {
-            name: own.to(device) if isinstance(own, torch.Tensor) else own for name, own in state["state"].items()
+            name: of_method.to(device) if isinstance(of_method, torch.Tensor) else of_method
+            for name, of_method in state["state"].items()
         }
         self.shadow_weight = state["shadow_weight"]
 
@@ -241,13 +242,13 @@ def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
     return total / mask.sum(1).clamp(min=1.0)
 
 
-def _reduced(key: str, series: Tensor) -> Tensor:
+def _reduce(key: str, series: Tensor) -> Tensor:
     if key.endswith("_max"):
         return series.max()
     return series.min() if key.endswith("_min") else series.mean()
 
 
-def normalised(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
+def normalise(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
     """Advantages [..., R, T] with zero mean and unit standard deviation over the decisions of a minibatch [R, T] where
     `mask`, of the same shape, is 1.
 
@@ -255,9 +256,9 @@ def normalised(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
     torch's `std`); tokens take 0, as TRL and verl do when they whiten with a mask. Published runs hold each to its own.
     """
     count = total(mask)
-    centred = (advantage - total(advantage * mask) / count.clamp(min=1.0)) * mask
-    variance = total(centred.square()) / (count - correction).clamp(min=1.0)
-    return centred / (variance.sqrt() + 1e-8)
+    deviation = (advantage - total(advantage * mask) / count.clamp(min=1.0)) * mask
+    variance = total(deviation.square()) / (count - correction).clamp(min=1.0)
+    return deviation / (variance.sqrt() + 1e-8)
 
 
 def total(x: Tensor) -> Tensor:

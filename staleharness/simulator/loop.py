@@ -33,7 +33,7 @@ RACE = (
 
 
 class Policy(Protocol):
-    """What the loop asks of a policy: that it can be stored."""
+    """Policy that can be stored."""
 
     def snapshot(self, phase: int, gradient_step: int) -> Version: ...
 
@@ -89,7 +89,7 @@ class Simulation(ABC, Generic[Data]):
 
     @property
     def eval_modes(self) -> Sequence[str]:
-        """Of scoring the policy, that this run is evaluated in."""
+        """Ways of scoring the policy in which this run is evaluated."""
         return tuple(self.task.measures)
 
     def external_lag(self, phase: int, gradient_step: Tensor) -> dict[str, float]:
@@ -131,29 +131,29 @@ class Simulation(ABC, Generic[Data]):
         assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
         began = time.perf_counter()
-        untrained = self._scores() if phase == 0 else None
+        first_scores = self._scores() if phase == 0 else None
         clock = time.perf_counter()
-        begun = self.gradient_steps
+        steps_before = self.gradient_steps
         seed_global_generators(spec.seed, "collect", phase)
-        self.buffer.push(self.policy.snapshot(phase, begun))
-        collected = self.collect(phase)
-        if not bool(collected.behaviour_logp.isfinite().all()):
+        self.buffer.push(self.policy.snapshot(phase, steps_before))
+        phase_data = self.collect(phase)
+        if not bool(phase_data.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
-        acted = time.perf_counter()
+        collect_end = time.perf_counter()
         seed_global_generators(spec.seed, "learn", phase)
-        metrics, learning = self.learner.train(collected.data, phase)
-        metrics |= self.between_phases(collected.data)
+        metrics, learning = self.learner.train(phase_data.data, phase)
+        metrics |= self.between_phases(phase_data.data)
         self.phase += 1
-        self.evaluation_steps += untrained.steps if untrained else 0
+        self.evaluation_steps += first_scores.steps if first_scores else 0
         metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
-        metrics |= _of_untrained(untrained) if untrained else {}
-        metrics |= self.lags.ledger(phase) | collected.metrics
-        metrics |= self.accounts.enter(phase, begun, self.learner, collected, self.lags)
+        metrics |= _untrained_metrics(first_scores) if first_scores else {}
+        metrics |= self.lags.ledger(phase) | phase_data.metrics
+        metrics |= self.accounts.enter(phase, steps_before, self.learner, phase_data, self.lags)
         seconds = {
-            "collect": acted - clock,
-            "learn": time.perf_counter() - acted,
+            "collect": collect_end - clock,
+            "learn": time.perf_counter() - collect_end,
             "evaluate": clock - began,  # of what was not trained yet
-            **collected.seconds,
+            **phase_data.seconds,
             **learning,
         }
         return metrics, seconds
@@ -165,14 +165,14 @@ class Simulation(ABC, Generic[Data]):
 
     @abstractmethod
     def collect(self, phase: int) -> PhaseData[Data]:
-        """What the learner consumes in this phase, acted by versions of the buffer that the lag model assigns."""
+        """Return the data that the learner trains on in `phase`, acted by the versions that the lag model assigns."""
 
     @abstractmethod
     def evaluate(self) -> Scores:
         """Scores of the newest policy, after `self.phase` phases."""
 
     def between_phases(self, data: Data) -> dict[str, Any]:
-        """What changes when training is over and before the policy is evaluated; returns what is to be said of it."""
+        """Change what changes between training and evaluation; returns metrics of it."""
         return {}
 
     def artifacts(self) -> dict[str, bytes]:
@@ -199,8 +199,8 @@ class Simulation(ABC, Generic[Data]):
             getattr(self, name).load_state_dict(state[name])
 
 
-def _of_untrained(scores: Scores) -> dict[str, float]:
-    """What the policy scored before it was trained, and how sure that is."""
+def _untrained_metrics(scores: Scores) -> dict[str, float]:
+    """Return scores of the policy before training, with their standard errors."""
     means = {f"untrained/{way}": scores.mean(way) for way in scores.returns}
     return means | {f"untrained/{way}_error": scores.error(way) for way in scores.returns}
 

@@ -1,4 +1,4 @@
-"""What a method is among the others: its place (`methods.toml` beside its file), what it costs, where it cannot act."""
+"""Description of a method: its entry in `methods.toml` next to its file, its cost, where it cannot act."""
 
 from __future__ import annotations
 
@@ -71,13 +71,13 @@ def entry_of(cls: type[Algorithm]) -> MethodEntry:
         MethodEntry, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}"
     )
     if place.family not in families(cls):
-        known = ", ".join(families(cls)) or "none"
-        raise UserError(f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {known}")
+        names = ", ".join(families(cls)) or "none"
+        raise UserError(f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {names}")
     return place
 
 
 def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPasses:
-    """What the method asks of the learner beyond the pass through which its gradient goes; on tokens, with several
+    """Return the passes that the method needs beyond the pass through which its gradient goes; on tokens, with several
     gradient steps a phase, unless a run's settings are given. On control the learner evaluates each phase's data at
     its start whatever the method is."""
     own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
@@ -92,7 +92,7 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
 
 
 def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
-    """What a run must say of a mechanism that cannot act under its settings although the data are stale."""
+    """Return a warning of a mechanism that cannot act under the run's settings although the data are stale."""
     updates = spec.epochs * spec.minibatches
     if spec.capacity == 1 and updates == 1:
         return []  # nothing is stale: there is nothing to act on
@@ -101,7 +101,7 @@ def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
 
 
 def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
-    """What a reader of results is told, without the plugin at hand: plain data for `run.json`."""
+    """Return facts for readers of results without the plugin at hand: plain data for `run.json`."""
     cls, place = type(algorithm), entry_of(type(algorithm))
     return {
         "summary": summary(cls),
@@ -126,12 +126,12 @@ def _read(file: Path) -> dict[str, Any]:
     if not file.is_file():
         return {}
     try:
-        return _parsed(file.read_text(encoding="utf-8"))
+        return _parse(file.read_text(encoding="utf-8"))
     except (OSError, ValueError) as error:  # of TOML, of UTF-8
         raise UserError(f"{file} cannot be read: {error}") from error
 
 
 @functools.lru_cache(maxsize=8)
-def _parsed(text: str) -> dict[str, Any]:
+def _parse(text: str) -> dict[str, Any]:
     """TOML, read once however many methods ask; not to be written to."""
     return tomllib.loads(text)

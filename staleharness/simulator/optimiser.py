@@ -39,10 +39,10 @@ class AdamW:
         """One step along the gradients that lie with the parameters."""
         self.rate = rate
         every = zip(self.parameters, self.mean, self.square, self.steps, strict=True)
-        moved = [(p, p.grad, m, s, n) for p, m, s, n in every if p.grad is not None]
-        if not moved:
+        updates = [(p, p.grad, m, s, n) for p, m, s, n in every if p.grad is not None]
+        if not updates:
             return
-        parameters, gradients, means, squares, steps = (list(each) for each in zip(*moved, strict=True))
+        parameters, gradients, means, squares, steps = (list(each) for each in zip(*updates, strict=True))
         adamw(
             parameters,
             gradients,
@@ -69,8 +69,8 @@ class AdamW:
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name in ("mean", "square", "steps"):
-            for own, kept in zip(getattr(self, name), state[name], strict=True):
-                own.copy_(kept)
+            for tensor, content in zip(getattr(self, name), state[name], strict=True):
+                tensor.copy_(content)
 
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""What a simulation reports of each phase: metrics, wall-clock seconds, and scores where the policy was evaluated."""
+"""Report of a simulation on each phase: metrics, wall-clock seconds, and scores where the policy was evaluated."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def wilson(right: int, count: int, z: float = 1.959964) -> tuple[float, float]:
 
 @dataclass(frozen=True)
 class PhaseRecord:
-    """What one phase leaves behind: deterministic metrics, wall-clock seconds, and scores if it was evaluated."""
+    """Result of one phase: deterministic metrics, wall-clock seconds, and scores if it was evaluated."""
 
     metrics: dict[str, Any]
     seconds: dict[str, float]

@@ -1,5 +1,7 @@
-"""What a method answers when it is asked for something, held against what it was asked for: another shape would be
-spread over the decisions unnoticed, another word would end every phase."""
+"""Checks of what a method returns from its hooks.
+
+Another shape would be broadcast over the decisions unnoticed, another word would end every phase.
+"""
 
 from __future__ import annotations
 
@@ -32,8 +34,8 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
     try:
         answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
     except (TypeError, AttributeError) as error:  # what None brings about
-        if (said := _undeclared(algorithm, decisions, error)) is not None:
-            raise said from error
+        if (need_error := _undeclared_need(algorithm, decisions, error)) is not None:
+            raise need_error from error
         raise
     _is(algorithm, "policy_loss", answer, PolicyLoss)
     _is_shaped(algorithm, "loss that policy_loss", answer.loss, shape)
@@ -59,7 +61,7 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
 
 
 def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
-    """Whether to go on. Raises `UserError`."""
+    """Return whether training goes on. Raises `UserError`."""
     answer = algorithm.stop(decisions)
     if answer not in get_args(Stop):
         words = ", ".join(map(repr, get_args(Stop)))
@@ -81,12 +83,12 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     return scale
 
 
-def state_of(algorithm: Algorithm, asked: str, answer: Mapping[str, Any]) -> dict[str, Any]:
+def state_of(algorithm: Algorithm, hook: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """The state that the method has `asked` for by `init_state` or `next_state`: plain numbers, of whatever type they
     came, and tensors. Raises `UserError` for anything else, which a checkpoint could not bring back."""
     from torch import Tensor
 
-    _is(algorithm, asked, answer, Mapping)
+    _is(algorithm, hook, answer, Mapping)
     state: dict[str, Any] = {}
     for name, x in answer.items():
         if isinstance(x, numbers.Real):
@@ -95,29 +97,29 @@ def state_of(algorithm: Algorithm, asked: str, answer: Mapping[str, Any]) -> dic
             state[name] = x
         else:
             raise UserError(
-                f"{algorithm.name}: the {name} that {asked} returns is a {type(x).__name__}; a state has numbers and "
+                f"{algorithm.name}: the {name} that {hook} returns is a {type(x).__name__}; a state has numbers and "
                 "tensors"
             )
     return state
 
 
-def _is(algorithm: Algorithm, asked: str, answer: Any, kind: type) -> None:
+def _is(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:
     if not isinstance(answer, kind):
-        raise UserError(f"{algorithm.name}: {asked} returns a {type(answer).__name__}, not a {kind.__name__}")
+        raise UserError(f"{algorithm.name}: {hook} returns a {type(answer).__name__}, not a {kind.__name__}")
 
 
 def _is_shaped(algorithm: Algorithm, what: str, x: Any, *shapes: tuple[int, ...]) -> None:
     from torch import Tensor
 
     if not isinstance(x, Tensor) or x.shape not in shapes:
-        found = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
+        form = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise UserError(
-            f"{algorithm.name}: the {what} returns is {found}; give a tensor with a number of each decision, here "
+            f"{algorithm.name}: the {what} returns is {form}; give a tensor with a number of each decision, here "
             f"{list(shapes[0])}"
         )
 
 
-def _undeclared(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:
+def _undeclared_need(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:
     """The line to say where the method's file names a field that is None here."""
     text = Path(source_file(type(algorithm))).read_text(encoding="utf-8")
     absent = [field for field in DECLARED_BY if getattr(decisions, field) is None and f".{field}" in text]

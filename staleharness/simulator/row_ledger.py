@@ -1,4 +1,4 @@
-"""What became of all that was made, in sequences and in decisions: a ledger that closes exactly, or the run ends."""
+"""Ledger of all rows that were generated, in sequences and in decisions: it closes exactly, or the run ends."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Count:
 
 @dataclass(frozen=True)
 class Flow:
-    """What the collecting of one phase did with rows, besides handing them to the learner."""
+    """Rows of one phase's collection, besides those handed to the learner."""
 
     generated: Count
     dropped: Count = field(default_factory=Count)  # never to be trained on
@@ -60,7 +60,7 @@ class Ledger:
     def __init__(self) -> None:
         self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES if entry not in OPTIONAL}
 
-    def enter(self, phase: int, flow: Flow, handed: Count, trained: Count) -> dict[str, int]:
+    def enter(self, phase: int, flow: Flow, handed_count: Count, trained: Count) -> dict[str, int]:
         """The totals after a phase in which the learner was `handed` so much and `trained` on so much of it. What is
         trained on again counts as reused, and once as trained.
 
@@ -69,7 +69,7 @@ class Ledger:
         flows = {
             "generated": flow.generated,
             "dropped": flow.dropped,
-            "masked": handed - trained,
+            "masked": handed_count - trained,
             "trained": trained - flow.reused,
             "reused": flow.reused,
         }
@@ -85,14 +85,14 @@ class Ledger:
 
     def _close(self, phase: int, unit: str) -> None:
         names = {entry: f"{unit}/{entry}" for entry in ENTRIES}
-        said = {entry: self.totals[name] for entry, name in names.items() if name in self.totals}
-        if said["generated"] != sum(said.get(fate, 0) for fate in FATES) or min(said.values()) < 0:
-            words = ", ".join(f"{entry} {count}" for entry, count in said.items())
+        totals = {entry: self.totals[name] for entry, name in names.items() if name in self.totals}
+        if totals["generated"] != sum(totals.get(fate, 0) for fate in FATES) or min(totals.values()) < 0:
+            words = ", ".join(f"{entry} {count}" for entry, count in totals.items())
             raise RuntimeError(f"the ledger of {unit} does not close after phase {phase}: {words}; please report it")
 
 
 def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None = None) -> Flow | None:
-    """As the learner found it when it took the batch of `phase`, of which `trained` became; None where the schedule
+    """Return the flow when the learner took the batch of `phase`, of which `trained` became; None where the schedule
     does not say when rows were finished and when they left. Rows can be lost where real actors were recorded.
 
     Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says,
@@ -101,17 +101,17 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
     if schedule.finished is None or schedule.left is None:
         return None
     lengths = schedule.lengths if lengths is None else lengths
-    finished = schedule.finished != NEVER
+    is_finished = schedule.finished != NEVER
     left = np.where(schedule.left <= LOST, LOST - schedule.left, schedule.left)
     waits = (left == NEVER) | (left > phase)
     lost = schedule.left == LOST - phase
-    dropped = np.flatnonzero(finished & (schedule.left == phase) & (schedule.phase == NEVER))
-    generated = np.flatnonzero((schedule.finished == phase) | (lost & ~finished))
-    counted = _count(lengths, schedule.trained_in(phase))
+    dropped = np.flatnonzero(is_finished & (schedule.left == phase) & (schedule.phase == NEVER))
+    generated = np.flatnonzero((schedule.finished == phase) | (lost & ~is_finished))
+    by_schedule = _count(lengths, schedule.trained_in(phase))
     return Flow(
-        generated=_count(lengths, generated) + trained - counted,
+        generated=_count(lengths, generated) + trained - by_schedule,
         dropped=_count(lengths, dropped),
-        queued=_count(lengths, np.flatnonzero(finished & (schedule.finished <= phase) & waits)),
+        queued=_count(lengths, np.flatnonzero(is_finished & (schedule.finished <= phase) & waits)),
         lost=_count(lengths, np.flatnonzero(lost)) if schedule.apart else None,
         dropped_lags=np.bincount(phase - _versions(schedule, dropped, lengths)).tolist(),
     )
@@ -121,8 +121,8 @@ def dropped_groups(schedule: Schedule, phase: int) -> int:
     """Groups that left the queue since the batch before, and were not trained on."""
     if schedule.left is None:
         return 0
-    gone = (schedule.left == phase) & (schedule.phase == NEVER)
-    return len(np.unique(schedule.group[gone]))
+    left = (schedule.left == phase) & (schedule.phase == NEVER)
+    return len(np.unique(schedule.group[left]))
 
 
 def _count(lengths: Ints, rows: Ints) -> Count:
@@ -130,7 +130,7 @@ def _count(lengths: Ints, rows: Ints) -> Count:
 
 
 def _versions(schedule: Schedule, rows: Ints, lengths: Ints) -> NDArray[np.int64]:
-    """Of all decisions of some rows."""
+    """Return the version of every decision of some rows."""
     each = []
     for row in rows:
         part = slice(schedule.first[row], schedule.first[row + 1])

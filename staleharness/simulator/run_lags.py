@@ -49,11 +49,11 @@ class Lags:
         drawn = self.draw(phase, slots, *(() if first is None else (first,)), length=length)
         return drawn_rows(phase, drawn.versions, drawn.every or length, length, each, first or 0)
 
-    def draw(self, phase: int, slots: int, *index: int, length: int = 1, used: Bools | None = None) -> Assignment:
+    def draw(self, phase: int, slots: int, *index: int, length: int = 1, fresh: Bools | None = None) -> Assignment:
         """Return versions for `slots` rows of up to `length` decisions.
 
         index: number of the draw in its phase.
-        used: [slots] rows that begin with the version they get, and are counted; None: all of them.
+        fresh: [slots] rows that begin with the version they get, and are counted; None: all of them.
 
         Raises `UserError` where the model answers with something else, or with versions that the buffer does not hold.
         """
@@ -64,7 +64,7 @@ class Lags:
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
         self._ledger.update(ledger)
-        starts = answer.starts if used is None else answer.starts[used]
+        starts = answer.starts if fresh is None else answer.starts[fresh]
         self._rows.update((phase - starts).tolist())
         return answer
 

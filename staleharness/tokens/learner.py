@@ -42,10 +42,10 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.data, self.phase = data, phase
         self.timer = Timer(self.policy.device, defaultdict(float, proximal=0.0, loss=0.0, train=0.0))
         cut = self.spec.mask_truncated
-        self.taught = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
+        self.trained = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
         if data.kept is not None:
-            self.taught = self.taught * data.kept
-        self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.taught)
+            self.trained = self.trained * data.kept
+        self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.trained)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
         self.aligned = self.start  # under the learner when targets were last asked
@@ -65,29 +65,29 @@ class TokenLearner(Learner[Completions, Minibatch]):
             order = stream(spec.seed, "minibatch", self.phase, epoch).permutation(groups)
         for part in np.array_split(order, spec.minibatches):
             if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
-                yield self.minibatch(data, self.taught, self.start, self.aligned)
+                yield self.minibatch(data, self.trained, self.start, self.aligned)
             else:
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchors = (None if x is None else x[index] for x in (self.start, self.aligned))
-                yield self.minibatch(data.rows(index), self.taught[index], *anchors)
+                yield self.minibatch(data.rows(index), self.trained[index], *anchors)
 
-    def taught_by(self, parts: Sequence[Minibatch]) -> Tensor:
-        taught = self.taught.clone()  # the first epoch goes through the rows in their order
-        taught[sum(len(part.mask) for part in parts) :] = 0.0
-        return taught
+    def trained_by(self, parts: Sequence[Minibatch]) -> Tensor:
+        trained = self.trained.clone()  # the first epoch goes through the rows in their order
+        trained[sum(len(part.mask) for part in parts) :] = 0.0
+        return trained
 
     def gradient(self, part: Minibatch) -> Gradient:
         self.optimizer.forget_gradients()
         way = gradient_by_rows if self.algorithm.optimal_baseline else gradient
-        taken = way(self.spec, self.policy, self.algorithm, part, self.timer)
+        gradient_step = way(self.spec, self.policy, self.algorithm, part, self.timer)
         if not self.spec.mask_truncated:
-            return taken
+            return gradient_step
         # with every completion cut the gradient is zero, and momentum and weight decay alone move the policy
-        return taken._replace(log=taken.log | {"untaught_steps": (part.mask.sum() == 0).float()})
+        return gradient_step._replace(log=gradient_step.log | {"untaught_steps": (part.mask.sum() == 0).float()})
 
     def end(self) -> dict[str, Any]:
-        del self.data, self.taught, self.start, self.aligned  # not two rounds' data at once
+        del self.data, self.trained, self.start, self.aligned  # not two rounds' data at once
         return {}
 
     def optimise(self, rate: float) -> Tensor:
@@ -100,15 +100,15 @@ class TokenLearner(Learner[Completions, Minibatch]):
         return dict(self.timer.seconds)
 
     def _asks_for_start(self) -> bool:
-        """Whether π_T, the learner at the start of the phase, costs a pass of its own: a method anchors on it, or
+        """Return whether π_T, the learner at the start of the phase, costs a forward pass: a method anchors on it, or
         takes its targets under it and there is more than one gradient step before it is gone."""
         if self.algorithm.proximal == "recompute":
             return True
-        own = type(self.algorithm).targets is not Algorithm.targets
-        return own and self.algorithm.realign_every != "step" and self.spec.steps_per_phase > 1
+        own_targets = type(self.algorithm).targets is not Algorithm.targets
+        return own_targets and self.algorithm.realign_every != "step" and self.spec.steps_per_phase > 1
 
     def minibatch(
-        self, data: Completions, mask: Tensor, start: Tensor | None = None, aligned: Tensor | None = None
+        self, data: Completions, mask: Tensor, start: Tensor | None = None, aligned_logp: Tensor | None = None
     ) -> Minibatch:
         """`mask` [B, T] is 1 where a token teaches; `start` and `aligned` [B, T] are the learner at the start of the
         phase and when targets were last asked, where they were scored."""
@@ -122,7 +122,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
             mask=mask,
             weights=aggregation_weights(mask, self.spec.aggregation, self.spec.completion_tokens),
             proximal_logp=proximal_logp,
-            aligned_logp=aligned,
+            aligned_logp=aligned_logp,
             reference_logp=reference_logp,
             lag=(self.phase - data.version).float(),
             gradient_lag=(self.gradient_steps - data.gradient_step).float(),
@@ -153,14 +153,14 @@ class TokenLearner(Learner[Completions, Minibatch]):
                 p.data = mean
             return self._score(data)
         finally:
-            for p, kept in zip(self.parameters, learner, strict=True):
-                p.data = kept
+            for p, weights in zip(self.parameters, learner, strict=True):
+                p.data = weights
 
     def _score(self, data: Completions, forward: Forward | None = None) -> Tensor:
         """Log-probabilities [B, T] without gradient, of the learner as it stands unless another pass is given."""
         with torch.no_grad():
-            found = [
+            parts = [
                 self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, forward, "none").logp
                 for p in pieces(data, self.policy.micro_batch)
             ]
-        return torch.cat(found)
+        return torch.cat(parts)

@@ -1,4 +1,4 @@
-"""What the learner of tokens asks of a policy, and what it gets."""
+"""Interface of a policy of tokens."""
 
 from __future__ import annotations
 
@@ -23,8 +23,8 @@ Forward = Callable[..., Tensor]
 Entropy = Literal["none", "value", "gradient"]
 
 
-class Scored(NamedTuple):
-    """What teacher forcing says of completions, all [B, T] and 0 at padding."""
+class TokenScores(NamedTuple):
+    """Teacher-forced scores of completions, all [B, T] and 0 at padding."""
 
     logp: Tensor
     entropy: Tensor | None  # nats
@@ -32,14 +32,14 @@ class Scored(NamedTuple):
 
 
 class TokenPolicy(Protocol):
-    """What the learner of tokens asks of a policy."""
+    """Policy that the learner of tokens trains."""
 
     device: torch.device
     micro_batch: int  # completions in one forward pass; 0: all
 
     @property
     def parameters(self) -> Mapping[str, Tensor]:
-        """What trains, by name."""
+        """Trainable parameters by name."""
 
     def snapshot(self, phase: int, gradient_step: int) -> Version: ...
 
@@ -55,5 +55,5 @@ class TokenPolicy(Protocol):
         forward: Forward | None = None,
         entropy: Entropy = "value",
         norm: bool = False,
-    ) -> Scored:
+    ) -> TokenScores:
         """By the learner unless another forward pass is given."""

@@ -1,4 +1,4 @@
-"""What the learner of tokens reads of a run's settings, beyond what every run has."""
+"""Settings that the learner of tokens reads, beyond those of every run."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class TokenSpec(RunSpec):
 
     @property
     def baseline(self) -> str:
-        """Of the reward over a group: grpo, dr_grpo, rloo or none."""
+        """Baseline of the reward over a group: grpo, dr_grpo, rloo or none."""
         raise NotImplementedError
 
     @property
@@ -33,5 +33,5 @@ class TokenSpec(RunSpec):
 
     @property
     def mask_truncated(self) -> bool:
-        """Whether rows cut at the limit teach nothing."""
+        """True where rows cut at the limit are not trained on."""
         return False

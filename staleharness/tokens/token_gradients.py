@@ -30,14 +30,14 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     """Add dLoss/dθ to the gradients of the policy's parameters."""
     begin = time.perf_counter()
     parts = pieces(batch.data, policy.micro_batch)
-    whole = len(parts) == 1
+    at_once = len(parts) == 1
     square = "logit_norm" in algorithm.needs
     bonus: Entropy = "gradient" if spec.entropy_coef > 0 else "value"
-    with torch.set_grad_enabled(whole):
-        scored = [policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square) for p in parts]
-    through = torch.cat([s.logp for s in scored])
-    entropy = torch.cat([s.entropy for s in scored if s.entropy is not None])
-    norms = torch.cat([s.norm for s in scored if s.norm is not None]) if square else None
+    with torch.set_grad_enabled(at_once):
+        scores = [policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square) for p in parts]
+    through = torch.cat([s.logp for s in scores])
+    entropy = torch.cat([s.entropy for s in scores if s.entropy is not None])
+    norms = torch.cat([s.norm for s in scores if s.norm is not None]) if square else None
     target_logp = through.detach().requires_grad_()
     begin = timer("train", begin)
     now = target_logp.detach()
@@ -51,16 +51,16 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     pull = target_logp.grad if target_logp.grad is not None else torch.zeros_like(now)
     begin = timer("loss", begin)
     entropy_pull = -spec.entropy_coef * batch.weights
-    if whole:
+    if at_once:
         _backward(through, entropy, pull, entropy_pull)
     else:
         at = 0
         for p in parts:
-            again = policy.score(
+            scores_now = policy.score(
                 p.prompt, p.prompt_mask, p.token, p.mask, None, "gradient" if bonus == "gradient" else "none"
             )
             piece = slice(at, at + len(p.token))
-            _backward(again.logp, again.entropy, pull[piece], entropy_pull[piece])
+            _backward(scores_now.logp, scores_now.entropy, pull[piece], entropy_pull[piece])
             at += len(p.token)
     timer("train", begin)
     log = of_step(decisions, answer, pull, entropy.detach(), batch.weights, algorithm.proximal)
@@ -152,41 +152,41 @@ def gradient_by_rows(
     data, mask, weights = batch.data, batch.mask, batch.weights
     parameters = list(policy.parameters.values())
     mean, sigma = group_baseline(data.outcome, data.group, spec.baseline)
-    centred = (data.outcome - mean) / sigma
+    deviation = (data.outcome - mean) / sigma
     sums = RowGradients(parameters)
     logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
-    baseline, squared = torch.zeros_like(sigma), torch.zeros_like(sigma)
+    baseline, squared_norms = torch.zeros_like(sigma), torch.zeros_like(sigma)
     for group in data.group.unique():
         rows = (data.group == group).nonzero()[:, 0]
         norms = torch.zeros_like(sigma[rows])
-        shared = mean[rows[0]]  # rloo has one for each row; under b the sum is the same with any of them
-        in_total = (data.outcome[rows] - shared) / sigma[rows]
+        group_mean = mean[rows[0]]  # rloo has one for each row; under b the sum is the same with any of them
+        in_total = (data.outcome[rows] - group_mean) / sigma[rows]
         for i, row in enumerate(rows):
             one, width = batch.rows(row[None]), int(data.mask[row].sum())
             token, valid = one.data.token[:, :width], one.data.mask[:, :width]
-            scored = policy.score(one.data.prompt, one.data.prompt_mask, token, valid)
-            assert scored.entropy is not None
+            scores = policy.score(one.data.prompt, one.data.prompt_mask, token, valid)
+            assert scores.entropy is not None
             leaf = torch.zeros_like(one.mask)
-            leaf[:, :width] = scored.logp.detach()
-            logp[row], entropy[row, :width] = leaf[0], scored.entropy[0].detach()
+            leaf[:, :width] = scores.logp.detach()
+            logp[row], entropy[row, :width] = leaf[0], scores.entropy[0].detach()
             leaf.requires_grad_()
             (one.weights * loss_of(algorithm, one.decisions(leaf, one.mask)).loss).sum().backward()
             assert leaf.grad is not None
             sums.next_row(float(in_total[i]), float(1.0 / sigma[row]))
             with sums.taking():
-                torch.autograd.backward([scored.logp], [leaf.grad[:, :width]])
+                torch.autograd.backward([scores.logp], [leaf.grad[:, :width]])
             pull[row] = leaf.grad[0]
-            squared[row] = sums.squared_norm
+            squared_norms[row] = sums.squared_norm
             norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-15).square()
         together = batch.rows(rows)
         baseline[rows] = algorithm.row_baseline(together.decisions(logp[rows], together.mask), norms)
-        sums.end_group(float(shared - baseline[rows[0]]))
+        sums.end_group(float(group_mean - baseline[rows[0]]))
     for p, total in zip(parameters, sums.total, strict=True):
         p.grad = total
     advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
     decisions = batch.decisions(logp, advantage)
-    of_mean = (squared * centred.square()).sum()
-    of_own = (squared * ((data.outcome - baseline) / sigma).square()).sum()
+    of_mean = (squared_norms * deviation.square()).sum()
+    of_own = (squared_norms * ((data.outcome - baseline) / sigma).square()).sum()
     ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
     answer = loss_of(algorithm, decisions)
     timer("train", begin)

@@ -1,4 +1,4 @@
-"""What is reported of a generation round and of each gradient step: scalars [] on the learner's device, or floats."""
+"""Metrics of a generation round and of each gradient step: scalars [] on the learner's device, or floats."""
 
 from __future__ import annotations
 
@@ -67,13 +67,13 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
     }
 
 
-def of_proximal(decisions: Decisions, answer: PolicyLoss, recomputed: bool, mask: Tensor) -> dict[str, Tensor]:
+def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:
     """Extremes of u = π_prox/μ over tokens, where the method has a proximal policy that is not the behaviour policy.
 
     `recomputed`: the learner made that policy, and u is as it is, before any truncation. Otherwise u is what a method
     that interpolates says it multiplied with (A-3PO), and there is none where it says nothing.
     """
-    if recomputed:
+    if by_learner:
         weight = importance_ratio(decisions.proximal_logp, decisions.behaviour_logp)
     elif "behaviour_weight" in answer.diagnostics:
         weight = answer.diagnostics["behaviour_weight"].detach()
@@ -93,12 +93,12 @@ def _summary(name: str, weight: Tensor, mask: Tensor, inside: Tensor) -> dict[st
 
 
 def _extremes(name: str, weight: Tensor, inside: Tensor) -> dict[str, Tensor]:
-    """Where nothing is `inside`, both are 1, as on-policy."""
-    found = {
+    """Return the extremes of `weight`; where nothing is `inside`, both are 1, as on-policy."""
+    extremes = {
         f"{name}_max": weight.masked_fill(~inside, -math.inf).max(),
         f"{name}_min": weight.masked_fill(~inside, math.inf).min(),
     }
-    return {key: torch.where(inside.any(), x, torch.ones_like(x)) for key, x in found.items()}
+    return {key: torch.where(inside.any(), x, torch.ones_like(x)) for key, x in extremes.items()}
 
 
 def of_clipping(pull: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:

@@ -14,7 +14,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..batch import BEGINNING, Completions, Decisions, Progress, Trajectories
 from ..objectives import group_baseline
-from ..simulator.learning import normalised
+from ..simulator.learning import normalise
 from ..simulator.plugin_checks import targets_of
 from .spec import TokenSpec
 
@@ -57,7 +57,7 @@ class Minibatch:
         )
 
     def decisions(self, target_logp: Tensor, advantage: Tensor, logit_norm: Tensor | None = None) -> Decisions:
-        """What a method's loss is given: these rows under the learner's `target_logp` [B, T]."""
+        """Return the decisions of a method's loss: these rows under the learner's `target_logp` [B, T]."""
         return Decisions(
             target_logp=target_logp,
             behaviour_logp=self.data.behaviour_logp,
@@ -108,5 +108,5 @@ def group_relative_advantage(spec: TokenSpec, algorithm: Algorithm, batch: Minib
         )
     advantage = targets.advantage * batch.mask
     if spec.normalise_advantage and algorithm.normalise_advantage:
-        advantage = normalised(advantage, batch.mask, spec.advantage_correction)
+        advantage = normalise(advantage, batch.mask, spec.advantage_correction)
     return advantage

@@ -54,7 +54,7 @@ def until(holds: Callable[[], bool]) -> None:
         time.sleep(0.01)
 
 
-def taken(pool: ActorPool, phase: int) -> list[tuple[int, int, list[float], int]]:
+def take_batch(pool: ActorPool, phase: int) -> list[tuple[int, int, list[float], int]]:
     return [pickle.loads(content) for content in pool.take(phase)[0]]
 
 
@@ -62,7 +62,7 @@ def fates(pool: ActorPool) -> list[str]:
     return [entry.fate for entry in pool.recorder.entries]
 
 
-def test_actors_act_with_the_newest_version_and_the_learner_takes_what_is_finished_first(start: Start) -> None:
+def test_actors_use_the_newest_version_and_batches_are_in_order(start: Start) -> None:
     pool = start(Toy())
     pids = set(pool.pids.values())
     assert len(pids) == 2 and os.getpid() not in pids
@@ -70,7 +70,7 @@ def test_actors_act_with_the_newest_version_and_the_learner_takes_what_is_finish
     for phase in range(4):
         if phase:
             pool.weights.publish(version(phase))
-        batch = taken(pool, phase)
+        batch = take_batch(pool, phase)
         assert len(batch) == 3 and {pid for *_, pid in batch} <= pids
         assert all(len(set(acted)) == 1 and acted[0] <= phase for _, _, acted, _ in batch)
         for place, (group, nth, acted, _) in enumerate(batch):
@@ -106,18 +106,18 @@ def test_what_is_too_old_is_dropped_when_it_could_be_trained_on(start: Start) ->
     pool = start(Toy(), most_lag=2)
     until(lambda: fates(pool).count("queued") == 6)
     pool.weights.publish(version(3))
-    batch = taken(pool, 3)
+    batch = take_batch(pool, 3)
     assert [acted for _, _, acted, _ in batch] == [[3.0] * LENGTH] * 3
     assert fates(pool).count("dropped_stale") == 6
 
 
-def test_weights_fetched_inside_a_row_are_written_down_where_they_began_to_act(start: Start) -> None:
+def test_weights_fetched_inside_a_row_are_recorded_with_their_start(start: Start) -> None:
     pool = start(Toy(seconds=0.05), actors=1, fetch=2, groups=1)
     phase, changed = 0, 0
     while changed < 2:
         phase += 1
         pool.weights.publish(version(phase))
-        ((group, _, acted, _),) = taken(pool, phase)
+        ((group, _, acted, _),) = take_batch(pool, phase)
         entry = pool.recorder.entries[group]
         ends = [*entry.starts[1:], LENGTH]
         expected = np.repeat(entry.versions, np.diff(ends, prepend=0)).tolist()
@@ -126,7 +126,7 @@ def test_weights_fetched_inside_a_row_are_written_down_where_they_began_to_act(s
         assert phase < 200, "weights never changed inside a row"
 
 
-def test_an_actor_that_is_killed_is_replaced_and_the_ledger_says_what_it_took_along(start: Start) -> None:
+def test_a_killed_actor_is_replaced_and_its_group_counts_as_lost(start: Start) -> None:
     pool = start(Toy(seconds=0.02))
     until(lambda: len(pool.recorder.entries) > 3)
     number, pid = next(iter(pool.pids.items()))
@@ -156,14 +156,14 @@ def test_what_goes_wrong_in_an_actor_ends_the_run(start: Start) -> None:
             pool.take(phase)
 
 
-def test_an_error_of_the_operating_system_in_an_environment_is_no_learner_that_is_gone(start: Start) -> None:
+def test_an_os_error_in_an_environment_is_not_a_lost_learner(start: Start) -> None:
     pool = start(Toy(end="no file"), actors=1)
     with pytest.raises(RuntimeError, match="actor 0 failed: FileNotFoundError: no floor"):
         pool.take(0)
 
 
 @pytest.mark.parametrize("end", ["never opens", "exit"])
-def test_actors_that_die_as_fast_as_they_begin_end_the_run_and_others_do_not(start: Start, end: str) -> None:
+def test_actors_that_die_at_once_end_the_run(start: Start, end: str) -> None:
     pool = start(Toy(end=end), actors=1)
     if end == "exit":  # in their third group each: it goes on
         for phase in range(3):
@@ -185,14 +185,14 @@ def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Star
     assert sorted(e.fate for e in resumed.entries) == ["lost"] * 6 + ["trained"] * 3
     again = start(Toy(), recorder=resumed)
     assert set(again.pids) == {2, 3}, "new actors, whose numbers nobody had"
-    assert taken(again, 1)[0][0] >= 9
+    assert take_batch(again, 1)[0][0] >= 9
     assert resumed.now() >= state["elapsed"] > 0
 
 
 GROUP = Count(2, 2 * LENGTH - 2)  # what `Toy` makes at a time
 
 
-def entered(ledger: Ledger, pool: ActorPool, phase: int) -> dict[str, int]:
+def enter_ledger(ledger: Ledger, pool: ActorPool, phase: int) -> dict[str, int]:
     """The decisions' accounts after another batch."""
     contents, flow = pool.take(phase)
     handed = sum([GROUP] * len(contents), Count())
@@ -200,7 +200,7 @@ def entered(ledger: Ledger, pool: ActorPool, phase: int) -> dict[str, int]:
     return {name.partition("/")[2]: n for name, n in said.items() if name.startswith("decisions/")}
 
 
-def test_the_row_of_a_killed_actor_has_every_version_that_it_fetched_and_counts_as_lost(start: Start) -> None:
+def test_a_killed_actors_row_has_its_versions_and_counts_as_lost(start: Start) -> None:
     """The actor waits before each decision until it has another version, and dies before its fourth."""
     pool = start(Toy(end="killed", seconds=0.0), actors=1, fetch=1, groups=1, room=1)
     (member,) = pool.members
@@ -213,13 +213,11 @@ def test_the_row_of_a_killed_actor_has_every_version_that_it_fetched_and_counts_
     assert entry.began_at is not None and entry.made_at is None and (entry.finished_in, entry.left_in) == (-1, 0)
     lines = [(line["versions"], line["ends"]) for line in entry.lines]
     assert lines == [([0, 1, 2], [1, 2, 3])] * 2
-    said = entered(Ledger(), pool, 0)
+    said = enter_ledger(Ledger(), pool, 0)
     assert said["lost"] == 6 and said["generated"] == 6 + GROUP.decisions + said["queued"]
 
 
-def test_what_a_fleet_loses_sight_of_is_found_when_the_ledger_is_closed(
-    start: Start, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_lost_message_leaves_the_ledger_open(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
     """Actors count for themselves: a message that nobody heard is missing among what became of their groups."""
     hear = ActorPool._handle_message
 
@@ -233,27 +231,27 @@ def test_what_a_fleet_loses_sight_of_is_found_when_the_ledger_is_closed(
     pool = start(Toy(), actors=1)
     until(lambda: fates(pool).count("queued") == 5)  # four in the queue, one waits, one is nowhere
     with pytest.raises(RuntimeError, match="ledger of sequences does not close after phase 0: generated 12"):
-        entered(Ledger(), pool, 0)
+        enter_ledger(Ledger(), pool, 0)
 
 
-def test_what_a_resumed_run_no_longer_has_is_lost_in_the_phase_that_comes_next(start: Start) -> None:
+def test_queued_groups_are_lost_in_the_first_phase_after_a_resume(start: Start) -> None:
     """Some of it was counted as queued before the stop, the rest was finished since then."""
     ledger, pool = Ledger(), start(Toy(), groups=2)
     until(lambda: fates(pool).count("queued") == 6)
-    first = entered(ledger, pool, 0)
+    first = enter_ledger(ledger, pool, 0)
     assert (first["generated"], first["trained"], first["lost"]) == (48, 16, 0) and first["queued"] == 32
     until(lambda: fates(pool).count("queued") == 6)  # two more than were counted
     resumed = Recorder()
     resumed.load_state_dict(pool.state_dict())
     assert resumed.lost == Count(12, 48) and resumed.generated == Count(4, 16)
-    then = entered(ledger, start(Toy(), groups=2, recorder=resumed), 1)
+    then = enter_ledger(ledger, start(Toy(), groups=2, recorder=resumed), 1)
     assert (then["lost"], then["trained"], then["dropped"]) == (48, 32, 0)
     assert then["generated"] == 80 + then["queued"]
     lost = [e for e in resumed.entries if e.fate == "lost"]
     assert sorted((e.finished_in, e.left_in) for e in lost) == [(0, 1)] * 4 + [(1, 1)] * 2
 
 
-def test_a_group_under_way_at_a_checkpoint_is_lost_as_far_as_it_had_come(start: Start) -> None:
+def test_a_group_in_flight_at_a_checkpoint_counts_as_lost(start: Start) -> None:
     pool = start(Toy(end="killed"), actors=1, fetch=1)  # waits for a version before its second decision
     (member,) = pool.members
     until(lambda: (found := member.counter.read(0)) is not None and found.lengths == [1, 1])
@@ -276,7 +274,7 @@ def test_who_hands_over_while_the_run_is_closed_is_told_to_end(start: Start) -> 
 
 
 @pytest.mark.parametrize("kills", [1, MOST_DEATHS + 1])
-def test_the_server_of_processes_may_be_killed_while_it_starts_an_actor(
+def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
     start: Start, kills: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """After it did start one, which is the worst moment: of that nobody knows."""
@@ -295,7 +293,7 @@ def test_the_server_of_processes_may_be_killed_while_it_starts_an_actor(
     monkeypatch.setattr(actor_pool, "PAUSE", 0.0)
     if kills == 1:
         pool = start(Toy())
-        assert {number for *_, number in taken(pool, 0)} <= set(pool.pids.values())
+        assert {number for *_, number in take_batch(pool, 0)} <= set(pool.pids.values())
         assert len(pool.pids) == 2
         return
     with pytest.raises(ActorsNotStarted, match="was killed 4 times in a row") as caught:
@@ -331,7 +329,7 @@ def test_actors_end_when_the_learner_is_killed() -> None:
 
 
 def alive(pid: int) -> bool:
-    """Whether the process runs; one that has ended and was not waited for does not."""
+    """Return whether the process runs; one that has ended and was not waited for does not."""
     try:
         status = Path(f"/proc/{pid}/stat").read_text()
     except FileNotFoundError:

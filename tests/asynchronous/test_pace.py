@@ -52,7 +52,7 @@ def test_every_decision_of_a_row_has_its_time_the_last_one_too(clock: Clock) -> 
     assert [group.total for group in sent] == [Count(2, 8), Count(4, 16)], "what it has finished so far"
 
 
-def test_a_phase_of_training_takes_its_time_until_its_version_is_published(clock: Clock) -> None:
+def test_a_version_is_published_after_the_minimum_training_time(clock: Clock) -> None:
     spec = ControlSpec(env="Pendulum-v1", algorithm="ppo_clip", lag="async[train=2.0]")
     model = read_lag(spec.lag)
     assert isinstance(model, Async)

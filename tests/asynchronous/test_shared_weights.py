@@ -79,9 +79,7 @@ class Halting:
         raise InterruptedError
 
 
-def test_a_place_that_is_written_anew_while_it_is_copied_is_no_version_whatever_its_checksum(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
+def test_a_slot_rewritten_during_the_copy_is_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader begins with the newest version; before it has copied that, the one after it is announced, and the one
     after that is half written into the same place. Checksums here are all alike, so only the count tells."""
     monkeypatch.setattr(shared_weights, "zlib", SimpleNamespace(crc32=lambda content: 0))

@@ -90,7 +90,7 @@ def test_slow_actors_of_the_trace_are_slow_slots(study: SimpleNamespace, tmp_pat
     assert (plain.slow, plain.slow_factor) == (0.0, 1.0)
 
 
-def simulated(text: str, demand: Demand) -> list[float]:
+def simulate_lags(text: str, demand: Demand) -> list[float]:
     """Share of the decisions that are trained on, by lag."""
     plan = read_lag(text).schedule(demand)
     rows = plan.phase >= 0
@@ -110,7 +110,7 @@ def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespac
         demand = cell.recording().spec.demand
         one, two = (
             study.compare.distance(
-                simulated(study.fit.fit_pipeline(real.trace, text, study.design.CAPACITY), demand),
+                simulate_lags(study.fit.fit_pipeline(real.trace, text, study.design.CAPACITY), demand),
                 study.fit.histogram(real),
             )
             for text in (load.replace(f"slow={read_lag(load).slow}", "slow=0"), load)
@@ -123,20 +123,20 @@ def test_a_group_of_one_row_takes_its_time(study: SimpleNamespace, mean: float, 
     assert study.fit.row_times(mean, deviation, 1) == pytest.approx((mean, deviation), rel=5e-3)
 
 
-def stored(lags: dict[str, int], phases: int = 40) -> StoredRun:
+def store_runs(lags: dict[str, int], phases: int = 40) -> StoredRun:
     return StoredRun(Path(), {"lag_histogram": lags, "phases": phases}, "")
 
 
-def test_the_buffer_of_equal_mean_is_the_nearest_one_filling_up_included(study: SimpleNamespace) -> None:
+def test_the_buffer_of_equal_mean_lag_includes_the_filling_phase(study: SimpleNamespace) -> None:
     """Against the mean of versions drawn in each phase, told one by one."""
     for capacity in (1, 2, 5, 40):
         means = [np.mean([phase - v for v in range(40) if 0 <= phase - v < capacity]) for phase in range(40)]
         assert study.fit.uniform_mean(capacity, 40) == pytest.approx(np.mean(means))
         share = np.mean(means) / 39
         lags = {"0": round(1e6 * (1 - share)), "39": round(1e6 * share)}
-        assert study.fit.equal_mean(stored(lags)) == capacity
-    assert study.fit.mean_lag(stored({"0": 1, "3": 3})) == 2.25
-    assert study.fit.histogram(stored({"2": 1, "0": 3})) == [0.75, 0.0, 0.25]
+        assert study.fit.equal_mean(store_runs(lags)) == capacity
+    assert study.fit.mean_lag(store_runs({"0": 1, "3": 3})) == 2.25
+    assert study.fit.histogram(store_runs({"2": 1, "0": 3})) == [0.75, 0.0, 0.25]
 
 
 @pytest.mark.parametrize("seed", range(4))

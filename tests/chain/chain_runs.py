@@ -44,7 +44,7 @@ def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> lis
 
 
 def phases(seen: list[Any]) -> list[list[Any]]:
-    """What was seen, phase by phase."""
+    """Recorded items, phase by phase."""
     size = len(seen) // PHASES
     return [seen[i : i + size] for i in range(0, len(seen), size)]
 

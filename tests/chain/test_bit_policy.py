@@ -8,7 +8,7 @@ import torch
 from staleharness.chain.policy import BitPolicy
 
 
-def test_a_table_of_logits_says_of_bits_what_a_distribution_over_two_says() -> None:
+def test_a_table_of_logits_equals_a_bernoulli_distribution() -> None:
     policy = BitPolicy(3, 0.7)
     with torch.no_grad():
         policy.logits.copy_(torch.tensor([0.7, -1.2, 0.1]))

@@ -55,14 +55,14 @@ def test_actors_in_lock_step_are_the_drawn_run(written: Say) -> None:
     assert weights(spec(lag="written", minibatches=2)) == weights(spec(lag="fixed:2", minibatches=2))
 
 
-def test_weights_change_inside_an_episode_and_actors_have_noise_of_their_own(written: Say) -> None:
+def test_weights_change_inside_episodes_and_actors_have_own_noise(written: Say) -> None:
     whole, mixed = [(0, H, True)], [(0, 2, True), (1, 5, False), (1, H, True)]
 
-    def planned(demand: Demand) -> Schedule:
+    def plan(demand: Demand) -> Schedule:
         first = [Made(actor, 0, whole) for actor in range(BATCH)]
         return schedule([*first, Made(0, NEVER, whole), Made(0, 1, mixed), *(Made(a, 1, whole) for a in (1, 5, 9))], 1)
 
-    written(planned)
+    written(plan)
     simulation: Any = simulation_of(spec(lag="written", steps=2))
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))

@@ -30,7 +30,7 @@ def metrics_of(spec: ChainSpec) -> list[dict[str, Any]]:
     return [record.metrics for record in simulation_of(spec)]
 
 
-def advanced(spec: ChainSpec, phases: int) -> ChainSimulation:
+def advance(spec: ChainSpec, phases: int) -> ChainSimulation:
     """A simulation that has done some phases and stored the version of the next."""
     simulation = simulation_of(spec)
     for _ in range(phases):
@@ -48,8 +48,8 @@ def test_the_same_spec_gives_the_same_bits_and_another_seed_others() -> None:
     assert metrics_of(spec_of(capacity=3)) != metrics_of(spec_of(capacity=3, seed=1))
 
 
-def test_the_recorded_log_probability_is_that_of_the_version_that_acted() -> None:
-    simulation = advanced(spec_of(capacity=4, learning_rate=0.5), 5)
+def test_recorded_logp_is_that_of_the_acting_version() -> None:
+    simulation = advance(spec_of(capacity=4, learning_rate=0.5), 5)
     data = simulation.collect(5).data
     assert len(data.version.unique()) > 1
     for row in range(len(data.token)):
@@ -62,8 +62,8 @@ def test_the_recorded_log_probability_is_that_of_the_version_that_acted() -> Non
         assert (data.gradient_step[row] == version.gradient_step).all() and number == version.gradient_step
 
 
-def test_a_decision_is_one_number_of_the_stream_against_its_probability_whatever_the_batch() -> None:
-    small, large = (advanced(spec_of(batch=batch), 0) for batch in (8, 64))
+def test_a_bit_compares_one_uniform_number_with_its_probability() -> None:
+    small, large = (advance(spec_of(batch=batch), 0) for batch in (8, 64))
     noise = stream(0, "action", 0).random((64, 6), np.float32)
     bits = large.collect(0).data.token.numpy()
     assert (bits == (noise < large.policy.logits.sigmoid().detach().numpy())).all()
@@ -89,7 +89,7 @@ def test_the_gradient_of_a_stale_step_is_the_formula(level: str) -> None:
     spec = spec_of(
         capacity=4, learning_rate=0.4, algorithm="tis", hyper={"cap": 0.0, "level": level}, batch=32, start=0.4
     )
-    simulation = advanced(spec, 4)
+    simulation = advance(spec, 4)
     data = simulation.collect(4).data
     p = sigmoid(simulation.policy.logits.detach().double().numpy())
     bits = data.token.numpy()
@@ -135,7 +135,7 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened() -> None:
     assert begun + [record.metrics for record in resumed] == straight
 
 
-def test_the_second_minibatch_of_a_phase_meets_a_policy_that_has_moved() -> None:
+def test_the_second_minibatch_is_off_policy() -> None:
     one, two = (metrics_of(spec_of(minibatches=n, learning_rate=0.3, start=0.5))[0] for n in (1, 2))
     assert one["weight_max"] == 1.0 and two["weight_max"] > 1.0
     assert two["gradient_steps"] == 2 and one["gradient_steps"] == 1

@@ -45,13 +45,13 @@ def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> lis
 
 
 def phases(seen: list[Any]) -> list[list[Any]]:
-    """What was seen, phase by phase."""
+    """Recorded items, phase by phase."""
     size = len(seen) // PHASES
     return [seen[i : i + size] for i in range(0, len(seen), size)]
 
 
 def places(d: Decisions, t: Trajectories) -> Tensor:
-    """Which of the trajectories' decisions, flat, each of the minibatch is, by its behaviour log-probability."""
+    """Index of each decision of the minibatch in the flat trajectories, by its behaviour log-probability."""
     at = {x: i for i, x in enumerate(t.behaviour_logp.flatten().tolist())}
     return torch.tensor([at[x] for x in d.behaviour_logp.flatten().tolist()])
 

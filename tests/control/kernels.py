@@ -1,4 +1,4 @@
-"""Whether this processor's matrix products are exact enough to compare bits: torch's own products, no code of ours.
+"""Check that this processor's matrix products are exact enough to compare bits: torch's own products, no code of ours.
 
 What we have seen of it (torch 2.13, float32). On an Intel Xeon both answers are yes. On an AMD EPYC (Zen 5) a product
 with 5 to 7 or 9 to 11 columns, such as the head of six actions of Walker2d or HalfCheetah, gives a row other last bits

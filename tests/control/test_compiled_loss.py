@@ -47,7 +47,7 @@ def eager(method: Algorithm, d: Decisions) -> tuple[PolicyLoss, Tensor]:
     return answer, gradient
 
 
-class Weighted(Algorithm):
+class WeightedMethod(Algorithm):
     """Importance weights and nothing else: a trace of few operations."""
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
@@ -55,39 +55,39 @@ class Weighted(Algorithm):
         return PolicyLoss(-weight * d.advantage, {"weight": weight})
 
 
-class ReadsState(Weighted):
+class ReadsState(WeightedMethod):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         return PolicyLoss(d.state["scale"] * super().policy_loss(d).loss)
 
 
-class ReadsProgress(Weighted):
+class ReadsProgress(WeightedMethod):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         return PolicyLoss((1.0 - d.progress.fraction) * super().policy_loss(d).loss)
 
 
-class Branches(Weighted):
+class Branches(WeightedMethod):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         sign = 1.0 if d.advantage.sum() > 0 else -1.0
         return PolicyLoss(sign * super().policy_loss(d).loss)
 
 
-class DrawsNumbers(Weighted):
+class DrawsNumbers(WeightedMethod):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         return PolicyLoss(torch.rand_like(d.mask) * super().policy_loss(d).loss)
 
 
 def test_compiled_loss_gradient_and_diagnostics_equal_eager() -> None:
-    compiled, d = CompiledLoss(Weighted()), decisions()
+    compiled, d = CompiledLoss(WeightedMethod()), decisions()
     found = compiled(d)
     assert found is not None
-    wanted, gradient = eager(Weighted(), d)
+    wanted, gradient = eager(WeightedMethod(), d)
     torch.testing.assert_close(found[1], gradient, rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(found[0].loss, wanted.loss.detach().requires_grad_(), rtol=1e-6, atol=1e-7)
     torch.testing.assert_close(found[0].diagnostics["weight"], wanted.diagnostics["weight"].detach())
     other = replace(d, target_logp=d.target_logp + 0.5, advantage=-d.advantage)  # nothing of the first call is left
     again = compiled(other)
     assert again is not None
-    torch.testing.assert_close(again[1], eager(Weighted(), other)[1], rtol=1e-6, atol=1e-7)
+    torch.testing.assert_close(again[1], eager(WeightedMethod(), other)[1], rtol=1e-6, atol=1e-7)
 
 
 @pytest.mark.parametrize("method", [ReadsState, ReadsProgress, Branches, DrawsNumbers])
@@ -102,7 +102,7 @@ def test_a_compiled_gradient_that_differs_stays_eager(monkeypatch: pytest.Monkey
         return lambda *tensors: [1.001 * x for x in graph(*tensors)]
 
     monkeypatch.setattr(torch._inductor, "compile", wrong)
-    assert CompiledLoss(Weighted())(decisions()) is None
+    assert CompiledLoss(WeightedMethod())(decisions()) is None
 
 
 def test_code_is_compiled_for_few_shapes(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -115,7 +115,7 @@ def test_code_is_compiled_for_few_shapes(monkeypatch: pytest.MonkeyPatch) -> Non
         return graph
 
     monkeypatch.setattr(torch._inductor, "compile", count)
-    compiled = CompiledLoss(Weighted())
+    compiled = CompiledLoss(WeightedMethod())
     results = [compiled(decisions(n)) is not None for n in (4, 5, 4, 6, 7, 8, 4, 8)]
     assert calls == [4, 5, 6, 7] and results == [True, True, True, True, True, False, True, False]
 

@@ -28,7 +28,7 @@ def test_what_past_policies_do_is_all_trained_on(witness: Seen, assignment: str)
 
 
 @pytest.mark.parametrize("lag", ["uniform", "fixed:2", "geometric:0.5"])
-def test_a_replay_accounts_for_rows_that_return_that_wait_and_that_leave_unseen(witness: Seen, lag: str) -> None:
+def test_replay_counts_rows_that_return_wait_or_leave_unseen(witness: Seen, lag: str) -> None:
     """Against sets of (phase, slot), from the versions that the lag model draws."""
     lags = Lags(replace(SMALL, lag=lag))
     seen: set[tuple[int, int]] = set()
@@ -63,7 +63,7 @@ def test_lags_at_the_ends_of_a_phase_are_apart_by_its_forward_lag(witness: Seen)
         assert m["lags/at_cap"] == lag  # the model has no larger one, whatever the buffer holds
 
 
-def test_an_actor_that_keeps_its_version_is_older_than_it_was_assigned(witness: Seen) -> None:
+def test_realised_lag_exceeds_assigned_lag_inside_episodes(witness: Seen) -> None:
     """Rows of single episodes, for environments are reset at the beginning of a phase: nothing is kept then."""
     told = {"assignment": "episode", "num_envs": 40, "steps": PHASES * 40 * STEPS}
     for m in run(witness, lag="uniform", **told):
@@ -143,7 +143,7 @@ def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: Seen) -> N
     simulation.close()
 
 
-def test_decisions_that_a_pipeline_masks_are_handed_over_and_not_trained_on(witness: Seen) -> None:
+def test_masked_decisions_are_handed_over_and_not_trained_on(witness: Seen) -> None:
     model = "queue[max_lag=2,on_stale=mask_tokens,slots=1.5,in_flight=true]"
     simulation = simulation_of(replace(SMALL, lag=model, capacity=6, num_envs=8, steps=PHASES * 8 * STEPS))
     schedule, masked = simulation.lags.schedule, 0

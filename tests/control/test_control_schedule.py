@@ -9,9 +9,9 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recorded_runs import logp_under
 from schedules import Made, lock_step, schedule
 from torch import Tensor
-from watched import logp_under
 
 from staleharness.batch import Rollout
 from staleharness.control.learner import ControlData
@@ -40,16 +40,16 @@ SMALL = ControlSpec(
 
 
 def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], ControlSimulation]:
-    """What each phase trained on, the parameters after it, and the run."""
+    """Data of each phase, the parameters after it, and the run."""
     simulation: Any = simulation_of(spec)
     consumed: list[ControlData] = []
     train = simulation.learner.train
 
-    def watched(data: ControlData, phase: int) -> Any:
+    def recording(data: ControlData, phase: int) -> Any:
         consumed.append(data)
         return train(data, phase)
 
-    simulation.learner.train = watched
+    simulation.learner.train = recording
     weights = [simulation.policy.flat.clone() for _ in simulation]
     simulation.close()
     return consumed, weights, simulation
@@ -99,7 +99,7 @@ def irregular(demand: Demand) -> Schedule:
 IRREGULAR = replace(SMALL, lag="written", envs_per_actor=2)
 
 
-def test_rows_are_made_with_the_versions_that_are_said_and_follow_on_each_other(written: Say) -> None:
+def test_scheduled_rows_have_their_versions_and_continue_episodes(written: Say) -> None:
     """Each row's log-probability is that of its versions, its noise is its actor's and count's, and its first
     observation is where the same actor's row before stopped, dropped ones included."""
     written(irregular)
@@ -167,14 +167,14 @@ def test_masked_decisions_teach_nothing(written: Say) -> None:
         simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(3, simulation.gradient_steps))
     data = simulation.collect(3).data
-    assert data.kept.tolist() == [[False] * 30] * 2 + [[True] * 30] * 2
+    assert data.loss_mask.tolist() == [[False] * 30] * 2 + [[True] * 30] * 2
     learner = simulation.learner
     learner.begin(data, 3)
     taught = torch.cat([part.decision.flatten() for part in learner.minibatches(0)])
     assert sorted(taught.tolist()) == list(range(60, 120))
 
 
-def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(written: Say, tmp_path: Any) -> None:
+def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(written: Say, tmp_path: Any) -> None:
     written(irregular)
     straight = [(r.metrics, r.scores) for r in simulation_of(IRREGULAR)]
     resumed = []
@@ -207,7 +207,7 @@ def test_a_run_of_actors_stopped_at_every_phase_equals_one_never_stopped(written
         ),
     ],
 )
-def test_what_cannot_be_run_is_said_when_it_is_planned(written: Say, changes: dict[str, Any], words: str) -> None:
+def test_impossible_settings_are_refused_in_the_plan(written: Say, changes: dict[str, Any], words: str) -> None:
     fixed = irregular(Demand(5, 2, 2, 30, 0))
     written(lambda demand: fixed)
     spec = replace(IRREGULAR, **changes)
@@ -219,24 +219,24 @@ def test_what_cannot_be_run_is_said_when_it_is_planned(written: Say, changes: di
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_schedule_that_contradicts_itself_is_refused(written: Say) -> None:
-    def said(groups: list[Made], **changed: Any) -> str:
+def test_a_contradictory_schedule_is_refused(written: Say) -> None:
+    def message_of(groups: list[Made], **changed: Any) -> str:
         with pytest.raises(UserError) as error:
             schedule(groups, 1, **changed).check(Demand(2, 1, 1, 9, 0), 9, "LAG=x")
         return str(error.value)
 
     sound = [Made(0, 0, [(0, 9, True)]), Made(0, 1, [(1, 9, True)])]
     schedule(sound, 1).check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
-    assert said([Made(0, 0, [(1, 9, True)]), sound[1]]) == (
+    assert message_of([Made(0, 0, [(1, 9, True)]), sound[1]]) == (
         "LAG=x: row 0 is trained in phase 0 with a version from the future"
     )
     backwards = Made(0, 1, [(1, 4, True), (0, 9, True)])
-    assert said([sound[0], backwards]) == "LAG=x: versions decrease along a row"
+    assert message_of([sound[0], backwards]) == "LAG=x: versions decrease along a row"
     hole = schedule(sound, 1, nth=np.array([0, 2]))
     with pytest.raises(UserError, match="actor 0 has a hole: its group 1 is missing"):
         hole.check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
     held_up = [Made(0, 1, [(1, 9, True)]), Made(0, 0, [(0, 9, True)])]
-    assert "row 1 is trained in phase 0 with a version from the future" in said(held_up)
+    assert "row 1 is trained in phase 0 with a version from the future" in message_of(held_up)
 
 
 def test_the_longest_lag_is_that_of_the_oldest_version_in_a_row() -> None:

@@ -13,8 +13,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from recorded_runs import RecordedRun, finish, logp_under, recording
 from torch import Tensor
-from watched import Watched, logp_under, played, watched
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -37,12 +37,12 @@ SMALL = ControlSpec(
 
 
 @functools.cache
-def small() -> Watched:
+def small() -> RecordedRun:
     """One whole run for all tests that look at a run like it and change nothing in it."""
-    return played(SMALL)
+    return finish(SMALL)
 
 
-def test_each_behaviour_logp_is_exactly_that_of_the_version_that_acted() -> None:
+def test_behaviour_logp_is_exactly_that_of_the_acting_version() -> None:
     simulation = small()
     mixed = 0
     for rollout in simulation.consumed:
@@ -99,7 +99,7 @@ class Probe(Algorithm):
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
 def test_the_probe_finds_every_logp_with_its_own_policy(anchor: str, mechanism: str) -> None:
     spec = replace(SMALL, mechanism=mechanism, learning_rate=1e-30, anneal_learning_rate=False)
-    simulation = watched(spec)
+    simulation = recording(spec)
     lags = 0.0
     for phase in range(spec.phases):
         simulation.learner.algorithm = Probe(anchor, phase)
@@ -129,7 +129,7 @@ def test_lag_is_uniform_over_the_versions_in_the_buffer() -> None:
     assert sum(seen[4].values()) == 57 * 128
 
 
-def test_fixed_lag_is_exactly_that_lag_once_enough_phases_have_passed() -> None:
+def test_fixed_lag_is_exact_once_the_buffer_is_full() -> None:
     for record in simulation_of(replace(SMALL, lag="fixed:2")):
         expected = min(record.metrics["phase"], 2)
         assert record.metrics["lag_histogram"] == [0] * expected + [8 * 64]
@@ -137,7 +137,7 @@ def test_fixed_lag_is_exactly_that_lag_once_enough_phases_have_passed() -> None:
 
 
 def test_replay_with_a_fixed_lag_is_a_first_in_first_out_delay() -> None:
-    simulation = played(replace(SMALL, mechanism="replay", lag="fixed:2"))
+    simulation = finish(replace(SMALL, mechanism="replay", lag="fixed:2"))
     for phase, consumed in enumerate(simulation.consumed):
         source = simulation.collected[max(0, phase - 2)]
         for name in ("obs", "action", "behaviour_logp", "reward", "version"):
@@ -146,8 +146,8 @@ def test_replay_with_a_fixed_lag_is_a_first_in_first_out_delay() -> None:
     assert simulation.rollouts.unseen_rows == 0
 
 
-def test_uniform_replay_mixes_rows_of_several_phases_and_counts_those_never_seen() -> None:
-    simulation = played(replace(SMALL, mechanism="replay", steps=10 * 8 * 64))
+def test_uniform_replay_mixes_phases_and_counts_unseen_rows() -> None:
+    simulation = finish(replace(SMALL, mechanism="replay", steps=10 * 8 * 64))
     for consumed in simulation.consumed:
         for row in range(8):
             source = simulation.collected[int(consumed.version[row, 0])]
@@ -162,7 +162,7 @@ def test_uniform_replay_mixes_rows_of_several_phases_and_counts_those_never_seen
 def test_no_transition_crosses_a_reset(mechanism: str) -> None:
     """In Hopper the observation after a step is continuous in time, and initial states are near (1.25, 0, ...)."""
     ends = 0
-    simulation = small() if mechanism == SMALL.mechanism else played(replace(SMALL, mechanism=mechanism))
+    simulation = small() if mechanism == SMALL.mechanism else finish(replace(SMALL, mechanism=mechanism))
     for rollout in simulation.consumed:
         ended = rollout.terminated | rollout.truncated
         final = {
@@ -184,10 +184,10 @@ def test_no_transition_crosses_a_reset(mechanism: str) -> None:
     assert ends > 20
 
 
-def test_versions_act_with_their_own_statistics_unless_asked_otherwise() -> None:
-    def statistics(choice: str) -> tuple[Watched, list[Tensor]]:
+def test_versions_act_with_the_observation_statistics_of_the_spec() -> None:
+    def statistics(choice: str) -> tuple[RecordedRun, list[Tensor]]:
         spec = replace(SMALL, observation_statistics=choice)
-        simulation = small() if spec == SMALL else played(spec)
+        simulation = small() if spec == SMALL else finish(spec)
         return simulation, [simulation.versions[v].tensors["mean"] for v in sorted(simulation.versions)]
 
     _, snapshot = statistics("snapshot")
@@ -209,7 +209,7 @@ def test_versions_act_with_their_own_statistics_unless_asked_otherwise() -> None
 
 
 def test_mixture_density_is_the_average_over_the_buffer() -> None:
-    simulation = played(replace(SMALL, density="mixture"))
+    simulation = finish(replace(SMALL, density="mixture"))
     for phase, rollout in enumerate(simulation.consumed):
         obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
         held = range(max(0, phase - 3), phase + 1)
@@ -219,7 +219,7 @@ def test_mixture_density_is_the_average_over_the_buffer() -> None:
 
 
 def test_an_actor_keeps_its_version_while_its_episode_lasts() -> None:
-    simulation = played(replace(SMALL, assignment="episode", capacity=50, steps=8 * 8 * 64))
+    simulation = finish(replace(SMALL, assignment="episode", capacity=50, steps=8 * 8 * 64))
     changes_inside, episodes = 0, 0
     for before, after in zip(simulation.consumed, simulation.consumed[1:], strict=False):
         ended = (before.terminated | before.truncated)[:, -1]
@@ -235,32 +235,32 @@ def test_an_actor_keeps_its_version_while_its_episode_lasts() -> None:
 def test_a_sync_reaches_an_actor_in_the_middle_of_its_episode() -> None:
     """Hopper falls every 20 steps or so and a phase has 8: without the sync, versions from before it live on."""
     spec = replace(SMALL, assignment="episode", capacity=50, num_steps=8, steps=8 * 8 * 8)
-    runs = [played(replace(spec, lag=lag)) for lag in ("uniform", "uniform/sync:4")]
+    runs = [finish(replace(spec, lag=lag)) for lag in ("uniform", "uniform/sync:4")]
     free, synced = ([int((m - r.version[:, 0]).max()) for m, r in enumerate(run.consumed)] for run in runs)
     assert all(lag <= phase % 4 for phase, lag in enumerate(synced))
     assert any(lag > phase % 4 for phase, lag in enumerate(free))
 
 
 def test_reset_each_phase_starts_every_row_with_an_episode() -> None:
-    for rollout in played(replace(SMALL, reset_each_phase=True)).consumed:
+    for rollout in finish(replace(SMALL, reset_each_phase=True)).consumed:
         assert bool((abs(rollout.obs[:, 0, 0] - 1.25) < 0.006).all())
 
 
 def test_algorithms_share_their_noise() -> None:
-    first = [played(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0] for name in ("ppo_clip", "vaco", "spo")]
+    first = [finish(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0] for name in ("ppo_clip", "vaco", "spo")]
     for other in first[1:]:
         assert torch.equal(first[0].obs, other.obs) and torch.equal(first[0].action, other.action)
 
 
-def test_another_capacity_changes_nothing_before_its_first_stale_phase() -> None:
-    one, many = played(replace(SMALL, capacity=1)), small()
+def test_capacity_changes_nothing_before_the_first_stale_phase() -> None:
+    one, many = finish(replace(SMALL, capacity=1)), small()
     assert torch.equal(one.collected[0].action, many.collected[0].action)
     assert not torch.equal(one.collected[2].action, many.collected[2].action)
 
 
 def test_the_same_spec_gives_the_same_bits() -> None:
-    assert torch.equal(small().policy.flat, played(SMALL).policy.flat)
-    assert not torch.equal(small().policy.flat, played(replace(SMALL, seed=1)).policy.flat)
+    assert torch.equal(small().policy.flat, finish(SMALL).policy.flat)
+    assert not torch.equal(small().policy.flat, finish(replace(SMALL, seed=1)).policy.flat)
 
 
 def through_a_file(state: dict[str, Any]) -> dict[str, Any]:

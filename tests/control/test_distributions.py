@@ -50,7 +50,7 @@ def test_density_divergence_and_entropy_are_those_of_torch() -> None:
     torch.testing.assert_close(choices.entropy(logits, NOTHING), p.entropy().mean())
 
 
-def test_choices_are_drawn_from_the_softmax_and_without_noise_the_likeliest_is_taken() -> None:
+def test_choices_follow_the_softmax_and_the_mode_without_noise() -> None:
     choices, logits = Categorical(3), torch.tensor([0.0, 1.0, -1.0])
     noise = torch.from_numpy(choices.noise(np.random.default_rng(0), 200_000))
     action = choices.act(logits.expand(200_000, 3), NOTHING, noise)
@@ -99,7 +99,7 @@ def test_an_environment_is_given_what_its_space_takes() -> None:
     assert as_taken(env)(np.array([[-3.0, 0.5]])).tolist() == [[-1.0, 0.5]]
 
 
-def finished(spec: ControlSpec) -> tuple[ControlSimulation, list[dict[str, Any]]]:
+def run_to_end(spec: ControlSpec) -> tuple[ControlSimulation, list[dict[str, Any]]]:
     simulation: Any = simulation_of(spec)
     records = [record.metrics for record in simulation]
     simulation.close()
@@ -107,19 +107,19 @@ def finished(spec: ControlSpec) -> tuple[ControlSimulation, list[dict[str, Any]]
 
 
 def test_on_policy_the_weights_of_choices_are_one() -> None:
-    _, (first, *_) = finished(replace(SMALL, capacity=1))
+    _, (first, *_) = run_to_end(replace(SMALL, capacity=1))
     assert first["tv_data"] == 0.0 and first["ess_data"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["ppo_clip", "ppo_kl", "vaco", "impala", "decoupled_ppo", "a3po", "spo", "geppo"])
 def test_a_method_needs_no_word_about_choices(name: str) -> None:
-    _, records = finished(replace(SMALL, algorithm=name, capacity=2, minibatches=2))
+    _, records = run_to_end(replace(SMALL, algorithm=name, capacity=2, minibatches=2))
     assert len(records) == 2 and 0.0 < records[-1]["entropy"] <= np.log(2) + 1e-6
     assert ALGORITHMS[name].name == name
 
 
 def test_a_mixture_of_choices_and_a_run_that_is_resumed() -> None:
-    whole, records = finished(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
+    whole, records = run_to_end(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
     halves: Any = simulation_of(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
     halves.advance()
     state = halves.state_dict()

@@ -57,7 +57,7 @@ class NotFinite(gymnasium.Env[Any, Any]):
 
 
 @pytest.fixture
-def played() -> Iterator[Any]:
+def run_to_end() -> Iterator[Any]:
     def play(what: str, at: int, bad: float = np.nan, **changes: Any) -> list[dict[str, Any]]:
         gymnasium.registry.pop(ENV, None)
         gymnasium.register(ENV, NotFinite, kwargs={"what": what, "at": at, "bad": bad})
@@ -71,8 +71,8 @@ def played() -> Iterator[Any]:
 
 
 @pytest.mark.parametrize("changes", [{}, {"value_function": "behaviour"}, {"mechanism": "replay"}])
-def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(played: Any, changes: dict[str, Any]) -> None:
-    given, sound = played("observation", 7, **changes), played("observation", 99, **changes)
+def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(run_to_end: Any, changes: dict[str, Any]) -> None:
+    given, sound = run_to_end("observation", 7, **changes), run_to_end("observation", 99, **changes)
     assert len(given) == 2 and given == sound
 
 
@@ -87,7 +87,7 @@ def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(played: Any, 
     ],
 )
 def test_the_environment_is_named_and_not_the_loss_that_follows(
-    played: Any, what: str, at: int, bad: float, words: str
+    run_to_end: Any, what: str, at: int, bad: float, words: str
 ) -> None:
     with pytest.raises(Diverged, match=f"^{ENV} gave {words} that is not finite in phase 0$"):
-        played(what, at, bad)
+        run_to_end(what, at, bad)

@@ -1,4 +1,4 @@
-"""What the learner hands to a method, and what it does with the answer."""
+"""Inputs of a method from the learner, and the use of its answer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.simulator.learning import normalised
+from staleharness.simulator.learning import normalise
 from staleharness.simulator.loop import simulation_of
 
 SMALL = ControlSpec(
@@ -102,12 +102,12 @@ def test_the_shadow_is_the_weighted_mean_of_every_step() -> None:
     history = [simulation.policy.actor_flat.detach().clone()]
     optimise = learner.optimise
 
-    def watched(rate: float) -> torch.Tensor:
+    def record(rate: float) -> torch.Tensor:
         norm = optimise(rate)
         history.append(simulation.policy.actor_flat.detach().clone())
         return norm
 
-    learner.optimise = watched  # type: ignore[method-assign]
+    learner.optimise = record  # type: ignore[method-assign]
     simulation.advance()
     weights = torch.tensor([0.8 ** (len(history) - 1 - i) for i in range(len(history))], dtype=torch.float64)
     expected = (torch.stack(history).double() * weights[:, None]).sum(0) / weights.sum()
@@ -159,7 +159,7 @@ def test_normalised_advantages_ignore_padding() -> None:
     advantage = torch.tensor([[1.0, 2.0, 100.0], [3.0, 6.0, -100.0]])
     flat = advantage[mask == 1]
     expected = (flat - flat.mean()) / (flat.std() + 1e-8)
-    torch.testing.assert_close(normalised(advantage, mask, 1.0)[mask == 1], expected)
+    torch.testing.assert_close(normalise(advantage, mask, 1.0)[mask == 1], expected)
 
 
 def test_evaluating_more_often_trains_the_same_policy() -> None:
@@ -201,7 +201,7 @@ def test_scores_are_those_of_one_environment_played_by_hand() -> None:
     assert scores.returns["sampled"] != scores.returns["deterministic"]
 
 
-def test_rewards_are_scaled_by_the_deviation_of_the_discounted_return() -> None:
+def test_rewards_are_scaled_by_the_deviation_of_returns() -> None:
     generator = torch.Generator().manual_seed(0)
     scale, carried = RewardScale(), torch.zeros(2, dtype=torch.float64)
     samples: list[float] = []

@@ -221,7 +221,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(empty_cache: Any, mo
     assert not list((empty_cache / "native").glob("*/native.so"))
 
 
-def test_a_gpu_and_a_missing_compiler_are_refused_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_gpu_and_a_missing_compiler_are_refused_in_the_plan(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UserError, match="learner=compiled computes on the CPU"):
         replace(SMALL, learner="compiled", device="cuda")
     monkeypatch.setenv("CXX", "no-such-compiler")

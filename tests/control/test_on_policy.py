@@ -47,7 +47,7 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
 
 
 @pytest.mark.parametrize("algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"])
-def test_without_lag_every_weight_is_exactly_one_before_the_first_step(algorithm: str) -> None:
+def test_weights_are_exactly_one_on_policy_before_the_first_step(algorithm: str) -> None:
     spec = ControlSpec(
         env="Hopper-v5",
         algorithm=algorithm,

@@ -94,7 +94,7 @@ def test_a_gradient_step_is_that_of_the_whole_loss(algorithm: str, settings: dic
     learner, policy = simulation.learner, simulation.policy
     gradient, checked = learner.gradient, 0
 
-    def watched(part):  # type: ignore[no-untyped-def]
+    def record(part):  # type: ignore[no-untyped-def]
         nonlocal checked
         batch, flat = learner.batch, part.decision.flatten()
         taken = gradient(part)
@@ -126,7 +126,7 @@ def test_a_gradient_step_is_that_of_the_whole_loss(algorithm: str, settings: dic
         checked += 1
         return taken
 
-    learner.gradient = watched  # type: ignore[method-assign]
+    learner.gradient = record  # type: ignore[method-assign]
     for _ in range(2):
         simulation.advance()
     assert checked == 2 * spec.epochs * spec.minibatches
@@ -150,7 +150,7 @@ def test_a_method_that_moves_no_policy_still_trains_the_critic() -> None:
 
 
 def test_memory_is_held_for_a_few_numbers_of_rows() -> None:
-    """Where decisions are masked, each phase trains on another number of them."""
+    """Masked decisions make the number of rows differ from phase to phase."""
     layers = [torch.randn(3, 4), torch.randn(4), torch.randn(4, 2), torch.randn(2)]
     network = NetworkPass(layers)
     for rows in range(20, 40):

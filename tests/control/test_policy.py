@@ -21,7 +21,7 @@ def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
     for phase in range(count):
         with torch.no_grad():
             policy.flat.add_(torch.from_numpy(rng.normal(size=policy.flat.shape[0]).astype("f4")) * 0.1)
-        policy.set_statistics(Moments.initial(obs_dim).updated(torch.from_numpy(rng.normal(size=(50, obs_dim)))))
+        policy.set_statistics(Moments.initial(obs_dim).with_samples(torch.from_numpy(rng.normal(size=(50, obs_dim)))))
         versions.append(policy.snapshot(phase, phase))
     return policy, versions
 
@@ -30,7 +30,7 @@ def nearly(a: torch.Tensor, b: torch.Tensor) -> bool:
     return torch.allclose(a, b, rtol=1e-5, atol=1e-5)
 
 
-def acted(actors: BatchedPolicies, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
+def act(actors: BatchedPolicies, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """(actions, their log-probabilities, mean actions)."""
     action, mean = actors.act(obs, noise)
     return action, gaussian_logp(action, mean, actors.log_std), mean
@@ -45,14 +45,14 @@ def test_versions_acting_together_give_the_bits_of_each_acting_alone(obs_dim: in
     obs = torch.from_numpy(rng.normal(size=(envs, obs_dim)).astype("f4"))
     noise = torch.from_numpy(rng.normal(size=(envs, act_dim)).astype("f4"))
     exact = products_keep_their_bits(obs_dim, 64, 64, act_dim)
-    together = acted(BatchedPolicies(policy, versions, assignment), obs, noise)
+    together = act(BatchedPolicies(policy, versions, assignment), obs, noise)
     for v, version in enumerate(versions):
-        alone = acted(BatchedPolicies(policy, [version], np.zeros(envs, dtype=np.int64)), obs, noise)
+        alone = act(BatchedPolicies(policy, [version], np.zeros(envs, dtype=np.int64)), obs, noise)
         mine = assignment == v
         for a, b in zip(together, alone, strict=True):
             assert torch.equal(a[mine], b[mine]) or (not exact and nearly(a[mine], b[mine]))
     # the newest version is the learner: its minibatch of other rows agrees, too
-    action, logp, _ = acted(BatchedPolicies(policy, versions[-1:], np.zeros(envs, dtype=np.int64)), obs, noise)
+    action, logp, _ = act(BatchedPolicies(policy, versions[-1:], np.zeros(envs, dtype=np.int64)), obs, noise)
     if envs >= 33:
         rows = torch.from_numpy(rng.permutation(envs)[:20])
         again = policy.evaluate(obs[rows], action[rows]).logp
@@ -92,7 +92,7 @@ def test_running_moments_are_those_of_all_samples_together() -> None:
     parts = [torch.randn(n, 5, generator=generator) * n + n for n in (1, 7, 64)]
     moments = Moments.initial(5)
     for part in parts:
-        moments = moments.updated(part)
+        moments = moments.with_samples(part)
     whole = torch.cat(parts).double()
     torch.testing.assert_close(moments.mean, whole.mean(0))
     torch.testing.assert_close(moments.variance, whole.var(0, correction=0))

@@ -13,7 +13,7 @@ from known_plugins import known
 from places import HELPERS
 from races import but_assigned, kill_one, learner_digest
 
-from staleharness.control.rollouts import Actor
+from staleharness.control.rollouts import EnvironmentActor
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.simulator.checkpoint import load_newest, save
@@ -40,7 +40,7 @@ SMALL = ControlSpec(
 )
 
 
-def recorded(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tuple[list[str], list[dict[str, Any]]]:
+def record_run(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tuple[list[str], list[dict[str, Any]]]:
     """Hash of the learner and metrics after each phase of a run with processes, which leaves its trace there."""
     simulation: Any = simulation_of(spec)
     hashes, metrics = [], []
@@ -54,7 +54,7 @@ def recorded(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tupl
     return hashes, metrics
 
 
-def replayed(spec: ControlSpec, trace: Path) -> tuple[list[str], list[dict[str, Any]]]:
+def replay_run(spec: ControlSpec, trace: Path) -> tuple[list[str], list[dict[str, Any]]]:
     simulation: Any = simulation_of(replace(spec, lag=f"trace:{trace}"))
     found = [(record.metrics, learner_digest(simulation)) for record in simulation]
     simulation.close()
@@ -65,12 +65,12 @@ def replayed(spec: ControlSpec, trace: Path) -> tuple[list[str], list[dict[str, 
 def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list[dict[str, Any]]]:
     """One run in which an actor is killed in the middle."""
     path = tmp_path_factory.mktemp("trace") / "trace.parquet"
-    return path, *recorded(SMALL, path, kill_after=3)
+    return path, *record_run(SMALL, path, kill_after=3)
 
 
-def test_the_replay_is_the_run_bit_for_bit_though_an_actor_was_killed(run: Any) -> None:
+def test_replay_is_bit_identical_though_an_actor_was_killed(run: Any) -> None:
     path, hashes, metrics = run
-    again, said = replayed(SMALL, path)
+    again, said = replay_run(SMALL, path)
     assert again == hashes and len(set(hashes)) == PHASES
     assert but_assigned(said) == but_assigned(metrics), "accounts and all"
     _, rows = read_trace(str(path))
@@ -84,8 +84,8 @@ def test_the_replay_is_the_run_bit_for_bit_though_an_actor_was_killed(run: Any) 
 def test_plugins_that_draw_from_global_generators_are_replayed_too(tmp_path: Path) -> None:
     with known(HELPERS / "drawing_plugin.py"):
         spec = replace(SMALL, env="Noisy-v0", algorithm="draws", steps=3 * 4 * 50)
-        hashes, metrics = recorded(spec, tmp_path / "trace.parquet")
-        again, said = replayed(spec, tmp_path / "trace.parquet")
+        hashes, metrics = record_run(spec, tmp_path / "trace.parquet")
+        again, said = replay_run(spec, tmp_path / "trace.parquet")
     assert again == hashes and but_assigned(said) == but_assigned(metrics)
 
 
@@ -94,7 +94,7 @@ def test_draws_depend_on_the_actor_and_its_group() -> None:
         raise RuntimeError(random.random())
 
     def drawn(number: int, nth: int) -> str:
-        actor: Any = Actor(SMALL, find_env(SMALL.env)[1](), None, number)
+        actor: Any = EnvironmentActor(SMALL, find_env(SMALL.env)[1](), None, number)
         actor.collector.generate = make
         with pytest.raises(RuntimeError) as caught:
             actor.generate(None, nth, None)
@@ -151,13 +151,13 @@ def test_lag_is_counted_as_others_count_it_too(run: Any) -> None:
 def test_a_trace_is_lag_for_any_other_run(run: Any, changes: dict[str, Any]) -> None:
     """With another seed or method other weights, and the same lags, phase for phase."""
     path, hashes, metrics = run
-    again, said = replayed(replace(SMALL, **changes), path)
+    again, said = replay_run(replace(SMALL, **changes), path)
     assert [m["lag_histogram"] for m in said] == [m["lag_histogram"] for m in metrics[: len(said)]]
     if "steps" not in changes:
         assert again[-1] != hashes[-1]
 
 
-def test_a_run_that_was_resumed_has_new_actors_and_is_replayed_all_the_same(tmp_path: Path) -> None:
+def test_a_resumed_run_has_new_actors_and_is_replayed_exactly(tmp_path: Path) -> None:
     spec = replace(SMALL, env="Pendulum-v1", steps=4 * 4 * 50, anneal_learning_rate=False)
     first: Any = simulation_of(spec)
     said = [first.advance().metrics for _ in range(2)]
@@ -173,7 +173,7 @@ def test_a_run_that_was_resumed_has_new_actors_and_is_replayed_all_the_same(tmp_
         hashes.append(learner_digest(second))
     path = tmp_path / "trace.parquet"
     path.write_bytes(second.artifacts()["trace.parquet"])
-    again, repeated = replayed(spec, path)
+    again, repeated = replay_run(spec, path)
     assert again[1:] == hashes
     assert but_assigned(repeated) == but_assigned(said), "accounts and all"
     _, rows = read_trace(str(path))

@@ -93,7 +93,7 @@ def test_environments_that_were_never_seeded_are_replayed_too() -> None:
     assert_identical(rollout(other, 50, seed=1), rollout(vector, 50, seed=1))
 
 
-def test_a_state_between_an_episodes_end_and_its_reset_is_restored_as_such() -> None:
+def test_a_state_between_episode_end_and_reset_is_restored() -> None:
     vector, other = sync(Walk), sync(Walk)
     vector.reset(seed=0)
     action = np.zeros((3, 1), np.float32)
@@ -128,7 +128,7 @@ def test_an_environment_with_a_hidden_source_of_chance_is_found_out() -> None:
         other.set_state(vector.get_state())
 
 
-def test_a_generator_that_ends_elsewhere_is_found_out_even_when_the_observations_agree() -> None:
+def test_a_diverging_generator_is_detected_though_observations_agree() -> None:
     vector = sync(pendulum)
     vector.reset(seed=0)
     state = vector.get_state()

@@ -1,4 +1,4 @@
-"""What a run does around its learner, worked out again from what it collected."""
+"""Steps of a run around its learner, recomputed from the collected rows."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 from assignments import assigned
+from recorded_runs import finish, logp_under, recording
 from torch import Tensor
-from watched import logp_under, played, watched
 from witness import Seen
 
 from staleharness.base.streams import integer, stream
@@ -35,14 +35,14 @@ SMALL = ControlSpec(
 )
 
 
-def ended(rollout: Rollout) -> Tensor:
+def episode_ends(rollout: Rollout) -> Tensor:
     return rollout.terminated | rollout.truncated
 
 
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
-def test_observation_statistics_are_those_of_all_that_was_collected_each_once(witness: Seen, mechanism: str) -> None:
+def test_observation_statistics_count_every_observation_once(witness: Seen, mechanism: str) -> None:
     """A version has those of the phases before it; what a replay consumes again is not taken in again."""
-    simulation = watched(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
+    simulation = recording(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
     drifts = [record.metrics["statistics_drift"] for record in simulation]
     for phase in range(1, PHASES):
         obs = torch.cat([r.obs.flatten(0, 1) for r in simulation.collected[:phase]]).double()
@@ -56,15 +56,13 @@ def test_observation_statistics_are_those_of_all_that_was_collected_each_once(wi
 
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
 @pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])  # the one falls, the other meets its time limit
-def test_rewards_are_divided_by_the_deviation_of_the_discounted_returns_collected_so_far(
-    witness: Seen, mechanism: str, env: str
-) -> None:
+def test_rewards_are_divided_by_the_deviation_of_past_returns(witness: Seen, mechanism: str, env: str) -> None:
     steps = 90 if env == "Pendulum-v1" else STEPS
     spec = replace(SMALL, env=env, mechanism=mechanism, lag="fixed:2", num_steps=steps, discount=0.9)
-    simulation = played(replace(spec, steps=PHASES * ENVS * steps))
+    simulation = finish(replace(spec, steps=PHASES * ENVS * steps))
     carry, samples, ends = np.zeros(ENVS), [], 0
     for phase, fresh in enumerate(simulation.collected):
-        reward, done = fresh.reward.numpy(), ended(fresh).numpy()
+        reward, done = fresh.reward.numpy(), episode_ends(fresh).numpy()
         for t in range(steps):
             carry = 0.9 * carry + reward[:, t]
             samples += carry.tolist()
@@ -76,15 +74,15 @@ def test_rewards_are_divided_by_the_deviation_of_the_discounted_returns_collecte
 
 
 def test_rewards_stay_as_they_are_where_the_run_says_so(witness: Seen) -> None:
-    simulation = played(replace(SMALL, scale_rewards=False))
+    simulation = finish(replace(SMALL, scale_rewards=False))
     for t, consumed in zip(witness.shown, simulation.consumed, strict=True):
         assert torch.equal(t.reward, consumed.reward.float())
 
 
 @pytest.mark.parametrize("lag", ["uniform", "geometric:0.4"])
-def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness: Seen, lag: str) -> None:
+def test_versions_and_replays_come_from_the_assignment_stream(witness: Seen, lag: str) -> None:
     for mechanism in ("reexecute", "replay"):
-        simulation = played(replace(SMALL, mechanism=mechanism, lag=lag, seed=5))
+        simulation = finish(replace(SMALL, mechanism=mechanism, lag=lag, seed=5))
         for phase, consumed in enumerate(simulation.consumed):
             drawn = assigned(lag, 3, phase, ENVS, seed=5).starts
             if mechanism == "replay":
@@ -95,19 +93,19 @@ def test_who_acts_and_what_returns_is_drawn_from_the_assignments_stream(witness:
             assert torch.equal(consumed.version, torch.from_numpy(drawn)[:, None].expand(-1, STEPS))
 
 
-def test_an_actor_that_starts_an_episode_draws_a_version_and_acts_by_it(witness: Seen) -> None:
+def test_a_new_episode_draws_a_version_and_acts_with_it(witness: Seen) -> None:
     """At step t + 1 of a phase from the stream of (phase, t + 1); at its first step from that of the phase."""
     steps, phases = STEPS // 3, 3 * PHASES  # short phases: some episodes end with one
     short = replace(SMALL, num_steps=steps, steps=phases * ENVS * steps, capacity=4, learning_rate=1e-2)
-    simulation = played(replace(short, assignment="episode"))
+    simulation = finish(replace(short, assignment="episode"))
     new = at_the_start = 0
     before: Rollout | None = None
     for phase, rollout in enumerate(simulation.consumed):
-        done = ended(rollout)
+        done = episode_ends(rollout)
         for b in range(ENVS):
             for t in range(steps):
                 v = int(rollout.version[b, t])
-                if t == 0 and (before is None or bool(ended(before)[b, -1])):
+                if t == 0 and (before is None or bool(episode_ends(before)[b, -1])):
                     assert v == assigned("uniform", 4, phase, ENVS).starts[b]
                     at_the_start += before is not None
                 elif t > 0 and bool(done[b, t - 1]):
@@ -126,11 +124,11 @@ def test_only_versions_that_are_taken_up_count_as_assigned(witness: Seen) -> Non
     """An actor in the middle of an episode goes on with the version it has, though the model draws one for it."""
     steps, phases, capacity = STEPS // 3, 3 * PHASES, 2
     short = replace(SMALL, num_steps=steps, steps=phases * ENVS * steps, capacity=capacity)
-    simulation = played(replace(short, assignment="episode"))
+    simulation = finish(replace(short, assignment="episode"))
     counts, last = [0] * capacity, np.full(ENVS, -1)
     over = np.ones(ENVS, bool)
     for phase, rollout in enumerate(simulation.consumed):
-        versions, done = rollout.version.numpy(), ended(rollout).numpy()
+        versions, done = rollout.version.numpy(), episode_ends(rollout).numpy()
         for b in range(ENVS):
             for t in range(steps):
                 begins = over[b] if t == 0 else done[b, t - 1]
@@ -138,13 +136,13 @@ def test_only_versions_that_are_taken_up_count_as_assigned(witness: Seen) -> Non
                 counts[phase - versions[b, t]] += bool(begins or gone)
         last, over = versions[:, -1], done[:, -1]
     assert simulation.accounts.histograms["assigned"] == counts
-    assert sum(counts) < phases * ENVS + sum(int(ended(r).sum()) for r in simulation.consumed)
+    assert sum(counts) < phases * ENVS + sum(int(episode_ends(r).sum()) for r in simulation.consumed)
 
 
 def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) -> None:
     import gymnasium
 
-    simulation = played(replace(SMALL, seed=3))
+    simulation = finish(replace(SMALL, seed=3))
     env = gymnasium.make_vec("Hopper-v5", ENVS, vectorization_mode="sync")
     start, _ = env.reset(seed=integer(3, "env"))
     assert torch.equal(simulation.collected[0].obs[:, 0], torch.from_numpy(start).float())
@@ -161,13 +159,13 @@ def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) 
 
 
 def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
-    simulation = watched(SMALL)
+    simulation = recording(SMALL)
     total, length = np.zeros(ENVS), np.zeros(ENVS)
     for record in simulation:
         rollout, returns, lengths = simulation.collected[-1], [], []
         for t in range(STEPS):
             total, length = total + rollout.reward[:, t].numpy(), length + 1
-            done = ended(rollout)[:, t].numpy()
+            done = episode_ends(rollout)[:, t].numpy()
             returns, lengths = returns + total[done].tolist(), lengths + length[done].tolist()
             total[done], length[done] = 0.0, 0.0
         assert record.metrics["rollout_episodes"] == len(returns) > 0
@@ -186,10 +184,8 @@ def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
     ],
     ids=str,
 )
-def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_are_drawn(
-    witness: Seen, settings: dict[str, Any]
-) -> None:
-    simulation = played(replace(SMALL, density="mixture", learning_rate=1e-2, **settings))
+def test_mixture_density_weighs_acting_versions_by_probability(witness: Seen, settings: dict[str, Any]) -> None:
+    simulation = finish(replace(SMALL, density="mixture", learning_rate=1e-2, **settings))
     model = parse_lag(simulation.spec.lag, 3)
     differ = 0.0
     for phase, rollout in enumerate(simulation.collected):
@@ -209,9 +205,9 @@ def test_a_mixtures_density_is_that_of_the_versions_as_they_act_weighed_as_they_
     assert differ > 0.01 or "lag" not in settings or "sync" in settings["lag"]
 
 
-def test_scores_are_of_the_policy_after_its_phase_on_as_many_episodes_as_asked(witness: Seen) -> None:
+def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: Seen) -> None:
     spec = replace(SMALL, evaluations=3, evaluation_episodes=2, final_episodes=3, learning_rate=1e-2)
-    simulation = watched(spec)
+    simulation = recording(spec)
     counted = evaluate(spec, simulation.task, simulation.policy, simulation.policy.snapshot(0, 0), 2).steps
     kept = []  # beside the untrained policy, which is scored first
     for record in simulation:
@@ -235,7 +231,7 @@ def test_scores_are_of_the_policy_after_its_phase_on_as_many_episodes_as_asked(w
 def test_sampled_scores_are_those_of_one_environment_played_by_hand(witness: Seen) -> None:
     import gymnasium
 
-    simulation = played(replace(SMALL, learning_rate=1e-2))
+    simulation = finish(replace(SMALL, learning_rate=1e-2))
     policy, episodes = simulation.policy, 2
     scores = evaluate(SMALL, simulation.task, policy, policy.snapshot(0, 0), episodes)
     for i in range(episodes):

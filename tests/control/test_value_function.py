@@ -1,4 +1,4 @@
-"""Whose critic values what past versions did: the learner's, or each version's own."""
+"""Values by the learner's critic, or by each version's own."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Past = tuple[dict[int, Version], list[Rollout]]
 
 
 @pytest.fixture
-def past(monkeypatch: pytest.MonkeyPatch) -> Past:
+def stale_run(monkeypatch: pytest.MonkeyPatch) -> Past:
     """Every version that a run stores, by its number, and what each phase trains on."""
     versions: dict[int, Version] = {}
     rollouts: list[Rollout] = []
@@ -59,10 +59,10 @@ def by_its_own(version: Version, obs: Tensor) -> float:
     ids=str,
 )
 def test_a_method_is_shown_the_values_of_the_versions_that_acted(
-    witness: Seen, past: Past, settings: dict[str, Any]
+    witness: Seen, stale_run: Past, settings: dict[str, Any]
 ) -> None:
     """Decision by decision, and where an episode or a row ended; also when it realigns, for the learner's own go by."""
-    versions, rollouts = past
+    versions, rollouts = stale_run
     steps = PHASES * ENVS * settings.get("num_steps", STEPS)
     run(witness, value_function="behaviour", steps=steps, **settings)
     each = len(witness.shown) // PHASES
@@ -96,7 +96,7 @@ def test_without_lag_the_two_are_one(witness: Seen) -> None:
         torch.testing.assert_close(getattr(shown[0], name), getattr(shown[1], name), rtol=0, atol=1e-5)
 
 
-def test_with_it_a_run_goes_on_from_a_checkpoint_to_the_same_bits_and_without_it_no_critic_is_kept() -> None:
+def test_stored_critics_resume_bit_for_bit_and_are_optional() -> None:
     spec = replace(SMALL, algorithm="vaco", value_function="behaviour", mechanism="replay")
     whole, cut = simulation_of(spec), simulation_of(spec)
     for _ in range(PHASES):

@@ -72,7 +72,7 @@ class Nameless(Plain):
         return vector
 
 
-def test_a_vector_that_does_not_say_its_state_is_resumed_all_the_same() -> None:
+def test_a_vector_without_state_is_resumed_by_replay() -> None:
     def hashes(simulation: ControlSimulation) -> list[Any]:
         return [record.metrics["policy_loss"] for record in simulation]
 
@@ -92,7 +92,7 @@ def test_a_vector_that_resets_by_itself_is_refused(task: type[ControlTask]) -> N
         ControlSimulation(SMALL, task())
 
 
-def test_a_vector_that_cannot_be_replayed_is_refused_before_it_is_trained_on() -> None:
+def test_a_vector_that_cannot_be_replayed_is_refused_early() -> None:
     with pytest.raises(UserError, match=r"cannot say its state .*has no get_attr"):
         ControlSimulation(SMALL, Nameless())
 
@@ -160,7 +160,7 @@ ODD_ACTIONS = [
     [*(("seen", space) for space in ODD_OBSERVATIONS), *(("taken", space) for space in ODD_ACTIONS)],
     ids=str,
 )
-def test_spaces_that_are_not_served_are_one_line_when_planned_and_when_run(which: str, space: Any) -> None:
+def test_unsupported_spaces_are_one_line_in_plan_and_run(which: str, space: Any) -> None:
     task = type("Chosen", (OfSpaces,), {which: space})
     what = "observations" if which == "seen" else "actions"
     for use in (lambda: task.try_out("odd"), lambda: ControlSimulation(SMALL, task())):
@@ -178,7 +178,7 @@ def test_what_has_no_time_limit_is_named_when_planned(caplog: pytest.LogCaptureF
     assert caplog.messages == []
 
 
-def evaluated(task: type[ControlTask]) -> Any:
+def evaluations(task: type[ControlTask]) -> Any:
     with contextlib.closing(ControlSimulation(replace(SMALL, env="odd"), task())) as simulation:
         return simulation.evaluate()
 
@@ -187,10 +187,10 @@ def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.Monke
     monkeypatch.setattr(evaluation, "FIRST_END", 50)
     monkeypatch.setattr(evaluation, "LONGEST", 90)
     with pytest.raises(RuntimeError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"):
-        evaluated(OfSpaces)
+        evaluations(OfSpaces)
     limited = type("Limited", (OfSpaces,), {"limit": 60})
-    assert evaluated(limited).lengths == {"sampled": [60], "deterministic": [60]}
-    assert evaluated(type("Ends", (OfSpaces,), {"length": 40})).steps == 80
+    assert evaluations(limited).lengths == {"sampled": [60], "deterministic": [60]}
+    assert evaluations(type("Ends", (OfSpaces,), {"length": 40})).steps == 80
 
 
 def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -198,7 +198,7 @@ def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.Monk
     monkeypatch.setattr(cancellation, "_listeners", [])
     cancellation.listen(lambda: bool(asked.append(None) or len(asked) > 2))
     with pytest.raises(Interrupted, match=r"^stopped during an evaluation of odd$"):
-        evaluated(OfSpaces)
+        evaluations(OfSpaces)
     assert len(asked) == 3
 
 

@@ -1,4 +1,4 @@
-"""How old rows are, worked out row by row, and a ledger that ends the run where it does not close."""
+"""Lags of rows, computed row by row, and a ledger that ends the run where it does not close."""
 
 from __future__ import annotations
 
@@ -57,15 +57,15 @@ def test_ages_are_those_of_the_decisions_that_teach(seed: int, within: bool, mas
         assert found.columns[f"gradient_lags/{name}"] == pytest.approx(10 * value), name
     assert found.handed_lags == np.bincount((PHASE - versions)[valid]).tolist()
     assert found.trained_lags == np.bincount((PHASE - versions)[taught]).tolist()
-    assert found.handed == Count(int(valid.any(1).sum()), int(valid.sum()))
-    assert found.taught == Count(int(taught.any(1).sum()), int(taught.sum()))
+    assert found.handed_count == Count(int(valid.any(1).sum()), int(valid.sum()))
+    assert found.trained_count == Count(int(taught.any(1).sum()), int(taught.sum()))
 
 
 def test_rows_of_which_none_teaches_have_no_age() -> None:
     versions = torch.full((2, 3), 5)
     found = lag_stats(LearnerRows(versions, versions, torch.ones(2, 3), torch.zeros(2, 3)), PHASE, STEPS)
-    assert found.columns == {} and found.trained_lags == [] and found.taught == Count()
-    assert found.handed == Count(2, 6)
+    assert found.columns == {} and found.trained_lags == [] and found.trained_count == Count()
+    assert found.handed_count == Count(2, 6)
 
 
 def test_first_and_last_minibatch_are_weighted_by_what_teaches() -> None:
@@ -97,9 +97,9 @@ def test_the_ledger_of_a_pipeline_has_to_close_too() -> None:
 FLOW: dict[str, Any] = {"generated": Count(4, 40), "dropped": Count(1, 10), "queued": Count(1, 10)}
 
 
-def test_a_ledger_adds_up_over_phases_and_counts_what_is_queued_as_it_stands() -> None:
+def test_a_ledger_sums_phases_and_counts_the_current_queue() -> None:
     ledger = Ledger()
-    ledger.enter(0, Flow(**FLOW), handed=Count(2, 20), trained=Count(1, 15))
+    ledger.enter(0, Flow(**FLOW), handed_count=Count(2, 20), trained=Count(1, 15))
     said = ledger.enter(1, Flow(Count(4, 40), queued=Count(2, 20), reused=Count(1, 10)), Count(4, 40), Count(4, 40))
     assert {key.partition("/")[2]: n for key, n in said.items() if key.startswith("decisions/")} == {
         "generated": 80,

@@ -12,7 +12,7 @@ from staleharness.lag import Assignment, Draw, LagModel, keep, read_lag
 from staleharness.simulator.expected_lag import ExpectedLag, expected_lag
 
 
-def promised(lag: str, capacity: int, phases: int, **settings: int) -> ExpectedLag | None:
+def expected_of(lag: str, capacity: int, phases: int, **settings: int) -> ExpectedLag | None:
     spec = ControlSpec(
         env="Hopper-v5",
         algorithm="spo",
@@ -27,27 +27,27 @@ def promised(lag: str, capacity: int, phases: int, **settings: int) -> ExpectedL
 
 
 def test_a_buffer_that_fills_has_less_lag_than_a_full_one() -> None:
-    assert promised("uniform", 8, 4) == ExpectedLag(3.5, 7, (0 + 0.5 + 1.0 + 1.5) / 4)
-    assert promised("oldest", 8, 4) == ExpectedLag(7.0, 7, 1.5)
-    assert promised("fixed:2", 8, 4) == ExpectedLag(2.0, 2, (0 + 1 + 2 + 2) / 4)
+    assert expected_of("uniform", 8, 4) == ExpectedLag(3.5, 7, (0 + 0.5 + 1.0 + 1.5) / 4)
+    assert expected_of("oldest", 8, 4) == ExpectedLag(7.0, 7, 1.5)
+    assert expected_of("fixed:2", 8, 4) == ExpectedLag(2.0, 2, (0 + 1 + 2 + 2) / 4)
 
 
 @pytest.mark.parametrize("every", [1, 3, 8, 100])
 def test_a_model_with_a_period_is_seen_in_all_of_it(every: int) -> None:
-    found = promised(f"sync:{every}", 100, 10 * every)
+    found = expected_of(f"sync:{every}", 100, 10 * every)
     assert found is not None and found.cap == every - 1
     assert found.mean == pytest.approx((every - 1) / 2, rel=0.1) and found.expected == pytest.approx((every - 1) / 2)
 
 
-def test_a_long_run_keeps_what_is_promised_and_a_warm_start_gives_it_from_the_beginning() -> None:
-    long, warm = promised("uniform", 16, 3000), promised("oldest", 4, 8, warm_phases=4)
+def test_expected_lag_depends_on_run_length_and_warm_start() -> None:
+    long, warm = expected_of("uniform", 16, 3000), expected_of("oldest", 4, 8, warm_phases=4)
     assert long is not None and long.expected == pytest.approx(long.mean, rel=0.01) == 7.5
     assert warm == ExpectedLag(3.0, 3, 1.5)  # half of the phases, at full lag
-    assert promised("oldest", 1, 8) == ExpectedLag(0.0, 0, 0.0)
+    assert expected_of("oldest", 1, 8) == ExpectedLag(0.0, 0, 0.0)
 
 
 def test_a_capacity_beyond_reason_takes_no_time_and_is_a_lower_bound() -> None:
-    found = promised("uniform", 10**9, 45)
+    found = expected_of("uniform", 10**9, 45)
     assert found is not None and found.mean > 500 and found.expected == 11.0
 
 

@@ -23,7 +23,7 @@ from staleharness.chain.spec import ChainSpec
 from staleharness.simulator.loop import simulation_of
 
 
-def test_a_run_is_a_function_of_its_spec_and_goes_on_as_if_never_stopped(tmp_path: Path) -> None:
+def test_a_run_is_a_function_of_its_spec_and_resumes_exactly(tmp_path: Path) -> None:
     """Runs of each kind of task that draw from each generator, in two processes that have nothing in common."""
     pytest.importorskip("transformers", reason=hint("llm"))
     write_model(tmp_path)
@@ -44,7 +44,7 @@ def _drawn(seed: int, stage: str, *indices: int) -> tuple[float, float, float]:
 
 
 @pytest.fixture
-def restored() -> Iterator[None]:
+def restore_generators() -> Iterator[None]:
     """The global generators of the tests' process, afterwards as they were."""
     python, numpy, with_torch = random.getstate(), np.random.get_state(), torch.get_rng_state()  # noqa: NPY002
     yield
@@ -53,7 +53,7 @@ def restored() -> Iterator[None]:
     torch.set_rng_state(with_torch)
 
 
-def test_the_generators_are_functions_of_seed_stage_and_phase(restored: None) -> None:
+def test_the_generators_are_functions_of_seed_stage_and_phase(restore_generators: None) -> None:
     drawn = _drawn(1, "learn", 3)
     assert drawn == _drawn(1, "learn", 3)
     for other in (_drawn(2, "learn", 3), _drawn(1, "collect", 3), _drawn(1, "learn", 4)):
@@ -62,7 +62,7 @@ def test_the_generators_are_functions_of_seed_stage_and_phase(restored: None) ->
 
 
 def _begins_with(extra: int, seed: int = 0) -> list[tuple[str, float]]:
-    """What a plugin draws first in each stage of a run, where each draws so many numbers more."""
+    """First draws of a plugin in each stage of a run, where each draws so many numbers more."""
     seen = []
     spec = ChainSpec(env="bit-chain", algorithm="seq_is", horizon=4, batch=8, steps=3, evaluations=3, seed=seed)
     simulation = simulation_of(spec)
@@ -85,7 +85,7 @@ def _begins_with(extra: int, seed: int = 0) -> list[tuple[str, float]]:
     return seen
 
 
-def test_what_is_drawn_in_one_stage_shifts_no_other(restored: None) -> None:
+def test_what_is_drawn_in_one_stage_shifts_no_other(restore_generators: None) -> None:
     plain = _begins_with(0)
     assert [stage for stage, _ in plain[:5]] == ["construct", "evaluate", "collect", "learn", "evaluate"]
     assert len({number for _, number in plain}) == len(plain) == 1 + 1 + 3 * 3

@@ -13,7 +13,7 @@ def drawn(generator: torch.Generator) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator) for shape in ((7, 5), (5,), (300,))]
 
 
-def test_every_step_is_that_of_torch_and_a_restored_one_goes_on_alike() -> None:
+def test_steps_equal_those_of_torch_also_after_a_restore() -> None:
     generator = torch.Generator().manual_seed(0)
     mine = drawn(generator)
     theirs = [p.clone() for p in mine]

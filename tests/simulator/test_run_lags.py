@@ -31,7 +31,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
     @LAGS.register("answers")
     @dataclass(frozen=True)
     class Answers(LagModel):
-        """Whatever it was told."""
+        """Lag model that returns a given assignment."""
 
         said: ClassVar[Mapping[str, Any]] = told
 
@@ -85,7 +85,7 @@ def test_an_impossible_answer_is_one_line(answering: dict[str, Any], said: dict[
     assert str(error.value).startswith("LAG=answers ") and "\n" not in str(error.value)
 
 
-def test_the_ledger_of_a_phase_is_summed_over_its_draws_and_forgotten_with_it(answering: dict[str, Any]) -> None:
+def test_the_draw_ledger_sums_the_draws_of_one_phase(answering: dict[str, Any]) -> None:
     one = lags(lag="answers")
     assert one.draw(0, 3).ledger == {} == one.ledger(0)
     answering["ledger"] = {"in_queue": 2, "dropped": 1}

@@ -1,4 +1,4 @@
-"""What a method takes over a completion or the minibatch is of all of it, however it is cut to fit in memory."""
+"""Statistics of a method over a completion or minibatch do not depend on micro-batches."""
 
 from __future__ import annotations
 

@@ -49,14 +49,14 @@ def test_the_optimal_baseline_of_one_backward_pass_is_that_of_two(
     assert not close(found, plain)
 
 
-def test_the_optimal_baseline_takes_the_place_of_whatever_baseline_the_run_has(policy: Policies) -> None:
-    """Those of one scale: only the scale is left of them."""
+def test_the_optimal_baseline_replaces_the_runs_baseline(policy: Policies) -> None:
+    """Baselines of one scale: only the scale is left of them."""
     mean, others, nothing = (gradients(policy, algorithm="vcpo", baseline=name) for name in ("dr_grpo", "rloo", "none"))
     assert close(others, mean) and close(nothing, mean)
     assert max(float(x.abs().max()) for x in mean) > 1e-3
 
 
-def test_a_group_of_equal_rewards_adds_nothing_to_the_optimal_baselines_gradient(policy: Policies) -> None:
+def test_equal_rewards_have_no_gradient_under_the_optimal_baseline(policy: Policies) -> None:
     """Not even rounding."""
     data = round_of(policy(prompts=GROUPS, completions=EACH))
     right, wrong = data.outcome.clone(), data.outcome.clone()
@@ -68,9 +68,7 @@ def test_a_group_of_equal_rewards_adds_nothing_to_the_optimal_baselines_gradient
 
 
 @pytest.mark.parametrize("cap", [1.5, 1e9])
-def test_the_second_moment_that_the_optimal_baseline_leaves_is_that_of_the_rows_gradients(
-    policy: Policies, cap: float
-) -> None:
+def test_second_moment_ratio_is_that_of_the_row_gradients(policy: Policies, cap: float) -> None:
     settings = {"algorithm": "vcpo", "aggregation": "seq-mean-token-mean", "hyper": {"cap": cap}}
     made = learner(policy, **settings)
     data = round_of(made.policy)
@@ -102,7 +100,7 @@ def test_the_second_moment_that_the_optimal_baseline_leaves_is_that_of_the_rows_
     assert "second_moment_ratio" not in plain
 
 
-def test_vcpo_steps_by_the_effective_sample_size_of_untruncated_weights(policy: Policies) -> None:
+def test_vcpo_scales_steps_by_the_ess_of_untruncated_weights(policy: Policies) -> None:
     made = learner(policy, algorithm="vcpo", hyper={"baseline": "group"})
     report, _ = made.train(round_of(made.policy), PHASE)
     assert report["step_scale"] == pytest.approx(report["ess_sequence"] ** 0.5, rel=1e-5)

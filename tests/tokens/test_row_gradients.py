@@ -8,7 +8,7 @@ import torch
 from staleharness.tokens.token_gradients import RowGradients
 
 
-def test_sums_and_norms_are_those_of_whole_gradients_and_nothing_stays_with_a_parameter() -> None:
+def test_row_sums_and_norms_equal_those_of_full_gradients() -> None:
     torch.manual_seed(0)
     used, twice, unused = (torch.randn(3, 4, requires_grad=True) for _ in range(3))
     parameters = [used, twice, unused]

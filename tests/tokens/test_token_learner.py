@@ -82,11 +82,11 @@ def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, nam
     calls: list[int] = []
     score = made.policy.score
 
-    def counted(prompt: Tensor, *rest: Any) -> Any:
+    def count_calls(prompt: Tensor, *rest: Any) -> Any:
         calls.append(len(prompt))
         return score(prompt, *rest)
 
-    made.policy.score = counted  # type: ignore[method-assign]
+    made.policy.score = count_calls  # type: ignore[method-assign]
     made.train(round_of(made.policy), PHASE)
     said = extra_passes(made.algorithm)
     own = GROUPS * EACH if said.by_row else steps
@@ -96,25 +96,23 @@ def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, nam
 
 
 @pytest.mark.parametrize(("realign", "passes"), [("phase", 1), ("epoch", 3), ("step", 0)])
-def test_targets_cost_a_pass_over_the_phase_each_time_they_are_realigned(
-    policy: Policies, realign: str, passes: int
-) -> None:
+def test_each_realignment_costs_one_pass_over_the_phase(policy: Policies, realign: str, passes: int) -> None:
     """At every step they are taken under the pass that the gradient goes through."""
     hyper = {"advantage": "vtrace", "realign_every": realign}
     made = learner(policy, algorithm="vaco", hyper=hyper, epochs=3, steps=3)
     assert extra_passes(made.algorithm, made.spec).per_phase == passes
     data, calls, score = round_of(made.policy), [], made.policy.score
 
-    def counted(*given: Any) -> Any:
+    def count_calls(*given: Any) -> Any:
         calls.append(given)
         return score(*given)
 
-    made.policy.score = counted  # type: ignore[method-assign]
+    made.policy.score = count_calls  # type: ignore[method-assign]
     made.train(data, PHASE)
     assert len(calls) == passes + 3  # and one for each gradient step
 
 
-def test_from_the_second_epoch_on_groups_come_in_the_streams_order_in_one_minibatch_too(policy: Policies) -> None:
+def test_groups_are_shuffled_from_the_second_epoch_on(policy: Policies) -> None:
     made = learner(policy, epochs=2, steps=2)
     data = round_of(made.policy)
     made.begin(data, PHASE)
@@ -178,7 +176,7 @@ def test_rows_of_a_minibatch_are_the_rows_of_all_that_is_in_it(policy: Policies)
     assert d.state == {"a": 1.0}
 
 
-def test_completions_that_were_cut_teach_nothing_where_the_run_says_so(policy: Policies) -> None:
+def test_truncated_completions_are_masked_where_the_run_asks_for_it(policy: Policies) -> None:
     made = learner(policy)
     data = round_of(made.policy)
     other = data.token.clone()
@@ -202,7 +200,7 @@ def test_forward_lag_is_n_minibatches_trained_one_after_the_other(policy: Polici
     assert report["tv_data"] == 0.0 < report["tv"]  # the second minibatch meets a policy that has moved
 
 
-def test_v_trace_on_tokens_weighs_a_reward_by_the_truncated_ratios_that_follow(policy: Policies) -> None:
+def test_token_v_trace_weighs_a_reward_by_later_truncated_ratios(policy: Policies) -> None:
     made = learner(policy, algorithm="impala", baseline="dr_grpo")
     data = round_of(made.policy)
     with torch.no_grad():
@@ -234,7 +232,7 @@ def test_group_baselines_by_hand() -> None:
 
 
 @pytest.mark.parametrize("how", ["grpo", "dr_grpo", "rloo"])
-def test_equal_rewards_teach_nothing_whatever_rounding_makes_of_their_mean(how: str) -> None:
+def test_equal_rewards_have_no_gradient_despite_rounding(how: str) -> None:
     outcome = torch.tensor([0.1] * 7 + [0.1, 0.7])
     group = torch.tensor([0] * 7 + [7] * 2)
     assert float(outcome[:7].sum() / 7) != float(outcome[0]), "or there is nothing to see"
@@ -292,9 +290,7 @@ def test_what_a_method_asks_for_is_given(policy: Policies) -> None:
 
 @pytest.mark.parametrize("name", SERVED)
 @pytest.mark.parametrize("minibatches", [1, 2])
-def test_a_minibatch_that_was_cut_as_a_whole_has_no_gradient_and_is_counted(
-    policy: Policies, name: str, minibatches: int
-) -> None:
+def test_a_fully_truncated_minibatch_has_no_gradient_and_counts(policy: Policies, name: str, minibatches: int) -> None:
     """With `mask_truncated` a round may leave nothing to learn from: no failure, and no step but of what was learnt."""
     made = learner(policy, algorithm=name, mask_truncated=True, minibatches=minibatches, steps=minibatches)
     before = [p.detach().clone() for p in made.parameters]

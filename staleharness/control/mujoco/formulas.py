@@ -1,4 +1,4 @@
-"""What one kind of MuJoCo environment observes and rewards, written for many environments at once.
+"""Observations and rewards of one kind of MuJoCo environment, written for many environments at once.
 
 Imports neither MuJoCo nor gymnasium, so that a plugin that holds formulas loads at once.
 """

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...errors import UserError
 from ...simulator.policy_buffer import Version
-from ...tokens.policy import Entropy, Forward, Scored
+from ...tokens.policy import Entropy, Forward, TokenScores
 from ..spec import LanguageSpec
 from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weights, supports_fused_forward
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
@@ -67,7 +67,7 @@ class CausalLM:
         # the last snapshot, and how often each parameter had been written to
         self.newest: tuple[Version, list[int]] | None = None
         self.caches_score = False  # whether a round's scores may be computed with the gradient of its training step
-        self.cached_score: tuple[tuple[Tensor, ...], list[int], Scored] | None = None
+        self.cached_score: tuple[tuple[Tensor, ...], list[int], TokenScores] | None = None
         next(iter(self.parameters.values())).register_post_accumulate_grad_hook(self._invalidate)
 
     def tokens(self, texts: list[str], special: bool) -> list[list[int]]:
@@ -222,7 +222,7 @@ class CausalLM:
         forward: Forward | None = None,
         entropy: Entropy = "value",
         norm: bool = False,
-    ) -> Scored:
+    ) -> TokenScores:
         """Return teacher-forced log-probabilities, entropies and, if requested, norms of distributions.
 
         prompt [B, P] is padded on the left, token [B, T] on the right. By the learner unless another forward pass is
@@ -236,7 +236,7 @@ class CausalLM:
                 return cache[2]
         return score(self, *arguments, forward or self.forward_pass(), entropy, norm)
 
-    def cache_score(self, prompt: Tensor, prompt_mask: Tensor, token: Tensor, mask: Tensor) -> Scored:
+    def cache_score(self, prompt: Tensor, prompt_mask: Tensor, token: Tensor, mask: Tensor) -> TokenScores:
         """Score by the learner, with gradient, and keep the answer: the next `score` of the very same completions
         with gradient returns it, unless something has been learnt meanwhile."""
         arguments = (prompt, prompt_mask, token, mask)

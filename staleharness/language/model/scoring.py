@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...tokens.policy import Entropy, Forward, Scored
+from ...tokens.policy import Entropy, Forward, TokenScores
 from .kv_caches import DistinctPrompts, PrefixCache, distinct_prompts
 
 
@@ -39,7 +39,7 @@ def score(
     forward: Forward,
     entropy: Entropy,
     norm: bool,
-) -> Scored:
+) -> TokenScores:
     """Score completions like `CausalLM.score`."""
     attention = torch.cat([prompt_mask, mask.long()], 1)
     positions = (attention.cumsum(1) - 1).clamp(min=0)
@@ -69,7 +69,7 @@ def score(
         for column in zip(*scores, strict=True)
     )
     assert logp is not None
-    return Scored(logp, spread, square)
+    return TokenScores(logp, spread, square)
 
 
 def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
@@ -93,7 +93,7 @@ def _select(policy: CachingModel, prompts: Any, which: Tensor) -> Any:
     return cache
 
 
-def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> Scored:
+def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> TokenScores:
     """Return log-probabilities, entropies and squared norms from logits [B, T, V] before each token."""
     every = logits.float().log_softmax(-1)
     logp = -F.nll_loss(every.flatten(0, 1), token.flatten(), reduction="none").view(token.shape) * mask
@@ -104,4 +104,4 @@ def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, n
     if norm:
         with torch.no_grad():
             square = (2.0 * every).exp().sum(-1) * mask
-    return Scored(logp, spread, square)
+    return TokenScores(logp, spread, square)

@@ -29,7 +29,7 @@ from staleharness.language.model.scoring import by_length
 from staleharness.language.model.shared_prompt_cache import SharedPromptCache
 from staleharness.language.prompts import pad_left
 from staleharness.simulator.policy_buffer import PolicyBuffer
-from staleharness.tokens.policy import Scored
+from staleharness.tokens.policy import TokenScores
 
 PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11, 4]]
 EACH, WIDTH = 4, 9
@@ -46,7 +46,7 @@ def batch(policy: CausalLM) -> tuple[Tensor, Tensor, Tensor, Tensor]:
     return prompt, prompt_mask, token, mask
 
 
-def gradients(policy: CausalLM, scored: Scored) -> list[Tensor]:
+def gradients(policy: CausalLM, scored: TokenScores) -> list[Tensor]:
     assert scored.entropy is not None
     pull = torch.from_numpy(np.random.default_rng(1).normal(size=scored.logp.shape).astype(np.float32))
     policy.model.zero_grad()

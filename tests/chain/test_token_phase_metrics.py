@@ -1,4 +1,4 @@
-"""What is written down of a phase of tokens, worked out again on chains; steps, scores, and what ends a run."""
+"""Metrics of a phase of tokens, recomputed on chains; steps, scores, and what ends a run."""
 
 from __future__ import annotations
 
@@ -17,9 +17,7 @@ def weight(d: Decisions) -> Tensor:
     return (d.target_logp - d.behaviour_logp).exp()
 
 
-def test_what_is_said_of_a_phase_is_the_mean_or_the_extreme_over_its_steps_and_the_first_for_its_data(
-    witness: Seen,
-) -> None:
+def test_phase_metrics_are_means_extremes_or_the_first_step(witness: Seen) -> None:
     for m, asked in zip(run(witness, {"anchor": "recompute"}), phases(witness.asked), strict=True):
         tv = [float(0.5 * (weight(d) - 1.0).abs().mean()) for d in asked]
         assert m["tv"] == pytest.approx(np.mean(tv), rel=1e-4)
@@ -33,7 +31,7 @@ def test_what_is_said_of_a_phase_is_the_mean_or_the_extreme_over_its_steps_and_t
         assert m["policy_loss"] == pytest.approx(loss, abs=1e-6)
 
 
-def test_lag_is_said_in_phases_and_in_gradient_steps_before_the_phase_trains(witness: Seen) -> None:
+def test_lag_is_in_phases_and_gradient_steps_at_the_phase_start(witness: Seen) -> None:
     for phase, m in enumerate(run(witness, lag="geometric:0.3", capacity=4)):
         lag = np.concatenate([d.lag.flatten().numpy() for d in phases(witness.asked)[phase][:GROUPS]])
         assert m["lag_mean"] == pytest.approx(lag.mean())

@@ -23,7 +23,7 @@ def bits_of(phase: int, versions: dict[int, Tensor], capacity: int = 3, lag: str
     return drawn, (noise < torch.stack([versions[v] for v in drawn]).sigmoid()).long()
 
 
-def test_everything_a_decision_is_told_from_the_streams_and_the_logits_of_each_step(witness: Seen) -> None:
+def test_decisions_follow_from_streams_and_logits_of_each_step(witness: Seen) -> None:
     """Group by group in the stream's order: who acted, how far behind, what it earned, under which policies."""
     metrics = run(witness, {"anchor": "recompute"})
     versions = {phase: watched[0] for phase, watched in enumerate(phases(witness.watched))}
@@ -57,16 +57,14 @@ def test_everything_a_decision_is_told_from_the_streams_and_the_logits_of_each_s
             torch.testing.assert_close(d.advantage, centred)
 
 
-def test_targets_at_every_step_are_asked_under_the_learner_as_it_stands(witness: Seen) -> None:
+def test_step_targets_use_the_current_learner(witness: Seen) -> None:
     run(witness, {"realign": "step", "anchor": "recompute"})
     for d, t in zip(witness.asked, witness.shown, strict=True):
         assert torch.equal(t.target_logp, d.target_logp)
 
 
 @pytest.mark.parametrize("parts", [1, GROUPS])
-def test_targets_each_epoch_are_asked_under_the_learner_as_it_stood_when_the_epoch_began(
-    witness: Seen, parts: int
-) -> None:
+def test_epoch_targets_use_the_learner_at_the_epochs_start(witness: Seen, parts: int) -> None:
     hyper = {"realign": "epoch", "anchor": "recompute"}
     run(witness, hyper, minibatches=parts, steps=PHASES * EPOCHS * parts)
     for asked, shown, logits in zip(*map(phases, (witness.asked, witness.shown, witness.watched)), strict=True):
@@ -93,7 +91,7 @@ def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: Seen)
         assert torch.equal(t.continues, (row > 0).float().expand(BATCH, H))
 
 
-def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags_behind(witness: Seen) -> None:
+def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: Seen) -> None:
     """The slower one, β = ½: θ'_n = (W θ'/2 + θ)/(W/2 + 1), from all logits up to the step."""
     run(witness, {"anchor": "ewma", "decay": 0.0})
     assert all(torch.allclose(d.proximal_logp, d.target_logp, atol=1e-6) for d in witness.asked)
@@ -119,7 +117,7 @@ def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -
     assert [m["step_scale"] for m in metrics] == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_the_next_state_is_asked_with_the_phases_means_of_the_methods_own_diagnostics(witness: Seen) -> None:
+def test_next_state_gets_phase_means_of_own_diagnostics(witness: Seen) -> None:
     metrics = run(witness)
     assert len(witness.told) == PHASES
     for phase, (told, asked) in enumerate(zip(witness.told, phases(witness.asked), strict=True)):
@@ -129,7 +127,7 @@ def test_the_next_state_is_asked_with_the_phases_means_of_the_methods_own_diagno
         assert metrics[phase]["algorithm/phases"] == phase + 1
 
 
-def test_advantages_are_normalised_where_the_method_and_the_run_say_so(witness: Seen) -> None:
+def test_advantages_are_normalised_where_method_and_run_ask_for_it(witness: Seen) -> None:
     """By the standard deviation of the minibatch (n): the baseline has centred them already, V-trace's it has not."""
     for method in (True, False):
         for asked in (True, False):

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 import torch
 from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, of, phases, places, run
+from recorded_runs import collected_by
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
-from watched import collected_by
 from witness import Seen
 
 from staleharness.base.streams import stream
@@ -21,9 +21,7 @@ from staleharness.simulator.loop import simulation_of
 
 
 @pytest.mark.parametrize("realign", ["phase", "epoch"])
-def test_targets_are_asked_when_the_method_says_under_the_learner_as_it_then_stands(
-    witness: Seen, realign: str
-) -> None:
+def test_targets_are_computed_under_the_current_learner(witness: Seen, realign: str) -> None:
     """The first minibatch of an epoch is scored before any of its steps: the learner then is the learner shown."""
     run(witness, {"realign": realign})
     times = {"phase": 1, "epoch": EPOCHS}[realign]
@@ -40,7 +38,7 @@ def test_targets_are_asked_when_the_method_says_under_the_learner_as_it_then_sta
             assert all(float((t.value - shown[0].value).abs().max()) > 1e-3 for t in shown[1:])
 
 
-def test_targets_at_every_step_are_asked_of_the_minibatchs_rows_and_the_learner_as_it_stands(witness: Seen) -> None:
+def test_step_targets_use_minibatch_rows_and_current_learner(witness: Seen) -> None:
     """Before them, each phase, the whole of it is shown once, for what is said of the critic."""
     run(witness, {"realign": "step"})
     assert len(witness.asked) == PHASES * EPOCHS * PARTS
@@ -61,7 +59,7 @@ def test_targets_at_every_step_are_asked_of_the_minibatchs_rows_and_the_learner_
                 assert float((start[float(row[0])] - value).abs().max()) > 1e-4
 
 
-def test_epochs_and_phases_have_orders_of_their_own_each_from_its_stream(witness: Seen) -> None:
+def test_each_epoch_and_phase_has_a_minibatch_order_of_its_own(witness: Seen) -> None:
     run(witness)
     for phase, (shown, asked) in enumerate(zip(phases(witness.shown), phases(witness.asked), strict=True)):
         for epoch in range(EPOCHS):
@@ -107,7 +105,7 @@ def test_decisions_are_told_their_own_lag_anchor_and_state(witness: Seen) -> Non
     assert all(torch.equal(d.proximal_logp, d.behaviour_logp) for d in witness.asked)
 
 
-def test_a_shadow_that_forgets_at_once_is_the_learner_and_one_that_does_not_lags_behind(witness: Seen) -> None:
+def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: Seen) -> None:
     run(witness, {"anchor": "ewma", "decay": 0.0})
     assert all(torch.allclose(d.proximal_logp, d.target_logp, atol=1e-5) for d in witness.asked)
     run(witness, {"anchor": "ewma", "decay": 0.9})
@@ -167,7 +165,7 @@ def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -
     assert all(torch.equal(w, weights[1][0]) for phase in weights[1:] for w in phase)
 
 
-def test_the_next_state_is_asked_with_the_phases_means_of_the_methods_own_diagnostics(witness: Seen) -> None:
+def test_next_state_gets_phase_means_of_own_diagnostics(witness: Seen) -> None:
     metrics = run(witness)
     assert len(witness.told) == PHASES
     for phase, (told, asked) in enumerate(zip(witness.told, phases(witness.asked), strict=True)):
@@ -202,7 +200,7 @@ def test_an_adaptive_penalty_follows_the_divergence_of_its_phase() -> None:
     assert set(factors) != {1.0}
 
 
-def test_advantages_are_normalised_where_the_method_and_the_run_say_so(witness: Seen) -> None:
+def test_advantages_are_normalised_where_method_and_run_ask_for_it(witness: Seen) -> None:
     for method in (True, False):
         for asked in (True, False):
             run(witness, {"normalise": method}, normalise_advantage=asked, steps=N)

@@ -1,4 +1,4 @@
-"""What is written down of a minibatch of tokens, by hand."""
+"""Metrics of a minibatch of tokens, by hand."""
 
 from __future__ import annotations
 
@@ -60,7 +60,7 @@ def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -
     assert report["lag_histogram"] == np.bincount(lag).tolist()
 
 
-def test_versions_of_a_sequence_are_those_of_its_tokens_not_of_its_padding() -> None:
+def test_versions_per_sequence_ignore_padding() -> None:
     """Three rows of five tokens at most: 2, 1 and 3 versions."""
     mask = torch.tensor([[1, 1, 1, 0, 0], [1, 1, 0, 0, 0], [1, 1, 1, 1, 1]]).float()
     version = torch.tensor([[2, 2, 3, 3, 4], [3, 3, 4, 4, 4], [2, 3, 3, 4, 4]])
@@ -85,7 +85,7 @@ def proximal_extremes(report: dict[str, Any]) -> tuple[float, float]:
     return report["proximal_weight_min"], report["proximal_weight_max"]
 
 
-def test_the_proximal_weight_is_the_start_of_the_phase_over_who_acted(policy: Policies) -> None:
+def test_the_proximal_weight_is_phase_start_over_behaviour(policy: Policies) -> None:
     made = learner(policy, algorithm="decoupled_ppo", minibatches=2, learning_rate=1e-2)
     data = round_of(made.policy, drift=1.0)
     with torch.no_grad():
@@ -95,7 +95,7 @@ def test_the_proximal_weight_is_the_start_of_the_phase_over_who_acted(policy: Po
     assert proximal_extremes(report) == pytest.approx((np.exp(u.min()), np.exp(u.max())), rel=1e-4)
 
 
-def test_the_proximal_weight_of_an_interpolation_is_w_to_one_minus_one_over_d(policy: Policies) -> None:
+def test_the_interpolated_proximal_weight_is_a_power_of_w(policy: Policies) -> None:
     made = learner(policy, algorithm="a3po")
     data = round_of(made.policy)
     with torch.no_grad():

@@ -1,4 +1,4 @@
-"""What an actor counts of itself is read by another process, as it was a moment ago."""
+"""Counts of an actor's progress, read by another process."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from staleharness.asynchronous.actor import GroupProgress, ProgressCounter
 from staleharness.simulator.row_ledger import Count
 
 
-def test_a_tally_has_the_progress_of_one_group() -> None:
+def test_a_counter_has_the_progress_of_one_group() -> None:
     counter = ProgressCounter(multiprocessing.get_context("forkserver"), rows=2, stretches=3)
     assert counter.read(0) is None
     counter.begin(0, 2.5)

@@ -1,4 +1,4 @@
-"""What is written down of a phase, worked out again from what its method saw; and what ends a run."""
+"""Metrics of a phase, recomputed from the inputs of its method; and the errors that end a run."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from control_runs import EPOCHS, PARTS, SMALL, N, run
-from watched import collected_by
+from recorded_runs import collected_by
 from witness import Seen
 
 from staleharness.errors import Diverged
@@ -24,7 +24,7 @@ def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: See
     assert still[0] == pytest.approx(3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5)  # of three standard normals
 
 
-def test_the_norm_said_is_that_before_clipping_and_the_critics_share_has_its_coefficient(witness: Seen) -> None:
+def test_grad_norm_is_before_clipping_and_includes_value_coef(witness: Seen) -> None:
     one = {"epochs": 1, "minibatches": 1, "steps": N}
     half, whole, clipped = (
         run(witness, {"mute": True}, value_coef=c, max_grad_norm=most, **one)[0]["grad_norm"]
@@ -33,13 +33,13 @@ def test_the_norm_said_is_that_before_clipping_and_the_critics_share_has_its_coe
     assert whole == pytest.approx(2.0 * half, rel=1e-5) and clipped == whole > 1e-2
 
 
-def test_clipped_decisions_are_those_with_an_advantage_and_no_gradient(witness: Seen) -> None:
+def test_clipped_counts_decisions_with_advantage_and_no_gradient(witness: Seen) -> None:
     for hyper, share in (({}, 0.0), ({"mute": True}, 1.0), ({"mute": True, "blind": True}, 0.0)):
         for m in run(witness, hyper, steps=2 * N):
             assert m["clipped"] == m["clipped_first"] == m["clipped_last"] == share
 
 
-def test_what_is_said_of_a_phase_is_the_mean_of_its_steps_and_of_the_policies_before_and_after(witness: Seen) -> None:
+def test_phase_metrics_are_means_over_steps_and_both_end_policies(witness: Seen) -> None:
     """Statistics are frozen, so that the learner after a phase can still be asked about its data. The largest lag has
     10% of the decisions in one phase and 5% in another, either side of what a percentile takes for its own."""
     asked = {"lag": "geometric:0.3", "num_envs": 20, "num_steps": N // 20}
@@ -88,7 +88,7 @@ def test_a_step_that_is_too_long_is_said_with_its_phase(witness: Seen) -> None:
         run(witness, learning_rate=1e39, epochs=1, minibatches=1)
 
 
-def test_nothing_is_clipped_at_the_first_step_without_lag_and_something_at_the_last(witness: Seen) -> None:
+def test_on_policy_clipping_starts_after_the_first_step(witness: Seen) -> None:
     for m in run(witness, {}, algorithm="ppo_clip", capacity=1):
         assert 0.0 == m["clipped_first"] < m["clipped"] < m["clipped_last"]
 
@@ -105,5 +105,5 @@ def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen, m
 
 
 def test_the_factor_on_the_step_is_not_said(witness: Seen) -> None:
-    """As it never was on control: a run made again has the checksum of the published one."""
+    """Control has no such metric: a run made again has the checksum of the published one."""
     assert all("step_scale" not in m for m in run(witness, steps=N))

@@ -17,7 +17,7 @@ from staleharness.simulator.policy_buffer import Version
 from staleharness.task import find_env
 
 
-class Watched(ControlSimulation):
+class RecordedRun(ControlSimulation):
     """Keeps every version, every collected rollout and every consumed one."""
 
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
@@ -45,20 +45,20 @@ class Watched(ControlSimulation):
         self.learner.train = watched_train  # type: ignore[method-assign]
 
 
-def watched(spec: ControlSpec) -> Watched:
+def recording(spec: ControlSpec) -> RecordedRun:
     """A run that has not begun."""
-    return Watched(spec, find_env(spec.env)[1]())
+    return RecordedRun(spec, find_env(spec.env)[1]())
 
 
-def played(spec: ControlSpec) -> Watched:
+def finish(spec: ControlSpec) -> RecordedRun:
     """A whole run."""
-    simulation = watched(spec)
+    simulation = recording(spec)
     for _ in simulation:
         pass
     return simulation
 
 
-def logp_under(simulation: Watched, version: Version, obs: Tensor, action: Tensor) -> Tensor:
+def logp_under(simulation: RecordedRun, version: Version, obs: Tensor, action: Tensor) -> Tensor:
     """log-probabilities [N] of one version alone, from its own weights and its own statistics."""
     *layers, log_std = views_of(version.tensors["actor"], simulation.policy.actor_shapes)
     x = ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-10, 10)
@@ -68,14 +68,14 @@ def logp_under(simulation: Watched, version: Version, obs: Tensor, action: Tenso
 
 
 def collected_by(simulation: ControlSimulation) -> list[Rollout]:
-    """What the simulation collects from now on, as it comes."""
+    """Rollouts that the simulation collects from now on."""
     rollouts: list[Rollout] = []
     collect = simulation.actors.collect
 
-    def kept(*arguments: Any) -> Any:
+    def collect_and_record(*arguments: Any) -> Any:
         rows = collect(*arguments)
         rollouts.append(rows.rollout)
         return rows
 
-    simulation.actors.collect = kept  # type: ignore[method-assign]
+    simulation.actors.collect = collect_and_record  # type: ignore[method-assign]
     return rollouts
