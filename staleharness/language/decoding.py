@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Sequence
 from typing import Any
 
@@ -18,6 +19,7 @@ CHECK_EVERY = 16  # tokens between checks of the sampled text, each a wait on a 
 COMPACT_SHARE = 0.8  # rows that have ended are dropped when no more than this share is left
 CHUNK_ROWS = 8  # rows whose distributions over a large vocabulary are sampled at once
 LARGE_VOCABULARY = 4096  # tokens from which on float64 for each of them costs more than a layer
+ROW_STATE = ("prompt", "prompt_mask", "prompt_length", "token", "mask", "logp", "ended", "index")
 BLOCK = 256  # tokens whose probabilities are summed first
 
 
@@ -57,7 +59,7 @@ class DecodingBatch:
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
         self._write()
-        for name in "prompt prompt_mask prompt_length token mask logp ended index".split():
+        for name in ROW_STATE:
             setattr(self, name, getattr(self, name).index_select(0, rows))
         if self.uniform is not None:
             self.uniform = self.uniform.index_select(0, rows)
@@ -119,8 +121,6 @@ class GrowingBatch(DecodingBatch):
 
     def advance(self, forward: Forward, first: int, last: int) -> None:
         """Sample tokens `first` … `last` − 1 with one forward pass function."""
-        if self.policy.spec.kv_cache == "recompute":
-            self.cache = None
         for t in range(first, last):
             logits = self._logits(forward, t)
             token, logp = self._sample(logits, None if self.uniform is None else self.uniform[:, t])
@@ -172,7 +172,27 @@ class GrowingBatch(DecodingBatch):
     def select(self, rows: Tensor) -> None:
         super().select(rows)
         self.attention = self.attention.index_select(0, rows)
-        self.cache.select(rows)
+        if self.cache is not None:
+            self.cache.select(rows)
+
+    def split(self, rows: Tensor) -> GrowingBatch:
+        """Return a batch that continues with these rows, and with their keys and values where a change of weights
+        keeps them. Leaves this one as it is."""
+        batch = copy.copy(self)
+        keep = self.cache is not None and self.policy.spec.kv_cache == "keep"
+        batch.cache = self.cache.copy() if keep else None
+        batch.select(rows)
+        return batch
+
+    def join(self, other: GrowingBatch) -> None:
+        """Continue with the rows of both, which have as many tokens in their caches."""
+        for name in ("attention", *ROW_STATE):
+            setattr(self, name, torch.cat([getattr(self, name), getattr(other, name)]))
+        if self.uniform is not None and other.uniform is not None:
+            self.uniform = torch.cat([self.uniform, other.uniform])
+        self.stops_checked = min(self.stops_checked, other.stops_checked)
+        if self.cache is not None:
+            self.cache.join(other.cache)
 
 
 def sample_cumulative(logits: Tensor, uniform: Tensor | None) -> Tensor:

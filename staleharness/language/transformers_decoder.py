@@ -7,18 +7,25 @@ a GPU decodes in place, where they are one.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
+from functools import lru_cache
 from typing import ClassVar
 
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from torch import Tensor
 
+from ..base.machine import memory
 from ..simulator.policy_buffer import PolicyBuffer
 from .decoder import DECODERS, Decoded, Decoder, Request
 from .decoding import GrowingBatch
 from .model.fused_forward import FusedForward
 from .static_decoding import StaticBatch
+
+NO_VERSION = -1  # of rows before their first token, and of those that have ended
+FORWARDS_SHARE = 0.2  # of the machine's memory for the weights of versions that act in turn
 
 
 @DECODERS.register("transformers")
@@ -33,6 +40,8 @@ class TransformersDecoder(Decoder):
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy, rows = self.policy, len(request.prompt)
+        if request.versions.shape[1] > 1 and policy.fuses and not policy.decodes_in_place:
+            return self._decode_by_stretch(request, buffer)
         shape = rows, request.length
         token = torch.full(shape, policy.pad, device=policy.device)
         mask = torch.zeros(shape, device=policy.device)
@@ -47,8 +56,9 @@ class TransformersDecoder(Decoder):
                 batch = StaticBatch(policy, request, index, real, len(parts))
             else:
                 batch = GrowingBatch(policy, request, index, real, len(parts), self.shares_prompts)
-            for s, column in enumerate(request.versions[numbers].T):
-                first, last = request.spans[s]
+            for first, last, column in join_stretches(request.spans, request.versions[numbers]):
+                if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute":
+                    batch.cache = None
                 if len(parts) > 1:  # each with weights of its own, perhaps the same
                     acting, position = column[::size], np.repeat(np.arange(len(parts)), size)
                 else:
@@ -61,8 +71,60 @@ class TransformersDecoder(Decoder):
                     break
             output = index[real]
             token[output], mask[output], logp[output], ended[output] = (x[real] for x in batch.result())
-        longest = max(1, int(mask.sum(1).max()))
-        return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest))
+        return _decoded(request, token, mask, logp, ended)
+
+    def _decode_by_stretch(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+        """Decode rows whose weights change: rows of one version together, whatever their versions before."""
+        policy, rows = self.policy, len(request.prompt)
+
+        def forward_of(number: int) -> FusedForward:
+            forward = policy.version_forward(buffer[number])
+            return forward.prepack() if self.prepacks_weights else forward
+
+        size = sum(p.nbytes for p in policy.base_model.parameters())
+        forwards = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))(forward_of)
+        outputs = []
+        for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
+            index = torch.from_numpy(numbers)
+            real = torch.ones(len(index), dtype=torch.bool)
+            start = GrowingBatch(policy, request, index, real, 1, self.shares_prompts)
+            batches: dict[int, GrowingBatch] = {NO_VERSION: start}
+            for first, last, column in join_stretches(request.spans, request.versions[numbers]):
+                batches, arrivals = regroup(batches, column)
+                for number in sorted({*batches, *arrivals}):
+                    pair = batches.get(number), arrivals.get(number)
+                    batches[number] = self._advance(forwards(number), *pair, first, last)
+                batches = {number: batch for number, batch in batches.items() if not batch.done}
+            for batch in batches.values():
+                batch.result()
+            outputs.append(start.out)
+        token, mask, logp, ended = (torch.cat(parts) for parts in zip(*outputs, strict=True))
+        return _decoded(request, token, mask, logp * mask, ended)
+
+    def _advance(
+        self, forward: FusedForward, batch: GrowingBatch | None, arrivals: GrowingBatch | None, first: int, last: int
+    ) -> GrowingBatch:
+        """Sample tokens `first` … `last` − 1 of a version's rows and of those that come to it; returns both as one."""
+        if batch is None or arrivals is None:
+            only = batch or arrivals
+            assert only is not None
+            only.advance(forward, first, last)
+        else:
+            if arrivals.cache is None:  # its first token reads all tokens before it
+                for each in (batch, arrivals):
+                    each.advance(forward, first, first + 1)
+                first += 1
+            done = [each for each in (batch, arrivals) if each.done]
+            only = arrivals if batch.done else batch
+            for each in done:
+                each.result()
+            if not done:
+                batch.join(arrivals)
+            if not only.done and first < last:
+                only.advance(forward, first, last)
+        if only.done:
+            only.result()
+        return only
 
     def trusted(self, request: Request) -> bool:
         """Return whether keys and values of earlier versions stay in the cache: then no version alone has the
@@ -84,6 +146,12 @@ class PackedWeightsDecoder(SharedPromptsDecoder):
     prepacks_weights = True
 
 
+def _decoded(request: Request, token: Tensor, mask: Tensor, logp: Tensor, ended: Tensor) -> Decoded:
+    """Return completions [B, length] cut to the longest."""
+    longest = max(1, int(mask.sum(1).max()))
+    return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest))
+
+
 def batches(groups: Sequence[NDArray[np.int64]], parallel: int, most: int) -> Iterator[list[NDArray[np.int64]]]:
     """Yield batches to decode at once, part by part: of at most `parallel` groups, and `most` rows in all; 0: any."""
     for first in range(0, len(groups), parallel):
@@ -99,3 +167,42 @@ def pad_parts(parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArra
     size = max(map(len, parts))
     rows = [np.r_[part, np.full(size - len(part), part[0])] for part in parts]
     return np.concatenate(rows), np.concatenate([np.arange(size) < len(part) for part in parts])
+
+
+def join_stretches(
+    spans: Sequence[tuple[int, int]], versions: NDArray[np.int64]
+) -> list[tuple[int, int, NDArray[np.int64]]]:
+    """Return (first token, end, versions [B]) of stretches, given those of a request [B, S]; neighbours in which no row
+    changes its version are one."""
+    stretches: list[tuple[int, int, NDArray[np.int64]]] = []
+    for (first, last), column in zip(spans, versions.T, strict=True):
+        if stretches and np.array_equal(column, stretches[-1][2]):
+            stretches[-1] = stretches[-1][0], last, column
+        else:
+            stretches.append((first, last, column))
+    return stretches
+
+
+def regroup(
+    batches: dict[int, GrowingBatch], versions: NDArray[np.int64]
+) -> tuple[dict[int, GrowingBatch], dict[int, GrowingBatch]]:
+    """Return by version the rows that stay with theirs, and those that come to another, given the versions [B] of all
+    rows from here on. Rows that have ended go to the output."""
+    staying: dict[int, GrowingBatch] = {}
+    arriving: dict[int, GrowingBatch] = {}
+    for old, batch in batches.items():
+        targets = np.where(batch.ended.numpy(), NO_VERSION, versions[batch.index.numpy()])
+        for new in np.setdiff1d(targets, (old, NO_VERSION)).tolist():
+            part = batch.split(torch.from_numpy(np.flatnonzero(targets == new)))
+            if new in arriving:
+                arriving[new].join(part)
+            else:
+                arriving[new] = part
+        rows = np.flatnonzero((targets == old) & (targets != NO_VERSION))
+        if len(rows) == 0:
+            batch.result()
+            continue
+        if len(rows) < len(targets):
+            batch.select(torch.from_numpy(rows))
+        staying[old] = batch
+    return staying, arriving

@@ -17,7 +17,9 @@ from staleharness.language import decoding
 from staleharness.language.decoder import Decoded, make_decoder
 from staleharness.language.decoding import sample_cumulative
 from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.sampler import behaviour_logp, teacher_force
+from staleharness.language.transformers_decoder import join_stretches
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
 DECODER = "transformers"
@@ -203,3 +205,74 @@ def test_own_logp_counts_only_where_no_version_alone_sampled(
     versions = np.zeros((8, LENGTH // stretch), dtype=np.int64)
     asked = request(actor, versions, uniform=noise(), stretch=stretch)
     assert make_decoder(DECODER, actor).trusted(asked) is trusted
+
+
+@pytest.mark.parametrize("stops", [(), ("1",)])
+@pytest.mark.parametrize("batch", [0, 3])
+@pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+def test_rows_whose_versions_change_do_not_depend_on_each_other(
+    policy: Policies, kv_cache: str, batch: int, stops: tuple[str, ...]
+) -> None:
+    """Rows change at different tokens, come together and part again, and end while others continue."""
+    actor = policy(kv_cache=kv_cache)
+    actor.decode_batch = batch
+    buffer, uniform = versions_of(actor, 4), noise()
+    versions = np.sort(np.random.default_rng(3).integers(0, 4, (8, LENGTH)), axis=1)
+    versions[5] = versions[5][::-1]  # an earlier version may follow a later one
+    whole = sample(actor, buffer, versions, uniform=uniform, stretch=1, stops=stops)
+    ends = set()
+    for row in range(8):
+        one = slice(row, row + 1)
+        found = sample(actor, buffer, versions, rows=one, uniform=uniform[one], stretch=1, stops=stops)
+        width = found.token.shape[1]
+        assert torch.equal(whole.token[one, :width], found.token)
+        assert torch.equal(whole.mask[one, :width], found.mask) and not whole.mask[row, width:].any()
+        assert torch.equal(whole.ended[one], found.ended)
+        torch.testing.assert_close(whole.logp[one, :width], found.logp, atol=1e-5, rtol=1e-5)
+        ends.add(int(found.mask.sum()))
+    assert len(ends) > 2
+
+
+def test_rows_are_read_again_only_where_their_version_changes(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    actor = policy()
+    buffer = versions_of(actor, 3)
+    versions = np.array([[0] * 2 + [1] * 8] * 4 + [[1] * 7 + [2] * 3] * 4)
+    passes: list[tuple[int, int]] = []
+    run = FusedForward.run
+
+    def count(self: FusedForward, ids: Tensor, *rest: Any) -> Tensor:
+        passes.append(tuple(ids.shape))  # type: ignore[arg-type]
+        return run(self, ids, *rest)
+
+    monkeypatch.setattr(FusedForward, "run", count)
+    monkeypatch.setattr(actor, "end", ())  # every row is as long as may be
+    sample(actor, buffer, versions, uniform=noise(), stretch=1)
+    rows_read = sum(rows for rows, tokens in passes if tokens == 3)  # token −1 and the two that are there
+    assert rows_read >= 4 and sum(rows for rows, tokens in passes if tokens == 8) >= 4
+    steps = [rows for rows, tokens in passes if tokens == 1]
+    assert 8 in steps  # rows of both groups that version 1 samples, in one pass
+    # version 0 alone and version 1 alone for two tokens, then version 1 for five and version 2 for three
+    assert sum(steps) + rows_read + 4 <= 8 * LENGTH + 16
+
+
+def test_stretches_without_a_change_are_one() -> None:
+    versions = np.array([[0, 0, 1, 1, 1], [2, 2, 2, 2, 3]])
+    merged = join_stretches([(0, 2), (2, 4), (4, 6), (6, 7), (7, 9)], versions)
+    assert [(first, last, column.tolist()) for first, last, column in merged] == [
+        (0, 4, [0, 2]),
+        (4, 7, [1, 2]),
+        (7, 9, [1, 3]),
+    ]
+
+
+def test_models_without_a_fused_pass_sample_the_same_tokens(policy: Policies) -> None:
+    actor = policy()
+    buffer, uniform = versions_of(actor, 3), noise()
+    versions = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 4)
+    fused = sample(actor, buffer, versions, uniform=uniform, stretch=3)
+    actor.fuses = False
+    plain = sample(actor, buffer, versions, uniform=uniform, stretch=3)
+    assert torch.equal(plain.token, fused.token) and torch.equal(plain.ended, fused.ended)
+    torch.testing.assert_close(plain.logp, fused.logp, atol=1e-5, rtol=1e-5)

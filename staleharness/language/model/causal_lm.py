@@ -152,6 +152,10 @@ class CausalLM:
         with self._as_version(versions[0]):
             yield self.forward_pass()
 
+    def version_forward(self, version: Version) -> FusedForward:
+        """Return the fused forward pass of a version, without gradient; the learner is left as it is."""
+        return FusedForward(self.base_model, self.precision, weights=self._fused_weights(version))
+
     def _as_version(self, version: Version) -> contextlib.AbstractContextManager[None]:
         """Give the parameters the weights of `version`, unless they have them."""
         return contextlib.nullcontext() if self.is_learner(version) else self._with_weights(version)

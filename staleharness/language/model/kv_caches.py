@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -143,8 +144,16 @@ class PreallocatedLayer(DynamicLayer, CacheLayer):  # type: ignore[misc]
 
     def batch_select_indices(self, indices: Tensor) -> None:
         if self.length > 0:
-            self.memory = tuple(memory.index_select(0, indices) for memory in self.memory)
-            self.keys, self.values = (memory[:, :, : self.length] for memory in self.memory)
+            self._set(tuple(memory.index_select(0, indices) for memory in self.memory))
+
+    def join(self, other: PreallocatedLayer) -> None:
+        """Append the rows of `other`."""
+        if self.length > 0:
+            self._set(tuple(map(torch.cat, zip(self.memory, other.memory, strict=True))))
+
+    def _set(self, memory: tuple[Tensor, ...]) -> None:
+        self.memory = memory
+        self.keys, self.values = (x[:, :, : self.length] for x in memory)
 
 
 class PreallocatedCache(DynamicCache):  # type: ignore[misc]
@@ -165,6 +174,17 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
         self.batch_select_indices(rows)
+
+    def copy(self) -> PreallocatedCache:
+        """Return a cache that goes its own way from here."""
+        cache = copy.copy(self)
+        cache.layers = [copy.copy(layer) for layer in self.layers]
+        return cache
+
+    def join(self, other: PreallocatedCache) -> None:
+        """Continue with the rows of both; as many tokens of each row are there."""
+        for layer, more in zip(self.layers, other.layers, strict=True):
+            layer.join(more)
 
 
 class StaticCache:

@@ -6,6 +6,7 @@ section 3); a kernel that goes row by row reads it again for each. Scores, weigh
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
@@ -52,6 +53,22 @@ class SharedPromptCache:
         self.rows, self.mask = PromptRows(which), self.mask.index_select(0, prompts)
         for layer in self.layers:
             layer.select(rows, prompts)
+
+    def copy(self) -> SharedPromptCache:
+        """Return a cache that goes its own way from here."""
+        cache = copy.copy(self)
+        cache.layers = [copy.copy(layer) for layer in self.layers]
+        for layer in cache.layers:
+            layer.cache = cache
+        return cache
+
+    def join(self, other: SharedPromptCache) -> None:
+        """Continue with the rows of both; as many tokens of each row are there."""
+        assert self.rows is not None and other.rows is not None
+        self.rows = PromptRows(torch.cat([self.rows.which, other.rows.which + len(self.mask)]))
+        for layer, more in zip(self.layers, other.layers, strict=True):
+            layer.join(more)
+        self.mask = torch.cat([self.mask, other.mask])
 
 
 def length_batches(lengths: Tensor) -> Iterator[tuple[Tensor, int]]:
@@ -118,6 +135,14 @@ class _SharedLayer(CacheLayer):
             self.prompt = tuple(torch.zeros((count, keys.shape[1], columns, keys.shape[3])) for _ in range(2))
         for memory, states in zip(self.prompt, (keys, values), strict=True):
             memory[prompts, :, first:] = states.float()
+
+    def join(self, other: _SharedLayer) -> None:
+        """Append prompts and rows of `other`. Prompts of one token have no keys: zeros, which are masked."""
+        if self.prompt or other.prompt:
+            shape = (self.prompt or other.prompt)[0].shape[1:]
+            pairs = [x.prompt or [torch.zeros((len(x.cache.mask), *shape))] * 2 for x in (self, other)]
+            self.prompt = tuple(map(torch.cat, zip(*pairs, strict=True)))
+        self.completion = tuple(map(torch.cat, zip(self.completion, other.completion, strict=True)))
 
     def select(self, rows: Tensor, prompts: Tensor) -> None:
         self.prompt = tuple(x.index_select(0, prompts) for x in self.prompt)
