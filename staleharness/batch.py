@@ -72,8 +72,8 @@ class Completions:
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""
-        given = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
-        return Completions(**{name: x[index] for name, x in given.items()})
+        columns = {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
+        return Completions(**{name: x[index] for name, x in columns.items()})
 
 
 @dataclass(frozen=True)
@@ -98,14 +98,14 @@ class Trajectories:
 
 @dataclass(frozen=True)
 class Targets:
-    """What a batch teaches: one advantage and one value target per decision, both [B, T]."""
+    """Advantage and value target of each decision, both [B, T]."""
 
     advantage: Tensor
     value_target: Tensor
 
 
 class Progress(NamedTuple):
-    """How far a run is: phase, epoch of its phase, gradient step of its epoch, each from 0, and of how many."""
+    """Place in a run: phase, epoch of the phase and gradient step of the epoch, each from 0, with their numbers."""
 
     phase: int = 0
     phases: int = 1
@@ -116,7 +116,7 @@ class Progress(NamedTuple):
 
     @property
     def fraction(self) -> float:
-        """Of the whole run, in [0, 1)."""
+        """Fraction of the whole run that is done, in [0, 1)."""
         return (self.phase + (self.epoch + self.step / self.steps) / self.epochs) / self.phases
 
 

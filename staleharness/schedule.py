@@ -144,12 +144,12 @@ class Schedule:
     def along(self, rows: Ints, length: int) -> tuple[Ints, Bools]:
         """Return (version, kept) [R, length] of every decision of some rows."""
         counts = self.first[rows + 1] - self.first[rows]
-        behind = np.cumsum(counts)  # the last stretch of each row
-        stretches = np.arange(counts.sum()) + np.repeat(self.first[rows] - behind + counts, counts)
+        row_ends = np.cumsum(counts)  # the last stretch of each row
+        stretches = np.arange(counts.sum()) + np.repeat(self.first[rows] - row_ends + counts, counts)
         ends = np.minimum(self.end[stretches], length)
-        ends[behind - 1] = length
+        ends[row_ends - 1] = length
         times = np.diff(ends, prepend=0)
-        times[behind[:-1]] = ends[behind[:-1]]
+        times[row_ends[:-1]] = ends[row_ends[:-1]]
         each = np.repeat(stretches, times).reshape(len(rows), length)
         return self.version[each], self.kept[each]
 

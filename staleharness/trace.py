@@ -48,16 +48,16 @@ COLUMNS = {
 LATER = ("finished_in", "left_in")  # traces of format 2 have no such columns; their times say it
 
 
-def written(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
-    """A trace as the content of a Parquet file. Rows may lack what is `LATER`; their times say it."""
+def trace_bytes(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
+    """Return a trace as the content of a Parquet file. Rows may lack what is `LATER`; their times say it."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
     if not set(LATER) <= set(rows):
         rows = rows.assign(**_by_times(rows))
     table = pa.Table.from_pandas(rows[list(COLUMNS)], preserve_index=False)
-    said = {"format": FORMAT, "columns": COLUMNS, **header}
-    table = table.replace_schema_metadata({KEY: json.dumps(said).encode()})
+    metadata = {"format": FORMAT, "columns": COLUMNS, **header}
+    table = table.replace_schema_metadata({KEY: json.dumps(metadata).encode()})
     stream = io.BytesIO()
     pq.write_table(table, stream, compression="zstd")
     return stream.getvalue()
@@ -116,7 +116,7 @@ def _readable(path: str) -> Iterator[None]:
     try:
         yield
     except (OSError, KeyError, ValueError, pa.ArrowException) as error:
-        raise UserError(f"{shorten(path)} is not a trace: {_why_not(path, error)}") from error
+        raise UserError(f"{shorten(path)} is not a trace: {_read_failure(path, error)}") from error
 
 
 def _open(path: str) -> pq.ParquetFile:
@@ -126,10 +126,10 @@ def _open(path: str) -> pq.ParquetFile:
 
 
 def _header(file: pq.ParquetFile, path: str) -> dict[str, Any]:
-    found = parse_json((file.schema_arrow.metadata or {})[KEY])
-    if not isinstance(found, dict):
+    header = parse_json((file.schema_arrow.metadata or {})[KEY])
+    if not isinstance(header, dict):
         raise UserError(f"{shorten(path)} is not a trace: its header is no record")
-    return found
+    return header
 
 
 def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> None:
@@ -146,9 +146,9 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
         absent = column.null_count
         if pa.types.is_list(column.type):
             absent += pc.list_flatten(column).null_count
-        if wrong := _wrong_with(name, column.type, absent):
+        if wrong := _column_fault(name, column.type, absent):
             raise UserError(f"trace {path}, column {name}: {wrong}")
-    if not _says(header):
+    if not _is_complete(header):
         raise UserError(f"trace {path} has a header that does not say where it comes from")
 
 
@@ -160,8 +160,8 @@ def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     return header, rows.assign(left_in=rows["left_in"].where(~lost, LOST - rows["left_in"]))
 
 
-def _why_not(path: str, error: Exception) -> str:
-    """In few words, for one line."""
+def _read_failure(path: str, error: Exception) -> str:
+    """Return the reason for a failure to read a file, in few words."""
     if isinstance(error, KeyError):
         return "a Parquet file, but not one that staleharness wrote as a trace"
     file = user_path(path)
@@ -176,23 +176,23 @@ def _why_not(path: str, error: Exception) -> str:
 
 def _by_times(rows: pd.DataFrame) -> dict[str, Any]:
     """The columns that are `LATER`. A group that was dropped is taken to have left as soon as it was made."""
-    taken = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().to_numpy()
-    made = rows.groupby("group")["made_at"].transform("max").to_numpy()
-    found = np.searchsorted(taken, made)
-    finished = np.where(found < len(taken), found, -1)
+    step_starts = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().to_numpy()
+    completion_times = rows.groupby("group")["made_at"].transform("max").to_numpy()
+    phases = np.searchsorted(step_starts, completion_times)
+    finish_phases = np.where(phases < len(step_starts), phases, -1)
     dropped = rows["fate"].str.startswith("dropped")
-    return {"finished_in": finished, "left_in": np.where(dropped, finished, rows["phase"])}
+    return {"finished_in": finish_phases, "left_in": np.where(dropped, finish_phases, rows["phase"])}
 
 
-def _says(header: Mapping[str, Any]) -> bool:
-    """Whether a header has what readers count on."""
+def _is_complete(header: Mapping[str, Any]) -> bool:
+    """Return whether a header has the fields that readers rely on."""
     counts = [header.get(name) for name in ("decisions", "fetch")]
-    known = all(count is None or (type(count) is int and count >= 0) for count in counts)
-    return known and isinstance(header.get("source"), str)
+    are_counts = all(count is None or (type(count) is int and count >= 0) for count in counts)
+    return are_counts and isinstance(header.get("source"), str)
 
 
-def _wrong_with(name: str, kind: Any, absent: int) -> str | None:
-    """What is wrong with a column, in words."""
+def _column_fault(name: str, kind: Any, absent: int) -> str | None:
+    """Return the fault of a column, in words; None: it has none."""
     import pyarrow.types as types
 
     if name.endswith("_at"):

@@ -69,12 +69,12 @@ def short_report(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture
 def witness() -> Iterator[object]:
-    """The method `witness` is registered, and this is what it sees (`witness.Seen`)."""
-    from witness import Seen, Witness
+    """The method `witness` is registered, and this is what it sees (`witness.MethodCalls`)."""
+    from witness import MethodCalls, Witness
 
     from staleharness.algorithm import ALGORITHMS
 
-    Witness.seen = Seen()
+    Witness.seen = MethodCalls()
     ALGORITHMS.register("witness")(Witness)
     yield Witness.seen
     del ALGORITHMS._classes["witness"]

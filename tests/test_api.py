@@ -15,9 +15,9 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import ROOT
-from sweeping import said, staleharness, without_report
+from sweeping import message, staleharness, without_report
 
 import staleharness as sh
 from staleharness import cli
@@ -104,10 +104,10 @@ def test_the_lists_are_those_of_the_command_line(
     monkeypatch.setattr(sys, "argv", ["staleharness", "list", "--json"])
     with pytest.raises(SystemExit):
         cli.main()
-    said = json.loads(capsys.readouterr().out)
-    assert said["algorithms"] == json.loads(json.dumps(sh.list_algorithms()))
-    assert said["lags"] == json.loads(json.dumps(sh.list_lags()))
-    assert said["envs"] == json.loads(json.dumps(sh.list_envs()))
+    message = json.loads(capsys.readouterr().out)
+    assert message["algorithms"] == json.loads(json.dumps(sh.list_algorithms()))
+    assert message["lags"] == json.loads(json.dumps(sh.list_lags()))
+    assert message["envs"] == json.loads(json.dumps(sh.list_envs()))
     assert "vaco" in set(pd.DataFrame(sh.list_algorithms())["name"])
 
 
@@ -253,7 +253,7 @@ def test_scripts_and_the_command_line_share_results(swept: tuple[Path, subproces
     with without_report():
         typed = staleharness(*words, str(out))
     assert typed.returncode == 0, typed.stderr
-    assert len(said(typed)["runs"]["skipped"]) == 2
+    assert len(message(typed)["runs"]["skipped"]) == 2
     heard: list[dict[str, Any]] = []
     again = sh.sweep(**ASKED, k=2, algo="spo", seeds=1, out=out, progress=heard.append)
     assert [run.spec["capacity"] for run in again] == [2] and heard == []
@@ -291,7 +291,7 @@ def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
 def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
     plugin, out = tmp_path / "breaks.py", tmp_path / "out"
     plugin.write_text(BREAKS)
-    with known(), pytest.raises(sh.RunsFailed) as caught:
+    with loaded_plugins(), pytest.raises(sh.RunsFailed) as caught:
         sh.sweep(**ASKED, k=2, algo="breaks,spo", seeds=1, out=out, plugin=str(plugin))
     assert str(caught.value) == (
         "1 of the runs failed, the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose"

@@ -9,7 +9,7 @@ import runpy
 from pathlib import Path
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import ROOT
 
 PAGES = [
@@ -75,12 +75,12 @@ def test_the_architecture_describes_packages_and_additions() -> None:
 def test_the_first_study_runs_cell_by_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """As a script in an empty folder: it has no guard, as a notebook has none."""
+    """Run it as a script in an empty folder: it has no guard, as a notebook has none."""
     script = ROOT / "docs" / "first_study.py"
     assert script.read_text(encoding="utf-8").count("# %%") >= 6
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("MPLBACKEND", "agg")
-    with known():
+    with loaded_plugins():
         made = runpy.run_path(str(script), run_name="__main__")
     made["plt"].close("all")
     lines = capsys.readouterr().out.splitlines()

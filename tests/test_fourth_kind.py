@@ -15,8 +15,8 @@ from typing import Any
 
 import numpy as np
 import pytest
-from known_plugins import TABULAR, known, tabular  # noqa: F401
-from sweeping import Silent, said, staleharness
+from known_plugins import TABULAR, loaded_plugins, tabular  # noqa: F401
+from sweeping import Silent, message, staleharness
 
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
@@ -44,20 +44,20 @@ class Session:
 
     def sweep(self, *arguments: str) -> dict[str, Any]:
         places = ["--out", str(self.out), "--plugin", str(self.plugin)]
-        return said(self.call("sweep", *ASKED, *places, "--json", *arguments))
+        return message(self.call("sweep", *ASKED, *places, "--json", *arguments))
 
 
 @pytest.fixture(scope="module")
 def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
     """After a sweep: two methods of forward lag, two seeds."""
-    with known():
+    with loaded_plugins():
         made = Session(tmp_path_factory.mktemp("fourth") / "out", TABULAR)
         made.sweep()
         yield made
 
 
 def test_it_is_listed(session: Session) -> None:
-    listed = said(session.call("list", "--plugin", str(session.plugin), "--json"))
+    listed = message(session.call("list", "--plugin", str(session.plugin), "--json"))
     (found,) = [env for env in listed["envs"] if env["name"] == "random-mdp-0"]
     assert (found["family"], found["file"]) == ("tabular", str(session.plugin))
 
@@ -138,7 +138,7 @@ def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("tabular")
-def test_its_scores_are_the_exact_values_of_the_policy_and_grow_with_training() -> None:
+def test_its_scores_are_exact_and_grow_with_training() -> None:
     (planned,) = plan(ask(env="random-mdp-0", k="1", algo="ppo_clip", seeds="1", steps="6400")).runs
     simulation: Any = simulation_of(planned.spec)
     first, *_, last = [record.scores for record in simulation if record.scores is not None]

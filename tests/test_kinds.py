@@ -134,14 +134,14 @@ def test_a_kind_that_nobody_has_heard_of_is_read_as_it_says(tmp_path: Path) -> N
     assert scores.unit([*runs, *runs_of(tmp_path, "control")]) == "environment steps or sweeps of the grid"
 
 
-def test_an_axis_is_swept_where_the_kind_has_it_and_refused_elsewhere() -> None:
+def test_an_axis_is_swept_only_where_the_kind_has_it() -> None:
     runs = plan(ask(env="bit-chain", algo="seq_is", n="1,4", seeds="1")).runs
     assert [(run.label, run.spec.minibatches) for run in runs] == [("seq_is N=1", 1), ("seq_is N=4", 4)]
     with pytest.raises(UserError, match="N counts minibatches"):
         plan(ask(env="Hopper", algo="spo", n="4", seeds="1"))
 
 
-def test_weights_change_inside_a_row_only_where_the_kind_has_such_rows() -> None:
+def test_weights_change_inside_rows_only_where_the_kind_allows() -> None:
     spec = ControlTask.settings.from_dict({"env": "e", "algorithm": "a", "capacity": 4, "lag": "inflight:8"})
     with pytest.raises(UserError, match="changes weights inside a completion"):
         ControlTask.check(spec)
@@ -152,7 +152,7 @@ def test_weights_change_inside_a_row_only_where_the_kind_has_such_rows() -> None
     Inflight.check(spec)
 
 
-def test_an_id_that_a_family_does_not_list_is_tried_before_anything_is_written() -> None:
+def test_an_unlisted_id_is_tried_before_anything_is_written() -> None:
     with pytest.raises(UserError, match="FrozenLake-v1"):
         plan(ask(env="FrozenLake-v1", algo="spo", seeds="1"))
     assert isinstance(plan(ask(env="Hopper-v4", algo="spo", seeds="1")).runs[0].spec, RunSpec)

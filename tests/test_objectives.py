@@ -66,7 +66,7 @@ def trajectories(seed: int, gae_lambda: float = 0.8) -> Trajectories:
     return example_trajectories(6, 17, seed=seed, gae_lambda=gae_lambda, dtype=torch.float64)
 
 
-def test_the_examples_hold_every_kind_of_end_and_ratios_on_both_sides_of_the_truncation() -> None:
+def test_the_examples_cover_all_ends_and_both_sides_of_truncation() -> None:
     seen = {"tiny": False, "huge": False, "terminated": False, "truncated": False, "padded": False, "cut": False}
     for t in map(trajectories, range(4)):
         valid = t.mask == 1
@@ -170,7 +170,7 @@ MU = torch.tensor([0.2, 0.5, 0.3], dtype=torch.float64)
 PI = torch.tensor([0.6, 0.3, 0.1], dtype=torch.float64)
 
 
-def test_k1_and_k3_have_the_kl_for_their_expectation_and_k3_is_never_negative() -> None:
+def test_k1_and_k3_estimate_the_kl_and_k3_is_never_negative() -> None:
     exact = float((MU * (MU / PI).log()).sum())
     for estimator in (objectives.kl_k1, objectives.kl_k3):
         assert float((MU * estimator(PI.log(), MU.log())).sum()) == pytest.approx(exact)
@@ -185,7 +185,7 @@ def test_the_kl_estimators_by_hand() -> None:
     torch.testing.assert_close(objectives.kl_k3(target, anchor), torch.tensor([math.e - 2, 1 / math.e]))
 
 
-def test_total_variation_is_half_the_l1_distance_under_behaviour_samples() -> None:
+def test_total_variation_is_half_the_l1_distance() -> None:
     counts = (10 * MU).round().long()  # 2, 5 and 3 samples: exactly μ
     ratio = (PI / MU).repeat_interleave(counts)[None]
     exact = 0.5 * (PI - MU).abs().sum()
@@ -218,7 +218,7 @@ def test_the_kl_is_measured_against_the_anchor_asked_for() -> None:
 # --- the size of a step -----------------------------------------------------------------------------------
 
 
-def test_the_ess_rule_is_the_root_of_the_share_of_completions_that_count() -> None:
+def test_the_ess_rule_is_the_root_of_the_effective_share() -> None:
     """Completions of weight 2·½ = 1 and 3·1 = 3: ESS/B = 16/(2·10) = 0.8. Tokens alone would give another share."""
     d = decisions([[2.0, 0.5], [3.0, 1.0]], 1.0)
     assert step_factor(d, "ess") == pytest.approx(math.sqrt(0.8))
@@ -226,7 +226,7 @@ def test_the_ess_rule_is_the_root_of_the_share_of_completions_that_count() -> No
     assert step_factor(single, "ess") == pytest.approx(math.sqrt(0.8))
 
 
-def test_the_ess_rule_counts_neither_padding_nor_rows_without_decisions() -> None:
+def test_the_ess_rule_counts_no_padding_and_no_empty_rows() -> None:
     d = decisions([[1.0, 9.0], [3.0, 9.0], [7.0, 9.0]], 1.0, mask=[[1, 0], [1, 0], [0, 0]])
     assert step_factor(d, "ess") == pytest.approx(math.sqrt(0.8))
 
@@ -244,7 +244,7 @@ def test_the_ess_rule_weighs_against_the_policy_that_acted() -> None:
     assert step_factor(replace(d, proximal_logp=d.target_logp), "ess") == pytest.approx(math.sqrt(0.8))
 
 
-def test_on_fresh_data_and_where_all_weights_are_equal_the_ess_rule_changes_nothing() -> None:
+def test_the_ess_rule_changes_nothing_where_weights_are_equal() -> None:
     assert step_factor(decisions([[1.0] * 3] * 5, 1.0), "ess") == pytest.approx(1.0)
     assert step_factor(decisions([[1.1] * 3] * 5, 1.0), "ess") == pytest.approx(1.0)
 

@@ -54,7 +54,7 @@ def test_all_that_is_published_is_here() -> None:
 
 
 @bundles
-def test_every_published_id_is_that_of_its_spec_under_the_plugins_of_today(bundle: Path) -> None:
+def test_every_published_id_follows_from_its_spec_and_plugins(bundle: Path) -> None:
     assert len(records(bundle)) == manifest(bundle)["runs"]
     for run_id, record, job in records(bundle):
         spec, family = identity.read_stored(record["spec"])
@@ -64,14 +64,14 @@ def test_every_published_id_is_that_of_its_spec_under_the_plugins_of_today(bundl
 
 
 def test_a_setting_added_later_leaves_every_published_id_alone(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever it is for new runs, the published ones did without it."""
+    """New runs may set it as they like; the published ones did without it."""
 
     @dataclasses.dataclass(frozen=True)
-    class Grown(ControlSpec):
+    class LaterSpec(ControlSpec):
         warm: bool = later(True, before=False)
 
     class Family(find_env("HalfCheetah-v5")[1]):  # type: ignore[misc]  # of the same file
-        settings = Grown
+        settings = LaterSpec
 
     def hash_of(cls: type, changed: frozenset[str] = frozenset()) -> str:
         return source_hash(find_env("HalfCheetah-v5")[1] if cls is Family else cls, changed)

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import ROOT
 from results_helper import write_run
 from sweeping import staleharness
@@ -128,7 +128,7 @@ def test_hidden_files_of_a_plugin_folder_are_not_executed(tmp_path: Path) -> Non
     for name in (".hidden.py", "_private.py", "notes.txt", "deeper/plugin.py"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).write_text("raise SystemExit('executed')\n")
-    with known(tmp_path):
+    with loaded_plugins(tmp_path):
         assert "spo" in ALGORITHMS
 
 

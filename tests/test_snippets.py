@@ -1,4 +1,4 @@
-"""What README and docs show is run: every piece of Python, and every command as far as it goes without training."""
+"""README and docs are run: every piece of Python, and every command as far as it goes without training."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ def commands() -> list[tuple[str, str]]:
     return list(dict.fromkeys(found))
 
 
-def named(cases: list[tuple[str, str]]) -> list[str]:
+def case_ids(cases: list[tuple[str, str]]) -> list[str]:
     return [f"{page}-{i}" for i, (page, _) in enumerate(cases)]
 
 
-@pytest.mark.parametrize(("page", "code"), snippets(), ids=named(snippets()))
+@pytest.mark.parametrize(("page", "code"), snippets(), ids=case_ids(snippets()))
 def test_a_piece_of_python_runs(page: str, code: str, tmp_path: Path) -> None:
     """In a process of its own, in a folder with the README's plugin and with results."""
     (tmp_path / "my_idea.py").write_text(IDEA)
@@ -64,9 +64,9 @@ def test_a_piece_of_python_runs(page: str, code: str, tmp_path: Path) -> None:
 
 
 @pytest.mark.skipif(shutil.which("make") is None, reason="no make here")
-@pytest.mark.parametrize(("page", "line"), commands(), ids=named(commands()))
+@pytest.mark.parametrize(("page", "line"), commands(), ids=case_ids(commands()))
 def test_a_command_is_one_that_there_is(page: str, line: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """What make passes on is parsed; a sweep is planned, and a figure looked up."""
+    """Parse the arguments that make passes on; a sweep is planned, and a figure looked up."""
     words = shlex.split(line)
     if words[0] == "make":
         if len(words) == 1 or words[1] in HOUSEKEEPING:
@@ -85,7 +85,7 @@ def test_a_command_is_one_that_there_is(page: str, line: str, tmp_path: Path, mo
 
 
 def passed_on(words: list[str], scratch: Path) -> list[str]:
-    """What make calls the program with."""
+    """Return the arguments that make calls the program with."""
     (scratch / "echo.py").write_text(ECHO)
     (scratch / "venv").mkdir()
     (scratch / "venv" / "staleharness-setup.json").write_text(
@@ -105,7 +105,7 @@ def test_the_readme_is_one_screen() -> None:
     assert len(snippets()) >= 6 and len(commands()) >= 50
 
 
-def test_the_readme_begins_with_the_two_commands_that_ci_runs_before_anything_else() -> None:
+def test_the_readme_begins_with_the_two_commands_that_ci_runs_first() -> None:
     first = re.findall(r"(?:^    make .*\n)+", README, re.MULTILINE)[0]
     begin = [re.sub(r"\s*#.*", "", line).strip() for line in first.splitlines()]
     assert begin == ["make sweep ENV=Hopper K=8", "make test"]

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
 from ..simulator.row_ledger import Count
-from ..trace import written
+from ..trace import trace_bytes
 from .actor import FinishedGroup, GroupProgress
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class Recorder:
     def trace(self, header: Mapping[str, Any]) -> bytes:
         """The trace of all groups that were begun."""
         publish_times = [round(time, DIGITS) for time in self.publish_times]
-        return written(self.rows(), {**header, "published_at": publish_times})
+        return trace_bytes(self.rows(), {**header, "published_at": publish_times})
 
     def rows(self) -> pd.DataFrame:
         import pandas as pd

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from ..schedule import NEVER, Ints, Schedule
-from ..trace import written
+from ..trace import trace_bytes
 from .event_log import FATES, Floats, PipelineRecord
 from .pipeline_ledger import TRAINED, row_ledger, stale_stretches
 
@@ -130,4 +130,4 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
 def to_parquet(record: PipelineRecord) -> bytes:
     """Return the trace as the content of a Parquet file."""
     header = {"source": "pipeline", "seed": record.seed, "warm_up": record.warm, "pipeline": record.pipeline.to_json()}
-    return written(trace_of(record), header)
+    return trace_bytes(trace_of(record), header)

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from method_examples import examples, make, seen
+from method_examples import examples, inputs_of, make
 
 from staleharness.testing import decisions, gradient_coefficients
 from staleharness.testing.records import tensors_of, with_gradient
@@ -17,7 +17,7 @@ from staleharness.testing.records import tensors_of, with_gradient
 def test_trajectory_balance_loss_is_the_squared_imbalance(seed: int) -> None:
     """Per completion, with log Ẑ by the definition; the slope by central differences with log Ẑ held still."""
     d, beta = examples(seed, 1.0), 0.7
-    s, algorithm = seen(d), make("tba", beta=beta)
+    s, algorithm = inputs_of(d), make("tba", beta=beta)
 
     def log_z(b: int) -> float:
         peers = [j for j in range(len(s.at)) if s.group[j] == s.group[b]]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from method_examples import examples, make, seen
+from method_examples import examples, inputs_of, make
 from method_readings import (
     Reading,
     appo,
@@ -20,13 +20,13 @@ from method_readings import (
     k3_rejection,
     m2po_paper,
     m2po_release,
-    masked,
+    mask_out,
     one,
     otb,
-    own,
     p3o,
     seq_is,
     tba,
+    terms,
     tis,
     topr,
     window,
@@ -45,23 +45,23 @@ CASES: list[tuple[Algorithm, Reading]] = [
     (make("tis", level="sequence", clip=0.1), tis("sequence", 2.0, clip=0.1)),
     (make("tis", normalise=True, veto=0.5), tis("token", 2.0, normalise=True, veto=0.5)),
     (make("tis", level="sequence", normalise=True), tis("sequence", 2.0, normalise=True)),
-    (make("icepop"), masked(window("token", 0.5, 5.0), own("token"))),
-    (make("icepop", low=0.9, high=1.1), masked(window("token", 0.9, 1.1), own("token"))),
+    (make("icepop"), mask_out(window("token", 0.5, 5.0), terms("token"))),
+    (make("icepop", low=0.9, high=1.1), mask_out(window("token", 0.9, 1.1), terms("token"))),
     (
         make("icepop", low=0.9, high=1.2, denominator="kept", veto=0.6),
-        masked(window("token", 0.9, 1.2), own("token"), "kept", veto=0.6),
+        mask_out(window("token", 0.9, 1.2), terms("token"), "kept", veto=0.6),
     ),
-    (make("icepop", low=0.9, clip=0.2), masked(window("token", 0.9, 5.0), own("token"), clip=0.2)),
-    (make("mis_seq"), masked(window("sequence", 0.5, 2.0), own("sequence"))),
+    (make("icepop", low=0.9, clip=0.2), mask_out(window("token", 0.9, 5.0), terms("token"), clip=0.2)),
+    (make("mis_seq"), mask_out(window("sequence", 0.5, 2.0), terms("sequence"))),
     (
         make("mis_seq", low=0.8, high=1.2, denominator="kept"),
-        masked(window("sequence", 0.8, 1.2), own("sequence"), "kept"),
+        mask_out(window("sequence", 0.8, 1.2), terms("sequence"), "kept"),
     ),
-    (make("mis_geo"), masked(window("geometric", 0.99, 1.01), one)),
-    (make("mis_geo", low=0.9, level="token", cap=1.05), masked(window("geometric", 0.9, 1.01), own("token", 1.05))),
+    (make("mis_geo"), mask_out(window("geometric", 0.99, 1.01), one)),
+    (make("mis_geo", low=0.9, level="token", cap=1.05), mask_out(window("geometric", 0.9, 1.01), terms("token", 1.05))),
     (
         make("mis_geo", high=1.3, level="sequence", denominator="kept"),
-        masked(window("geometric", 0.99, 1.3), own("sequence", 2.0), "kept"),
+        mask_out(window("geometric", 0.99, 1.3), terms("sequence", 2.0), "kept"),
     ),
     (make("k3_rejection"), k3_rejection(0.01)),
     (make("k3_rejection", delta=0.1, denominator="kept"), k3_rejection(0.1, "kept")),
@@ -102,7 +102,7 @@ def test_each_decision_pulls_as_the_formula_reads(algorithm: Algorithm, reading:
     for seed in range(4):
         d = examples(seed, spread)
         expected = torch.zeros_like(d.mask)
-        for (b, t), pull in reading(seen(d)).items():
+        for (b, t), pull in reading(inputs_of(d)).items():
             expected[b, t] = pull
         torch.testing.assert_close(gradient_coefficients(algorithm, d), expected)
 

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 
 import pytest
 import torch
-from known_plugins import known
+from known_plugins import loaded_plugins
 from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Stop, check, defines
@@ -20,7 +20,7 @@ from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 from staleharness.testing import decisions, gradient_coefficients, parametrize_with_checks
 
-with known():  # it registers itself, here and not for others' tests
+with loaded_plugins():  # it registers itself, here and not for others' tests
     from annealed_clip import AnnealedClip
 
 CONTROL = ControlSpec(
@@ -85,7 +85,7 @@ class TimeOrder(Reaching):
 @pytest.fixture(autouse=True)
 def registered() -> Iterator[None]:
     Reaching.seen.clear(), Reaching.values.clear()
-    with known():
+    with loaded_plugins():
         for name, cls in (("reaching", Reaching), ("valuing", Valuing), ("ordered", TimeOrder)):
             ALGORITHMS.register(name)(cls)
         ALGORITHMS.register("annealed_clip")(AnnealedClip)

@@ -18,7 +18,7 @@ from scipy import stats
 from staleharness.lag import read_lag
 from staleharness.schedule import Demand
 from staleharness.store.stored_run import StoredRun
-from staleharness.trace import written
+from staleharness.trace import trace_bytes
 
 MODULES = "fit design collect compare figure page".split()
 
@@ -62,7 +62,7 @@ def trace(path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.
         ]
     )
     said = {"source": "actors", "decisions": 8, "fetch": 0, "published_at": [2.0 * p + 1.5 for p in range(4)]}
-    path.write_bytes(written(rows, said))
+    path.write_bytes(trace_bytes(rows, said))
     return path
 
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.chain.spec import ChainSpec
 from staleharness.simulator.loop import simulation_of
@@ -34,7 +34,7 @@ def chains(**settings: Any) -> Any:
     return simulation_of(ChainSpec.from_dict(asked))
 
 
-def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
+def run(seen: MethodCalls, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
     """The metrics of a whole run; the logits at each gradient step are what is watched."""
     for past in (seen.shown, seen.asked, seen.divergence, seen.told, seen.watched):
         past.clear()

@@ -8,8 +8,8 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from schedules import Made, lock_step, schedule
-from schedules import written as written
+from schedules import Group, lock_step, schedule
+from schedules import given_schedule as given_schedule
 
 from staleharness.base.streams import stream
 from staleharness.chain.spec import ChainSpec
@@ -50,19 +50,21 @@ def weights(asked: ChainSpec) -> list[list[float]]:
     return [simulation.policy.logits.tolist() for _ in simulation]
 
 
-def test_actors_in_lock_step_are_the_drawn_run(written: Say) -> None:
-    written(lambda demand: lock_step(demand, 2))
+def test_actors_in_lock_step_are_the_drawn_run(given_schedule: Say) -> None:
+    given_schedule(lambda demand: lock_step(demand, 2))
     assert weights(spec(lag="written", minibatches=2)) == weights(spec(lag="fixed:2", minibatches=2))
 
 
-def test_weights_change_inside_episodes_and_actors_have_own_noise(written: Say) -> None:
+def test_weights_change_inside_episodes_and_actors_have_own_noise(given_schedule: Say) -> None:
     whole, mixed = [(0, H, True)], [(0, 2, True), (1, 5, False), (1, H, True)]
 
     def plan(demand: Demand) -> Schedule:
-        first = [Made(actor, 0, whole) for actor in range(BATCH)]
-        return schedule([*first, Made(0, NEVER, whole), Made(0, 1, mixed), *(Made(a, 1, whole) for a in (1, 5, 9))], 1)
+        first = [Group(actor, 0, whole) for actor in range(BATCH)]
+        return schedule(
+            [*first, Group(0, NEVER, whole), Group(0, 1, mixed), *(Group(a, 1, whole) for a in (1, 5, 9))], 1
+        )
 
-    written(plan)
+    given_schedule(plan)
     simulation: Any = simulation_of(spec(lag="written", steps=2))
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))
@@ -80,10 +82,10 @@ def test_weights_change_inside_episodes_and_actors_have_own_noise(written: Say) 
     assert np.array_equal(made.token.numpy(), np.stack(noise) < chance)
 
 
-def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(written: Say) -> None:
+def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(given_schedule: Say) -> None:
     with pytest.raises(UserError, match="LAG=async needs actors of their own, which bit-chain has not"):
         find_env("bit-chain")[1].check(spec(lag="async"))
-    written(lambda demand: lock_step(demand, 2))
+    given_schedule(lambda demand: lock_step(demand, 2))
     with pytest.raises(UserError, match="lags of up to 2 phases, and K=2 holds lags 0 to 1; give K=3"):
         find_env("bit-chain")[1].check(spec(lag="written", capacity=2))
 

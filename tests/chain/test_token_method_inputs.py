@@ -7,10 +7,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from assignments import assigned
+from assignments import assignment_of
 from chain_runs import BATCH, EPOCHS, GROUPS, PHASES, STEPS, H, chains, logp, phases, run
 from torch import Tensor
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.base.streams import stream
 
@@ -18,17 +18,17 @@ from staleharness.base.streams import stream
 def bits_of(phase: int, versions: dict[int, Tensor], capacity: int = 3, lag: str = "uniform") -> tuple[Any, Tensor]:
     """(versions [rows], bits [rows, H]) of a phase from its streams and the logits of the versions."""
     rows = GROUPS * BATCH
-    drawn = assigned(lag, capacity, phase, rows).starts
+    drawn = assignment_of(lag, capacity, phase, rows).starts
     noise = torch.from_numpy(stream(0, "action", phase).random((rows, H), np.float32))
     return drawn, (noise < torch.stack([versions[v] for v in drawn]).sigmoid()).long()
 
 
-def test_decisions_follow_from_streams_and_logits_of_each_step(witness: Seen) -> None:
+def test_decisions_follow_from_streams_and_logits_of_each_step(witness: MethodCalls) -> None:
     """Group by group in the stream's order: who acted, how far behind, what it earned, under which policies."""
     metrics = run(witness, {"anchor": "recompute"})
     versions = {phase: watched[0] for phase, watched in enumerate(phases(witness.watched))}
     for phase, (asked, shown) in enumerate(zip(phases(witness.asked), phases(witness.shown), strict=True)):
-        assigned, bits = bits_of(phase, versions)
+        assignment_of, bits = bits_of(phase, versions)
         outcome = (bits.sum(1) >= 5).float()
         same = [len(outcome[g * BATCH : (g + 1) * BATCH].unique()) == 1 for g in range(GROUPS)]
         assert metrics[phase]["groups_without_signal"] == np.mean(same)
@@ -39,9 +39,9 @@ def test_decisions_follow_from_streams_and_logits_of_each_step(witness: Seen) ->
             if epoch > 0:
                 order = stream(0, "minibatch", phase, epoch).permutation(GROUPS)
             rows = order[place] * BATCH + np.arange(BATCH)
-            lag = torch.from_numpy(phase - assigned[rows])[:, None].expand(-1, H)
+            lag = torch.from_numpy(phase - assignment_of[rows])[:, None].expand(-1, H)
             now = witness.watched[phase * STEPS + step]
-            acted = torch.stack([versions[v] for v in assigned[rows]])
+            acted = torch.stack([versions[v] for v in assignment_of[rows]])
             assert d.group is not None and d.outcome is not None
             assert d.group.tolist() == [order[place]] * BATCH
             assert torch.equal(d.outcome, outcome[rows])
@@ -57,14 +57,14 @@ def test_decisions_follow_from_streams_and_logits_of_each_step(witness: Seen) ->
             torch.testing.assert_close(d.advantage, centred)
 
 
-def test_step_targets_use_the_current_learner(witness: Seen) -> None:
+def test_step_targets_use_the_current_learner(witness: MethodCalls) -> None:
     run(witness, {"realign": "step", "anchor": "recompute"})
     for d, t in zip(witness.asked, witness.shown, strict=True):
         assert torch.equal(t.target_logp, d.target_logp)
 
 
 @pytest.mark.parametrize("parts", [1, GROUPS])
-def test_epoch_targets_use_the_learner_at_the_epochs_start(witness: Seen, parts: int) -> None:
+def test_epoch_targets_use_the_learner_at_the_epochs_start(witness: MethodCalls, parts: int) -> None:
     hyper = {"realign": "epoch", "anchor": "recompute"}
     run(witness, hyper, minibatches=parts, steps=PHASES * EPOCHS * parts)
     for asked, shown, logits in zip(*map(phases, (witness.asked, witness.shown, witness.watched)), strict=True):
@@ -75,7 +75,7 @@ def test_epoch_targets_use_the_learner_at_the_epochs_start(witness: Seen, parts:
             torch.testing.assert_close(d.proximal_logp, logp(logits[0], bits.long()))
 
 
-def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: Seen) -> None:
+def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: MethodCalls) -> None:
     run(witness, baseline="grpo", discount=0.9, gae_lambda=0.8)
     for d, t in zip(witness.asked, witness.shown, strict=True):
         assert d.outcome is not None and t.gae_lambda == 0.8
@@ -91,7 +91,7 @@ def test_what_targets_are_shown_of_a_row_is_one_reward_at_its_end(witness: Seen)
         assert torch.equal(t.continues, (row > 0).float().expand(BATCH, H))
 
 
-def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: Seen) -> None:
+def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: MethodCalls) -> None:
     """The slower one, β = ½: θ'_n = (W θ'/2 + θ)/(W/2 + 1), from all logits up to the step."""
     run(witness, {"anchor": "ewma", "decay": 0.0})
     assert all(torch.allclose(d.proximal_logp, d.target_logp, atol=1e-6) for d in witness.asked)
@@ -108,7 +108,7 @@ def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: Seen) -> Non
         torch.testing.assert_close(d.proximal_logp[ones], wanted[ones], atol=1e-5, rtol=1e-5)
 
 
-def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -> None:
+def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: MethodCalls) -> None:
     """0 to the power of the phases done: the learner moves in the first phase and never again."""
     metrics = run(witness, {"factor": 0.0})
     weights = phases(witness.watched)
@@ -117,7 +117,7 @@ def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -
     assert [m["step_scale"] for m in metrics] == [1.0, 0.0, 0.0, 0.0]
 
 
-def test_next_state_gets_phase_means_of_own_diagnostics(witness: Seen) -> None:
+def test_next_state_gets_phase_means_of_own_diagnostics(witness: MethodCalls) -> None:
     metrics = run(witness)
     assert len(witness.told) == PHASES
     for phase, (told, asked) in enumerate(zip(witness.told, phases(witness.asked), strict=True)):
@@ -127,7 +127,7 @@ def test_next_state_gets_phase_means_of_own_diagnostics(witness: Seen) -> None:
         assert metrics[phase]["algorithm/phases"] == phase + 1
 
 
-def test_advantages_are_normalised_where_method_and_run_ask_for_it(witness: Seen) -> None:
+def test_advantages_are_normalised_where_method_and_run_ask_for_it(witness: MethodCalls) -> None:
     """By the standard deviation of the minibatch (n): the baseline has centred them already, V-trace's it has not."""
     for method in (True, False):
         for asked in (True, False):

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import ROOT
 from sweeping import staleharness
 
@@ -30,7 +30,7 @@ def swept(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, Any
     """A results folder with a space in its name after a first sweep of two algorithms, and what that printed."""
     out = tmp_path_factory.mktemp("sweep") / "my results"
     words = ["sweep", *ASKED, "--algo", "ppo_clip,spo", "--out", str(out), "--json"]
-    with known():
+    with loaded_plugins():
         done = staleharness(*words)
     assert done.returncode == 0, done.stderr
     assert len(done.stdout.splitlines()) == 1  # everything for people is on stderr

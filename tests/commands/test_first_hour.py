@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 
 from staleharness.commands.shared import train_and_report
 
@@ -18,7 +18,7 @@ Call = Callable[..., tuple[Any, str, str]]
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """No plugin of a test outlives it."""
-    with known():
+    with loaded_plugins():
         yield
 
 

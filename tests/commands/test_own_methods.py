@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from known_plugins import known
+from known_plugins import loaded_plugins
 
 from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -56,7 +56,7 @@ PLAIN = "PolicyLoss(plain)"
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """No plugin of a test outlives it."""
-    with known():
+    with loaded_plugins():
         yield
 
 

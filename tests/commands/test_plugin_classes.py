@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 
 import staleharness as sh
 
@@ -58,7 +58,7 @@ WRONG = {
 @pytest.fixture(autouse=True)
 def as_before() -> Iterator[None]:
     """No plugin of a test outlives it."""
-    with known():
+    with loaded_plugins():
         yield
 
 

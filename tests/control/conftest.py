@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from schedules import written as written
+from schedules import given_schedule as given_schedule
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.batch import Decisions, Trajectories
 from staleharness.control.spec import ControlSpec
@@ -33,7 +33,7 @@ SMALL = ControlSpec(
 )
 
 
-def run(seen: Seen, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
+def run(seen: MethodCalls, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
     """The metrics of a whole run."""
     for past in (seen.shown, seen.asked, seen.divergence, seen.told, seen.watched):
         past.clear()

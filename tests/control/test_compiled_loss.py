@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from control_runs import SMALL
-from known_plugins import known
+from known_plugins import loaded_plugins
 from needs import needs_compiler
 from torch import Tensor
 
@@ -18,7 +18,7 @@ from staleharness.control.compiled_loss import CompiledLoss
 from staleharness.control.task import ControlTask
 from staleharness.simulator.loop import simulation_of
 
-with known():
+with loaded_plugins():
     METHODS = [name for name in ALGORITHMS if unmet(ALGORITHMS[name](), ControlTask.provides) is None]
 
 pytestmark = needs_compiler

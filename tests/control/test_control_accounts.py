@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, run
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.run_lags import Lags
@@ -20,7 +20,7 @@ def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
 
 
 @pytest.mark.parametrize("assignment", ["phase", "episode"])
-def test_what_past_policies_do_is_all_trained_on(witness: Seen, assignment: str) -> None:
+def test_what_past_policies_do_is_all_trained_on(witness: MethodCalls, assignment: str) -> None:
     for phase, m in enumerate(run(witness, assignment=assignment), start=1):
         none = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
         assert entries(m, "sequences") == {"generated": phase * ENVS, "trained": phase * ENVS, **none}
@@ -28,7 +28,7 @@ def test_what_past_policies_do_is_all_trained_on(witness: Seen, assignment: str)
 
 
 @pytest.mark.parametrize("lag", ["uniform", "fixed:2", "geometric:0.5"])
-def test_replay_counts_rows_that_return_wait_or_leave_unseen(witness: Seen, lag: str) -> None:
+def test_replay_counts_rows_that_return_wait_or_leave_unseen(witness: MethodCalls, lag: str) -> None:
     """Against sets of (phase, slot), from the versions that the lag model draws."""
     lags = Lags(replace(SMALL, lag=lag))
     seen: set[tuple[int, int]] = set()
@@ -52,7 +52,7 @@ def test_replay_counts_rows_that_return_wait_or_leave_unseen(witness: Seen, lag:
         assert m["sequences/dropped"] == m["unseen_rows"]
 
 
-def test_lags_at_the_ends_of_a_phase_are_apart_by_its_forward_lag(witness: Seen) -> None:
+def test_lags_at_the_ends_of_a_phase_are_apart_by_its_forward_lag(witness: MethodCalls) -> None:
     """And with one lag for all, in every way of counting it."""
     for phase, m in enumerate(run(witness, lag="fixed:1")):
         lag, steps = min(1, phase), min(1, phase) * EPOCHS * PARTS
@@ -63,7 +63,7 @@ def test_lags_at_the_ends_of_a_phase_are_apart_by_its_forward_lag(witness: Seen)
         assert m["lags/at_cap"] == lag  # the model has no larger one, whatever the buffer holds
 
 
-def test_realised_lag_exceeds_assigned_lag_inside_episodes(witness: Seen) -> None:
+def test_realised_lag_exceeds_assigned_lag_inside_episodes(witness: MethodCalls) -> None:
     """Rows of single episodes, for environments are reset at the beginning of a phase: nothing is kept then."""
     told = {"assignment": "episode", "num_envs": 40, "steps": PHASES * 40 * STEPS}
     for m in run(witness, lag="uniform", **told):
@@ -72,13 +72,13 @@ def test_realised_lag_exceeds_assigned_lag_inside_episodes(witness: Seen) -> Non
     assert m["lags/oldest"] > m["lags/start"] > m["lags/newest"] > 0
 
 
-def test_the_share_at_the_cap_is_that_of_the_oldest_version(witness: Seen) -> None:
+def test_the_share_at_the_cap_is_that_of_the_oldest_version(witness: MethodCalls) -> None:
     for m in run(witness, lag="uniform", num_envs=40, num_steps=6, steps=PHASES * 240):
         counts = np.array([*m["lag_histogram"], 0, 0, 0])
         assert m["lags/at_cap"] == counts[2] / 240 and counts[3:].sum() == 0
 
 
-def test_a_minibatch_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_minibatch_that_is_lost_ends_the_run(witness: MethodCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = simulation_of(SMALL)
     whole = simulation.learner.minibatches
     lossy: Any = lambda epoch: iter(list(whole(epoch))[1:])  # noqa: E731
@@ -87,7 +87,7 @@ def test_a_minibatch_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytes
         simulation.advance()
 
 
-def test_a_row_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_row_that_is_lost_ends_the_run(witness: MethodCalls, monkeypatch: pytest.MonkeyPatch) -> None:
     simulation = simulation_of(replace(SMALL, mechanism="replay"))
     simulation.advance()
     monkeypatch.setattr(type(simulation.rollouts), "waiting_rows", 0)
@@ -96,7 +96,7 @@ def test_a_row_that_is_lost_ends_the_run(witness: Seen, monkeypatch: pytest.Monk
 
 
 @pytest.fixture
-def halfway(witness: Seen) -> Iterator[Any]:
+def halfway(witness: MethodCalls) -> Iterator[Any]:
     simulation = simulation_of(replace(SMALL, mechanism="replay"))
     simulation.advance()
     simulation.advance()
@@ -114,7 +114,7 @@ def test_accounts_go_on_where_a_run_was_interrupted(halfway: Any) -> None:
     resumed.close()
 
 
-def test_the_untrained_policy_is_scored_once(witness: Seen) -> None:
+def test_the_untrained_policy_is_scored_once(witness: MethodCalls) -> None:
     first, *others = run(witness, {"mute": True}, final_episodes=1, value_coef=0.0)
     assert not any(key.startswith("untrained/") for m in others for key in m)
     assert first["untrained/sampled"] > 0 and first["untrained/sampled_error"] == 0.0  # of one episode
@@ -122,7 +122,7 @@ def test_the_untrained_policy_is_scored_once(witness: Seen) -> None:
     assert several["untrained/sampled_error"] > 0
 
 
-def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: Seen) -> None:
+def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: MethodCalls) -> None:
     """Rows count from the batch before which they were finished, those still under way do not; what left the queue
     untrained was dropped."""
     model = "queue[max_lag=1,on_stale=drop_group,slots=4]"
@@ -143,7 +143,7 @@ def test_rows_of_a_pipeline_that_are_turned_away_are_dropped(witness: Seen) -> N
     simulation.close()
 
 
-def test_masked_decisions_are_handed_over_and_not_trained_on(witness: Seen) -> None:
+def test_masked_decisions_are_handed_over_and_not_trained_on(witness: MethodCalls) -> None:
     model = "queue[max_lag=2,on_stale=mask_tokens,slots=1.5,in_flight=true]"
     simulation = simulation_of(replace(SMALL, lag=model, capacity=6, num_envs=8, steps=PHASES * 8 * STEPS))
     schedule, masked = simulation.lags.schedule, 0
@@ -157,7 +157,7 @@ def test_masked_decisions_are_handed_over_and_not_trained_on(witness: Seen) -> N
 
 
 @pytest.mark.parametrize("early", [False, True])
-def test_lag_mean_counts_decisions_that_an_early_end_leaves_out(witness: Seen, early: bool) -> None:
+def test_lag_mean_counts_decisions_that_an_early_end_leaves_out(witness: MethodCalls, early: bool) -> None:
     """ESPO may end its first epoch early: the cause of every published phase in which the two columns differ."""
     metrics = run(witness, {"delta": 0.1 if early else 1e9}, algorithm="espo", minibatches=6)
     assert all(m["lag_mean"] == pytest.approx(m["lags/realised"], abs=1e-6) for m in metrics)

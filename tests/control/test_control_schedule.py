@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 import torch
 from recorded_runs import logp_under
-from schedules import Made, lock_step, schedule
+from schedules import Group, lock_step, schedule
 from torch import Tensor
 
 from staleharness.batch import Rollout
@@ -61,11 +61,11 @@ def same(a: Rollout, b: Rollout) -> bool:
 
 @pytest.mark.parametrize("each", [1, 2, 4])
 @pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])
-def test_actors_in_lock_step_are_one_vector_of_environments(written: Say, env: str, each: int) -> None:
+def test_actors_in_lock_step_are_one_vector_of_environments(given_schedule: Say, env: str, each: int) -> None:
     """The data, the learner and the scores of a drawn run, bit for bit, however many environments an actor has."""
     spec = replace(SMALL, env=env, lag="fixed:2")
     drawn = run(spec)
-    written(lambda demand: lock_step(demand, 2))
+    given_schedule(lambda demand: lock_step(demand, 2))
     planned = run(replace(spec, lag="written", envs_per_actor=each))
     for ours, theirs in zip(planned[0], drawn[0], strict=True):
         assert same(ours.rollout, theirs.rollout) and torch.equal(ours.reward, theirs.reward)
@@ -79,19 +79,19 @@ def irregular(demand: Demand) -> Schedule:
     a row, and an actor more than the batch has places for."""
     n = demand.length
     groups = [
-        Made(0, 0, [(0, n, True)]),
-        Made(1, 0, [(0, n, True)]),
-        Made(2, 1, [(0, 10, True), (1, n, True)]),
-        Made(0, 1, [(0, n, True)]),
-        Made(1, NEVER, [(0, n, True)]),
-        Made(0, 2, [(1, n, True)]),
-        Made(0, 2, [(1, 5, True), (2, n, True)]),
-        Made(2, 3, [(1, n, False)]),
-        Made(1, 3, [(2, n, True)]),
-        Made(0, 4, [(2, 7, True), (3, 20, False), (4, n, True)]),
-        Made(1, 4, [(3, n, True)]),
-        Made(2, NEVER, [(3, n, True)]),
-        Made(0, NEVER, [(4, n, True)]),
+        Group(0, 0, [(0, n, True)]),
+        Group(1, 0, [(0, n, True)]),
+        Group(2, 1, [(0, 10, True), (1, n, True)]),
+        Group(0, 1, [(0, n, True)]),
+        Group(1, NEVER, [(0, n, True)]),
+        Group(0, 2, [(1, n, True)]),
+        Group(0, 2, [(1, 5, True), (2, n, True)]),
+        Group(2, 3, [(1, n, False)]),
+        Group(1, 3, [(2, n, True)]),
+        Group(0, 4, [(2, 7, True), (3, 20, False), (4, n, True)]),
+        Group(1, 4, [(3, n, True)]),
+        Group(2, NEVER, [(3, n, True)]),
+        Group(0, NEVER, [(4, n, True)]),
     ]
     return schedule(groups, demand.rows)
 
@@ -99,10 +99,10 @@ def irregular(demand: Demand) -> Schedule:
 IRREGULAR = replace(SMALL, lag="written", envs_per_actor=2)
 
 
-def test_scheduled_rows_have_their_versions_and_continue_episodes(written: Say) -> None:
+def test_scheduled_rows_have_their_versions_and_continue_episodes(given_schedule: Say) -> None:
     """Each row's log-probability is that of its versions, its noise is its actor's and count's, and its first
     observation is where the same actor's row before stopped, dropped ones included."""
-    written(irregular)
+    given_schedule(irregular)
     spec = IRREGULAR
     simulation: Any = simulation_of(spec)
     stored: dict[int, Any] = {}
@@ -145,12 +145,12 @@ def test_scheduled_rows_have_their_versions_and_continue_episodes(written: Say) 
     assert int(trained[3].version.min()) == 1 and int(trained[4].version.max()) == 4
 
 
-def test_actors_have_noise_of_their_own(written: Say) -> None:
+def test_actors_have_noise_of_their_own(given_schedule: Say) -> None:
     """Also those beyond the places of a batch, whose environments are seeded on from the others'."""
-    written(
+    given_schedule(
         lambda demand: schedule(
-            [Made(actor, 0, [(0, demand.length, True)]) for actor in (0, 1, 2, 3)]
-            + [Made(actor, 1, [(0, demand.length, True)]) for actor in (4, 5, 6, 7)],
+            [Group(actor, 0, [(0, demand.length, True)]) for actor in (0, 1, 2, 3)]
+            + [Group(actor, 1, [(0, demand.length, True)]) for actor in (4, 5, 6, 7)],
             demand.rows,
         )
     )
@@ -159,9 +159,9 @@ def test_actors_have_noise_of_their_own(written: Say) -> None:
     assert len({tuple(row.tolist()) for row in obs[:, 0]}) == len({tuple(r.tolist()) for r in action[:, 0]}) == 8
 
 
-def test_masked_decisions_teach_nothing(written: Say) -> None:
+def test_masked_decisions_teach_nothing(given_schedule: Say) -> None:
     """Their minibatches hold the others alone, and what they say does not move the learner."""
-    written(irregular)
+    given_schedule(irregular)
     simulation: Any = simulation_of(replace(IRREGULAR, normalise_advantage=False))
     for _ in range(3):
         simulation.advance()
@@ -174,8 +174,8 @@ def test_masked_decisions_teach_nothing(written: Say) -> None:
     assert sorted(taught.tolist()) == list(range(60, 120))
 
 
-def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(written: Say, tmp_path: Any) -> None:
-    written(irregular)
+def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(given_schedule: Say, tmp_path: Any) -> None:
+    given_schedule(irregular)
     straight = [(r.metrics, r.scores) for r in simulation_of(IRREGULAR)]
     resumed = []
     for phase in range(IRREGULAR.phases):
@@ -207,9 +207,9 @@ def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(written: Say, tmp
         ),
     ],
 )
-def test_impossible_settings_are_refused_in_the_plan(written: Say, changes: dict[str, Any], words: str) -> None:
+def test_impossible_settings_are_refused_in_the_plan(given_schedule: Say, changes: dict[str, Any], words: str) -> None:
     fixed = irregular(Demand(5, 2, 2, 30, 0))
-    written(lambda demand: fixed)
+    given_schedule(lambda demand: fixed)
     spec = replace(IRREGULAR, **changes)
     if not words:
         find_env(spec.env)[1].check(spec)
@@ -219,29 +219,29 @@ def test_impossible_settings_are_refused_in_the_plan(written: Say, changes: dict
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_contradictory_schedule_is_refused(written: Say) -> None:
-    def message_of(groups: list[Made], **changed: Any) -> str:
+def test_a_contradictory_schedule_is_refused(given_schedule: Say) -> None:
+    def message_of(groups: list[Group], **changed: Any) -> str:
         with pytest.raises(UserError) as error:
             schedule(groups, 1, **changed).check(Demand(2, 1, 1, 9, 0), 9, "LAG=x")
         return str(error.value)
 
-    sound = [Made(0, 0, [(0, 9, True)]), Made(0, 1, [(1, 9, True)])]
+    sound = [Group(0, 0, [(0, 9, True)]), Group(0, 1, [(1, 9, True)])]
     schedule(sound, 1).check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
-    assert message_of([Made(0, 0, [(1, 9, True)]), sound[1]]) == (
+    assert message_of([Group(0, 0, [(1, 9, True)]), sound[1]]) == (
         "LAG=x: row 0 is trained in phase 0 with a version from the future"
     )
-    backwards = Made(0, 1, [(1, 4, True), (0, 9, True)])
+    backwards = Group(0, 1, [(1, 4, True), (0, 9, True)])
     assert message_of([sound[0], backwards]) == "LAG=x: versions decrease along a row"
     hole = schedule(sound, 1, nth=np.array([0, 2]))
     with pytest.raises(UserError, match="actor 0 has a hole: its group 1 is missing"):
         hole.check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
-    held_up = [Made(0, 1, [(1, 9, True)]), Made(0, 0, [(0, 9, True)])]
+    held_up = [Group(0, 1, [(1, 9, True)]), Group(0, 0, [(0, 9, True)])]
     assert "row 1 is trained in phase 0 with a version from the future" in message_of(held_up)
 
 
 def test_the_longest_lag_is_that_of_the_oldest_version_in_a_row() -> None:
     whole, crossing = [(0, 9, True)], [(0, 4, True), (1, 9, True)]
-    found = schedule([Made(0, 0, whole), Made(0, 1, crossing)], 1)
+    found = schedule([Group(0, 0, whole), Group(0, 1, crossing)], 1)
     assert found.longest_lag == 1
     with pytest.raises(UserError, match="give K=2"):
         found.check(Demand(2, 1, 1, 9, 0), 1, "LAG=x")

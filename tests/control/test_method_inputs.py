@@ -12,7 +12,7 @@ from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, of, phase
 from recorded_runs import collected_by
 from torch import Tensor
 from torch.distributions import Normal, kl_divergence
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.base.streams import stream
 from staleharness.control.networks import views_of
@@ -21,7 +21,7 @@ from staleharness.simulator.loop import simulation_of
 
 
 @pytest.mark.parametrize("realign", ["phase", "epoch"])
-def test_targets_are_computed_under_the_current_learner(witness: Seen, realign: str) -> None:
+def test_targets_are_computed_under_the_current_learner(witness: MethodCalls, realign: str) -> None:
     """The first minibatch of an epoch is scored before any of its steps: the learner then is the learner shown."""
     run(witness, {"realign": realign})
     times = {"phase": 1, "epoch": EPOCHS}[realign]
@@ -38,7 +38,7 @@ def test_targets_are_computed_under_the_current_learner(witness: Seen, realign: 
             assert all(float((t.value - shown[0].value).abs().max()) > 1e-3 for t in shown[1:])
 
 
-def test_step_targets_use_minibatch_rows_and_current_learner(witness: Seen) -> None:
+def test_step_targets_use_minibatch_rows_and_current_learner(witness: MethodCalls) -> None:
     """Before them, each phase, the whole of it is shown once, for what is said of the critic."""
     run(witness, {"realign": "step"})
     assert len(witness.asked) == PHASES * EPOCHS * PARTS
@@ -59,7 +59,7 @@ def test_step_targets_use_minibatch_rows_and_current_learner(witness: Seen) -> N
                 assert float((start[float(row[0])] - value).abs().max()) > 1e-4
 
 
-def test_each_epoch_and_phase_has_a_minibatch_order_of_its_own(witness: Seen) -> None:
+def test_each_epoch_and_phase_has_a_minibatch_order_of_its_own(witness: MethodCalls) -> None:
     run(witness)
     for phase, (shown, asked) in enumerate(zip(phases(witness.shown), phases(witness.asked), strict=True)):
         for epoch in range(EPOCHS):
@@ -68,7 +68,7 @@ def test_each_epoch_and_phase_has_a_minibatch_order_of_its_own(witness: Seen) ->
 
 
 @pytest.mark.parametrize("settings", [{}, {"bootstrap_truncation": False, "env": "Pendulum-v1", "num_steps": 220}])
-def test_what_targets_are_shown_is_the_runs(witness: Seen, settings: dict[str, Any]) -> None:
+def test_what_targets_are_shown_is_the_runs(witness: MethodCalls, settings: dict[str, Any]) -> None:
     """λ, lag, and scaled rewards; γ, and 0 only where the world ended; V-trace's two policies are two."""
     steps = settings.get("num_steps", STEPS)
     asked = {"gae_lambda": 0.83, "discount": 0.97, "lag": "fixed:2", "steps": PHASES * ENVS * steps, **settings}
@@ -89,7 +89,7 @@ def test_what_targets_are_shown_is_the_runs(witness: Seen, settings: dict[str, A
     assert ends > 0
 
 
-def test_decisions_are_told_their_own_lag_anchor_and_state(witness: Seen) -> None:
+def test_decisions_are_told_their_own_lag_anchor_and_state(witness: MethodCalls) -> None:
     run(witness, {"anchor": "recompute"})
     mixed = 0
     for phase, (shown, asked) in enumerate(zip(phases(witness.shown), phases(witness.asked), strict=True)):
@@ -105,7 +105,7 @@ def test_decisions_are_told_their_own_lag_anchor_and_state(witness: Seen) -> Non
     assert all(torch.equal(d.proximal_logp, d.behaviour_logp) for d in witness.asked)
 
 
-def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: Seen) -> None:
+def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: MethodCalls) -> None:
     run(witness, {"anchor": "ewma", "decay": 0.0})
     assert all(torch.allclose(d.proximal_logp, d.target_logp, atol=1e-5) for d in witness.asked)
     run(witness, {"anchor": "ewma", "decay": 0.9})
@@ -113,7 +113,7 @@ def test_the_shadow_is_the_learner_or_lags_behind_by_decay(witness: Seen) -> Non
 
 
 @pytest.mark.parametrize("anchor", ["behaviour", "recompute", "ewma"])
-def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: Seen, anchor: str) -> None:
+def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: MethodCalls, anchor: str) -> None:
     """Recomputed with torch's own distributions from the weights of the time and the versions that acted."""
     simulation = simulation_of(replace(SMALL, hyper={"anchor": anchor}))
     rollouts = collected_by(simulation)
@@ -157,7 +157,7 @@ def test_the_analytic_divergences_are_those_of_the_policies_at_hand(witness: See
     assert (moved > 1e-2) == (anchor != "behaviour")  # then the two are one
 
 
-def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -> None:
+def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: MethodCalls) -> None:
     """0 to the power of the phases done: the learner moves in the first phase and never again."""
     run(witness, {"factor": 0.0})
     weights = phases(witness.watched)
@@ -165,7 +165,7 @@ def test_a_methods_step_scale_is_asked_with_its_state_and_taken(witness: Seen) -
     assert all(torch.equal(w, weights[1][0]) for phase in weights[1:] for w in phase)
 
 
-def test_next_state_gets_phase_means_of_own_diagnostics(witness: Seen) -> None:
+def test_next_state_gets_phase_means_of_own_diagnostics(witness: MethodCalls) -> None:
     metrics = run(witness)
     assert len(witness.told) == PHASES
     for phase, (told, asked) in enumerate(zip(witness.told, phases(witness.asked), strict=True)):
@@ -200,7 +200,7 @@ def test_an_adaptive_penalty_follows_the_divergence_of_its_phase() -> None:
     assert set(factors) != {1.0}
 
 
-def test_advantages_are_normalised_where_method_and_run_ask_for_it(witness: Seen) -> None:
+def test_advantages_are_normalised_where_method_and_run_ask_for_it(witness: MethodCalls) -> None:
     for method in (True, False):
         for asked in (True, False):
             run(witness, {"normalise": method}, normalise_advantage=asked, steps=N)

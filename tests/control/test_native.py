@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 from control_runs import SMALL
-from known_plugins import known
+from known_plugins import loaded_plugins
 from needs import needs_compiler
 from torch import Tensor
 
@@ -23,7 +23,7 @@ from staleharness.running.hardware import fingerprint
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.optimiser import AdamW
 
-with known():
+with loaded_plugins():
     METHODS = [name for name in ALGORITHMS if unmet(ALGORITHMS[name](), ControlTask.provides) is None]
 
 pytestmark = needs_compiler

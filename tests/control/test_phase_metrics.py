@@ -10,21 +10,21 @@ import pytest
 import torch
 from control_runs import EPOCHS, PARTS, SMALL, N, run
 from recorded_runs import collected_by
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.errors import Diverged
 from staleharness.objectives import gae
 from staleharness.simulator.loop import simulation_of
 
 
-def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: Seen) -> None:
+def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: MethodCalls) -> None:
     still = [m["entropy"] for m in run(witness, {"mute": True})]
     grown = [m["entropy"] for m in run(witness, {"mute": True}, entropy_coef=0.01)]
     assert len(set(still)) == 1 and all(a < b for a, b in itertools.pairwise(grown))
     assert still[0] == pytest.approx(3 * 0.5 * np.log(2 * np.pi * np.e), rel=1e-5)  # of three standard normals
 
 
-def test_grad_norm_is_before_clipping_and_includes_value_coef(witness: Seen) -> None:
+def test_grad_norm_is_before_clipping_and_includes_value_coef(witness: MethodCalls) -> None:
     one = {"epochs": 1, "minibatches": 1, "steps": N}
     half, whole, clipped = (
         run(witness, {"mute": True}, value_coef=c, max_grad_norm=most, **one)[0]["grad_norm"]
@@ -33,13 +33,13 @@ def test_grad_norm_is_before_clipping_and_includes_value_coef(witness: Seen) -> 
     assert whole == pytest.approx(2.0 * half, rel=1e-5) and clipped == whole > 1e-2
 
 
-def test_clipped_counts_decisions_with_advantage_and_no_gradient(witness: Seen) -> None:
+def test_clipped_counts_decisions_with_advantage_and_no_gradient(witness: MethodCalls) -> None:
     for hyper, share in (({}, 0.0), ({"mute": True}, 1.0), ({"mute": True, "blind": True}, 0.0)):
         for m in run(witness, hyper, steps=2 * N):
             assert m["clipped"] == m["clipped_first"] == m["clipped_last"] == share
 
 
-def test_phase_metrics_are_means_over_steps_and_both_end_policies(witness: Seen) -> None:
+def test_phase_metrics_are_means_over_steps_and_both_end_policies(witness: MethodCalls) -> None:
     """Statistics are frozen, so that the learner after a phase can still be asked about its data. The largest lag has
     10% of the decisions in one phase and 5% in another, either side of what a percentile takes for its own."""
     asked = {"lag": "geometric:0.3", "num_envs": 20, "num_steps": N // 20}
@@ -78,23 +78,23 @@ def test_phase_metrics_are_means_over_steps_and_both_end_policies(witness: Seen)
         assert said["tv_forward"] > 1e-3 and said["tv_end"] != pytest.approx(said["tv_data"], rel=1e-2)
 
 
-def test_a_loss_that_is_not_finite_is_said_with_its_step(witness: Seen) -> None:
+def test_a_loss_that_is_not_finite_is_said_with_its_step(witness: MethodCalls) -> None:
     with pytest.raises(Diverged, match="policy_loss is not finite at gradient step 3 of phase 1"):
         run(witness, {"breaks_at": EPOCHS * PARTS + 3})
 
 
-def test_a_step_that_is_too_long_is_said_with_its_phase(witness: Seen) -> None:
+def test_a_step_that_is_too_long_is_said_with_its_phase(witness: MethodCalls) -> None:
     with pytest.raises(Diverged, match="a parameter is not finite after phase 0"):
         run(witness, learning_rate=1e39, epochs=1, minibatches=1)
 
 
-def test_on_policy_clipping_starts_after_the_first_step(witness: Seen) -> None:
+def test_on_policy_clipping_starts_after_the_first_step(witness: MethodCalls) -> None:
     for m in run(witness, {}, algorithm="ppo_clip", capacity=1):
         assert 0.0 == m["clipped_first"] < m["clipped"] < m["clipped_last"]
 
 
 @pytest.mark.parametrize(("mechanism", "lag"), [("reexecute", "uniform"), ("replay", "fixed:1")])
-def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen, mechanism: str, lag: str) -> None:
+def test_weights_that_are_not_finite_are_said_before_they_train(witness: MethodCalls, mechanism: str, lag: str) -> None:
     """In a replay too, where what the phase trains on is a finite one's."""
     simulation = simulation_of(replace(SMALL, mechanism=mechanism, lag=lag))
     simulation.advance()
@@ -104,6 +104,6 @@ def test_weights_that_are_not_finite_are_said_before_they_train(witness: Seen, m
         simulation.advance()
 
 
-def test_the_factor_on_the_step_is_not_said(witness: Seen) -> None:
+def test_the_factor_on_the_step_is_not_said(witness: MethodCalls) -> None:
     """Control has no such metric: a run made again has the checksum of the published one."""
     assert all("step_scale" not in m for m in run(witness, steps=N))

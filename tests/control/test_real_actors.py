@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 from races import but_assigned, kill_one, learner_digest
 
@@ -82,7 +82,7 @@ def test_replay_is_bit_identical_though_an_actor_was_killed(run: Any) -> None:
 
 
 def test_plugins_that_draw_from_global_generators_are_replayed_too(tmp_path: Path) -> None:
-    with known(HELPERS / "drawing_plugin.py"):
+    with loaded_plugins(HELPERS / "drawing_plugin.py"):
         spec = replace(SMALL, env="Noisy-v0", algorithm="draws", steps=3 * 4 * 50)
         hashes, metrics = record_run(spec, tmp_path / "trace.parquet")
         again, said = replay_run(spec, tmp_path / "trace.parquet")

@@ -8,10 +8,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from assignments import assigned
+from assignments import assignment_of
 from recorded_runs import finish, logp_under, recording
 from torch import Tensor
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.base.streams import integer, stream
 from staleharness.batch import Rollout
@@ -40,7 +40,7 @@ def episode_ends(rollout: Rollout) -> Tensor:
 
 
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
-def test_observation_statistics_count_every_observation_once(witness: Seen, mechanism: str) -> None:
+def test_observation_statistics_count_every_observation_once(witness: MethodCalls, mechanism: str) -> None:
     """A version has those of the phases before it; what a replay consumes again is not taken in again."""
     simulation = recording(replace(SMALL, mechanism=mechanism, lag="fixed:2"))
     drifts = [record.metrics["statistics_drift"] for record in simulation]
@@ -56,7 +56,7 @@ def test_observation_statistics_count_every_observation_once(witness: Seen, mech
 
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
 @pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])  # the one falls, the other meets its time limit
-def test_rewards_are_divided_by_the_deviation_of_past_returns(witness: Seen, mechanism: str, env: str) -> None:
+def test_rewards_are_divided_by_the_deviation_of_past_returns(witness: MethodCalls, mechanism: str, env: str) -> None:
     steps = 90 if env == "Pendulum-v1" else STEPS
     spec = replace(SMALL, env=env, mechanism=mechanism, lag="fixed:2", num_steps=steps, discount=0.9)
     simulation = finish(replace(spec, steps=PHASES * ENVS * steps))
@@ -73,18 +73,18 @@ def test_rewards_are_divided_by_the_deviation_of_past_returns(witness: Seen, mec
     assert ends >= ENVS
 
 
-def test_rewards_stay_as_they_are_where_the_run_says_so(witness: Seen) -> None:
+def test_rewards_stay_as_they_are_where_the_run_says_so(witness: MethodCalls) -> None:
     simulation = finish(replace(SMALL, scale_rewards=False))
     for t, consumed in zip(witness.shown, simulation.consumed, strict=True):
         assert torch.equal(t.reward, consumed.reward.float())
 
 
 @pytest.mark.parametrize("lag", ["uniform", "geometric:0.4"])
-def test_versions_and_replays_come_from_the_assignment_stream(witness: Seen, lag: str) -> None:
+def test_versions_and_replays_come_from_the_assignment_stream(witness: MethodCalls, lag: str) -> None:
     for mechanism in ("reexecute", "replay"):
         simulation = finish(replace(SMALL, mechanism=mechanism, lag=lag, seed=5))
         for phase, consumed in enumerate(simulation.consumed):
-            drawn = assigned(lag, 3, phase, ENVS, seed=5).starts
+            drawn = assignment_of(lag, 3, phase, ENVS, seed=5).starts
             if mechanism == "replay":
                 assert bool((simulation.collected[phase].version == phase).all())
                 rows = [simulation.collected[v].obs[b] for v in np.unique(drawn) for b in np.flatnonzero(drawn == v)]
@@ -93,7 +93,7 @@ def test_versions_and_replays_come_from_the_assignment_stream(witness: Seen, lag
             assert torch.equal(consumed.version, torch.from_numpy(drawn)[:, None].expand(-1, STEPS))
 
 
-def test_a_new_episode_draws_a_version_and_acts_with_it(witness: Seen) -> None:
+def test_a_new_episode_draws_a_version_and_acts_with_it(witness: MethodCalls) -> None:
     """At step t + 1 of a phase from the stream of (phase, t + 1); at its first step from that of the phase."""
     steps, phases = STEPS // 3, 3 * PHASES  # short phases: some episodes end with one
     short = replace(SMALL, num_steps=steps, steps=phases * ENVS * steps, capacity=4, learning_rate=1e-2)
@@ -106,10 +106,10 @@ def test_a_new_episode_draws_a_version_and_acts_with_it(witness: Seen) -> None:
             for t in range(steps):
                 v = int(rollout.version[b, t])
                 if t == 0 and (before is None or bool(episode_ends(before)[b, -1])):
-                    assert v == assigned("uniform", 4, phase, ENVS).starts[b]
+                    assert v == assignment_of("uniform", 4, phase, ENVS).starts[b]
                     at_the_start += before is not None
                 elif t > 0 and bool(done[b, t - 1]):
-                    assert v == assigned("uniform", 4, phase, ENVS, t).starts[b]
+                    assert v == assignment_of("uniform", 4, phase, ENVS, t).starts[b]
                     new += 1
         for v in rollout.version.unique().tolist():
             mine = (rollout.version == v).flatten()
@@ -120,7 +120,7 @@ def test_a_new_episode_draws_a_version_and_acts_with_it(witness: Seen) -> None:
     assert new > 20 and at_the_start > 2
 
 
-def test_only_versions_that_are_taken_up_count_as_assigned(witness: Seen) -> None:
+def test_only_versions_that_are_taken_up_count_as_assigned(witness: MethodCalls) -> None:
     """An actor in the middle of an episode goes on with the version it has, though the model draws one for it."""
     steps, phases, capacity = STEPS // 3, 3 * PHASES, 2
     short = replace(SMALL, num_steps=steps, steps=phases * ENVS * steps, capacity=capacity)
@@ -139,7 +139,7 @@ def test_only_versions_that_are_taken_up_count_as_assigned(witness: Seen) -> Non
     assert sum(counts) < phases * ENVS + sum(int(episode_ends(r).sum()) for r in simulation.consumed)
 
 
-def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) -> None:
+def test_environments_start_and_actors_sample_from_their_streams(witness: MethodCalls) -> None:
     import gymnasium
 
     simulation = finish(replace(SMALL, seed=3))
@@ -158,7 +158,7 @@ def test_environments_start_and_actors_sample_from_their_streams(witness: Seen) 
         going &= ~(terminated | truncated)
 
 
-def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
+def test_episodes_are_added_up_across_phases(witness: MethodCalls) -> None:
     simulation = recording(SMALL)
     total, length = np.zeros(ENVS), np.zeros(ENVS)
     for record in simulation:
@@ -184,7 +184,7 @@ def test_episodes_are_added_up_across_phases(witness: Seen) -> None:
     ],
     ids=str,
 )
-def test_mixture_density_weighs_acting_versions_by_probability(witness: Seen, settings: dict[str, Any]) -> None:
+def test_mixture_density_weighs_acting_versions_by_probability(witness: MethodCalls, settings: dict[str, Any]) -> None:
     simulation = finish(replace(SMALL, density="mixture", learning_rate=1e-2, **settings))
     model = parse_lag(simulation.spec.lag, 3)
     differ = 0.0
@@ -205,7 +205,7 @@ def test_mixture_density_weighs_acting_versions_by_probability(witness: Seen, se
     assert differ > 0.01 or "lag" not in settings or "sync" in settings["lag"]
 
 
-def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: Seen) -> None:
+def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: MethodCalls) -> None:
     spec = replace(SMALL, evaluations=3, evaluation_episodes=2, final_episodes=3, learning_rate=1e-2)
     simulation = recording(spec)
     counted = evaluate(spec, simulation.task, simulation.policy, simulation.policy.snapshot(0, 0), 2).steps
@@ -228,7 +228,7 @@ def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: Seen) ->
     assert evaluate(spec, simulation.task, simulation.policy, version, 2) == then
 
 
-def test_sampled_scores_are_those_of_one_environment_played_by_hand(witness: Seen) -> None:
+def test_sampled_scores_are_those_of_one_environment_played_by_hand(witness: MethodCalls) -> None:
     import gymnasium
 
     simulation = finish(replace(SMALL, learning_rate=1e-2))

@@ -9,7 +9,7 @@ import pytest
 import torch
 from control_runs import ENVS, PHASES, SMALL, STEPS, run
 from torch import Tensor
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.batch import Rollout
 from staleharness.control.learner import ControlData, ControlLearner
@@ -59,7 +59,7 @@ def by_its_own(version: Version, obs: Tensor) -> float:
     ids=str,
 )
 def test_a_method_is_shown_the_values_of_the_versions_that_acted(
-    witness: Seen, stale_run: Past, settings: dict[str, Any]
+    witness: MethodCalls, stale_run: Past, settings: dict[str, Any]
 ) -> None:
     """Decision by decision, and where an episode or a row ended; also when it realigns, for the learner's own go by."""
     versions, rollouts = stale_run
@@ -87,7 +87,7 @@ def test_a_method_is_shown_the_values_of_the_versions_that_acted(
     assert stale > 0
 
 
-def test_without_lag_the_two_are_one(witness: Seen) -> None:
+def test_without_lag_the_two_are_one(witness: MethodCalls) -> None:
     shown = []
     for value_function in ("learner", "behaviour"):
         run(witness, capacity=1, value_function=value_function, steps=ENVS * STEPS)

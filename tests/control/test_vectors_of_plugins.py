@@ -13,7 +13,7 @@ import pytest
 from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
-from known_plugins import known
+from known_plugins import loaded_plugins
 
 from staleharness.base import cancellation
 from staleharness.control import evaluation
@@ -204,7 +204,7 @@ def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.Monk
 
 def test_the_listed_ids_of_a_plugin_are_tried_out_when_planned(tmp_path: Path) -> None:
     (tmp_path / "plug.py").write_text(PLUGIN)
-    with known(tmp_path), pytest.raises(UserError, match="ENV=Bits-v0 has actions MultiBinary"):
+    with loaded_plugins(tmp_path), pytest.raises(UserError, match="ENV=Bits-v0 has actions MultiBinary"):
         plan(ask(env="Bits-v0", algo="ppo_clip", seeds="1"))
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 from control_runs import EPOCHS, PARTS, PHASES, SMALL, N, run
-from witness import Seen
+from witness import MethodCalls
 
 from staleharness.errors import UserError
 from staleharness.simulator.loop import simulation_of
@@ -31,7 +31,7 @@ def after(phases: int, **settings: Any) -> torch.Tensor:
     [{"capacity": 1, "lag": "uniform"}, {"epochs": 1}, {"lag": "geometric:0.5"}, {"assignment": "episode"}],
     ids=str,
 )
-def test_all_go_on_from_the_same_policy_and_not_further(witness: Seen, other: dict[str, Any]) -> None:
+def test_all_go_on_from_the_same_policy_and_not_further(witness: MethodCalls, other: dict[str, Any]) -> None:
     common = {"lag": "oldest"}
     assert torch.equal(after(2, **common), after(2, **{**common, **other}))
     if other != {"assignment": "episode"}:
@@ -39,7 +39,7 @@ def test_all_go_on_from_the_same_policy_and_not_further(witness: Seen, other: di
 
 
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
-def test_lag_begins_at_full_size_when_the_warm_start_is_over(witness: Seen, mechanism: str) -> None:
+def test_lag_begins_at_full_size_when_the_warm_start_is_over(witness: MethodCalls, mechanism: str) -> None:
     said = run(witness, lag="oldest", mechanism=mechanism, **WARM)
     assert [m["lag_histogram"] for m in said] == [[N], [N], [0, 0, N], [0, 0, N]]
     assert [m["lags/assigned"] for m in said] == [0, 0, 2, 2]
@@ -47,7 +47,7 @@ def test_lag_begins_at_full_size_when_the_warm_start_is_over(witness: Seen, mech
     assert [m["gradient_steps"] for m in said] == steps
 
 
-def test_without_a_warm_start_nothing_is_as_before(witness: Seen) -> None:
+def test_without_a_warm_start_nothing_is_as_before(witness: MethodCalls) -> None:
     plain = run(witness)
     assert run(witness, warm_epochs=7) == plain  # of no warm phase
 

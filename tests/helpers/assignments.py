@@ -1,4 +1,4 @@
-"""What a lag model assigns, with the noise of a stream that is named here and not by the package."""
+"""Versions that a lag model assigns, with the noise of a stream that is named here and not by the package."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class _Drawn(Draw):
         return stream(self.seed, "assignment", *self.key)
 
 
-def assigned(
+def assignment_of(
     lag: str, capacity: int, phase: int, slots: int, *index: int, seed: int = 0, length: int = 1
 ) -> Assignment:
     """Versions of `slots` rows from the stream (seed, "assignment", phase, *index)."""

@@ -14,7 +14,7 @@ EVERY = [3, pytest.param(1, marks=pytest.mark.faults)]
 CALLS = ("replace", "rename", "fsync", "unlink", "mkdir", "rmdir", "truncate", "open")
 
 
-class Died(BaseException):
+class ProcessDeath(BaseException):
     """Like SIGKILL: not an Exception, so that nothing tidies up after it by catching `Exception`."""
 
 
@@ -37,11 +37,11 @@ def every_crash(
             counter = _Counter(n, refusal)
             for name in CALLS:
                 patch.setattr(os, name, counter.around(getattr(os, name)))
-            patch.setattr(os, "fdopen", counter.watched(os.fdopen))
-            patch.setattr(builtins, "open", counter.watched(builtins.open))
+            patch.setattr(os, "fdopen", counter.count_writes(os.fdopen))
+            patch.setattr(builtins, "open", counter.count_writes(builtins.open))
             try:
                 action(n)
-            except (Died, OSError, RuntimeError):
+            except (ProcessDeath, OSError, RuntimeError):
                 if not counter.hit:
                     raise
         if not counter.hit:
@@ -62,23 +62,23 @@ class _Counter:
             raise OSError(self.refusal, os.strerror(self.refusal))
         if self.refusal is None and self.seen >= self.fatal:
             self.hit = True
-            raise Died  # and so does every later call: what is dead tidies nothing up
+            raise ProcessDeath  # and so does every later call: what is dead tidies nothing up
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        def counted(*args: Any, **kwargs: Any) -> Any:
+        def count(*args: Any, **kwargs: Any) -> Any:
             self.count()
             return call(*args, **kwargs)
 
-        return counted
+        return count
 
-    def watched(self, call: Callable[..., Any]) -> Callable[..., Any]:
-        """Of what opens files: those to be written count their writes."""
+    def count_writes(self, call: Callable[..., Any]) -> Callable[..., Any]:
+        """Wrap a function that opens files: writes to them are counted."""
 
-        def opened(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
+        def open_counted(file: Any, mode: str = "r", *args: Any, **kwargs: Any) -> Any:
             stream = call(file, mode, *args, **kwargs)
             return _Stream(stream, self.count) if set(mode) & set("wax+") else stream
 
-        return opened
+        return open_counted
 
 
 class _Stream:

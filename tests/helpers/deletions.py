@@ -68,14 +68,14 @@ def _note(event: str, path: Path, source: Path | None) -> None:
 
 
 def _lost(path: Path, source: Path | None) -> str:
-    """Why work is lost when the file goes, or nothing."""
+    """Return the reason why deleting the file loses work; empty: it loses none."""
     if source is not None and source.name.startswith(f".{path.name}."):
         return ""  # a newer content of the same file, written whole
     if "attempts" not in path.parts:
         return "a file outside attempts"
     attempt = _attempt(path)
     root = attempt.parent.parent
-    if _finished(attempt, root) or path.name in OF_NO_WORTH:
+    if _is_complete(attempt, root) or path.name in OF_NO_WORTH:
         return ""
     if path.suffix == ".pt":
         return "an intact checkpoint, the newest of its run" if _is_newest(path) else ""
@@ -95,7 +95,7 @@ def _attempt(path: Path) -> Path:
     return next(parent for parent in (path, *path.parents) if parent.parent.name == "attempts")
 
 
-def _finished(attempt: Path, root: Path) -> bool:
+def _is_complete(attempt: Path, root: Path) -> bool:
     """Tell a run that is published, or sealed and has only to be."""
     return (root / "runs" / attempt.name[:12] / "manifest.json").is_file() or (attempt / "manifest.json").is_file()
 

@@ -81,12 +81,12 @@ def before(owner: Any, name: str, now: Callable[[], bool]) -> None:
     """Die before a call of `owner.name`."""
     call = getattr(owner, name)
 
-    def wrapped(*args: Any, **kwargs: Any) -> Any:
+    def wrapper(*args: Any, **kwargs: Any) -> Any:
         if now():
             die()
         return call(*args, **kwargs)
 
-    setattr(owner, name, wrapped)
+    setattr(owner, name, wrapper)
 
 
 def start(nth: int) -> None:
@@ -100,7 +100,7 @@ def log(nth: int) -> None:
     """Die in the nth phase of this worker, with its line in one log and half of that in the other."""
     write, now = RunFolder.write, countdown(nth)
 
-    def wrapped(self: RunFolder, record: PhaseRecord) -> None:
+    def wrapper(self: RunFolder, record: PhaseRecord) -> None:
         if now():
             for file, line, share in zip(self._logs.values(), (record.metrics, record.seconds), (1, 2), strict=True):
                 content = json_line(line)
@@ -109,45 +109,45 @@ def log(nth: int) -> None:
             die()
         write(self, record)
 
-    RunFolder.write = wrapped  # type: ignore[method-assign]
+    RunFolder.write = wrapper  # type: ignore[method-assign]
 
 
 def write(nth: int) -> None:
     """Die when half of a checkpoint is written."""
     whole, now = checkpoint._Hashed.write, countdown(nth)
 
-    def wrapped(self: checkpoint._Hashed, data: Any) -> int:
+    def wrapper(self: checkpoint._Hashed, data: Any) -> int:
         if now():
             self.file.write(bytes(data)[: len(data) // 2])
             self.file.flush()
             die()
         return whole(self, data)
 
-    checkpoint._Hashed.write = wrapped  # type: ignore[method-assign]
+    checkpoint._Hashed.write = wrapper  # type: ignore[method-assign]
 
 
 def rename(nth: int) -> None:
     """Die when the nth checkpoint has its name and older ones are still there."""
     replace, now = os.replace, countdown(nth)
 
-    def wrapped(source: Any, target: Any, **more: Any) -> None:
+    def wrapper(source: Any, target: Any, **more: Any) -> None:
         replace(source, target, **more)
         if Path(target).name.startswith("checkpoint-") and now():
             die()
 
-    os.replace = wrapped  # type: ignore[assignment]
+    os.replace = wrapper  # type: ignore[assignment]
 
 
 def publish(nth: int) -> None:
     """Die at the nth dealing with the disk of a finished run: its tables, its manifest, what is removed, its rename."""
     publishing, now = Store.publish, countdown(nth)
 
-    def wrapped(self: Store, run_id: str) -> Path:
+    def wrapper(self: Store, run_id: str) -> Path:
         for name in ("replace", "unlink", "rename", "fsync"):
             before(os, name, now)
         return publishing(self, run_id)
 
-    Store.publish = wrapped  # type: ignore[method-assign]
+    Store.publish = wrapper  # type: ignore[method-assign]
 
 
 ARM: dict[str, Callable[[int], None]] = {

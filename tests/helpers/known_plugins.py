@@ -20,7 +20,7 @@ TABULAR = HELPERS / "tabular_kind.py"
 
 
 @contextmanager
-def known(*files: Path) -> Iterator[None]:
+def loaded_plugins(*files: Path) -> Iterator[None]:
     """The built-in plugins and these, and whatever is loaded meanwhile; forgotten at the end."""
     with pytest.MonkeyPatch.context() as patch:
         for registry in (ALGORITHMS, ENVS):
@@ -35,5 +35,5 @@ def known(*files: Path) -> Iterator[None]:
 @pytest.fixture
 def tabular() -> Iterator[Path]:
     """The plugin file of `random-mdp-0`."""
-    with known(TABULAR):
+    with loaded_plugins(TABULAR):
         yield TABULAR

@@ -35,8 +35,8 @@ def examples(seed: int, spread: float, closed_form: bool = False) -> Decisions:
 
 
 @dataclass
-class Seen:
-    """What a formula speaks of, as numpy arrays [B, T]; `at` lists the decisions of each row."""
+class Inputs:
+    """Inputs of a formula as numpy arrays [B, T]; `at` lists the decisions of each row."""
 
     log_w: Array  # log π/μ
     log_r: Array  # log π/π_prox
@@ -56,13 +56,13 @@ class Seen:
         return [(b, t) for b, row in enumerate(self.at) for t in row]
 
 
-def seen(d: Decisions) -> Seen:
+def inputs_of(d: Decisions) -> Inputs:
     def array(x: Any) -> Any:
         return x.detach().numpy()
 
     assert d.reference_logp is not None and d.outcome is not None and d.group is not None
     target, behaviour, proximal = (array(x) for x in (d.target_logp, d.behaviour_logp, d.proximal_logp))
-    return Seen(
+    return Inputs(
         log_w=target - behaviour,
         log_r=target - proximal,
         log_u=proximal - behaviour,

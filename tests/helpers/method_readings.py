@@ -9,16 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
-from method_examples import Array, Seen
+from method_examples import Array, Inputs
 
-Reading = Callable[[Seen], dict[tuple[int, int], float]]
+Reading = Callable[[Inputs], dict[tuple[int, int], float]]
 
 
-def each(coefficient: Callable[[Seen, int, int], float]) -> Reading:
+def each(coefficient: Callable[[Inputs, int, int], float]) -> Reading:
     return lambda s: {(b, t): coefficient(s, b, t) for b, t in s.everywhere}
 
 
-def row_ratio(log_ratio: Array, s: Seen, b: int) -> float:
+def row_ratio(log_ratio: Array, s: Inputs, b: int) -> float:
     """Π_t of the row's ratios."""
     product = 1.0
     for t in s.at[b]:
@@ -26,11 +26,11 @@ def row_ratio(log_ratio: Array, s: Seen, b: int) -> float:
     return product
 
 
-def row_geometric(log_ratio: Array, s: Seen, b: int) -> float:
+def row_geometric(log_ratio: Array, s: Inputs, b: int) -> float:
     return float(row_ratio(log_ratio, s, b) ** (1.0 / len(s.at[b])))
 
 
-def weight_of(level: str, log_ratio: Array, s: Seen, b: int, t: int) -> float:
+def weight_of(level: str, log_ratio: Array, s: Inputs, b: int, t: int) -> float:
     if level == "token":
         return math.exp(log_ratio[b, t])
     return (row_ratio if level == "sequence" else row_geometric)(log_ratio, s, b)
@@ -45,12 +45,12 @@ def ppo_pull(r: float, a: float, low: float, high: float) -> float:
     return r * a
 
 
-def seq_is(s: Seen, b: int, t: int) -> float:
+def seq_is(s: Inputs, b: int, t: int) -> float:
     return row_ratio(s.log_w, s, b) * s.advantage[b, t]
 
 
 def tis(level: str, cap: float, clip: float = 0.0, veto: float = 0.0, normalise: bool = False) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         log = s.log_u if clip else s.log_w
         weights = {(b, t): min(weight_of(level, log, s, b, t), cap) for b, t in s.everywhere}
         if normalise and level == "token":
@@ -72,14 +72,14 @@ def tis(level: str, cap: float, clip: float = 0.0, veto: float = 0.0, normalise:
     return reading
 
 
-def masked(
-    keep: Callable[[Array, Seen, int, int], bool],
-    weight: Callable[[Array, Seen, int, int], float],
+def mask_out(
+    keep: Callable[[Array, Inputs, int, int], bool],
+    weight: Callable[[Array, Inputs, int, int], float],
     denominator: str = "all",
     clip: float = 0.0,
     veto: float = 0.0,
 ) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         log = s.log_u if clip else s.log_w
         kept = {
             (b, t)
@@ -97,24 +97,24 @@ def masked(
     return reading
 
 
-def window(level: str, low: float, high: float) -> Callable[[Array, Seen, int, int], bool]:
+def window(level: str, low: float, high: float) -> Callable[[Array, Inputs, int, int], bool]:
     return lambda log, s, b, t: low <= weight_of(level, log, s, b, t) <= high
 
 
-def own(level: str, cap: float = math.inf) -> Callable[[Array, Seen, int, int], float]:
+def terms(level: str, cap: float = math.inf) -> Callable[[Array, Inputs, int, int], float]:
     return lambda log, s, b, t: min(weight_of(level, log, s, b, t), cap)
 
 
-def one(log: Array, s: Seen, b: int, t: int) -> float:
+def one(log: Array, s: Inputs, b: int, t: int) -> float:
     return 1.0
 
 
-def mean_k3(log: Array, s: Seen, b: int) -> float:
+def mean_k3(log: Array, s: Inputs, b: int) -> float:
     return sum(math.exp(log[b, t]) - 1 - log[b, t] for t in s.at[b]) / len(s.at[b])
 
 
 def cispo(low: float, high: float, proximal: bool = False) -> Reading:
-    def coefficient(s: Seen, b: int, t: int) -> float:
+    def coefficient(s: Inputs, b: int, t: int) -> float:
         r = math.exp((s.log_r if proximal else s.log_w)[b, t])
         return min(max(r, low), high) * s.advantage[b, t]
 
@@ -122,7 +122,7 @@ def cispo(low: float, high: float, proximal: bool = False) -> Reading:
 
 
 def topr(level: str, cap: float) -> Reading:
-    def coefficient(s: Seen, b: int, t: int) -> float:
+    def coefficient(s: Inputs, b: int, t: int) -> float:
         a = s.advantage[b, t]
         return a if a > 0 else min(weight_of(level, s.log_w, s, b, t), cap) * a
 
@@ -130,7 +130,7 @@ def topr(level: str, cap: float) -> Reading:
 
 
 def deepseek(delta: float, low: float, high: float, proximal: bool = False) -> Reading:
-    def coefficient(s: Seen, b: int, t: int) -> float:
+    def coefficient(s: Inputs, b: int, t: int) -> float:
         away = sum(-s.log_w[b, j] for j in s.at[b]) / len(s.at[b])
         if s.advantage[b, t] < 0 and away > delta:
             return 0.0
@@ -139,7 +139,7 @@ def deepseek(delta: float, low: float, high: float, proximal: bool = False) -> R
     return each(coefficient)
 
 
-def restricted(s: Seen, log: Array) -> list[tuple[int, int]]:
+def restrict(s: Inputs, log: Array) -> list[tuple[int, int]]:
     return [
         (b, t)
         for b, t in s.everywhere
@@ -148,9 +148,9 @@ def restricted(s: Seen, log: Array) -> list[tuple[int, int]]:
 
 
 def m2po_paper(tau: float, proximal: bool = False) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         log = s.log_r if proximal else s.log_w
-        kept = restricted(s, log)
+        kept = restrict(s, log)
         dropped = set()
         while kept and sum(log[i] ** 2 for i in kept) / len(kept) > tau:
             largest = max(kept, key=lambda i: log[i] ** 2)
@@ -162,8 +162,8 @@ def m2po_paper(tau: float, proximal: bool = False) -> Reading:
 
 
 def m2po_release(tau: float, floor_low: float, floor_high: float) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
-        squares = [s.log_w[i] ** 2 for i in restricted(s, s.log_w)]
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
+        squares = [s.log_w[i] ** 2 for i in restrict(s, s.log_w)]
         low, high = 0.0, math.inf
         if squares and sum(squares) / len(squares) > tau:
             fits = [v for v in squares if sum(min(x, v) for x in squares) / len(squares) < tau]
@@ -183,7 +183,7 @@ def gspo(low: float, high: float, proximal: bool = False) -> Reading:
 
 
 def dppo(divergence: str, delta: float, cap: float = 20.0) -> Reading:
-    def coefficient(s: Seen, b: int, t: int) -> float:
+    def coefficient(s: Inputs, b: int, t: int) -> float:
         pi, mu, a = s.pi[b, t], s.mu[b, t], s.advantage[b, t]
         far = abs(pi - mu) if divergence == "tv" else mu * math.log(mu / pi) + (1 - mu) * math.log((1 - mu) / (1 - pi))
         if far > delta and a * (pi - mu) > 0:
@@ -194,7 +194,7 @@ def dppo(divergence: str, delta: float, cap: float = 20.0) -> Reading:
 
 
 def tba(beta: float) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         score = [s.outcome[b] - beta * sum(s.log_reference[b, t] for t in s.at[b]) for b in range(len(s.at))]
         out = {}
         for b, t in s.everywhere:
@@ -206,7 +206,7 @@ def tba(beta: float) -> Reading:
 
 
 def otb(level: str, cap: float, zero_tail: bool = True) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         def weight(b: int, t: int) -> float:
             return 1.0 if level == "none" else min(weight_of(level, s.log_w, s, b, t), cap)
 
@@ -227,7 +227,7 @@ def otb(level: str, cap: float, zero_tail: bool = True) -> Reading:
 
 
 def geppo(clip: float) -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         lags = [s.lag[i] for i in s.everywhere]
         epsilon = clip / (sum(lags) / len(lags) + 1)
         return {
@@ -241,7 +241,7 @@ def geppo(clip: float) -> Reading:
 
 
 def appo(clip: float, cap: float) -> Reading:
-    def coefficient(s: Seen, b: int, t: int) -> float:
+    def coefficient(s: Inputs, b: int, t: int) -> float:
         r = min(math.exp(-s.log_u[b, t]), cap) * math.exp(s.log_w[b, t])
         return ppo_pull(r, s.advantage[b, t], 1 - clip, 1 + clip)
 
@@ -249,7 +249,7 @@ def appo(clip: float, cap: float) -> Reading:
 
 
 def p3o(cap: str, kl_coef: float, estimator: str = "k3") -> Reading:
-    def reading(s: Seen) -> dict[tuple[int, int], float]:
+    def reading(s: Inputs) -> dict[tuple[int, int], float]:
         w = {i: math.exp(s.log_w[i]) for i in s.everywhere}
         ess = sum(w.values()) ** 2 / (len(w) * sum(x * x for x in w.values()))
         limit = ess if cap == "ess" else 1.0
@@ -260,4 +260,4 @@ def p3o(cap: str, kl_coef: float, estimator: str = "k3") -> Reading:
 
 
 def k3_rejection(delta: float, denominator: str = "all", clip: float = 0.0) -> Reading:
-    return masked(lambda log, s, b, t: mean_k3(log, s, b) <= delta, own("token"), denominator, clip)
+    return mask_out(lambda log, s, b, t: mean_k3(log, s, b) <= delta, terms("token"), denominator, clip)

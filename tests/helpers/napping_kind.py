@@ -16,7 +16,7 @@ from staleharness.task import ENVS
 
 @dataclass(frozen=True)
 class NappingSpec(ToySpec):
-    """How long a phase takes, in seconds, and the phase at which the process ends itself."""
+    """Duration of a phase in seconds, and the phase at which the process ends itself."""
 
     nap: float = 0.05
     dies_at: int = -1

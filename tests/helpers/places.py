@@ -1,4 +1,4 @@
-"""Where things lie."""
+"""Folders of the repository."""
 
 from __future__ import annotations
 

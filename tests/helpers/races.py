@@ -42,7 +42,7 @@ class MortalActor:
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         if nth == self.nth:
-            feed = MortalFeed(feed.weights, feed.load, feed.counter, group, decision=self.decision)
+            feed = FeedWithDeaths(feed.weights, feed.load, feed.counter, group, decision=self.decision)
         made = self.actor.make(group, nth, feed)
         if nth == self.nth:
             feed.finish(made[1])
@@ -51,7 +51,7 @@ class MortalActor:
 
 
 @dataclass
-class MortalFeed(WeightFeed):
+class FeedWithDeaths(WeightFeed):
     decision: int = 0
 
     def step(self, t: int) -> int | None:

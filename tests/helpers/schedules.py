@@ -16,7 +16,7 @@ Stretches = Sequence[tuple[int, int, bool]]  # (version, end, kept) of each
 
 
 @dataclass(frozen=True)
-class Made:
+class Group:
     """A group: who made it, the phase that trains on it or NEVER, and its stretches, the same in each row."""
 
     actor: int
@@ -25,8 +25,8 @@ class Made:
 
 
 @dataclass(frozen=True)
-class Written(LagModel):
-    """Whatever the test says."""
+class GivenSchedule(LagModel):
+    """Returns the schedule that the test sets."""
 
     name: ClassVar[str] = "written"
     answer: ClassVar[Callable[[Demand], Schedule]]
@@ -36,20 +36,20 @@ class Written(LagModel):
 
 
 @pytest.fixture
-def written(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Demand], Schedule]], None]]:
+def given_schedule(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Callable[[Demand], Schedule]], None]]:
     """Gives `LAG=written` its answer."""
     list(LAGS)
-    monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "written": Written})
+    monkeypatch.setattr(LAGS, "_classes", {**LAGS._classes, "written": GivenSchedule})
 
     def say(answer: Callable[[Demand], Schedule]) -> None:
         cached_schedule.cache_clear()
-        monkeypatch.setattr(Written, "answer", staticmethod(answer), raising=False)
+        monkeypatch.setattr(GivenSchedule, "answer", staticmethod(answer), raising=False)
 
     yield say
     cached_schedule.cache_clear()
 
 
-def schedule(groups: Sequence[Made], rows: int, **changed: Any) -> Schedule:
+def schedule(groups: Sequence[Group], rows: int, **changed: Any) -> Schedule:
     """Groups of `rows` rows in the order in which they began; places as they come."""
     begun: dict[int, int] = {}
     places: dict[int, int] = {}
@@ -73,7 +73,7 @@ def schedule(groups: Sequence[Made], rows: int, **changed: Any) -> Schedule:
 def lock_step(demand: Demand, lag: int) -> Schedule:
     """Every actor makes its t-th group with version t − lag, and phase t trains on it."""
     groups = [
-        Made(actor, phase, [(max(0, phase - lag), demand.length, True)])
+        Group(actor, phase, [(max(0, phase - lag), demand.length, True)])
         for phase in range(demand.phases)
         for actor in range(demand.groups)
     ]

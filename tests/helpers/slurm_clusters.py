@@ -84,7 +84,7 @@ class Cluster(Protocol):
         """End every task, and forget the calls."""
 
 
-class _Called:
+class _Wrapper:
     folder: Path
     env: dict[str, str]
 
@@ -116,7 +116,7 @@ class _Called:
         self.call("scancel", "--signal=USR1", "--batch", task)
 
 
-class StandIn(_Called):
+class StandIn(_Wrapper):
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         program = Path(__file__).with_name("slurm_stand_in.py")
@@ -151,7 +151,7 @@ class StandIn(_Called):
             self.call("scancel", *{name.partition("_")[0] for name in self.tasks()})
 
 
-class Real(_Called):
+class Real(_Wrapper):
     """munged, slurmctld and slurmd in a folder of their own, as whoever runs the tests."""
 
     def __init__(self) -> None:
@@ -205,7 +205,7 @@ class Real(_Called):
         wait_for(self._is_back)
 
     def _is_back(self) -> bool:
-        """It may come back of itself, and is then not to be resumed any more."""
+        """Return whether the node is up: it may come back by itself, and must then not be resumed."""
         with contextlib.suppress(subprocess.CalledProcessError):
             self.call("scontrol", "update", "NodeName=node", "State=RESUME")
         return "down" not in self.call("sinfo", "--noheader", "--format=%T")
@@ -234,7 +234,7 @@ class Real(_Called):
 
 
 def missing() -> str | None:
-    """Why there can be no real one here, or None."""
+    """Return the reason why no real cluster can run here, or None."""
     absent = [n for n in (*DAEMONS, *COMMANDS) if not (shutil.which(n) or Path(f"/usr/sbin/{n}").exists())]
     if absent:
         return f"no {absent[0]} here: apt-get install slurmctld slurmd slurm-client munge"

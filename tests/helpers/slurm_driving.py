@@ -40,16 +40,16 @@ class Drive:
         finally:
             runner.close()
 
-    def told(self, number: int, what: str) -> list[Any]:
-        told = [e for e in self.heard if isinstance(e, RunProgress) and int(e.run_id, 16) == number]
-        return [event.content[what] for event in told if what in event.content]
+    def report(self, number: int, what: str) -> list[Any]:
+        report = [e for e in self.heard if isinstance(e, RunProgress) and int(e.run_id, 16) == number]
+        return [event.content[what] for event in report if what in event.content]
 
     def phases(self, number: int) -> list[int]:
-        return self.told(number, "phase")
+        return self.report(number, "phase")
 
     def span(self, number: int) -> tuple[float, float]:
-        """When its first phase was done, and its last, by the clock of the machine."""
-        at = self.told(number, "at")
+        """Times at which its first and its last phase were done, by the machine's clock."""
+        at = self.report(number, "at")
         return at[0], at[-1]
 
     def words(self) -> dict[int, str | None]:

@@ -36,7 +36,7 @@ OVER = ("COMPLETED", "FAILED", "CANCELLED", "TIMEOUT", "PREEMPTED", "NODE_FAIL",
 ALIVE = ("RUNNING", "COMPLETING")
 
 
-class Refused(Exception):
+class Refusal(Exception):
     pass
 
 
@@ -52,7 +52,7 @@ class Cluster:
         return found
 
     def look_after(self) -> None:
-        """What a daemon would have done by now."""
+        """Do the work of a daemon up to now."""
         now = time.time()
         for name, task in list(self.tasks.items()):
             if task["state"] in ALIVE:
@@ -125,7 +125,7 @@ class Cluster:
             os.kill(int((self._life(name, self.tasks[name]) / "pid").read_text()), number)
 
     def end(self, name: str, becomes: str) -> None:
-        """As Slurm ends a task: SIGTERM, and SIGKILL a while later."""
+        """End a task like Slurm: SIGTERM, and SIGKILL a while later."""
         task = self.tasks[name]
         if task["state"] == "PENDING":
             self._ended(task, becomes, time.time())
@@ -139,7 +139,7 @@ class Cluster:
             if task["state"] in ALIVE:
                 self._ended(task, "NODE_FAIL", time.time())
 
-    def named(self, words: list[str]) -> list[str]:
+    def by_name(self, words: list[str]) -> list[str]:
         """The tasks that are meant by `17`, `17_3` or `17_[1-3,7]`."""
         found = []
         for word in words:
@@ -158,11 +158,11 @@ class Cluster:
         options = dict(word[2:].partition("=")[::2] for word in words)
         low, high, most = (int(n) for n in re.findall(r"\d+", options["array"]))
         if options.get("partition", "main") not in ("main", "urgent"):
-            raise Refused("Batch job submission failed: Invalid partition name specified")
+            raise Refusal("Batch job submission failed: Invalid partition name specified")
         if high >= self.settings["max_array"]:
-            raise Refused("Batch job submission failed: Invalid job array specification")
+            raise Refusal("Batch job submission failed: Invalid job array specification")
         if self.settings["refuses"]:
-            raise Refused(f"Batch job submission failed: {self.settings['refuses']}")
+            raise Refusal(f"Batch job submission failed: {self.settings['refuses']}")
         array_id = str(self.state["next"])
         self.state["next"] += high - low + 1
         limit = options.get("time", "")
@@ -194,15 +194,15 @@ class Cluster:
                 "ended": 0.0,
             }
         if self.settings["deaf"]:
-            raise Refused("Batch job submission failed: Socket timed out on send/recv operation")
+            raise Refusal("Batch job submission failed: Socket timed out on send/recv operation")
         print(array_id)
 
     def squeue(self, words: list[str]) -> None:
         options = dict(word[2:].partition("=")[::2] for word in words)
         ids = options["jobs"].split(",") if "jobs" in options else list(self.state["arrays"])
-        known = self.named(ids)
+        known = self.by_name(ids)
         if "jobs" in options and len(ids) == 1 and not known:
-            raise Refused("slurm_load_jobs error: Invalid job id specified")
+            raise Refusal("slurm_load_jobs error: Invalid job id specified")
         for name in known:
             task = self.tasks[name]
             array = self.state["arrays"][task["array"]]
@@ -222,7 +222,7 @@ class Cluster:
 
     def sacct(self, words: list[str]) -> None:
         if not self.settings["accounting"]:
-            raise Refused("Slurm accounting storage is disabled")
+            raise Refusal("Slurm accounting storage is disabled")
         task = self.tasks[dict(word[2:].partition("=")[::2] for word in words)["jobs"]]
         by = " by 0" if task["state"] == "CANCELLED" else ""
         print(f"{task['state']}{by}|{task['status'] >> 8}:{task['status'] & 127}")
@@ -232,14 +232,14 @@ class Cluster:
             case ["show", "config"]:
                 print(f"Configuration data as of today\nMaxArraySize            = {self.settings['max_array']}")
             case ["show", "job", name]:
-                if not self.named([name]):
-                    raise Refused("slurm_load_jobs error: Invalid job id specified")
+                if not self.by_name([name]):
+                    raise Refusal("slurm_load_jobs error: Invalid job id specified")
                 task = self.tasks[name]
                 code = f"{task['status'] >> 8}:{task['status'] & 127}"
                 print(f"JobId=1 JobState={task['state']} Restarts={task['restarts']} ExitCode={code}")
             case ["requeue", name]:
-                if not self.named([name]):
-                    raise Refused("Invalid job id specified")
+                if not self.by_name([name]):
+                    raise Refusal("Invalid job id specified")
                 task = self.tasks[name]
                 if task["state"] in ALIVE:
                     self.end(name, "PREEMPTED")
@@ -251,11 +251,11 @@ class Cluster:
                 array = self.state["arrays"][job.partition("=")[2]]
                 array["at_a_time"] = int(throttle.partition("=")[2])
             case unknown:
-                raise Refused(f"invalid keyword: {unknown}")
+                raise Refusal(f"invalid keyword: {unknown}")
 
     def scancel(self, words: list[str]) -> None:
         options = dict(word[2:].partition("=")[::2] for word in words if word.startswith("--"))
-        for name in self.named([word for word in words if not word.startswith("--")]):
+        for name in self.by_name([word for word in words if not word.startswith("--")]):
             state = self.tasks[name]["state"]
             if "signal" in options:
                 self.signal(name, getattr(signal, f"SIG{options['signal']}"))
@@ -278,7 +278,7 @@ class Cluster:
 
 
 @contextlib.contextmanager
-def opened(folder: Path) -> Iterator[Cluster]:
+def lock_file(folder: Path) -> Iterator[Cluster]:
     with open(folder / "lock", "w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         cluster = Cluster(folder)
@@ -296,14 +296,14 @@ def _read(path: Path) -> dict[str, Any]:
 
 
 def main(folder: str, command: str, *words: str) -> int:
-    with opened(Path(folder)) as cluster:
+    with lock_file(Path(folder)) as cluster:
         with open(Path(folder) / "calls.txt", "a") as calls:
             print(command, *words, file=calls)
         try:
             if cluster.settings["away"] and command != "fault":
-                raise Refused("Unable to contact slurm controller (connect failure)")
+                raise Refusal("Unable to contact slurm controller (connect failure)")
             getattr(cluster, command)(list(words))
-        except Refused as error:
+        except Refusal as error:
             print(f"{command}: error: {error}", file=sys.stderr)
             return 1
     return 0

@@ -58,7 +58,7 @@ class StubbornSimulation(ToySimulation):
 
 
 def _first(place: Path, name: str) -> bool:
-    """Whether this process is the first to say where it is."""
+    """Return whether this process is the first to write its place."""
     said = json.dumps({"pid": os.getpid(), "raylet": int(os.environ.get("RAY_RAYLET_PID", 0))})
     (place / f"{name}.{os.getpid()}").write_text(said)
     try:

@@ -103,14 +103,14 @@ def staleharness(*words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())  # type: ignore[arg-type]
 
 
-def said(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
+def message(done: subprocess.CompletedProcess[str]) -> dict[str, Any]:
     """The JSON object that a command printed last."""
     content: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
     return content
 
 
 def environment(**more: str) -> dict[str, str]:
-    """Of a process that runs the command line."""
+    """Environment of a process that runs the command line."""
     return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": "", "NO_COLOR": "1", **more}
 
 
@@ -143,6 +143,6 @@ def phases_written(out: Path) -> int:
 
 
 def metrics(out: Path) -> dict[str, str]:
-    """What must be the same whenever a run is made again: a hash of every phase's metrics, per run."""
+    """Return the part of a run that every repetition must equal: a hash of every phase's metrics, per run."""
     records = [json.loads((path / "run.json").read_text()) for path in sorted((out / "runs").iterdir())]
     return {record["id"]: record["metrics_sha256"] for record in records}

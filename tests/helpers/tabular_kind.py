@@ -205,7 +205,7 @@ class Table:
 
 
 class TabularSimulation(Simulation[Episodes]):
-    """What the loop asks of this kind: how a phase is acted, and what the newest policy is worth."""
+    """Simulation of this kind: acting for a phase, and scores of the newest policy."""
 
     spec: TabularSpec
     policy: Table

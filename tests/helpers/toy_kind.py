@@ -54,13 +54,13 @@ class Toy(Task):
 
 
 class Finite(np.ndarray):
-    """What the loop asks of log-probabilities."""
+    """Log-probabilities with the one method that the loop calls."""
 
     def isfinite(self) -> Any:
         return np.isfinite(self)
 
 
-class Stirred:
+class ShuffledToy:
     """Policy and learner in one, which keeps no account of what it trains on but how much."""
 
     rows = first = last = None
@@ -88,7 +88,7 @@ class Stirred:
 class ToySimulation(Simulation[Floats]):
     def __init__(self, spec: RunSpec, task: Task) -> None:
         super().__init__(spec, task)
-        self.policy = self.learner = Stirred(spec)  # type: ignore[assignment]
+        self.policy = self.learner = ShuffledToy(spec)  # type: ignore[assignment]
 
     def collect(self, phase: int) -> PhaseData[Floats]:
         versions = self.lags.draw(phase, ROWS).starts

@@ -14,8 +14,8 @@ from staleharness.objectives import gae, importance_ratio
 
 
 @dataclass
-class Seen:
-    """What a run asked of its method, in order."""
+class MethodCalls:
+    """Calls of a run to its method, in order."""
 
     shown: list[Trajectories] = field(default_factory=list)  # by `targets`
     asked: list[Decisions] = field(default_factory=list)  # by `policy_loss`, without gradient
@@ -38,7 +38,7 @@ class Witness(Algorithm):
     blind: bool = False  # no advantages
     breaks_at: int = 0  # the call of `policy_loss`, from 1, whose answer is infinite
 
-    seen: ClassVar[Seen]
+    seen: ClassVar[MethodCalls]
 
     @property
     def realign_every(self) -> Realign:

@@ -18,7 +18,7 @@ from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.schedule import NEVER, Demand
 from staleharness.store.study import ask
-from staleharness.trace import written
+from staleharness.trace import trace_bytes
 
 LENGTH = 20
 SETTINGS = f"num_envs=2,num_steps={LENGTH},minibatches=2,epochs=1,evaluations=1"
@@ -51,7 +51,7 @@ def rows() -> pd.DataFrame:
 
 def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions: int = LENGTH) -> Path:
     path = folder / name
-    path.write_bytes(written(table, {"source": "actors", "decisions": decisions, "fetch": 0}))
+    path.write_bytes(trace_bytes(table, {"source": "actors", "decisions": decisions, "fetch": 0}))
     return path
 
 
@@ -174,9 +174,9 @@ def test_a_trace_of_another_shape_is_refused_in_one_line(
 
 
 def test_a_kind_without_actors_says_so(tmp_path: Path) -> None:
-    from known_plugins import TABULAR, known
+    from known_plugins import TABULAR, loaded_plugins
 
-    with known(TABULAR):
+    with loaded_plugins(TABULAR):
         for lag in ("async", f"trace:{trace(tmp_path, rows())}"):
             with pytest.raises(UserError, match=r"which random-mdp-0 (has not|cannot be made by); give uniform"):
                 plan(ask(env="random-mdp-0", algo="ppo_clip", k="2", lag=lag, seeds="1"))

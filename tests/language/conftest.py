@@ -12,4 +12,4 @@ from language_fixtures import (  # noqa: F401
     spec,
     tiny,
 )
-from schedules import written as written
+from schedules import given_schedule as given_schedule

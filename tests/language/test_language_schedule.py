@@ -13,7 +13,7 @@ import pytest
 import torch
 from language_fixtures import Specs
 from races import but_assigned, kill_one
-from schedules import Made, lock_step, schedule
+from schedules import Group, lock_step, schedule
 from tiny_model import write_problems
 
 from staleharness.errors import UserError
@@ -40,8 +40,8 @@ def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-def test_actors_in_lock_step_are_the_drawn_run(written: Say, spec: Specs, tmp_path: Path, lag: int) -> None:
-    written(lambda demand: lock_step(demand, lag))
+def test_actors_in_lock_step_are_the_drawn_run(given_schedule: Say, spec: Specs, tmp_path: Path, lag: int) -> None:
+    given_schedule(lambda demand: lock_step(demand, lag))
     write_problems(tmp_path)
     asked = spec(
         capacity=3,
@@ -62,7 +62,7 @@ def test_actors_in_lock_step_are_the_drawn_run(written: Say, spec: Specs, tmp_pa
         assert set(changed) <= {"lags/at_cap"}, "what a drawn model promises beforehand, a schedule does not"
 
 
-def test_rows_have_their_prompts_versions_and_masks(written: Say, spec: Specs) -> None:
+def test_rows_have_their_prompts_versions_and_masks(given_schedule: Say, spec: Specs) -> None:
     """A prompt for each group that began, the dropped one among them; weights that change where the schedule says;
     masked tokens teach nothing."""
     short = [(0, 4, True), (1, LENGTH, False)]
@@ -70,11 +70,11 @@ def test_rows_have_their_prompts_versions_and_masks(written: Say, spec: Specs) -
     def answer(demand: Demand) -> Schedule:
         whole = [(0, demand.length, True)]
         return schedule(
-            [Made(0, 0, whole), Made(1, 0, whole), Made(2, NEVER, whole), Made(0, 1, short), Made(1, 1, whole)],
+            [Group(0, 0, whole), Group(1, 0, whole), Group(2, NEVER, whole), Group(0, 1, short), Group(1, 1, whole)],
             demand.rows,
         )
 
-    written(answer)
+    given_schedule(answer)
     simulation: Any = simulation_of(spec(capacity=2, prompts=2, steps=2, lag="written"))
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))

@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from assignments import assigned
+from assignments import assignment_of
 from language_fixtures import Specs
 
 from staleharness.base.streams import stream
@@ -52,7 +52,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     made = simulation.generator.collect(simulation.buffer, 2).completions
 
     chosen = stream(2, "env", 0).permutation(len(prompts.problems))[2 * groups : 3 * groups]
-    drawn = assigned(lag, 3, 2, groups, 0, seed=2, length=LENGTH)
+    drawn = assignment_of(lag, 3, 2, groups, 0, seed=2, length=LENGTH)
     each = drawn.every or LENGTH
     versions = np.repeat(drawn.versions, EACH, axis=0)
     noise = np.stack(
@@ -91,7 +91,7 @@ def test_further_groups_of_a_phase_have_their_own_versions(spec: Specs, grades_s
     draw, drawn = simulation.lags.draw, {}
 
     def watch(phase: int, groups: int, first: int, **asked: Any) -> Any:
-        starts = assigned("geometric:0.9", 3, phase, groups, first, seed=1, length=LENGTH).starts
+        starts = assignment_of("geometric:0.9", 3, phase, groups, first, seed=1, length=LENGTH).starts
         drawn.update(zip(range(first, first + groups), starts.tolist(), strict=True))
         sizes.append(groups)
         return draw(phase, groups, first, **asked)

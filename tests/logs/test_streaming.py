@@ -74,7 +74,7 @@ def parquet(folder: Path, rows: int) -> Path:
         }
     )
     path = folder / f"{rows}.parquet"
-    path.write_bytes(trace.written(table, {"source": "a test"}))
+    path.write_bytes(trace.trace_bytes(table, {"source": "a test"}))
     return path
 
 
@@ -227,7 +227,7 @@ def test_a_hole_in_a_trace_is_found_across_pieces(tmp_path: Path) -> None:
 
     path = parquet(tmp_path, 40)
     rows: pd.DataFrame = trace.read_trace(str(path))[1]
-    path.write_bytes(trace.written(rows[rows["phase"] != 11], {"source": "a test"}))
+    path.write_bytes(trace.trace_bytes(rows[rows["phase"] != 11], {"source": "a test"}))
     _, pieces = trace.stream_trace(str(path), 8)
     with pytest.raises(UserError, match="no row was trained in phase 11"):
         list(pieces)

@@ -16,7 +16,7 @@ from pathlib import Path
 import deletions
 import pytest
 from crash import EVERY, every_crash
-from known_plugins import TABULAR, known
+from known_plugins import TABULAR, loaded_plugins
 from places import HELPERS
 from sweeping import environment, relatives, wait_until
 from test_repair import MISFIT, carry_out, contents, job_of
@@ -32,7 +32,7 @@ from staleharness.store.unfinished_runs import holder_name
 def log(tmp_path: Path) -> Iterator[Path]:
     """A line for each file below `tmp_path` that is deleted or replaced."""
     log = tmp_path.with_suffix(".log")
-    with known(TABULAR):
+    with loaded_plugins(TABULAR):
         deletions.watch(tmp_path, log)
         yield log
     deletions.stop()

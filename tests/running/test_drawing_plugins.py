@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from killing import Killer, swept
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import TINY, AtPhase, environment, metrics, sweep_here
 
@@ -32,7 +32,7 @@ ASKED = {"env": "Noisy-v0", "k": "2", "algo": "draws", "seeds": "2", "steps": st
 def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """The metrics of two runs that nothing has stopped."""
     out = tmp_path_factory.mktemp("straight") / "out"
-    with known(PLUGIN):
+    with loaded_plugins(PLUGIN):
         assert len(sweep_here(out, **ASKED).done) == 2
     found = metrics(out)
     assert len(set(found.values())) == 2
@@ -41,7 +41,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), 6)
-    with known(PLUGIN):
+    with loaded_plugins(PLUGIN):
         assert sweep_here(tmp_path, listener=interrupt, **ASKED).interrupted
         assert sorted((tmp_path / "attempts").glob("*/checkpoint-*.pt"))
         assert len(sweep_here(tmp_path, **ASKED).done) == 2
@@ -49,7 +49,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight:
 
 
 def test_killed_workers_go_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
-    with known(PLUGIN):
+    with loaded_plugins(PLUGIN):
         runs = plan(ask(**ASKED)).runs
         killer = Killer(seed=3, most=2, apart=20)
         assert swept(tmp_path, runs, killer).failed and killer.killed

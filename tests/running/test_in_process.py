@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 
 import staleharness as sh
@@ -42,7 +42,7 @@ def caller_s_settings() -> Iterator[None]:
 
 @pytest.fixture
 def plugin() -> Iterator[None]:
-    with known(HELPERS / "drawing_plugin.py"):
+    with loaded_plugins(HELPERS / "drawing_plugin.py"):
         yield
 
 

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import pytest
 from killing import QUICKLY, Killer, files, records, swept
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import TINY, Silent, environment, relatives, wait_until
 
@@ -29,7 +29,7 @@ TOY = HELPERS / "toy_kind.py"
 
 @pytest.fixture
 def toy() -> Iterator[None]:
-    with known(TOY):
+    with loaded_plugins(TOY):
         yield
 
 

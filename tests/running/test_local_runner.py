@@ -7,7 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from needs import require_extra
 from places import HELPERS
 from sweeping import Silent
@@ -54,7 +54,7 @@ def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.Mon
 def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
-    with known(HELPERS / "stubborn_toy.py"):
+    with loaded_plugins(HELPERS / "stubborn_toy.py"):
         runs = plan(ask(env="stubborn", k="2", algo="spo", seeds="2")).runs
         pool = local.LocalPool(2, ["4", "7"])
         assert len(sweep(runs, store, pool, Silent()).done) == 2  # type: ignore[arg-type]

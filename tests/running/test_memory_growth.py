@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pandas as pd
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import sweep_here
 
@@ -87,7 +87,7 @@ SETTINGS = "num_envs=1,num_steps=32,epochs=1,minibatches=1,evaluations=1,evaluat
 
 
 def test_a_leak_is_in_the_record_the_log_and_the_notes(tmp_path: Path) -> None:
-    with known(HELPERS / "leaking_env.py"):
+    with loaded_plugins(HELPERS / "leaking_env.py"):
         assert sweep_here(tmp_path, env="Leaking-v0", settings=SETTINGS, **ASKED).done
     (run,) = Store(tmp_path).read_all()
     (line,) = run.record["warnings"]
@@ -100,7 +100,7 @@ def test_a_leak_is_in_the_record_the_log_and_the_notes(tmp_path: Path) -> None:
 
 
 def test_an_environment_that_does_not_leak_is_not(tmp_path: Path) -> None:
-    with known(HELPERS / "leaking_env.py"):
+    with loaded_plugins(HELPERS / "leaking_env.py"):
         assert sweep_here(tmp_path, env="Sound-v0", settings=SETTINGS, **ASKED).done
     (run,) = Store(tmp_path).read_all()
     assert run.record["warnings"] == []

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from sweeping import AtPhase, Silent, environment, phases_written, relatives, sweep_here, wait_until
 
 from staleharness.running.plan import plan
@@ -98,7 +98,7 @@ def run_here(out: Path, listener: Silent | None = None, **asked: str) -> Outcome
 
 
 def test_output_and_stray_files_do_not_damage_a_run(out: Path, plugin: Path) -> None:
-    with known(plugin):
+    with loaded_plugins(plugin):
         outcome = run_here(out, algo="noisy", seeds="1", steps="128")
     (run,) = (out / "runs").iterdir()
     assert outcome == Outcome(done=[run.name])
@@ -111,7 +111,7 @@ def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: 
     def edit() -> None:
         plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
 
-    with known(plugin):
+    with loaded_plugins(plugin):
         outcome = run_here(out, AtPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
     (failure,) = outcome.failed.values()
     assert failure["class"] == "Changed" and "was edited since the sweep began" in failure["message"]
@@ -143,7 +143,7 @@ def tell_everybody(out: Path, name: signal.Signals) -> None:
 
 def test_a_sweep_that_a_batch_system_ends_leaves_a_checkpoint(out: Path, plugin: Path) -> None:
     act = AtPhase(lambda: tell_everybody(out, signal.SIGTERM))
-    with known(plugin):
+    with loaded_plugins(plugin):
         outcome = run_here(out, act, algo="noisy[pause=0.1]", seeds="2", steps="6400")
     assert outcome == Outcome(interrupted=True)
     # their server is gone, which could tell when they end: a worker may still be writing
@@ -156,7 +156,7 @@ def test_what_is_ignored_stays_ignored(out: Path, plugin: Path) -> None:
     act = AtPhase(lambda: tell_everybody(out, signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
-        with known(plugin):
+        with loaded_plugins(plugin):
             outcome = run_here(out, act, algo="noisy[pause=0.1]", seeds="1", steps="320")
     finally:
         signal.signal(signal.SIGHUP, before)
@@ -170,7 +170,7 @@ def test_a_second_interrupt_ends_everything_at_once(out: Path, plugin: Path) -> 
         time.sleep(0.5)
         os.kill(os.getpid(), signal.SIGINT)
 
-    with known(plugin):
+    with loaded_plugins(plugin):
         impatient = threading.Thread(target=twice)
         impatient.start()
         begin = time.monotonic()
@@ -185,7 +185,7 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin:
         (worker,) = [p for p in relatives(out) if os.readlink(f"/proc/{p}/cwd").startswith(str(out))]
         os.kill(worker, signal.SIGTERM)
 
-    with known(plugin):
+    with loaded_plugins(plugin):
         outcome = run_here(out, AtPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
     (run,) = (out / "runs").iterdir()
     assert outcome == Outcome(done=[run.name])  # neither failed nor interrupted: the other run was made
@@ -197,7 +197,7 @@ def test_a_thread_of_a_plugin_does_not_hold_its_run_s_place(
     out: Path, plugin: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(local, "GRACE", 0.5)
-    with known(plugin):
+    with loaded_plugins(plugin):
         outcome = run_here(out, algo="noisy[thread=true]", seeds="2", steps="128")
     assert len(outcome.done) == 2 and not outcome.failed
 
@@ -205,7 +205,7 @@ def test_a_thread_of_a_plugin_does_not_hold_its_run_s_place(
 def test_a_run_without_progress_is_said_then_ended(out: Path, plugin: Path, caplog: pytest.LogCaptureFixture) -> None:
     store, asked = Store(out), {"env": "Pendulum", "k": "2", "settings": TINY, "seeds": "1", "steps": "128"}
     store.open_for_writing()
-    with known(plugin):
+    with loaded_plugins(plugin):
         runs = plan(ask(algo="noisy[pause=600]", **asked)).runs
         outcome = sweep(runs, store, 1, Silent(), Limits(stall=2.0))  # type: ignore[arg-type]
     (failure,) = outcome.failed.values()

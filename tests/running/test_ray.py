@@ -16,7 +16,7 @@ from typing import Any
 
 import pytest
 from killing import QUICKLY, files, records, swept
-from known_plugins import known
+from known_plugins import loaded_plugins
 from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
@@ -64,7 +64,7 @@ def cluster(head: Any) -> Any:
 
 @pytest.fixture(autouse=True)
 def toys() -> Iterator[None]:
-    with known(STUBBORN):
+    with loaded_plugins(STUBBORN):
         yield
 
 

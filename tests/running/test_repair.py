@@ -14,8 +14,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from crash import EVERY, Died, every_crash
-from known_plugins import TABULAR, known
+from crash import EVERY, ProcessDeath, every_crash
+from known_plugins import TABULAR, loaded_plugins
 
 from staleharness.control import evaluation
 from staleharness.control import simulation as control_simulation
@@ -69,7 +69,7 @@ def result(job: Job) -> tuple[str, Any]:
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, tuple[str, Any]]:
     """The run that nothing happens to: its id, and what comes of it."""
-    with known(TABULAR):
+    with loaded_plugins(TABULAR):
         alone = job_of(tmp_path_factory.mktemp("straight"))
         assert carry_out(alone) == [1, 2, 3, 4, 5]
         return alone.run_id, result(alone)
@@ -253,7 +253,7 @@ def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
 def test_a_finished_attempt_is_published_and_not_trained(
     job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with monkeypatch.context() as patch, pytest.raises(Died):
+    with monkeypatch.context() as patch, pytest.raises(ProcessDeath):
         patch.setattr(Store, "publish", lambda self, run_id: seal_and_die(self, run_id))
         carry_out(job)
     monkeypatch.setattr(worker, "simulation_of", lambda *given: pytest.fail("it is simulated"))
@@ -265,7 +265,7 @@ def seal_and_die(store: Store, run_id: str) -> None:
     from staleharness.store.stored_run import write_manifest
 
     write_manifest(store.attempt_dir(run_id))
-    raise Died
+    raise ProcessDeath
 
 
 def test_a_damaged_run_is_put_aside_when_it_runs_again(job: Job, straight: tuple[str, Any]) -> None:
@@ -281,10 +281,10 @@ def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
     job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def die(*what: Any) -> None:
-        raise Died
+        raise ProcessDeath
 
     carry_out(job, stop_after=4)
-    with monkeypatch.context() as patch, pytest.raises(Died):
+    with monkeypatch.context() as patch, pytest.raises(ProcessDeath):
         kind = type(simulation(job))
         patch.setattr(*((kind, "evaluate", die) if where == "evaluate" else (run_folder, "write_record", die)))
         carry_out(job)

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 from killing import swept
-from known_plugins import TABULAR, known
+from known_plugins import TABULAR, loaded_plugins
 from places import HELPERS
-from sweeping import said, staleharness
+from sweeping import message, staleharness
 
 from staleharness.base.files import write_json
 from staleharness.running.plan import plan
@@ -28,7 +28,7 @@ TOY = HELPERS / "toy_kind.py"
 def once(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Two runs of five phases, which nobody changes."""
     out = tmp_path_factory.mktemp("once") / "results"
-    with known(TABULAR):
+    with loaded_plugins(TABULAR):
         swept(out, plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="2", steps="640")).runs)
     return out
 
@@ -74,7 +74,7 @@ def test_the_first_difference_is_named_and_is_a_failure(results: Path) -> None:
     change(second, {"scores": scores})
     done = staleharness("verify", str(results), "--json")
     assert done.returncode == 1
-    verdicts = {v["id"]: v for v in said(done)["runs"]}
+    verdicts = {v["id"]: v for v in message(done)["runs"]}
     assert verdicts[first.id]["equal_phases"] == 3 and not verdicts[first.id]["holds"]
     assert verdicts[first.id]["first_difference"].startswith("phase 3: lag_mean 7.5 -> ")
     assert verdicts[second.id]["equal_phases"] == 5
@@ -108,7 +108,7 @@ def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, 
 
 
 def test_changed_plugins_are_named(results: Path, tmp_path: Path) -> None:
-    with known(TOY):
+    with loaded_plugins(TOY):
         (run,) = plan(ask(env="toy", algo="spo", seeds="1", steps="3")).runs
         swept(tmp_path / "toys", (run,))
     edited = tmp_path / "toy_kind.py"
@@ -141,11 +141,11 @@ def test_a_setting_newer_than_a_run_has_the_value_before(results: Path) -> None:
     ],
 )
 def test_what_cannot_be_verified_is_one_line(
-    results: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], said: str
+    results: Path, monkeypatch: pytest.MonkeyPatch, words: list[str], message: str
 ) -> None:
     monkeypatch.chdir(results.parent)
     done = staleharness("verify", *words)
-    assert done.returncode == 2 and said in done.stderr and done.stderr.count("\n") == 1
+    assert done.returncode == 2 and message in done.stderr and done.stderr.count("\n") == 1
 
 
 def test_the_run_itself_and_a_copy_of_it_are_refused(once: Path, tmp_path: Path, tabular: Path) -> None:

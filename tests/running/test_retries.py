@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import Silent
 from test_runner import InTurn, Lost, Notes, metrics, swept
@@ -190,7 +190,7 @@ def test_workers_out_of_memory_beside_each_other_all_finish(
     plugin.write_text(MEMORY.format(helpers=str(HELPERS), taken=taken, refused=str(refuse)))
     store = Store(tmp_path / "out")
     store.open_for_writing()
-    with known(plugin):
+    with loaded_plugins(plugin):
         runs = plan(ask(env="hungry", k="2", algo="spo", seeds="3")).runs
         outcome = sweep(runs, store, local.LocalPool(2), Silent(), Limits(checkpoint=0.01))  # type: ignore[arg-type]
     assert sorted(outcome.done) == sorted(run.run_id for run in runs) and not outcome.failed

@@ -28,7 +28,7 @@ def test_arrays_respect_size_and_tasks_at_a_time(cluster: Cluster, tmp_path: Pat
     drive = Drive(SlurmRunner(2, "--partition=main --time=5"), [job(tmp_path, n) for n in range(5)])
     assert drive.words() == dict.fromkeys(range(5), "done")
     assert all(drive.phases(n) == [*range(1, 21)] for n in range(5))
-    assert all(drive.told(n, "preparing") == ["reading phase 0"] for n in range(5))
+    assert all(drive.report(n, "preparing") == ["reading phase 0"] for n in range(5))
     first, second = cluster.calls("sbatch")
     assert f"--array=0-{MOST_TASKS - 1}%2" in first and "--array=0-1%1" in second
     assert "--cpus-per-task=1" in first and "--partition=main" in first

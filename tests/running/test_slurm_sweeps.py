@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 from killing import records
-from known_plugins import known
+from known_plugins import loaded_plugins
 from places import HELPERS
 from slurm_clusters import Cluster
 from sweeping import Silent, process, wait_until
@@ -29,7 +29,7 @@ NAPPING = HELPERS / "napping_kind.py"
 
 @pytest.fixture(autouse=True)
 def napping() -> Iterator[None]:
-    with known(NAPPING):
+    with loaded_plugins(NAPPING):
         yield
 
 
@@ -37,7 +37,7 @@ def napping() -> Iterator[None]:
 def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Results of the runs on this machine."""
     out = tmp_path_factory.mktemp("local")
-    with known(NAPPING):
+    with loaded_plugins(NAPPING):
         swept(out, naps(3), 3)
     return records(out)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from known_plugins import known
-from sweeping import AtPhase, command, hopper, metrics, said, staleharness, without_report
+from known_plugins import loaded_plugins
+from sweeping import AtPhase, command, hopper, message, metrics, staleharness, without_report
 
 from staleharness.store.store import Store
 
@@ -76,19 +76,19 @@ def test_a_repeated_sweep_runs_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = staleharness(*command(out, "--seeds", "2", "--json"))
     assert first.returncode == 0, first.stderr
-    content = said(first)
+    content = message(first)
     made = content["runs"]["done"]
     assert len(made) == 2 and content["runs"] == {"done": made, "failed": [], "skipped": []}
     (row,) = content["table"]
     assert (row["algorithm"], row["env"], row["capacity"], row["n_runs"]) == ("ppo_clip", "Hopper-v5", 2, 2)
     before = metrics(out)
-    again = said(staleharness(*command(out, "--seeds", "2", "--json")))
+    again = message(staleharness(*command(out, "--seeds", "2", "--json")))
     assert again["table"] == content["table"]
     assert (again["runs"]["done"], again["runs"]["failed"]) == ([], [])
     assert sorted(again["runs"]["skipped"]) == sorted(made)
     larger = staleharness(*command(out, "--seeds", "3", "--json", algo="ppo_clip,spo"))
     assert larger.returncode == 0, larger.stderr
-    assert len(said(larger)["runs"]["done"]) == 4 and len(said(larger)["runs"]["skipped"]) == 2
+    assert len(message(larger)["runs"]["done"]) == 4 and len(message(larger)["runs"]["skipped"]) == 2
     assert {name: metrics(out)[name] for name in before} == before
     record = json.loads((out / "runs" / made[0] / "run.json").read_text())
     assert record["steps"] == 640 and sum(record["lag_histogram"].values()) == 640
@@ -100,10 +100,10 @@ def test_a_repeated_sweep_runs_only_what_is_missing(tmp_path: Path) -> None:
 def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     out, path = tmp_path / "out", plugin(tmp_path, FAILING)
     ways = "failing[how=loss],failing[how=kill],failing[how=raise],failing[how=not],ppo_clip"
-    with known(path):
+    with loaded_plugins(path):
         done = staleharness(*command(out, "--seeds", "1", "--json", algo=ways))
     assert done.returncode == 1
-    content = said(done)
+    content = message(done)
     assert len(content["runs"]["done"]) == 2 and len(content["runs"]["failed"]) == 3
     for words in (
         "Diverged: policy_loss is not finite",
@@ -118,12 +118,12 @@ def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     failures = [json.loads(p.read_text()) for p in sorted((out / "attempts").glob("*/failure.json"))]
     assert sorted(f["class"] for f in failures) == ["ArithmeticError", "Diverged", "Killed"]
     assert any("Traceback" in f["log_tail"] for f in failures)
-    state = said(staleharness("status", "--out", str(out), "--json"))
+    state = message(staleharness("status", "--out", str(out), "--json"))
     assert state["counts"] == {"done": 2, "running": 0, "stopped": 0, "failed": 3}
 
 
 def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path) -> None:
-    with known(plugin(tmp_path, BROKEN_ENV)):
+    with loaded_plugins(plugin(tmp_path, BROKEN_ENV)):
         outcome = hopper(tmp_path / "out", env="Breaks-v0")
     (failure,) = outcome.failed.values()
     assert (failure["class"], failure["message"]) == ("ConnectionError", "the simulator is gone")

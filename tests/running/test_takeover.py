@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from crash import CALLS, EVERY, every_crash
-from known_plugins import TABULAR, known
+from known_plugins import TABULAR, loaded_plugins
 from sweeping import environment, wait_until
 
 from staleharness.errors import Interrupted, UserError
@@ -77,7 +77,7 @@ def everything(root: str) -> dict[str, bytes]:
 
 @pytest.fixture(scope="module")
 def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
-    with known(TABULAR):
+    with loaded_plugins(TABULAR):
         alone = job_of(tmp_path_factory.mktemp("straight"))
         assert carry_out(alone) == [1, 2, 3, 4, 5]
         return result(alone)

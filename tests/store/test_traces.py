@@ -21,7 +21,7 @@ from staleharness.schedule import Demand
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import TRACE, write_manifest
-from staleharness.trace import KEY, read_trace, written
+from staleharness.trace import KEY, read_trace, trace_bytes
 
 DEMAND = Demand(phases=3, groups=2, rows=1, length=8, seed=0)
 
@@ -52,7 +52,7 @@ def rows() -> pd.DataFrame:
 
 
 def trace() -> bytes:
-    return written(rows(), {"source": "actors", "decisions": 8, "fetch": 0})
+    return trace_bytes(rows(), {"source": "actors", "decisions": 8, "fetch": 0})
 
 
 @pytest.fixture
@@ -233,7 +233,7 @@ def test_a_trace_with_a_flipped_bit_is_read_or_refused(tmp_path: Path) -> None:
 def test_a_group_of_an_actor_far_off_is_a_hole(tmp_path: Path) -> None:
     table = rows().assign(nth=[0, 0, 1, 1, 2, 10**12])
     path = tmp_path / "t.parquet"
-    path.write_bytes(written(table, {"source": "actors", "decisions": 8, "fetch": 0}))
+    path.write_bytes(trace_bytes(table, {"source": "actors", "decisions": 8, "fetch": 0}))
     with pytest.raises(UserError, match="actor 1 has a hole: its group 2 is missing"):
         read_lag(f"trace:{path}").schedule(DEMAND).check(DEMAND, 4, "LAG=trace")
 
