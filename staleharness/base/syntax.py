@@ -5,12 +5,31 @@ from __future__ import annotations
 import ast
 import functools
 import hashlib
+import operator
 import warnings
+from collections.abc import Callable
+from itertools import pairwise
 from typing import Any
 
 IGNORABLE = (ast.Import, ast.ImportFrom, ast.Pass)
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 WRAPPERS = (ast.If, ast.With, ast.Try)  # ignored where all that they hold is ignored
+OPERATORS: dict[type[ast.cmpop | ast.unaryop], Callable[..., Any]] = {
+    ast.Eq: operator.eq,
+    ast.NotEq: operator.ne,
+    ast.Lt: operator.lt,
+    ast.LtE: operator.le,
+    ast.Gt: operator.gt,
+    ast.GtE: operator.ge,
+    ast.Is: operator.is_,
+    ast.IsNot: operator.is_not,
+    ast.In: lambda item, items: item in items,
+    ast.NotIn: lambda item, items: item not in items,
+    ast.Not: operator.not_,
+    ast.USub: operator.neg,
+    ast.UAdd: operator.pos,
+    ast.Invert: operator.invert,
+}
 CONSTANT = (ast.Constant, ast.Tuple, ast.List, ast.Compare, ast.UnaryOp, ast.cmpop, ast.unaryop, ast.expr_context)
 
 EARLIER_NAMES = {
@@ -187,7 +206,23 @@ class _PublishedForm(ast.NodeTransformer):
         self.generic_visit(node)
         if not reads or not all(isinstance(part, CONSTANT) for part in ast.walk(node)):
             return node
-        return ast.Constant(eval(compile(ast.fix_missing_locations(ast.Expression(node)), "option", "eval"), {}))
+        return ast.Constant(_constant_value(node))
+
+
+def _constant_value(node: ast.AST) -> Any:
+    """Return the value of comparisons and signs of constants."""
+    match node:
+        case ast.Tuple(elts=elements):
+            return tuple(map(_constant_value, elements))
+        case ast.List(elts=elements):
+            return list(map(_constant_value, elements))
+        case ast.UnaryOp(op=op, operand=operand):
+            return OPERATORS[type(op)](_constant_value(operand))
+        case ast.Compare(left=left, ops=ops, comparators=comparators):
+            values = [_constant_value(x) for x in (left, *comparators)]
+            return all(OPERATORS[type(op)](*pair) for op, pair in zip(ops, pairwise(values), strict=True))
+        case _:
+            return ast.literal_eval(node)  # type: ignore[arg-type]
 
 
 def _later_default(node: ast.AnnAssign, name: str) -> dict[str, Any]:

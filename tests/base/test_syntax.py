@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import ast
+
 import pytest
 
 from staleharness.base import syntax
-from staleharness.base.syntax import meaning_hash
+from staleharness.base.syntax import _constant_value, meaning_hash
 
 PUBLISHED = """
 from staleharness.objectives import ratio
@@ -117,3 +119,22 @@ def test_a_renamed_attribute_of_a_module_leaves_the_hash_alone(line: str, monkey
 
 def test_another_function_under_an_unlisted_name_counts() -> None:
     assert hash_of(edit(("import ratio", "import other"), ("ratio(", "other("))) != hash_of(PUBLISHED)
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [
+        ("0.5 == 0.5", True),
+        ("not True", False),
+        ("1 < 2 <= 2 != 3", True),
+        ("'a' in ('a', 'b')", True),
+        ("None is not None", False),
+        ("-1 >= -2", True),
+        ("[1, 2] == [1, 3]", False),
+        ("3 not in (1, 2)", True),
+        ("+1 > ~0", True),
+        ("1 is None", False),
+    ],
+)
+def test_constants_are_compared_as_python_does(text: str, value: bool) -> None:
+    assert _constant_value(ast.parse(text, mode="eval").body) is value

@@ -33,9 +33,9 @@ def test_help_and_status_load_no_library_and_the_list_only_numpy() -> None:
 
 
 def test_the_file_of_methods_is_parsed_once() -> None:
-    methods._parsed.cache_clear()
+    methods._parse.cache_clear()
     assert len(catalogue()["algorithms"]) > 10
-    assert methods._parsed.cache_info().misses == 1
+    assert methods._parse.cache_info().misses == 1
 
 
 def test_what_is_given_reaches_the_command_as_it_was_written() -> None:

@@ -17,7 +17,7 @@ from staleharness import objectives
 from staleharness.algorithm import Algorithm
 from staleharness.base.streams import stream
 from staleharness.batch import Decisions, Targets, Trajectories
-from staleharness.simulator.learning import Gradient, Learner, normalised
+from staleharness.simulator.learning import Gradient, Learner, normalise
 from staleharness.simulator.loop import Simulation
 from staleharness.simulator.phase_record import PhaseData, Scores
 from staleharness.simulator.policy_buffer import Version
@@ -145,7 +145,7 @@ class TabularLearner(Learner[Episodes, Targets]):
 
         spec, advantage = self.spec, part.advantage
         if spec.normalise_advantage and self.algorithm.normalise_advantage:
-            advantage = normalised(advantage, self.mask, spec.advantage_correction)
+            advantage = normalise(advantage, self.mask, spec.advantage_correction)
         anchors = {"recompute": self.start, "behaviour": self.behaviour}
         anchor = self._logp(*self.shadow).detach() if self.shadow else anchors[self.algorithm.proximal]
         decisions = Decisions(
