@@ -222,7 +222,7 @@ def _constant_value(node: ast.AST) -> Any:
             values = [_constant_value(x) for x in (left, *comparators)]
             return all(OPERATORS[type(op)](*pair) for op, pair in zip(ops, pairwise(values), strict=True))
         case _:
-            return ast.literal_eval(node)  # type: ignore[arg-type]
+            return ast.literal_eval(node)
 
 
 def _later_default(node: ast.AnnAssign, name: str) -> dict[str, Any]:

@@ -132,7 +132,7 @@ def test_a_setting_newer_than_a_run_has_the_value_before(results: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("words", "said"),
+    ("words", "message"),
     [
         (["nowhere"], "is not a folder of results"),
         (["results/runs/0123456789ab"], "there is no finished run in"),
