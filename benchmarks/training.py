@@ -6,6 +6,7 @@ The same work everywhere: Hopper-v5, 256 steps of each environment a phase, 10 e
 networks, normalised observations and rewards, Adam, gradient norm 0.5, no evaluation, no logging to files.
 
   ours      `Simulation.advance`, what a run of a sweep does, at K = 1 and K = 8 (the last with the lag model `uniform`)
+  native    the same at K = 1 with learner=native; compiled: with learner=compiled
   cleanrl   a loop in the manner of CleanRL's ppo_continuous_action: SyncVectorEnv with the same wrappers, eager torch,
             autograd, Adam, all written out here (its package does not install beside a gymnasium of today)
   sb3       Stable-Baselines3 with VecNormalize, in an environment of its own under the cache folder
@@ -40,7 +41,7 @@ SB3 = "2.9.2"
 BARS = {("cleanrl", 8): 4.0, ("sb3", 8): 3.5, ("cleanrl", 64): 3.8}
 
 
-def staleharness_seconds(task: dict[str, Any], capacity: int = 1) -> dict[str, float]:
+def staleharness_seconds(task: dict[str, Any], capacity: int = 1, learner: str = "torch") -> dict[str, float]:
     import torch
 
     from staleharness.simulator.loop import simulation_of
@@ -55,6 +56,7 @@ def staleharness_seconds(task: dict[str, Any], capacity: int = 1) -> dict[str, f
                 "env": name,
                 "algorithm": "ppo_clip",
                 "capacity": capacity,
+                "learner": learner,
                 "steps": (phases + 1) * envs * steps,
                 "num_envs": envs,
                 "num_steps": steps,
@@ -71,6 +73,15 @@ def staleharness_seconds(task: dict[str, Any], capacity: int = 1) -> dict[str, f
 def stale(task: dict[str, Any]) -> dict[str, float]:
     """K = 8; the buffer fills before the clock starts."""
     return staleharness_seconds({**task, "warm": 8, "phases": task["phases"] + 7}, 8)
+
+
+def with_native_kernel(task: dict[str, Any]) -> dict[str, float]:
+    return staleharness_seconds(task, learner="native")
+
+
+def with_compiled_loss(task: dict[str, Any]) -> dict[str, float]:
+    """The loss is compiled in the first phase, which is not counted."""
+    return staleharness_seconds(task, learner="compiled")
 
 
 def time_phases(phase: Callable[[], Any], task: dict[str, Any]) -> dict[str, float]:
@@ -259,6 +270,8 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
 SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
     "ours": staleharness_seconds,
     "ours, K = 8": stale,
+    "native": with_native_kernel,
+    "compiled": with_compiled_loss,
     "cleanrl": cleanrl,
     "sb3": sb3,
     "physics": physics,
