@@ -80,10 +80,10 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     import numpy as np
     import torch
 
-    from staleharness.language.decoder import Request, make_decoder
-    from staleharness.language.model.causal_lm import CausalLM
+    from staleharness.language.decoder_interface import Request, make_decoder
+    from staleharness.language.model.causal_lm_policy import CausalLM
     from staleharness.language.model.fused_forward import linear
-    from staleharness.language.prompts import pad_left
+    from staleharness.language.prompt_formatting import pad_left
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.policy_buffer import PolicyBuffer
     from staleharness.task import find_env

@@ -170,7 +170,7 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
     import numpy as np
 
     from staleharness.language.problem import Problem
-    from staleharness.language.prompts import PromptSet, find_prompt
+    from staleharness.language.prompt_formatting import PromptSet, find_prompt
     from staleharness.language.spec import LanguageSpec
     from staleharness.simulator.loop import simulation_of
 

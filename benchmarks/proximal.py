@@ -30,7 +30,7 @@ from torch import Tensor  # noqa: E402
 
 from staleharness.algorithm import make_algorithm  # noqa: E402
 from staleharness.batch import Decisions  # noqa: E402
-from staleharness.language.model.causal_lm import CausalLM  # noqa: E402
+from staleharness.language.model.causal_lm_policy import CausalLM  # noqa: E402
 from staleharness.language.model.gpu_memory import micro_batch_size  # noqa: E402
 from staleharness.language.spec import LanguageSpec  # noqa: E402
 from staleharness.task import find_env  # noqa: E402

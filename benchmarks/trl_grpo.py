@@ -190,7 +190,7 @@ def random_model(folder: Path, hidden: int, layers: int) -> None:
 def task_of(warm: int, steps: int, scratch: Path, size: tuple[int, int] | None = None) -> dict[str, Any]:
     """Return the inputs of both sides: the model's folder, and the prompts in the order of our generator."""
     from staleharness.base.streams import stream
-    from staleharness.language.prompts import find_prompt, render
+    from staleharness.language.prompt_formatting import find_prompt, render
     from staleharness.task import find_env
 
     spec = spec_of(steps)

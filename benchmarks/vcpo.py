@@ -37,7 +37,7 @@ from torch import Tensor
 
 from staleharness.algorithm import make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.objectives import group_baseline

@@ -11,7 +11,7 @@ import numpy as np
 from staleharness.base.parsing import parse_choice
 from staleharness.base.text import markdown_table
 from staleharness.statistics.claims.claim_results import fill_numbers
-from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.claims.run_measures import Evidence
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.significance import (

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from staleharness.figures.canvas import FAINT, INK, TITLE, plot_settings, reduce_colours, to_bytes
 from staleharness.figures.palette import MARKERS
+from staleharness.figures.plot_layout import FAINT, INK, TITLE, plot_settings, reduce_colours, to_bytes
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline.pipeline_summary import CapResult, over_caps
 

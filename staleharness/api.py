@@ -232,7 +232,7 @@ def simulate(
     the settings of torch and the global random generators are yours again; threads that simulate take turns. Raises
     `UserError` at once, not at the first phase.
     """
-    from .running.in_process import phases
+    from .running.run_phases import phases
 
     grid_plan = plan(
         env=env, algo=algo, k=k, seeds=[seed], steps=steps, preset=preset, lag=lag, settings=settings, plugin=plugin

@@ -14,7 +14,7 @@ import os
 import shutil
 import sys
 
-from .base.logger import log_to
+from .base.console_log import log_to
 from .commands.shared.parser import parse
 from .errors import UserError
 

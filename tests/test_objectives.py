@@ -13,7 +13,7 @@ from staleharness import objectives
 from staleharness.batch import Trajectories
 from staleharness.objectives import AdvantageForm, gae, step_factor, vtrace
 from staleharness.testing import decisions, example_decisions, example_trajectories
-from staleharness.testing.records import rows_of
+from staleharness.testing.example_batches import rows_of
 
 
 def episode_end(t: Trajectories, b: int, s: int) -> int:

@@ -16,7 +16,7 @@ from places import ROOT
 
 from staleharness.commands.shared.parser import parse
 from staleharness.commands.shared.train_and_report import plan_grid
-from staleharness.pages.papers import read_paper, select_figures
+from staleharness.pages.paper_figure_specs import read_paper, select_figures
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.append(ROOT / "results" / "reference" / "README.md")

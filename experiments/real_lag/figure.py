@@ -15,7 +15,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
-from staleharness.figures.canvas import COLUMN, FAINT, PAGE, plot_settings, to_bytes
+from staleharness.figures.plot_layout import COLUMN, FAINT, PAGE, plot_settings, to_bytes
 from staleharness.statistics.labels import display_label
 
 STYLES = {  # colours of Okabe and Ito

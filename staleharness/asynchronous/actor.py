@@ -17,7 +17,7 @@ import torch
 
 from ..base.plugins import PATH_VARIABLE
 from ..simulator.policy_buffer import PolicyBuffer, Version
-from ..simulator.row_ledger import Count
+from ..simulator.sample_accounting import Count
 from .shared_weights import SharedWeights
 
 LONGEST_SLEEP = 0.1  # seconds, before an actor looks whether the run is over

@@ -29,7 +29,7 @@ from ..base.processes import nothing_of_main, short_names
 from ..errors import ActorsNotStarted
 from ..simulator.lag_stats import add_histograms
 from ..simulator.policy_buffer import Version
-from ..simulator.row_ledger import Count, Flow
+from ..simulator.sample_accounting import Count, Flow
 from .actor import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, ProgressCounter, work
 from .recorder import Recorder
 from .shared_weights import SharedWeights

@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
 from ..simulator.policy_buffer import PolicyBuffer
-from ..simulator.row_ledger import Flow
+from ..simulator.sample_accounting import Flow
 from ..spec import RunSpec
 from .actor import ActorTiming, GroupMaker
 from .actor_pool import ActorPool, PoolConfig

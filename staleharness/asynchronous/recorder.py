@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
-from ..simulator.row_ledger import Count
+from ..simulator.sample_accounting import Count
 from ..trace import trace_bytes
 from .actor import FinishedGroup, GroupProgress
 

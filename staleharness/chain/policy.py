@@ -12,7 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..simulator.policy_buffer import Version
-from ..tokens.policy import Entropy, Forward, TokenScores
+from ..tokens.policy_interface import Entropy, Forward, TokenScores
 
 
 def log_probability(logits: Tensor, bits: Tensor) -> Tensor:

@@ -14,7 +14,7 @@ from ..batch import Completions
 from ..schedule import Ints
 from ..simulator.loop import Simulation
 from ..simulator.phase_record import PhaseData, Scores
-from ..simulator.row_ledger import Count, flow_of
+from ..simulator.sample_accounting import Count, flow_of
 from ..tokens.learner import TokenLearner
 from .policy import BitPolicy, log_probability
 from .spec import ChainSpec

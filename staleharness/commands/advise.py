@@ -132,7 +132,7 @@ def _number(text: str, name: str) -> float:
 
 
 def _picture(advice: Advice, source: str, kind: str) -> bytes:
-    from ..figures.canvas import to_bytes
+    from ..figures.plot_layout import to_bytes
     from ..figures.staleness_cost import draw_advice
 
     return to_bytes(draw_advice(advice, source), kind, source)

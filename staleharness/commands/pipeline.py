@@ -165,7 +165,7 @@ def _folder(out: str) -> Path:
 
 
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
-    from ..figures.canvas import to_bytes
+    from ..figures.plot_layout import to_bytes
     from ..figures.timeline import timeline
     from ..pipeline.pipeline_schedule import to_parquet
 

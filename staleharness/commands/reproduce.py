@@ -51,7 +51,7 @@ def handle(command: Command) -> int:
     from ..base.files import make_subfolder, user_path
     from ..base.text import plural
     from ..pages.gallery import load_figures, make
-    from ..pages.papers import experiments, read_paper, select_figures
+    from ..pages.paper_figure_specs import experiments, read_paper, select_figures
     from ..store.store import Store
     from ..store.study import check_scale_name
     from ..store.study_runs import bundle_path
@@ -110,7 +110,7 @@ def _list(command: Command) -> int:
     """Print every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
     from ..base.reference_results import reference_folder
     from ..base.text import duration, fixed_width, invocation, megabytes, number
-    from ..pages.papers import experiments, read_paper
+    from ..pages.paper_figure_specs import experiments, read_paper
     from ..running.forecast import disk_bytes
     from ..store.store import Store
     from ..store.study_runs import bundle_path

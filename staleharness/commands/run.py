@@ -22,7 +22,7 @@ class Command(Presentation, GridOptions):
 def handle(command: Command) -> int:
     from ..base.files import safe_name
     from ..base.parsing import whole_number
-    from ..running.runner import ResourceRequest
+    from ..running.runner_interface import ResourceRequest
     from ..running.runners import make_runner
     from ..store.store import Store
     from .shared.train_and_report import check_presentation, execute, plan_grid

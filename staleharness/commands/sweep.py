@@ -11,7 +11,7 @@ from .shared.arguments import SWITCH, GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
     from ..running.plan import Plan
-    from ..running.runner import Runner
+    from ..running.runner_interface import Runner
     from ..store.store import Store
 
 

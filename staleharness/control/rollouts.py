@@ -18,8 +18,8 @@ from ..base.streams import seed_global_generators
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, PhaseRows, Schedule, drawn_rows
 from ..simulator.policy_buffer import PolicyBuffer
-from ..simulator.row_ledger import Count, Flow, flow_of
 from ..simulator.run_lags import Lags
+from ..simulator.sample_accounting import Count, Flow, flow_of
 from ..task import find_env
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns

@@ -15,7 +15,7 @@ from ..errors import Diverged
 from ..lag import read_lag
 from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, Scores
-from ..simulator.row_ledger import Count, Flow
+from ..simulator.sample_accounting import Count, Flow
 from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 import numpy as np
 
 from ..algorithm import make_algorithm, takes_rows
-from ..base.logger import LOGGER
+from ..base.console_log import LOGGER
 from ..base.machine import memory
 from ..errors import UserError
 from ..lag import read_lag, schedule_of

@@ -11,7 +11,6 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .canvas import INK, PAGE, gid, label_edges, names_at_ends, panels, short_label
 from .captions import axis, bars, looks_of, scale, size
 from .marks import (
     UNTRAINED_NOTE,
@@ -24,6 +23,7 @@ from .marks import (
     untrained_score,
 )
 from .palette import Style
+from .plot_layout import INK, PAGE, gid, label_edges, names_at_ends, panels, short_label
 from .registry import FIGURES, Section
 
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}

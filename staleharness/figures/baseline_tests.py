@@ -15,10 +15,10 @@ from ..statistics.results import Results
 from ..statistics.significance import Scores, compare_all_pairs, compare_with_baseline, f_ratio, scores_by_seed
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
-from .canvas import INK, PAGE, columns_for, gid, panels, short_label
 from .captions import axis, looks_of, seeds
 from .marks import REFERENCE_LINE, row_axis
 from .palette import Style
+from .plot_layout import INK, PAGE, columns_for, gid, panels, short_label
 from .registry import FIGURES
 
 if TYPE_CHECKING:

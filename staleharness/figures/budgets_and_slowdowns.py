@@ -14,8 +14,8 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 from ..base.text import listing
 from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart, Contrast
-from ..statistics.claims.evidence import Evidence
 from ..statistics.claims.part_tests import Term, compare_terms
+from ..statistics.claims.run_measures import Evidence
 from ..statistics.labels import display_label
 from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
@@ -25,11 +25,11 @@ from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
 from ..statistics.small_samples import MIN_RUNS
 from ..statistics.table import Table, extent
-from .canvas import INK, PAGE, columns_for, gid, panels, short_label
 from .captions import looks_of_curves
 from .lag_tables import lags_of
 from .marks import REFERENCE_LINE, dots, draw_interval, highest_first, named_rows
 from .palette import Style, styles
+from .plot_layout import INK, PAGE, columns_for, gid, panels, short_label
 from .registry import FIGURES
 
 if TYPE_CHECKING:

@@ -18,9 +18,9 @@ from ..statistics.scores import Array, final_score
 from ..statistics.small_samples import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
-from .canvas import COLUMN, PAGE, gid, label_edges, legend, panels, percent_axis
 from .captions import axis, bars, interval, looks_of, scale, seeds
 from .marks import REFERENCE_LINE, dots, draw_line, highest_first, named_rows
+from .plot_layout import COLUMN, PAGE, gid, label_edges, legend, panels, percent_axis
 from .registry import FIGURES
 
 REPS = 2000

@@ -13,8 +13,8 @@ from ..statistics.diagnostics import LagCounts, lags_of, ledger_of, mean_lag
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .canvas import INK, PAGE, label_edges, panels, percent_axis
 from .captions import seeds
+from .plot_layout import INK, PAGE, label_edges, panels, percent_axis
 from .registry import FIGURES, Section, single_choice
 
 AXES = "lag in phases", "share of decisions"

@@ -18,7 +18,7 @@ from ..statistics.table import Table
 from ..store.stored_run import StoredRun
 from .captions import looks_of, run_facts, scale, seeds
 from .registry import SHEETS, Section
-from .sheet import Block, Sheet, SheetCell
+from .result_tables import Block, Sheet, SheetCell
 
 BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of the lag in training steps, as the lesson names them
 NOT_MEASURED = SheetCell("not measured")

@@ -16,10 +16,10 @@ from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from ..store.study import plain_env
-from .canvas import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .captions import axis, band, looks_of, scale, seeds
 from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
 from .palette import Style
+from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
 from .registry import FIGURES, Section, single_choice
 
 if TYPE_CHECKING:

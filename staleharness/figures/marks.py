@@ -14,8 +14,8 @@ from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, score_before_training
 from ..statistics.table import Table
-from .canvas import FAINT, INK, gid, short_label
 from .palette import Style
+from .plot_layout import FAINT, INK, gid, short_label
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

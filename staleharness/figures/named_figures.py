@@ -12,10 +12,10 @@ from matplotlib.figure import Figure
 from ..errors import UserError, nearest, shorten
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .canvas import PAGE, gid, short_label
 from .captions import looks_of
+from .plot_layout import PAGE, gid, short_label
 from .registry import FIGURES, SHEETS, Drawing, Tabulation
-from .sheet import Sheet
+from .result_tables import Sheet
 
 
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:

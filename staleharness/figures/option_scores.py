@@ -12,12 +12,12 @@ from matplotlib.ticker import MaxNLocator
 from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .canvas import PAGE, columns_for, label_edges, legend, panels
 from .captions import bars, below, iqm_axis, run_facts, scale, size
 from .marks import dots, draw_interval, draw_line, name_identical_lines
 from .palette import Style, styles
+from .plot_layout import PAGE, columns_for, label_edges, legend, panels
 from .registry import FIGURES, SHEETS
-from .sheet import Block, Sheet, SheetCell
+from .result_tables import Block, Sheet, SheetCell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 from ..base.package_registry import PackageRegistry
 from ..errors import UserError
 from ..statistics.results import Results
-from .sheet import Sheet
+from .result_tables import Sheet
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

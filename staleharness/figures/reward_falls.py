@@ -16,12 +16,12 @@ from ..statistics.results import Results
 from ..statistics.scores import final_score
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .canvas import PAGE, gid, legend, panels, short_label, steps_axis
 from .captions import looks_of, run_facts, seeds
 from .metric_curves import draw_metric
 from .palette import Style
+from .plot_layout import PAGE, gid, legend, panels, short_label, steps_axis
 from .registry import FIGURES, SHEETS
-from .sheet import Block, Sheet, SheetCell
+from .result_tables import Block, Sheet, SheetCell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

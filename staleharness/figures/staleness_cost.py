@@ -16,10 +16,10 @@ from ..statistics.method_advice import MethodAdvice
 from ..statistics.results import Results
 from ..statistics.retention import KEEP
 from ..statistics.table import Table
-from .canvas import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .captions import looks_of_curves
 from .marks import draw_interval, draw_line
 from .palette import Style, styles
+from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .registry import FIGURES
 
 if TYPE_CHECKING:

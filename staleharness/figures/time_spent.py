@@ -11,11 +11,11 @@ from matplotlib.patches import Patch
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
-from .canvas import FAINT, INK, PAGE, panels, short_label
 from .captions import axis, below, iqm_axis, labels, looks_of, machines, run_facts, seeds, size
 from .marks import row_axis
+from .plot_layout import FAINT, INK, PAGE, panels, short_label
 from .registry import FIGURES, SHEETS, Section
-from .sheet import Block, Sheet, SheetCell
+from .result_tables import Block, Sheet, SheetCell
 
 Cells = Callable[[str, int], SheetCell]  # (method, K) -> a value with its runs or interval
 

@@ -11,7 +11,7 @@ from matplotlib.patches import Patch
 
 from ..pipeline.event_log import PipelineRecord
 from ..pipeline.pipeline_summary import summary
-from .canvas import FAINT, PAGE, plot_settings
+from .plot_layout import FAINT, PAGE, plot_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

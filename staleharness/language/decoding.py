@@ -10,9 +10,9 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..tokens.policy import Forward
-from .decoder import Request
-from .model.causal_lm import CausalLM
+from ..tokens.policy_interface import Forward
+from .decoder_interface import Request
+from .model.causal_lm_policy import CausalLM
 from .model.kv_caches import distinct_prompts
 
 CHECK_EVERY = 16  # tokens between checks of the sampled text, each a wait on a GPU

@@ -12,8 +12,8 @@ from ..simulator.phase_record import Scores
 from ..simulator.policy_buffer import PolicyBuffer
 from ..tokens.token_minibatch import parts
 from .answer_grading import grade
-from .decoder import Decoder, Request
-from .prompts import PromptSet, pad_left
+from .decoder_interface import Decoder, Request
+from .prompt_formatting import PromptSet, pad_left
 from .sampler import completion_texts
 from .spec import LanguageSpec
 

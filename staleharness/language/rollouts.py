@@ -20,10 +20,10 @@ from ..pipeline_lag import PipelineLag
 from ..schedule import NEVER, Ints, PhaseRows, Schedule
 from ..simulator.lag_stats import add_histograms
 from ..simulator.policy_buffer import PolicyBuffer, Version
-from ..simulator.row_ledger import Count, Flow, dropped_groups, flow_of
 from ..simulator.run_lags import Lags
+from ..simulator.sample_accounting import Count, Flow, dropped_groups, flow_of
 from ..task import find_env
-from .decoder import Request
+from .decoder_interface import Request
 from .sampler import Sampler, Seconds, concatenate
 from .setup import prepare
 from .spec import LanguageSpec

@@ -18,9 +18,9 @@ from ..schedule import Ints
 from ..simulator.policy_buffer import PolicyBuffer
 from ..tokens.token_minibatch import parts
 from .answer_grading import grade
-from .decoder import Decoded, Decoder, Request
-from .model.causal_lm import CausalLM
-from .prompts import PromptSet, pad_left
+from .decoder_interface import Decoded, Decoder, Request
+from .model.causal_lm_policy import CausalLM
+from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
 
 

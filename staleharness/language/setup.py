@@ -6,16 +6,16 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from ..base.cancellation import report
-from ..base.logger import LOGGER
+from ..base.console_log import LOGGER
 from ..base.machine import memory
 from ..errors import UserError
 from .answer_grading import find_extractor
-from .decoder import make_decoder
-from .model.causal_lm import CausalLM
-from .model.checkpoint_files import check_memory
+from .decoder_interface import make_decoder
+from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
+from .model.model_folder_checks import check_memory
 from .problem import Split, select_problems, warm_start_problems
-from .prompts import PromptSet, find_prompt, tokenise_prompts
+from .prompt_formatting import PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
 from .supervised_learning import fine_tune

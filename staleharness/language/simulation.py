@@ -7,13 +7,13 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any, ClassVar
 
-from ..base.logger import LOGGER
+from ..base.console_log import LOGGER
 from ..batch import Completions
 from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
 from .evaluation import evaluate
-from .model.causal_lm import CausalLM
+from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
 from .rollouts import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
 from .setup import prepare

@@ -14,11 +14,11 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from ..base.logger import LOGGER
-from ..tokens.policy import Forward
-from .decoder import Request
+from ..base.console_log import LOGGER
+from ..tokens.policy_interface import Forward
+from .decoder_interface import Request
 from .decoding import CHECK_EVERY, DecodingBatch, sample_blocks
-from .model.causal_lm import CausalLM
+from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward
 from .model.kv_caches import StaticCache, distinct_prompts
 

@@ -23,10 +23,10 @@ from ..base.syntax import meaning_hash
 from ..errors import Interrupted, UserError
 from ..simulator import checkpoint
 from ..simulator.optimiser import AdamW, clip_norm
-from .model.causal_lm import CausalLM
-from .model.gguf_file import no_progress_bar
+from .model.causal_lm_policy import CausalLM
+from .model.gguf_conversion import no_progress_bar
 from .problem import strip_calculator
-from .prompts import PromptSet, closing_token, pad_left
+from .prompt_formatting import PromptSet, closing_token, pad_left
 from .spec import LanguageSpec
 
 BATCH = 16  # problems per step of fine-tuning

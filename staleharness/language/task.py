@@ -11,19 +11,19 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..base.console_log import LOGGER
 from ..base.files import digest, stamp, user_path
-from ..base.logger import LOGGER
 from ..errors import UserError, missing_extra
 from ..lag import read_lag
 from ..pipeline_lag import PipelineLag
 from ..spec import RunSpec
 from ..task import Task
 from .answer_grading import find_extractor
-from .decoder import check_decoder, decoder_digest
-from .model.checkpoint_files import check_fits, check_model, has_template, is_chat
-from .model.gguf_file import dequantise, gguf_of, header
+from .decoder_interface import check_decoder, decoder_digest
+from .model.gguf_conversion import dequantise, gguf_of, header
+from .model.model_folder_checks import check_fits, check_model, has_template, is_chat
 from .problem import Problem
-from .prompts import find_prompt
+from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 
 

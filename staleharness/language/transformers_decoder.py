@@ -19,7 +19,7 @@ from torch import Tensor
 
 from ..base.machine import memory
 from ..simulator.policy_buffer import PolicyBuffer
-from .decoder import DECODERS, Decoded, Decoder, Request
+from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .decoding import GrowingBatch
 from .model.fused_forward import FusedForward
 from .static_decoding import StaticBatch

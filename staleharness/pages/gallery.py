@@ -23,9 +23,9 @@ from ..base.files import check_creatable, check_replaceable, remove_temporaries,
 from ..base.text import invocation
 from ..base.version import __version__
 from ..errors import UserError
-from ..figures.sheet import Sheet
-from .gallery_figures import DRAFT, GalleryFigure, at_scale, load_figures
-from .papers import Paper, PaperFigure, experiments, read_paper, select_figures
+from ..figures.result_tables import Sheet
+from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
+from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
 from .report import PAGE
 from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
@@ -44,9 +44,9 @@ def make(
     written unless a figure on it is left as it was. Raises `UserError`, before anything is written, if another file
     is in the place of the page.
     """
-    from ..figures.canvas import COLUMN, reduce_colours, retitle, to_bytes
-    from ..figures.canvas import PAGE as FULL
     from ..figures.named_figures import check_drawing, draw, sheet
+    from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
+    from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS
     from .inline_svg import inline_svg
 

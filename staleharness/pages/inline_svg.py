@@ -10,7 +10,7 @@ HREF = "{http://www.w3.org/1999/xlink}href"
 
 
 def inline_svg(svg: bytes, prefix: str, label: str) -> str:
-    """Return an `<svg>` element that scales with the page, from a figure of `canvas`.
+    """Return an `<svg>` element that scales with the page, from a figure of `plot_layout`.
 
     Ids are prefixed (two figures on a page must not share any) or dropped; a group that belongs to an
     algorithm gets `data-series`, a panel `data-panel`, for the page's filters; coordinates are rounded to 0.1

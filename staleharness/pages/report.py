@@ -71,9 +71,9 @@ def write(
     if before["key"] == key and all(_intact(out_dir / name, sha) for name, sha in before["files"].items()):
         return index
 
-    from ..figures.canvas import COLUMN, to_bytes
-    from ..figures.canvas import PAGE as FULL
     from ..figures.named_figures import sections
+    from ..figures.plot_layout import COLUMN, to_bytes
+    from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import Tabulation
     from .inline_svg import inline_svg
 

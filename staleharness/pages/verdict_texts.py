@@ -8,7 +8,7 @@ import re
 from ..statistics.claims.claim import Contrast
 from ..statistics.claims.claim_results import ClaimResult
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
-from .gallery_figures import GalleryFigure
+from .paper_figure_results import GalleryFigure
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
 HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p of no difference", "n", "by environment", "")

@@ -18,7 +18,7 @@ from .forecast import similar_runs
 from .hardware import fingerprint
 from .plan import Plan, PlannedRun
 from .resume_checkpoints import fingerprint_changes
-from .runner import ResourceRequest, Runner
+from .runner_interface import ResourceRequest, Runner
 from .runners import make_runner
 from .supervision import limits_from_environment
 from .sweep_loop import Outcome, SweepListener, sweep

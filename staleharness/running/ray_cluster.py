@@ -19,7 +19,7 @@ from ..base.machine import HOME, OVERRIDES
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
 from .hardware import usable_cores
-from .runner import ResourceRequest
+from .runner_interface import ResourceRequest
 
 ADDRESS = "RAY_ADDRESS"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: if off, Ray listens on this machine only

@@ -9,8 +9,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base.console_log import LOGGER
 from ..base.files import atomic_write, check_not_link, fsync, read_json
-from ..base.logger import LOGGER
 from ..errors import UserError, lacks_memory, shorten
 from ..simulator import checkpoint
 from ..simulator.loop import Simulation

@@ -27,7 +27,7 @@ from ..task import Task
 from .hardware import fingerprint
 from .resume_checkpoints import LOGS, resume
 from .run_record import in_megabytes, json_line, write_record
-from .runner import Job
+from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind

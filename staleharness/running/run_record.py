@@ -10,8 +10,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
-from ..base.logger import LOGGER
 from ..base.machine import peak_memory
 from ..errors import Diverged, UserError, shorten
 from ..simulator import checkpoint
@@ -21,7 +21,7 @@ from ..simulator.phase_record import Scores, wilson
 from ..store.record_schema import FORMAT, MOST_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
-from .runner import Job
+from .runner_interface import Job
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,11 +12,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from ..base.logger import LOGGER
+from ..base.console_log import LOGGER
 from ..base.text import duration
 from ..errors import UserError, shorten
 from .plan import PlannedRun
-from .runner import OUT_OF_MEMORY, RunEnd, Runner
+from .runner_interface import OUT_OF_MEMORY, RunEnd, Runner
 
 MOST_LOSSES = 4  # of a run within `WHILE` seconds; with one more the run fails
 WHILE = 600.0

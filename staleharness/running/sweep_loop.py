@@ -9,8 +9,8 @@ from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
+from ..base.console_log import LOGGER
 from ..base.files import write_json
-from ..base.logger import LOGGER
 from ..base.plugins import user_paths
 from ..errors import UserError
 from ..store.locks import Lease
@@ -18,7 +18,7 @@ from ..store.store import Store
 from ..store.unfinished_runs import log_tail
 from ..task import find_env
 from .plan import PlannedRun
-from .runner import NOTE, OUT_OF_MEMORY, PREPARING, Event, Job, RunEnd, Runner, RunProgress, RunWait
+from .runner_interface import NOTE, OUT_OF_MEMORY, PREPARING, Event, Job, RunEnd, Runner, RunProgress, RunWait
 from .runners import make_runner
 from .supervision import STALL, Interrupts, Limits, RetryPolicy, Watchdog, count_interrupts
 

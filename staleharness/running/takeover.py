@@ -12,8 +12,8 @@ import os
 import shutil
 from pathlib import Path
 
+from ..base.console_log import LOGGER
 from ..base.files import atomic_write, fsync, move_into
-from ..base.logger import LOGGER
 from ..errors import Interrupted
 from ..simulator import checkpoint
 from ..store.stored_run import read_run

@@ -21,8 +21,8 @@ import torch
 
 from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
+from ..base.console_log import LOGGER, log_to
 from ..base.files import write_json
-from ..base.logger import LOGGER, log_to
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory
 from ..lag import models_in_hash
@@ -34,7 +34,7 @@ from ..task import find_env
 from .hardware import check_device_here
 from .identity import run_id
 from .run_folder import RunFolder
-from .runner import NOTE, PREPARING, Job
+from .runner_interface import NOTE, PREPARING, Job
 
 MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, BinaryIO
 
+from ..base.console_log import LOGGER
 from ..base.files import atomic_write
-from ..base.logger import LOGGER
 from ..errors import lacks_memory
 
 KEEP = 2

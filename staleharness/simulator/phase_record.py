@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from .row_ledger import Flow
+from .sample_accounting import Flow
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
 from ..schedule import Bools, PhaseRows, drawn_rows
 from ..spec import RunSpec
 from .expected_lag import expected_lag
-from .row_ledger import check_pipeline
+from .sample_accounting import check_pipeline
 
 
 class Lags:

@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NotRequired, TypedDict
 import msgspec
 from msgspec import Meta
 
-from ..base.logger import LOGGER
+from ..base.console_log import LOGGER
 from ..errors import shorten
 
 FORMAT = 2

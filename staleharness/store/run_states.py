@@ -7,8 +7,8 @@ import os
 from pathlib import Path
 from typing import Any
 
+from ..base.console_log import LOGGER
 from ..base.files import read_json, try_lock
-from ..base.logger import LOGGER
 from ..base.text import printable
 from ..errors import shorten
 from .locks import seems_alive

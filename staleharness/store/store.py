@@ -24,8 +24,8 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Any
 
+from ..base.console_log import LOGGER
 from ..base.files import fsync, move_into, read_json, temporary_folder, user_path, write_json
-from ..base.logger import LOGGER
 from ..errors import UserError, shorten
 from . import folder_checks
 from .bundle_reader import is_packed, read_runs

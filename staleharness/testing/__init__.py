@@ -16,9 +16,9 @@ The contract does not know what a method means; add a truth table of a few lines
 
 from .chain_tasks import check_chain_task
 from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
+from .example_batches import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .lag_models import LAG_CHECKS, LagCheck, check_lag_model, parametrize_with_lag_checks
 from .language_tasks import check_language_task, is_language
-from .records import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .tasks import TASK_CHECKS, TaskCheck, check_task, parametrize_with_task_checks
 
 __all__ = [

@@ -19,7 +19,7 @@ from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, Stop, defines
 from ..base.plugins import summary
 from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
-from .records import (
+from .example_batches import (
     copy_of,
     example_decisions,
     example_trajectories,

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from ..language.answer_grading import grade
-from ..language.prompts import find_prompt
+from ..language.prompt_formatting import find_prompt
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import Task

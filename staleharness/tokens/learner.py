@@ -17,7 +17,7 @@ from ..batch import Completions
 from ..objectives import aggregation_weights
 from ..simulator.lag_stats import LearnerRows, handed_lags
 from ..simulator.learning import Gradient, Learner
-from .policy import Forward, TokenPolicy
+from .policy_interface import Forward, TokenPolicy
 from .spec import TokenSpec
 from .token_gradients import Timer, gradient, gradient_by_rows
 from .token_metrics import of_round

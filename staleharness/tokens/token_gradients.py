@@ -20,7 +20,7 @@ from ..algorithm import Algorithm
 from ..objectives import group_baseline
 from ..simulator.learning import Gradient
 from ..simulator.plugin_checks import loss_of
-from .policy import Entropy, TokenPolicy
+from .policy_interface import Entropy, TokenPolicy
 from .spec import TokenSpec
 from .token_metrics import of_step
 from .token_minibatch import Minibatch, group_relative_advantage, pieces

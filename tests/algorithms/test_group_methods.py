@@ -10,7 +10,7 @@ import torch
 from method_examples import examples, inputs_of, make
 
 from staleharness.testing import decisions, gradient_coefficients
-from staleharness.testing.records import tensors_of, with_gradient
+from staleharness.testing.example_batches import tensors_of, with_gradient
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -21,7 +21,7 @@ from staleharness.figures.palette import styles
 from staleharness.language.spec import LanguageSpec
 from staleharness.pages.method_cards import cards, percent
 from staleharness.running.catalogue import as_text, catalogue
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.methods import OTHER, MethodEntry, describe, entry_of, extra_passes, families, warnings_of

@@ -15,7 +15,7 @@ from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
 from staleharness.objectives import masked_mean
 from staleharness.testing import decisions, example_decisions, gradient_coefficients, variants
-from staleharness.testing.records import with_gradient
+from staleharness.testing.example_batches import with_gradient
 from staleharness.weights import batch_normalised, kept_share, level_log_ratio, vetoed
 
 SEEDS = range(3)

@@ -17,7 +17,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
 from staleharness.simulator.policy_buffer import PolicyBuffer
-from staleharness.simulator.row_ledger import Count, Flow
+from staleharness.simulator.sample_accounting import Count, Flow
 
 
 class Clock:

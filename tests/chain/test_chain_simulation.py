@@ -14,7 +14,7 @@ from staleharness.algorithm import ALGORITHMS
 from staleharness.base.streams import stream
 from staleharness.chain.simulation import ChainSimulation
 from staleharness.chain.spec import ChainSpec
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.simulator.loop import simulation_of
 from staleharness.statistics import scores

@@ -16,9 +16,9 @@ from crash import every_crash
 from results_helper import write_run
 from sweeping import staleharness
 
-from staleharness.figures import canvas, named_figures, staleness_cost
+from staleharness.figures import named_figures, plot_layout, staleness_cost
 from staleharness.pages import gallery, report
-from staleharness.pages.papers import read_paper
+from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.aggregate import table
 from staleharness.statistics.results import load
 
@@ -45,9 +45,9 @@ def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(named_figures, "sections", lambda runs: [section("one"), section("two")])
     monkeypatch.setattr(named_figures, "draw", lambda *what, **options: None)
     monkeypatch.setattr(staleness_cost, "draw_advice", lambda *what: None)
-    monkeypatch.setattr(canvas, "retitle", lambda *what: None)
-    monkeypatch.setattr(canvas, "to_bytes", lambda figure, kind, source="": PICTURES[kind])
-    monkeypatch.setattr(canvas, "reduce_colours", lambda png: png)
+    monkeypatch.setattr(plot_layout, "retitle", lambda *what: None)
+    monkeypatch.setattr(plot_layout, "to_bytes", lambda figure, kind, source="": PICTURES[kind])
+    monkeypatch.setattr(plot_layout, "reduce_colours", lambda png: png)
 
 
 def store(root: Path, seeds: int) -> None:

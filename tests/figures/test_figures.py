@@ -13,7 +13,7 @@ import pytest
 from drawn import all_figures, second_line, texts_outside
 from results_helper import ALGORITHMS, write_grid, write_run
 
-from staleharness.figures import canvas, metric_curves, named_figures, palette
+from staleharness.figures import metric_curves, named_figures, palette, plot_layout
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results, load
 from staleharness.store.stored_run import StoredRun
@@ -144,7 +144,7 @@ def test_every_figure_says_n_interval_and_score(results):
             assert "n = 3" in said and "95% " in said and "sampled returns" in said, name
 
 
-@pytest.mark.parametrize("width", [canvas.PAGE, canvas.COLUMN])
+@pytest.mark.parametrize("width", [plot_layout.PAGE, plot_layout.COLUMN])
 def test_no_text_of_a_figure_hangs_over_its_edge(results, width: float):
     runs, table = results
     for name, figure in all_figures(runs, table, width).items():
@@ -172,14 +172,14 @@ def digests(runs: list[StoredRun]) -> list[str]:
     """Name, kind and sha256 of every figure as SVG and of one in every format."""
     made = all_figures(Results.of(runs), stats.table(runs, reps=50))
     wanted = [(name, "svg") for name in made] + [("lag_histogram", "pdf"), ("lag_histogram", "png")]
-    return [f"{n} {kind} {hashlib.sha256(canvas.to_bytes(made[n], kind)).hexdigest()}" for n, kind in wanted]
+    return [f"{n} {kind} {hashlib.sha256(plot_layout.to_bytes(made[n], kind)).hexdigest()}" for n, kind in wanted]
 
 
 def test_drawing_leaves_matplotlib_as_it_was_and_never_loads_pyplot(results):
     runs, table = results
     with matplotlib.rc_context({"font.size": 33, "svg.hashsalt": "mine"}):
         before = dict(matplotlib.rcParams)
-        canvas.to_bytes(named_figures.draw("aggregate_scores", runs, table), "svg")
+        plot_layout.to_bytes(named_figures.draw("aggregate_scores", runs, table), "svg")
         assert dict(matplotlib.rcParams) == before
     program = """
 import sys
@@ -197,7 +197,7 @@ def test_names_with_special_characters_are_drawn(tmp_path: Path):
     runs = [write_run(tmp_path, n, 0, sampled=float(i)) for i, n in enumerate(names)]
     runs += [write_run(tmp_path, "spo", 0, capacity=4)]
     figure = named_figures.draw("learning_curves", load(str(tmp_path)), stats.table(runs))
-    svg = canvas.to_bytes(figure, "svg").decode()
+    svg = plot_layout.to_bytes(figure, "svg").decode()
     texts = {t.text.strip() for t in ElementTree.fromstring(svg).iter() if t.tag.endswith("text") and t.text}
     assert {"$\\alpha$", "_hidden", "<b>&amp;", "名前"} <= texts
-    assert canvas.to_bytes(figure, "png")
+    assert plot_layout.to_bytes(figure, "png")

@@ -9,10 +9,10 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
-from staleharness.figures.canvas import plot_settings
 from staleharness.figures.metric_curves import binned_mean, draw_spread
 from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
+from staleharness.figures.plot_layout import plot_settings
 from staleharness.statistics.claims.claim import contrast
 from staleharness.statistics.comparison import compare_runs
 from staleharness.statistics.diagnostics import diagnostics, in_bins

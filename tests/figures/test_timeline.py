@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from staleharness.figures.canvas import to_bytes
+from staleharness.figures.plot_layout import to_bytes
 from staleharness.figures.timeline import LANES, VERSIONS, timeline
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import preset

@@ -7,9 +7,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from staleharness.language.decoder import Request
-from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.prompts import pad_left
+from staleharness.language.decoder_interface import Request
+from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.prompt_formatting import pad_left
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
 LENGTH = 10

@@ -17,7 +17,7 @@ from typing import Any
 
 from staleharness.running.run_folder import RunFolder
 from staleharness.running.run_record import json_line
-from staleharness.running.runner import Event, Job, RunEnd
+from staleharness.running.runner_interface import Event, Job, RunEnd
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.simulator import checkpoint

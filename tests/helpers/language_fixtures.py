@@ -18,7 +18,7 @@ pytest.importorskip("transformers", reason=hint("llm"))
 from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.task import find_env
 

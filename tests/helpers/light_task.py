@@ -16,7 +16,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.running.slurm import node_main
 
 

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
 from staleharness.testing import example_decisions
-from staleharness.testing.records import with_gradient
+from staleharness.testing.example_batches import with_gradient
 
 Array = NDArray[np.float64]
 

@@ -7,13 +7,13 @@ from typing import Any
 
 from results_helper import write_run
 
-from staleharness.pages import papers
-from staleharness.pages.papers import read_paper
+from staleharness.pages import paper_figure_specs
+from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study import USUAL_LAG, Question
 from staleharness.store.study_runs import label_options
 
-STUDIES = sorted(papers.experiments().glob("*.toml"))
-PAPERS = sorted(path.parent.name for path in papers.experiments().glob("*/paper.toml"))
+STUDIES = sorted(paper_figure_specs.experiments().glob("*.toml"))
+PAPERS = sorted(path.parent.name for path in paper_figure_specs.experiments().glob("*/paper.toml"))
 FIGURES = {f"{name}/{f.name}": f for name in PAPERS for f in read_paper(name)[1]}
 LANGUAGE = ("word-problems", "gsm8k")
 

@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from staleharness.running.runner import Event, Job, RunEnd, RunProgress
+from staleharness.running.runner_interface import Event, Job, RunEnd, RunProgress
 from staleharness.running.runners.slurm import SlurmRunner
 
 

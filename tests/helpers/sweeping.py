@@ -17,7 +17,7 @@ import pytest
 from places import ROOT
 
 from staleharness import cli
-from staleharness.figures import canvas
+from staleharness.figures import plot_layout
 from staleharness.pages import report
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep_loop import Outcome, sweep
@@ -97,7 +97,7 @@ def staleharness(*words: str) -> subprocess.CompletedProcess[str]:
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", ["staleharness", *words])
         patch.setenv("NO_COLOR", "1")
-        patch.setitem(canvas.SETTINGS, "pdf.fonttype", 3)
+        patch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             cli.main()
     return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())  # type: ignore[arg-type]

@@ -15,7 +15,7 @@ from staleharness.errors import Changed, UserError
 from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.running.worker import check_plugins, execute
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store

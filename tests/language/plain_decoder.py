@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from staleharness.language.decoder import DECODERS, Decoded, Decoder, Request
+from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request
 from staleharness.simulator.policy_buffer import PolicyBuffer
 
 

@@ -16,7 +16,7 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
-from staleharness.simulator.row_ledger import ENTRIES, OPTIONAL, UNITS
+from staleharness.simulator.sample_accounting import ENTRIES, OPTIONAL, UNITS
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

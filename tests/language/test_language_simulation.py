@@ -16,8 +16,8 @@ from staleharness.base.streams import stream
 from staleharness.errors import UserError
 from staleharness.language import evaluation, sampler
 from staleharness.language.answer_grading import Grade
-from staleharness.language.decoder import Request
-from staleharness.language.prompts import pad_left
+from staleharness.language.decoder_interface import Request
+from staleharness.language.prompt_formatting import pad_left
 from staleharness.language.sampler import completion_texts
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.loop import simulation_of

@@ -12,8 +12,8 @@ import torch
 from language_fixtures import Specs, error_line
 
 from staleharness.errors import UserError
-from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.checkpoint_files import shapes_in
+from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.model.model_folder_checks import shapes_in
 from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask

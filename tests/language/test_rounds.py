@@ -13,8 +13,8 @@ from language_fixtures import Specs
 from staleharness.base.streams import stream
 from staleharness.language import evaluation, sampler
 from staleharness.language.answer_grading import Grade
-from staleharness.language.decoder import Request
-from staleharness.language.prompts import pad_left
+from staleharness.language.decoder_interface import Request
+from staleharness.language.prompt_formatting import pad_left
 from staleharness.language.sampler import completion_texts, teacher_force
 from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer

@@ -16,8 +16,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from staleharness.language import decoding, static_decoding
-from staleharness.language.decoder import Decoded, Request, make_decoder
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.decoder_interface import Decoded, Request, make_decoder
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
 from staleharness.language.transformers_decoder import batches, pad_parts

@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from staleharness.language import decoding
-from staleharness.language.decoder import Decoded, make_decoder
+from staleharness.language.decoder_interface import Decoded, make_decoder
 from staleharness.language.decoding import sample_cumulative
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.sampler import behaviour_logp, teacher_force
 from staleharness.language.transformers_decoder import join_stretches

@@ -13,7 +13,7 @@ from places import ROOT
 
 from staleharness.figures import named_figures
 from staleharness.pages import gallery
-from staleharness.pages.papers import read_paper
+from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_texts import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY

@@ -11,7 +11,7 @@ from command_line import run_cli
 from results_helper import write_grid
 
 from staleharness.pages import gallery
-from staleharness.pages.papers import read_paper
+from staleharness.pages.paper_figure_specs import read_paper
 
 Figures = Callable[..., tuple[int, str, str]]
 

@@ -14,7 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 from results_helper import write_grid, write_run
 
-from staleharness.figures import canvas
+from staleharness.figures import plot_layout
 from staleharness.pages import report
 from staleharness.statistics import bootstrap
 from staleharness.statistics.diagnostics import STALENESS
@@ -48,7 +48,7 @@ def test_a_report_does_no_work_twice(tmp_path: Path, count_calls: Callable[..., 
     files = count_calls(Path, "read_bytes", str)
     grids = count_calls(run_grid, "grid", type)
     drawn = count_calls(Figure, "draw", lambda figure: figure)
-    formats = count_calls(canvas, "to_bytes", lambda figure: figure)
+    formats = count_calls(plot_layout, "to_bytes", lambda figure: figure)
     bootstrap._band.cache_clear()
 
     results = load(tmp_path)

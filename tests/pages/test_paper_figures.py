@@ -8,7 +8,7 @@ import pytest
 from drawn import texts_outside
 from paper_studies import FIGURES, write_study
 
-from staleharness.figures import canvas, captions, comparisons, learning_curves, named_figures, over_training
+from staleharness.figures import captions, comparisons, learning_curves, named_figures, over_training, plot_layout
 from staleharness.pages import gallery
 from staleharness.statistics import retention
 
@@ -65,6 +65,6 @@ def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.Ga
     for shown in every.values():
         entry = shown.figure.entry
         if entry.draw == draw and shown.bundle is not None and shown.table is not None:
-            figure = named_figures.draw(draw, shown.results, shown.table, canvas.COLUMN, **entry.options)
+            figure = named_figures.draw(draw, shown.results, shown.table, plot_layout.COLUMN, **entry.options)
             assert texts_outside(figure) == []
             return

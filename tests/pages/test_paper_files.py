@@ -9,8 +9,8 @@ import pytest
 
 from staleharness.errors import UserError
 from staleharness.figures import named_figures
-from staleharness.pages import papers
-from staleharness.pages.papers import read_paper
+from staleharness.pages import paper_figure_specs
+from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study import ask, read_study
 
 
@@ -70,13 +70,13 @@ def test_unknown_drawings_options_and_figures_are_one_line(shelf: Path) -> None:
             named_figures.check_drawing(name, options, "x")
     _, figures = read_paper("p", shelf)
     assert (
-        papers.select_figures(figures, "2")
-        == papers.select_figures(figures, "fig2")
-        == papers.select_figures(figures, None)
+        paper_figure_specs.select_figures(figures, "2")
+        == paper_figure_specs.select_figures(figures, "fig2")
+        == paper_figure_specs.select_figures(figures, None)
     )
-    assert papers.select_figures(figures, "all") == papers.select_figures(figures, None)
+    assert paper_figure_specs.select_figures(figures, "all") == paper_figure_specs.select_figures(figures, None)
     with pytest.raises(UserError, match="FIG='9' is unknown; known: 2"):
-        papers.select_figures(figures, "9")
+        paper_figure_specs.select_figures(figures, "9")
 
 
 def test_the_papers_scale_replaces_what_it_names_and_all_settings(shelf: Path) -> None:

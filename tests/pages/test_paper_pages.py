@@ -12,7 +12,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import gallery
-from staleharness.pages.papers import read_paper
+from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_texts import verdict_on_page, verdict_words
 
 

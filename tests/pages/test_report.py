@@ -19,7 +19,7 @@ import pytest
 from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
-from staleharness.figures import canvas, named_figures
+from staleharness.figures import named_figures, plot_layout
 from staleharness.pages import inline_svg, report, report_contents
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
@@ -70,7 +70,7 @@ FAILURE: dict[str, Any] = {
 def quick_fonts() -> Iterator[None]:
     """Cutting TrueType fonts to size takes most of a PDF's time and is not what is tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(canvas.SETTINGS, "pdf.fonttype", 3)
+        patch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
         yield
 
 
@@ -171,9 +171,9 @@ def test_the_page_shows_the_numbers_of_the_table(report_path: Path, page: Page):
 
 
 def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    drawn = canvas.to_bytes
+    drawn = plot_layout.to_bytes
     monkeypatch.setattr(
-        canvas, "to_bytes", lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"not looked at"
+        plot_layout, "to_bytes", lambda figure, kind: drawn(figure, kind) if kind == "svg" else b"not looked at"
     )
     runs, _ = small(tmp_path, HOSTILE, "{{ 7 * 7 }}", '" onmouseover="alert(1)')
     runs.append(write_run(tmp_path, "vaco", 0, env=HOSTILE[::-1] + HOSTILE, fingerprint={"cpu": HOSTILE}))

@@ -11,7 +11,7 @@ from staleharness.api import plan
 from staleharness.running import forecast, plan_execution
 from staleharness.running.forecast import SimilarRuns, estimate, lag_notes
 from staleharness.running.plan import Plan
-from staleharness.running.runner import ResourceRequest
+from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import local
 from staleharness.store.store import Store
 

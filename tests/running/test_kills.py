@@ -19,7 +19,7 @@ from places import HELPERS
 from sweeping import TINY, Silent, environment, relatives, wait_until
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
 from staleharness.store.study import ask

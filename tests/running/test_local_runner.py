@@ -14,7 +14,7 @@ from sweeping import Silent
 
 from staleharness.running import hardware
 from staleharness.running.plan import plan
-from staleharness.running.runner import ResourceRequest
+from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import local
 from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store

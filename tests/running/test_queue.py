@@ -12,7 +12,7 @@ import pytest
 from sweeping import Silent
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
+from staleharness.running.runner_interface import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.running.worker import execute

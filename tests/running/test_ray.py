@@ -25,7 +25,7 @@ from staleharness.base.processes import nothing_of_main
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import ResourceRequest
+from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import make_runner
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store

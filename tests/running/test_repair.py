@@ -22,7 +22,7 @@ from staleharness.control import simulation as control_simulation
 from staleharness.errors import Interrupted, UserError
 from staleharness.running import run_folder, worker
 from staleharness.running.plan import plan
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.simulator import checkpoint
 from staleharness.simulator.loop import Simulation
 from staleharness.store.store import Store

@@ -11,11 +11,11 @@ import pytest
 from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import Silent
-from test_runner import InTurn, Lost, Notes, metrics, swept
+from test_runner_interface import InTurn, Lost, Notes, metrics, swept
 
 from staleharness.running import supervision
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import OUT_OF_MEMORY, Event, Job, RunEnd
+from staleharness.running.runner_interface import OUT_OF_MEMORY, Event, Job, RunEnd
 from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import sweep

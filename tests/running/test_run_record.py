@@ -13,7 +13,7 @@ import pytest
 from staleharness.chain.task import ChainTask
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.simulator import checkpoint
 from staleharness.simulator.loop import simulation_of

@@ -14,7 +14,7 @@ from slurm_clusters import MOST_TASKS, Cluster, StandIn
 from slurm_driving import Drive, job, lives, once
 
 from staleharness.errors import UserError
-from staleharness.running.runner import Job, RunEnd, RunProgress, RunStart, RunWait
+from staleharness.running.runner_interface import Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.runners import slurm
 from staleharness.running.runners.slurm import SlurmRunner
 

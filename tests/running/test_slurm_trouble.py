@@ -15,12 +15,12 @@ from slurm_clusters import StandIn
 from slurm_driving import Act, Drive, job, lives, once
 
 from staleharness.errors import UserError
-from staleharness.running.runner import Event, ResourceRequest, RunProgress, RunStart, RunWait
+from staleharness.running.runner_interface import Event, ResourceRequest, RunProgress, RunStart, RunWait
 from staleharness.running.runners import make_runner, slurm
 from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.slurm import commands
 from staleharness.running.slurm.commands import SlurmError, State, compress, parse_options
-from staleharness.running.slurm.job_array import JobArray
+from staleharness.running.slurm.job_array_files import JobArray
 
 
 @pytest.fixture(autouse=True)

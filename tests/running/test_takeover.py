@@ -23,7 +23,7 @@ from sweeping import environment, wait_until
 from staleharness.errors import Interrupted, UserError
 from staleharness.running import takeover, worker
 from staleharness.running.plan import plan
-from staleharness.running.runner import Job
+from staleharness.running.runner_interface import Job
 from staleharness.store import locks
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store

@@ -22,7 +22,7 @@ from staleharness.errors import UserError
 from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import execute_plan
-from staleharness.running.runner import RunEnd
+from staleharness.running.runner_interface import RunEnd
 from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
 from staleharness.store import unfinished_runs
 from staleharness.store.store import Store

@@ -11,8 +11,8 @@ from torch import Tensor
 
 from staleharness.algorithm import make_algorithm
 from staleharness.batch import Completions
-from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.prompts import pad_left
+from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.prompt_formatting import pad_left
 from staleharness.tokens.learner import TokenLearner
 
 Policies = Callable[..., CausalLM]

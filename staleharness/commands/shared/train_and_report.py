@@ -22,7 +22,7 @@ from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
     from ...running.plan import Plan, PlannedRun
-    from ...running.runner import Runner
+    from ...running.runner_interface import Runner
     from ...running.sweep_loop import Outcome, SweepListener
     from ...statistics.table import Table
     from ...store.store import Store, StoredRun

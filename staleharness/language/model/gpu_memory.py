@@ -14,7 +14,7 @@ import torch
 
 from ...errors import OOM
 from ..spec import LanguageSpec
-from .causal_lm import CausalLM
+from .causal_lm_policy import CausalLM
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
 VERSIONS = 0.4  # of what training leaves, for past versions and the acting ones among them

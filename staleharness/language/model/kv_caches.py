@@ -13,7 +13,7 @@ from torch.nn import functional as F
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 if TYPE_CHECKING:
-    from ...tokens.policy import Forward
+    from ...tokens.policy_interface import Forward
 
 # Added before the softmax: 0 after it, and finite, since a row of padding may attend to nothing.
 MASK_VALUE = -1e30

@@ -15,8 +15,8 @@ from ...base.files import read_json
 from ...base.machine import memory
 from ...errors import UserError, missing_extra, shorten
 from ..spec import LanguageSpec
-from .checkpoint_files import is_causal
-from .gguf_file import missing_weights
+from .gguf_conversion import missing_weights
+from .model_folder_checks import is_causal
 
 
 def load(source: str) -> tuple[Any, Any]:

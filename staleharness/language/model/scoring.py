@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
-from ...tokens.policy import Entropy, Forward, TokenScores
+from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from .kv_caches import DistinctPrompts, PrefixCache, distinct_prompts
 
 

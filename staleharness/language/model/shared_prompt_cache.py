@@ -16,7 +16,7 @@ from torch import Tensor
 from .kv_caches import MASK_VALUE, CacheLayer, DistinctPrompts, attend
 
 if TYPE_CHECKING:
-    from ...tokens.policy import Forward
+    from ...tokens.policy_interface import Forward
 
 
 MAX_TOKENS = 4096  # of prompts that go through the model at once, padding included

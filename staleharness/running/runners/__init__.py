@@ -6,7 +6,7 @@ import importlib
 
 from ...base.package_registry import module_names
 from ...errors import UserError, nearest, shorten
-from ..runner import ResourceRequest, Runner
+from ..runner_interface import ResourceRequest, Runner
 
 
 def runner_names() -> list[str]:

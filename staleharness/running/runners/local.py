@@ -14,11 +14,11 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
-from ...base.logger import LOGGER
+from ...base.console_log import LOGGER
 from ...base.machine import memory, memory_kills
 from ...base.processes import fixed_hashing, short_names
 from ..hardware import GPUS, check_device_here, usable_cores, usable_gpus
-from ..runner import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit
+from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit
 
 WORKER = "staleharness.running.worker"  # imports all heavy modules: the server loads it before it forks
 GRADIENT = "torch.fx.experimental.symbolic_shapes"  # with sympy: torch loads it at the first gradient of a process

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.logger import LOGGER
+from ...base.console_log import LOGGER
 from ...base.machine import package_version
 from ...base.processes import nothing_of_main
 from ...errors import UserError, missing_extra
@@ -31,7 +31,7 @@ from ..ray_cluster import (
     resources,
     run_environment,
 )
-from ..runner import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
+from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
 from .local import LocalPool
 
 RECOUNT = 5.0  # seconds between two counts of the cluster's resources

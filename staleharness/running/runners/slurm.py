@@ -13,12 +13,12 @@ import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 
-from ...base.logger import LOGGER
+from ...base.console_log import LOGGER
 from ...errors import UserError
-from ..runner import Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
+from ..runner_interface import Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
 from ..slurm import commands
 from ..slurm.commands import SlurmError, State, parse_options
-from ..slurm.job_array import JobArray
+from ..slurm.job_array_files import JobArray
 from ..slurm.task_state import FINAL_STATES, FLAPS, WAITING_STATES, SlurmTask, adopt_arrays
 
 TASK = "staleharness.running.slurm.node_main"

@@ -9,11 +9,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ...base.logger import LOGGER
-from ..runner import NOTE, PREPARING, Job, RunProgress, describe_exit
+from ...base.console_log import LOGGER
+from ..runner_interface import NOTE, PREPARING, Job, RunProgress, describe_exit
 from . import commands
 from .commands import State
-from .job_array import JobArray
+from .job_array_files import JobArray
 
 FLAPS = 4, 600.0  # a task that is requeued more often than this within so many seconds is not requeued again
 FINAL_STATES = (

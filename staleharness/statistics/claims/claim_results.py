@@ -16,10 +16,10 @@ from dataclasses import dataclass
 
 from ...errors import UserError
 from .claim import ClaimPart, verdict
-from .evidence import Evidence
 from .number_query import read_query
 from .part_tests import PartResult, evaluate_part
 from .quantities import quantity_text
+from .run_measures import Evidence
 
 
 def fill_numbers(text: str, evidence_of: Callable[[str], Evidence]) -> str:

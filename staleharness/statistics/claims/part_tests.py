@@ -15,7 +15,7 @@ from ..labels import display_label
 from ..scores import Array
 from .claim import ClaimPart, Contrast, Outcome, combine_outcomes, contrast
 from .early_warning import WARNINGS, count_warnings
-from .evidence import Evidence, measure
+from .run_measures import Evidence, measure
 
 NAMES = {
     "area": "area under the curve",

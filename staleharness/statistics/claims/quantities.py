@@ -24,9 +24,9 @@ from ..slowdown import slowdowns
 from ..small_samples import MIN_RUNS
 from .claim import ClaimPart, Contrast
 from .early_warning import count_warnings
-from .evidence import Evidence, measure
 from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
+from .run_measures import Evidence, measure
 
 REPS = 2000
 BASELINE = "ppo_clip"  # where a query does not say over

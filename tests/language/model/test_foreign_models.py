@@ -11,11 +11,11 @@ import pytest
 from language_fixtures import error_line
 
 from staleharness.errors import UserError
-from staleharness.language.model.causal_lm import CausalLM
-from staleharness.language.model.checkpoint_files import check_model
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.loading import load
+from staleharness.language.model.model_folder_checks import check_model
 from staleharness.language.problem import Problem
-from staleharness.language.prompts import find_prompt, tokenise_prompts
+from staleharness.language.prompt_formatting import find_prompt, tokenise_prompts
 from staleharness.language.spec import LanguageSpec
 
 HARM = "from pathlib import Path\nPath({!r}).touch()\nclass Config: ...\nclass Model: ...\nclass Words: ...\n"

@@ -9,7 +9,7 @@ from decoder_requests import noise, request, versions_of
 from language_fixtures import Policies
 from torch.nn import functional as F
 
-from staleharness.language.decoder import make_decoder
+from staleharness.language.decoder_interface import make_decoder
 from staleharness.language.model import fused_forward
 from staleharness.language.model.fused_forward import MATRICES, ResidentVersions, fused_weights, linear, prepack
 from staleharness.language.sampler import behaviour_logp

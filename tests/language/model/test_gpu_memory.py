@@ -12,7 +12,7 @@ from language_fixtures import Policies, Specs
 from tiny_model import tiny_config
 
 from staleharness.errors import OOM
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.gpu_memory import (
     advice,
     completion_bytes,

@@ -15,9 +15,9 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
-from staleharness.language.decoder import Request
+from staleharness.language.decoder_interface import Request
 from staleharness.language.model import gpu_memory, scoring
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.gpu_memory import completion_bytes, decoding_bytes, training_bytes
 from staleharness.language.model.kv_caches import DistinctPrompts
 from staleharness.language.spec import LanguageSpec

@@ -14,9 +14,9 @@ from tiny_model import tiny_config
 from torch import Tensor
 
 from staleharness.language import decoding
-from staleharness.language.decoder import Decoded, Request, make_decoder
+from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
-from staleharness.language.model.causal_lm import CausalLM
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward
 from staleharness.language.model.kv_caches import (
     MASK_VALUE,
@@ -27,9 +27,9 @@ from staleharness.language.model.kv_caches import (
 )
 from staleharness.language.model.scoring import by_length
 from staleharness.language.model.shared_prompt_cache import SharedPromptCache
-from staleharness.language.prompts import pad_left
+from staleharness.language.prompt_formatting import pad_left
 from staleharness.simulator.policy_buffer import PolicyBuffer
-from staleharness.tokens.policy import TokenScores
+from staleharness.tokens.policy_interface import TokenScores
 
 PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11, 4]]
 EACH, WIDTH = 4, 9

@@ -9,11 +9,11 @@ from decoder_requests import LENGTH, PROMPTS, noise, versions_of
 from language_fixtures import Policies
 from torch.nn import functional as F
 
-from staleharness.language.decoder import Request, make_decoder
+from staleharness.language.decoder_interface import Request, make_decoder
 from staleharness.language.model import shared_prompt_cache
 from staleharness.language.model.kv_caches import MASK_VALUE, DistinctPrompts
 from staleharness.language.model.shared_prompt_cache import PromptRows, SharedPromptCache, length_batches
-from staleharness.language.prompts import pad_left
+from staleharness.language.prompt_formatting import pad_left
 
 
 def test_rows_are_gathered_by_prompt_and_scattered_back() -> None:

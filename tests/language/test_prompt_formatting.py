@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import EXTRACTORS, grade, plain
 from staleharness.language.problem import Problem
-from staleharness.language.prompts import PROMPTS, find_prompt, render
+from staleharness.language.prompt_formatting import PROMPTS, find_prompt, render
 
 EGGS = "How many eggs?"
 HENS = Problem("How many hens?", "There are 2+1=<<2+1=3>>3 hens.\n#### 3", "3")

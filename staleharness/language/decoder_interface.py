@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
     from ..simulator.policy_buffer import PolicyBuffer
-    from .model.causal_lm import CausalLM
+    from .model.causal_lm_policy import CausalLM
 
 BUILT_IN = ("transformers", "shared_prompts", "packed_weights")  # registered by transformers_decoder.py
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from PIL import Image
 from places import ROOT
 
-from staleharness.figures import canvas
+from staleharness.figures import plot_layout
 from staleharness.figures.marks import name_identical_lines
 from staleharness.figures.palette import Style, styles
 from staleharness.statistics.table import Table
@@ -24,13 +24,13 @@ from staleharness.statistics.table import Table
 def test_a_long_title_is_smaller_before_it_is_cut(length: int, size: float, shown: int) -> None:
     figure = Figure(figsize=(3.5, 2))
     text = figure.text(0, 1, "", gid="figure-title")
-    canvas.retitle(figure, "x" * length)
+    plot_layout.retitle(figure, "x" * length)
     assert text.get_fontsize() == pytest.approx(size) and len(text.get_text()) == shown
     assert text.get_text().endswith("…") == (shown < length)
 
 
 def test_an_equation_stays_on_one_line() -> None:
-    assert canvas._wrap("kept at K = 16, n = 5 seeds", 12) == ["kept at", "K = 16,", "n = 5 seeds"]
+    assert plot_layout._wrap("kept at K = 16, n = 5 seeds", 12) == ["kept at", "K = 16,", "n = 5 seeds"]
 
 
 @pytest.mark.parametrize("corner", [(0, 0), (0, 1), (1, 0), (1, 1)])
@@ -44,7 +44,7 @@ def test_a_note_stands_in_the_corner_that_lines_leave_free(corner: tuple[int, in
     path = [(far, free), (far, low), (right, low)]
     x, y = np.array(path, dtype=float).T
     for look in looks.values():
-        ax.plot(x, 10.0**y, gid=canvas.gid(look))
+        ax.plot(x, 10.0**y, gid=plot_layout.gid(look))
     ax.set_yscale(scale)
     name_identical_lines(ax, looks)
     (note,) = ax.texts
@@ -56,9 +56,9 @@ def test_reduced_colours_keep_the_picture_and_its_metadata() -> None:
     figure = Figure(figsize=(2, 1))
     ax = figure.add_subplot()
     ax.plot([0, 1], color="#D55E00")
-    wide = canvas.to_bytes(figure, "png", "from here")
-    small = canvas.reduce_colours(wide)
-    assert len(small) < len(wide) and canvas.reduce_colours(wide) == small
+    wide = plot_layout.to_bytes(figure, "png", "from here")
+    small = plot_layout.reduce_colours(wide)
+    assert len(small) < len(wide) and plot_layout.reduce_colours(wide) == small
     before, after = (Image.open(io.BytesIO(data)) for data in (wide, small))
     assert after.mode == "P" and after.text == {"Source": "from here"} and after.size == before.size
     apart = np.abs(np.asarray(before.convert("RGB"), float) - np.asarray(after.convert("RGB"), float))
@@ -69,7 +69,8 @@ def test_reduced_colours_keep_those_of_methods() -> None:
     """A dot of one method must not take the colour of another, however many shades the rest of the picture has."""
     wide = (ROOT / "docs" / "gallery" / "vaco" / "budget.png").read_bytes()
     before, after = (
-        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int) for data in (wide, canvas.reduce_colours(wide))
+        np.asarray(Image.open(io.BytesIO(data)).convert("RGB"), int)
+        for data in (wide, plot_layout.reduce_colours(wide))
     )
     assert np.abs(after - before).max() < 24  # of 255, at any pixel
 
@@ -80,8 +81,8 @@ def test_a_long_legend_takes_no_room_from_the_panels() -> None:
 
     def height_of_a_panel(methods: int) -> float:
         looks = styles(f"method {i}" for i in range(methods))
-        with canvas.panels("t", "s", "ab", table=table, columns=1, height=1.45, width=3.5) as (figure, axes):
-            canvas.legend(figure, looks)
+        with plot_layout.panels("t", "s", "ab", table=table, columns=1, height=1.45, width=3.5) as (figure, axes):
+            plot_layout.legend(figure, looks)
         return float(axes[0].get_position().height * figure.get_figheight())
 
     assert height_of_a_panel(27) == pytest.approx(height_of_a_panel(6), rel=0.1)

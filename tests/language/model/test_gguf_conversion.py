@@ -15,10 +15,10 @@ from needs import hint
 
 from staleharness.base.files import digest
 from staleharness.errors import UserError
-from staleharness.language.model import gguf_file
-from staleharness.language.model.checkpoint_files import has_template, is_chat, trainable
-from staleharness.language.model.gguf_file import dequantise, gguf_of, header
+from staleharness.language.model import gguf_conversion
+from staleharness.language.model.gguf_conversion import dequantise, gguf_of, header
 from staleharness.language.model.loading import load
+from staleharness.language.model.model_folder_checks import has_template, is_chat, trainable
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import model_digest, resolve_paths
 
@@ -172,7 +172,7 @@ def test_a_model_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> No
 
 
 def test_a_packaged_model_that_was_changed(file: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setitem(gguf_file.PACKAGES, "tiny", ("tiny-package", "0" * 64))
+    monkeypatch.setitem(gguf_conversion.PACKAGES, "tiny", ("tiny-package", "0" * 64))
     with pytest.raises(UserError, match="is damaged"):
         dequantise("tiny", file, lambda _: None)
 

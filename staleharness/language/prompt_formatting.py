@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     import torch
     from torch import Tensor
 
-    from .model.causal_lm import CausalLM
+    from .model.causal_lm_policy import CausalLM
     from .spec import LanguageSpec
 
 

@@ -14,7 +14,7 @@ import pytest
 
 from staleharness.errors import Diverged, Interrupted, UserError
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.runner import Event, Job, RunEnd, RunProgress
+from staleharness.running.runner_interface import Event, Job, RunEnd, RunProgress
 from staleharness.running.runners import make_runner, runner_names
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.running.worker import execute

@@ -12,7 +12,7 @@ from ...base.files import read_json, user_path
 from ...base.machine import memory
 from ...errors import UserError, shorten
 from ..spec import LanguageSpec
-from .gguf_file import gguf_of, header
+from .gguf_conversion import gguf_of, header
 
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")

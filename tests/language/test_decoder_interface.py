@@ -19,7 +19,7 @@ from staleharness.base.syntax import meaning_hash
 from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
-from staleharness.language.decoder import DECODERS, Decoded, Decoder, Request, make_decoder
+from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, make_decoder
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.simulator.loop import simulation_of

@@ -18,7 +18,7 @@ from torch import Tensor
 
 from ...errors import UserError
 from ...simulator.policy_buffer import Version
-from ...tokens.policy import Entropy, Forward, TokenScores
+from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from ..spec import LanguageSpec
 from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weights, supports_fused_forward
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer

@@ -17,7 +17,7 @@ from dataclasses import asdict, dataclass, field
 from pathlib import Path
 
 from ...base.files import check_not_link, make_subfolder, read_json, write_bytes, write_json
-from ..runner import Job
+from ..runner_interface import Job
 
 PREFIX = "staleharness-"
 

@@ -13,7 +13,7 @@ from typing import Any
 from ..base.text import invocation, plural
 from ..errors import UserError
 from ..statistics.claims.claim_results import ClaimResult, evaluate_claim
-from ..statistics.claims.evidence import Evidence
+from ..statistics.claims.run_measures import Evidence
 from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.small_samples import COVERAGE, MIN_RUNS, show_single_runs
@@ -22,7 +22,7 @@ from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study import check_scale_name
 from ..store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
-from .papers import PaperFigure
+from .paper_figure_specs import PaperFigure
 
 DRAFT = "DRAFT, runs are missing"
 TEXTS = ("question", "claim", "asked", "saw", "part", "verdict")  # of an entry; they stand beside its picture
