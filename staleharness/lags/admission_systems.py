@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import dataclass
 from typing import Any, ClassVar
 
@@ -77,23 +78,23 @@ class WindowedFifo(PipelineLag):
 @LAGS.register("roll_flash")
 @dataclass(frozen=True)
 class RollFlash(PipelineLag):
-    """A ratio of rows under way to those of a batch, and a bound on the version that began a row.
+    """Batches in the order of the versions that began their rows, a ratio of a batch ahead of the trainer.
 
-    At most (1 + async_generation_ratio) batches are under way or waiting. The batch of step n has only groups begun by
-    version n − async_generation_ratio or a later one. Rows under way take new weights, and groups that have become too
-    old are aborted.
+    A group may begin while fewer than (version + 1 + async_generation_ratio) batches have begun. The trainer takes
+    those of the oldest version first and waits for them, so that the ratio is the lag: with 1.5, half of a batch is 2
+    versions old and half of it 1. Rows under way take new weights, and nothing is ever dropped.
 
-    Leaves out: queues by expected length. In a run, an aborted row is made to its end, and not trained on.
+    Leaves out: additional prompts (`is_use_additional_prompts`, whose surplus is aborted), queues by expected length,
+    and that a prompt belongs to the step in which it is sent, even if it waits for a machine.
     """
 
-    paper = "ROLL Flash, arXiv 2510.11345; alibaba/ROLL, 2026-08"
+    paper = "ROLL Flash, arXiv 2510.11345; alibaba/ROLL generate_scheduler.py at 8eb27cc, 2026-08"
 
     async_generation_ratio: float = option(2.0, least=0)  # batches
-    on_stale: OnStale = "drop_group"
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        gate = {"cap": self.async_generation_ratio, "in_flight": "switch"}
-        return gate | stale_rules(int(self.async_generation_ratio), self.on_stale, stop=True)
+        ahead = math.ceil(self.async_generation_ratio * demand.groups) / demand.groups
+        return {"cap": ahead, "order": "version_completed", "in_flight": "switch", "blocking": True}
 
 
 @LAGS.register("prime_rl")

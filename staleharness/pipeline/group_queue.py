@@ -10,6 +10,8 @@ from typing import Literal
 
 from .pipeline_settings import Pipeline
 
+ROUNDING = 1e-9  # of a group: a cap of one third of three groups is one
+
 
 class Admission:
     """Limits how many groups may begin, by AReaL's rule.
@@ -30,7 +32,7 @@ class Admission:
         if self.cap is not None:
             version = self.trained if self.of_trainer else version
             groups = self.n_begun if self.counts == "begun" else self.n_finished
-            if groups >= math.floor((version + 1 + self.cap) * self.groups):
+            if groups >= math.floor((version + 1 + self.cap) * self.groups + ROUNDING):
                 return False
         self.n_begun += 1
         return True
@@ -52,10 +54,12 @@ class GroupQueue:
     """Queue of groups that wait for the trainer, by their numbers, which are the order in which they began.
 
     The order in which the trainer takes them is a setting. `completed`: as they finish. `submitted`: as they began, so
-    that a slow one holds up all behind it. `window`: as they finish, but only among the first `window` that are not
-    taken; a slow one can be passed by that many. `version`: as they finish, but those of one version wait for all that
-    are older. `version_of(group)` is the oldest version in a group, None for one that has not begun;
-    `discard(group, fate)` is called for those that are dropped.
+    that a slow one holds up all behind it. `window`: those that are finished, as they began, but only among the first
+    `window` that are not taken; a slow one can be passed by that many. `version`: the same, but those of one version
+    wait for all that are older; `version_completed`: as they finish among those of the oldest version.
+
+    `version_of(group)` is the oldest version in a group, None for one that has not begun; `discard(group, fate)` is
+    called for those that are dropped.
     """
 
     def __init__(
@@ -67,13 +71,14 @@ class GroupQueue:
     ) -> None:
         self.needed = pipeline.groups
         self.window = pipeline.window if pipeline.order == "window" else 1
-        self.in_order, self.by_version = pipeline.order != "completed", pipeline.order == "version"
+        self.in_order, self.by_version = pipeline.order != "completed", pipeline.order.startswith("version")
+        self.as_finished = pipeline.order == "version_completed"
         self.room = None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
         self.full = pipeline.full
         self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
         self.version_of, self.lag_of, self.discard = version_of, lag_of, discard
         self._ready: deque[int] = deque()  # in the order in which they finished
-        self._waiting: set[int] = set()  # finished, where the order is another
+        self._waiting: dict[int, None] = {}  # the same, where the order is another
         self._taken: set[int] = set()  # ahead of the oldest one that is not taken
         self._head = 0  # the oldest group that is not taken
         self._batch: list[int] = []  # taken for the next step
@@ -93,7 +98,7 @@ class GroupQueue:
                 return True
             self.discard(self._ready.popleft(), "dropped_full")
         if self.in_order:
-            self._waiting.add(group)
+            self._waiting[group] = None
         else:
             self._ready.append(group)
         return True
@@ -125,9 +130,12 @@ class GroupQueue:
             if len(self._ready) + len(self._batch) < self.needed:
                 return None
             return self._ready.popleft() if self._ready else None
-        for group in self._open():
+        open_groups = self._open()
+        if self.as_finished:
+            open_groups = filter(set(open_groups).__contains__, list(self._waiting))
+        for group in open_groups:
             if group in self._waiting:
-                self._waiting.remove(group)
+                del self._waiting[group]
                 self._step_over(group)
                 return group
         return None

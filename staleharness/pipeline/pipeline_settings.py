@@ -43,7 +43,8 @@ class Pipeline:
     cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
     cap_version: Literal["slots", "trainer"] = "slots"  # whose version that is
     # The queue of finished groups
-    order: Literal["completed", "submitted", "window", "version"] = "completed"  # in which the trainer takes them
+    # in which the trainer takes them
+    order: Literal["completed", "submitted", "window", "version", "version_completed"] = "completed"
     window: int = option(1, least=1)  # groups, counted from the oldest one that is not taken
     capacity: float | None = None  # batches
     full: Literal["block", "drop_oldest", "drop_newest"] = "block"
