@@ -3,18 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from ..base.text import plural
 from ..errors import UserError, nearest, shorten
-from .lag_columns import UNITS, lag_column
-from .log_files import find_log, log_columns, log_rows
+from .lag_columns import OVER, UNITS, System, beside, lag_column, statistic_columns, system_of
+from .lag_drift import Drift, DriftMeter
+from .lag_histogram import LagHistogram
+from .log_files import find_log, log_columns, log_rows, runs_of
 
-KEYS = ("lag", "count")  # of COLUMNS
+KEYS = ("lag", "count", "over")  # of COLUMNS
+
+
+class Statistic(NamedTuple):
+    """A lag that a log gives beside the mean: the largest of all steps, or a percentile within a step, averaged."""
+
+    column: str
+    value: float
+
+
+class OtherLag(NamedTuple):
+    """Mean of another lag of the same rows."""
+
+    column: str
+    what: str
+    mean: float
 
 
 @dataclass(frozen=True)
@@ -23,11 +41,20 @@ class LagLog:
 
     file: str
     column: str
-    unit: str  # of `lag_columns.UNITS`
+    unit: str  # "versions" or "gradient_steps"
     lags: NDArray[np.float64]
     weights: NDArray[np.float64]
     note: str  # source of the column's meaning
     rows: int
+    over: str = "rows"  # of `lag_columns.OVER`: what `mean` is a mean over
+    each: str = "row"  # "row": a lag of the log is that of one row; "step": the mean of a training step
+    system: str = ""
+    kind: str = ""  # of the tasks that the system trains
+    what: str = ""  # whose lag it is
+    statistics: dict[str, Statistic] = field(default_factory=dict)  # of the system's own columns
+    others: tuple[OtherLag, ...] = ()
+    drift: Drift | None = None
+    runs: int = 1
 
     @property
     def mean(self) -> float:
@@ -39,55 +66,148 @@ class LagLog:
         return float(self.lags[np.searchsorted(heavy, share * heavy[-1] * (1 - 1e-12))])
 
     def to_json(self) -> dict[str, Any]:
-        return {
-            "file": self.file,
-            "column": self.column,
-            "unit": self.unit,
-            "rows": self.rows,
-            "mean": self.mean,
+        """Median, p95 and max are of rows or decisions: null where the log has means of steps and no such column."""
+        quantiles: dict[str, float | None] = {
             "median": self.quantile(0.5),
             "p95": self.quantile(0.95),
             "max": float(self.lags.max()),
+        }
+        steps = quantiles if self.each == "step" else None
+        if steps is not None:
+            by_key = {
+                name: self.statistics.get(key) for name, key in (("median", "p50"), ("p95", "p95"), ("max", "max"))
+            }
+            quantiles = {name: None if s is None else s.value for name, s in by_key.items()}
+        return {
+            "file": self.file,
+            "column": self.column,
+            "system": self.system,
+            "unit": self.unit,
+            "over": self.over,
+            "each": self.each,
+            "rows": self.rows,
+            "runs": self.runs,
+            "mean": self.mean,
+            **quantiles,
+            "step_means": steps,
+            "statistics": {name: s._asdict() for name, s in self.statistics.items()},
+            "others": [other._asdict() for other in self.others],
+            "drift": None if self.drift is None else self.drift.to_json(),
             "note": self.note,
         }
 
 
-def read_log(text: str, columns: str | None = None, unit: str | None = None) -> LagLog:
+def read_log(
+    text: str, columns: str | None = None, unit: str | None = None, batch: float | None = None, over: str | None = None
+) -> LagLog:
     """Read the lags in a file. Raises `UserError`.
 
-    `columns`: `lag=NAME` or `lag=NAME,count=NAME`; without it, the column names of known systems. `unit` of the lags;
-    by default the system's, or versions with `columns`.
+    `columns`: `lag=NAME`, with `count=NAME` in a histogram and `over=rows` or `over=decisions`; without it, the column
+    names of known systems. `unit` of the lags; by default the system's, or versions. `batch`: samples of a version, for
+    lags in samples. `over`: of a trace, parts lags are counted (default: those of decisions).
     """
     path = find_log(text)
     if unit is not None and unit not in UNITS:
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
+    if batch is not None and not 0 < batch < np.inf:
+        raise UserError(f"BATCH={batch:g} must be above 0")
     if path.suffix == ".parquet":
         if columns is not None or unit not in (None, "versions"):
             raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
-        return _trace(str(path), path.name)
+        return _trace(str(path), path.name, over or "decisions")
     names = log_columns(path)
+    mapping = {} if columns is None else _read_columns(columns, names, path.name)
     if columns is None:
         name, system = lag_column(names, f"LOG={path.name}")
         counts = "count" if name == "lag" and "count" in names else None
-        note = f"read as that of {system.name}" + ("" if system.certain else ", a name that is not certain")
-        note += f": means over {system.what}, in {system.unit.replace('_', ' ')}"
-        log_unit = system.unit if unit is None else unit
     else:
-        mapping = _read_columns(columns, names, path.name)
-        name, counts, log_unit = mapping["lag"], mapping.get("count"), unit or UNITS[0]
-        note = f"taken as the lag because COLUMNS says so, in {log_unit.replace('_', ' ')}"
-    histogram = LagHistogram()
+        name, counts = mapping["lag"], mapping.get("count")
+        system = system_of(name) or System("", name, UNITS[0], "rows", each="row", kind="")
+    unit = unit or system.unit
+    if unit == "samples" and batch is None:
+        raise UserError(f"LOG={path.name}: {shorten(name)!r} counts samples; give BATCH=N, the samples of a version")
+    if unit != "samples" and batch is not None:
+        raise UserError(f"BATCH is of lags in samples; those of LOG={path.name} are in {_words(unit)}")
+    log = _read(path, name, counts, names, system)
+    log = replace(log, unit=unit, over=mapping.get("over", system.over), runs=runs_of(path))
+    log = log if batch is None else _in_versions(log, batch)
+    return replace(log, note=_note(log, system, columns is not None, batch))
+
+
+def _read(path: Path, name: str, counts: str | None, names: Sequence[str], system: System) -> LagLog:
+    """Read the column of the lag, and those that the system logs beside it."""
+    histogram, meter = LagHistogram(), DriftMeter()
     for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
         histogram.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
+        meter.add(rows[:, 0])
     if not len(histogram.lags):
         raise UserError(f"LOG={path.name}: column {shorten(name)!r} holds no lag")
-    return _lag_log(path.name, name, log_unit, histogram, note)
+    statistics: dict[str, Statistic] = {}
+    others: list[OtherLag] = []
+    if system.each == "step":
+        for key, column in statistic_columns(name, names).items():
+            if (both := _mean_and_max(path, column)) is not None:
+                statistics[key] = Statistic(column, both[key == "max"])
+        for column, also in beside(name, system, names):
+            if (both := _mean_and_max(path, column)) is not None:
+                others.append(OtherLag(column, also.what, both[0]))
+    return _lag_log(
+        path.name,
+        name,
+        histogram,
+        rows=int(histogram.weights.sum()) if counts else histogram.rows,
+        each=system.each,
+        system=system.name,
+        kind=system.kind,
+        what=system.what,
+        statistics=statistics,
+        others=tuple(others),
+        drift=None if counts else meter.drift(),
+    )
 
 
-def _lag_log(file: str, column: str, unit: str, histogram: LagHistogram, note: str) -> LagLog:
+def _mean_and_max(path: Path, name: str) -> tuple[float, float] | None:
+    """Read mean and maximum of a column; None where it holds no value."""
+    total, count, most = 0.0, 0, 0.0
+    for rows in log_rows(path, [name]):
+        values = rows[~np.isnan(rows)]
+        total, count = total + float(values.sum()), count + len(values)
+        most = max(most, float(values.max(initial=0.0)))
+    return (total / count, most) if count else None
+
+
+def _in_versions(log: LagLog, batch: float) -> LagLog:
+    """Convert a log in samples to versions of `batch` samples each."""
+    return replace(
+        log,
+        unit="versions",
+        lags=log.lags / batch,
+        statistics={key: s._replace(value=s.value / batch) for key, s in log.statistics.items()},
+        others=tuple(other._replace(mean=other.mean / batch) for other in log.others),
+        drift=None if log.drift is None else log.drift.times(1 / batch),
+    )
+
+
+def _note(log: LagLog, system: System, by_user: bool, batch: float | None) -> str:
+    """Say why the column counts as the lag, what a value is, and in which unit."""
+    note = f"read as that of {system.name}" if system.name else "taken as the lag because COLUMNS says so"
+    note += " (named by COLUMNS)" if by_user and system.name else ""
+    note += f": means over {system.what}" if log.each == "step" else f": lags of {log.over}"
+    note += f", in {_words(log.unit)}" + ("" if batch is None else f" of {batch:g} samples")
+    note += f" ({system.source})" if system.source else ""
+    note += f"; {log.note}" if log.note else ""
+    return note + (f"; {log.runs} runs together" if log.runs > 1 else "")
+
+
+def _words(unit: str) -> str:
+    return unit.replace("_", " ")
+
+
+def _lag_log(file: str, column: str, histogram: LagHistogram, note: str = "", **values: Any) -> LagLog:
     if histogram.error:
-        note += f"; of its many distinct lags, quantiles are within {100 * histogram.error:.2g}% of their value"
-    return LagLog(file, column, unit, histogram.lags, histogram.weights, note, histogram.rows)
+        bound = f"of its many distinct lags, quantiles are within {100 * histogram.error:.2g}% of their value"
+        note = f"{note}; {bound}" if note else bound
+    return LagLog(file, column, values.pop("unit", UNITS[0]), histogram.lags, histogram.weights, note, **values)
 
 
 def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
@@ -101,7 +221,9 @@ def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
             raise UserError(f"COLUMNS: {shorten(key)!r} is not known; {nearest(key, KEYS)}")
         if key in mapping:
             raise UserError(f"COLUMNS gives {key} more than once")
-        if name not in names:
+        if key == "over" and name not in OVER:
+            raise UserError(f"COLUMNS: over={shorten(name)} is not known; {nearest(name, OVER)}")
+        if key != "over" and name not in names:
             raise UserError(f"LOG={file} has no column {shorten(name)!r}; {nearest(name, names)}")
         mapping[key] = name
     if "lag" not in mapping:
@@ -109,72 +231,27 @@ def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
     return mapping
 
 
-def _trace(path: str, file: str) -> LagLog:
-    """Read the lags of the decisions in a trace's trained rows."""
+def _trace(path: str, file: str, over: str) -> LagLog:
+    """Read the lags in a trace's trained rows: of all their decisions, or of the first decision of each row."""
     from ..trace import stream_trace
 
     header, pieces = stream_trace(path)
-    histogram, count = LagHistogram(), 0
+    histogram, meter, count = LagHistogram(), DriftMeter(), 0
     for rows in pieces:
         trained = rows[rows["phase"] >= 0]
         if len(trained):
             lags = [phase - v for phase, v in zip(trained["phase"], trained["versions"], strict=True)]
             decisions = [np.diff(ends, prepend=0) for ends in trained["ends"]]
-            histogram.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
+            starts = np.array([lag[0] for lag in lags], dtype=np.float64)
+            if over == "rows":
+                histogram.add(starts, np.ones(len(starts)))
+            else:
+                histogram.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
+            meter.add(starts[np.argsort(trained["phase"], kind="stable")])
             count += len(trained)
     if not count:
         raise UserError(f"LOG={file}: no row of this trace was trained on")
+    parts = "decisions" if over == "decisions" else "first decisions"
     note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
-    note += "lags of their decisions, in versions"
-    return _lag_log(file, "versions", UNITS[0], histogram, note)
-
-
-Numbers = NDArray[np.float64]
-MAX_BINS = 2**20  # distinct lags
-EXACT = 52  # bits of a double's mantissa
-
-
-class LagHistogram:
-    """A weighted histogram of lags, one bin per distinct lag.
-
-    Beyond `MAX_BINS` bins, lags whose leading `bits` bits are equal share one, at their weighted
-    mean: the mean of all stays, and a quantile is within a share `error` of its value.
-    """
-
-    def __init__(self) -> None:
-        self.lags: Numbers = np.empty(0)  # [n], ascending
-        self.weights: Numbers = np.empty(0)  # [n], above 0
-        self.rows = 0
-        self.bits = EXACT
-
-    @property
-    def error(self) -> float:
-        return 0.0 if self.bits == EXACT else 2.0**-self.bits
-
-    def add(self, lags: Numbers, weights: Numbers) -> None:
-        """Count rows: lags [m] from 0 upwards and their weights [m]; NaN: missing, and its row does not count."""
-        valid = ~np.isnan(lags) & ~np.isnan(weights)
-        self.rows += int(valid.sum())
-        valid &= weights > 0
-        # adding zero makes 0 of -0, whose bits are another number's
-        lags, weights = np.append(self.lags, lags[valid] + 0.0), np.append(self.weights, weights[valid])
-        if not len(lags):
-            return
-        order = np.argsort(lags, kind="stable")
-        self._merge(lags[order], weights[order])
-
-    def _merge(self, lags: Numbers, weights: Numbers) -> None:
-        begins = _begins(lags, self.bits)
-        while len(begins) > MAX_BINS:
-            self.bits -= 1
-            begins = _begins(lags, self.bits)
-        least, most = lags[begins], lags[np.append(begins[1:], len(lags)) - 1]
-        self.weights = np.add.reduceat(weights, begins)
-        means = np.add.reduceat(lags * weights, begins) / self.weights
-        self.lags = np.where(least == most, least, np.clip(means, least, most))
-
-
-def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
-    """Places at which sorted lags differ in their leading bits from the previous one: [number of bins]."""
-    leading = lags.view(np.int64) >> (EXACT - bits)
-    return np.flatnonzero(np.append(True, leading[1:] != leading[:-1]))
+    note += f"lags of their {parts}, in versions"
+    return _lag_log(file, "versions", histogram, note, rows=count, over=over, what=parts, drift=meter.drift())

@@ -1,9 +1,9 @@
-"""Log files as rows of numbers, piece by piece: CSV, JSON (lines, lists, or indented), an event file of TensorBoard."""
+"""Log files as rows of numbers, piece by piece: CSV, JSON, an event file of TensorBoard; a column per metric or a long
+table of metrics and values."""
 
 from __future__ import annotations
 
 import csv
-import json
 import math
 import re
 from array import array
@@ -18,13 +18,24 @@ from numpy.typing import NDArray
 from ..base.files import user_path
 from ..errors import UserError, shorten
 from .event_file import scalars
+from .json_stream import json_objects
 
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
+TABLES = (".csv", ".tsv")
+METRIC_WORDS = (
+    "metric",
+    "key",
+    "metric_name",
+    "metric key",
+    "tag",
+    "name",
+)  # columns of a long table, as in lower case
+RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
+MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
+DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 PIECE = 2**17  # rows of a piece
-CHARACTERS = 2**20  # of JSON that are read at once
-LONGEST = 2**22  # characters of one object or line
-BLANK = re.compile(r"\s*")
+LONGEST = 2**22  # characters of a line
 MOST_COLUMNS = 100_000
 LARGEST = 1e15  # lag or count, so that sums of them are numbers
 
@@ -46,38 +57,93 @@ def find_log(text: str) -> Path:
 
 
 def log_columns(path: Path) -> list[str]:
-    """Read the names of a file's columns, in the order of their first appearance. Raises `UserError`."""
+    """Read the names of a file's columns, in the order of their first appearance; of a long table, one line per value,
+    its metrics follow. Raises `UserError`."""
     try:
-        if EVENTS in path.name:
-            with path.open("rb") as stream:
-                return _distinct(tag for tag, _ in scalars(stream))
-        if path.suffix == ".csv":
-            with _text(path) as text:
-                return _header(csv.reader(_lines(text)))
-        if path.suffix in JSON:
-            with _text(path) as text:
-                return _distinct(name for row in json_objects(text) for name, _ in _flat(row, ""))
+        names = _column_names(path)
+        if (place := long_columns(names)) is None:
+            return names
+        metrics = _distinct(str(name) for name, _ in _cells(path, place[:2]) if name is not None)
+        return [*names, *(name for name in metrics if name not in names)]
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
+
+
+def _column_names(path: Path) -> list[str]:
+    if EVENTS in path.name:
+        with path.open("rb") as stream:
+            return _distinct(tag for tag, _ in scalars(stream))
+    if path.suffix in TABLES:
+        with _text(path) as text:
+            return _header(csv.reader(_lines(text), delimiter=_delimiter(path)))
+    if path.suffix in JSON:
+        with _text(path) as text:
+            return _distinct(name for row in json_objects(text) for name, _ in _flat(row, ""))
     raise UserError(f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)")
+
+
+def long_columns(names: Sequence[str]) -> tuple[str, str, str | None] | None:
+    """Return the columns of a long table with the metric's name, its value and the run, as MLflow and `staleharness
+    export csv` write them; None for a table with a column per metric."""
+    by_word = {name.strip().lower(): name for name in names}
+    value = by_word.get("value")
+    metric = next((by_word[word] for word in METRIC_WORDS if word in by_word), None)
+    if value is None or metric is None:
+        return None
+    return metric, value, next((by_word[word] for word in RUN_WORDS if word in by_word), None)
 
 
 def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """Iterate over the rows of some columns of a file: pieces [at most `PIECE`, columns], NaN where a cell is missing.
     Raises `UserError` for a file that cannot be read, and for a cell that is no lag."""
     try:
-        if EVENTS in path.name:
-            with path.open("rb") as stream:
-                yield from _pieces(_events(stream, names), names, path.name)
-        elif path.suffix == ".csv":
-            with _text(path) as text:
-                yield from _pieces(_csv(text, names), names, path.name)
+        columns = [] if EVENTS in path.name else _column_names(path)
+        place = long_columns(columns)
+        rows: Iterable[Sequence[Any]]
+        if place is None or set(names) <= set(columns):
+            rows = _cells(path, names)
+        elif len(names) > 1:
+            raise ValueError("a table with a line per value has no counts: give lag=NAME alone")
         else:
-            with _text(path) as text:
-                rows = (dict(_flat(row, "")) for row in json_objects(text))
-                yield from _pieces(([row.get(n) for n in names] for row in rows), names, path.name)
+            rows = ([value] for name, value in _cells(path, place[:2]) if name == names[0])
+        yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
+
+
+def runs_of(path: Path) -> int:
+    """Return how many runs a long table holds; 1 where it does not say. Raises `UserError`."""
+    try:
+        place = None if EVENTS in path.name else long_columns(_column_names(path))
+        if place is None or place[2] is None:
+            return 1
+        return len(_distinct(str(run) for (run,) in _cells(path, [place[2]])))
+    except (OSError, ValueError, csv.Error) as error:
+        raise _unreadable(path, error) from error
+
+
+def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
+    """Iterate over the cells of some columns, as they stand in the file; None where there is none."""
+    if EVENTS in path.name:
+        with path.open("rb") as stream:
+            yield from _events(stream, names)
+    elif path.suffix in TABLES:
+        with _text(path) as text:
+            yield from _csv(text, names, _delimiter(path))
+    else:
+        with _text(path) as text:
+            for row in json_objects(text):
+                cells = dict(_flat(row, ""))
+                yield [cells.get(name) for name in names]
+
+
+def _delimiter(path: Path) -> str:
+    """Return what separates cells: of comma, semicolon and tab the one most frequent in the header, commas first."""
+    if path.suffix not in TABLES:
+        return ","
+    with _text(path) as text:
+        header = next(_lines(text), "")
+    return max(",;\t", key=header.count)
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
@@ -88,11 +154,13 @@ def _text(path: Path) -> TextIO:
     return path.open(encoding="utf-8-sig")
 
 
-def _pieces(rows: Iterable[Sequence[Any]], names: Sequence[str], file: str) -> Iterator[NDArray[np.float64]]:
+def _pieces(
+    rows: Iterable[Sequence[Any]], names: Sequence[str], file: str, decimal_commas: bool
+) -> Iterator[NDArray[np.float64]]:
     cells = array("d")
     for i, row in enumerate(rows, 1):
         for name, cell in zip(names, row, strict=True):
-            cells.append(_number(cell, f"LOG={file}", i, name))
+            cells.append(_number(cell, f"LOG={file}", i, name, decimal_commas))
         if len(cells) >= PIECE * len(names):
             yield np.array(cells).reshape(-1, len(names))
             cells = array("d")
@@ -100,7 +168,13 @@ def _pieces(rows: Iterable[Sequence[Any]], names: Sequence[str], file: str) -> I
         yield np.array(cells).reshape(-1, len(names))
 
 
-def _number(cell: Any, where: str, row: int, name: str) -> float:
+def _number(cell: Any, where: str, row: int, name: str, decimal_commas: bool = False) -> float:
+    """Return the number in a cell, NaN where it is missing. Raises `UserError` for anything else."""
+    if isinstance(cell, str):
+        if cell.strip().lower() in MISSING:
+            return math.nan
+        if decimal_commas and DECIMAL_COMMA.fullmatch(cell.strip()):
+            cell = cell.replace(",", ".")
     try:
         number = math.nan if cell is None else float(cell)
     except (TypeError, ValueError, OverflowError):
@@ -139,8 +213,8 @@ def _header(rows: Iterator[list[str]]) -> list[str]:
     return names
 
 
-def _csv(stream: TextIO, names: Sequence[str]) -> Iterator[list[str | None]]:
-    rows = csv.reader(_lines(stream))
+def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[str | None]]:
+    rows = csv.reader(_lines(stream), delimiter=delimiter)
     header = _header(rows)
     places = [header.index(name) for name in names]
     empty = True
@@ -174,51 +248,3 @@ def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
             yield from _flat(value, f"{path}{name}/")
         else:
             yield f"{path}{name}", value
-
-
-def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
-    """Iterate over the objects of a stream, and those of its lists. Raises `ValueError` with the line of anything
-    else."""
-    decode = json.JSONDecoder().raw_decode
-    text, at, line = "", 0, 1  # `line` is where `text` begins
-    in_list, state = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
-    while True:
-        at = _after_blanks(text, at)
-        if at == len(text):
-            line += text.count("\n")
-            text, at = stream.read(CHARACTERS), 0
-            if text:
-                continue
-            if in_list:
-                raise ValueError(f"line {line}: the list does not end")
-            return
-        letter = text[at]
-        if letter == "[" and not in_list:
-            in_list, state, at = True, "value or ]", at + 1
-        elif letter == "]" and state in ("value or ]", ", or ]"):
-            in_list, state, at = False, "value", at + 1
-        elif state == ", or ]":
-            if letter != ",":
-                raise ValueError(f"line {line + text.count(chr(10), 0, at)}: no comma between two objects")
-            state, at = "value", at + 1
-        else:
-            try:
-                value, end = decode(text, at)
-            except RecursionError:
-                raise ValueError("it is nested too deeply") from None
-            except json.JSONDecodeError as error:
-                if len(text) - at < LONGEST and (more := stream.read(CHARACTERS)):  # it may go on there
-                    line += text.count("\n", 0, at)
-                    text, at = text[at:] + more, 0
-                    continue
-                raise ValueError(f"line {line + text.count(chr(10), 0, error.pos)}: {error.msg}") from None
-            if not isinstance(value, Mapping):
-                raise ValueError(f"line {line + text.count(chr(10), 0, at)} is not a JSON object")
-            yield value
-            at, state = end, ", or ]" if in_list else "value"
-
-
-def _after_blanks(text: str, at: int) -> int:
-    match = BLANK.match(text, at)
-    assert match is not None
-    return match.end()

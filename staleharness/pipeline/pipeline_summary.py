@@ -54,13 +54,11 @@ def rows_after_warm_up(record: PipelineRecord) -> NDArray[np.bool_]:
 
 
 def row_lags(record: PipelineRecord) -> dict[str, NDArray[np.float64]]:
-    """Return the lags of the rows after the warm-up: of the version that a row began with, its oldest, its newest, and
-    the mean over its decisions (masked ones too); and the parts of the first that arose before and in the queue."""
+    """Return the lags of the rows after the warm-up: of the version that a row began with, its oldest and its newest;
+    and the parts of the first that arose before and in the queue."""
     rows = rows_after_warm_up(record)
     first = np.searchsorted(record.stretch_row, np.arange(len(rows)))
     last = np.append(first[1:], len(record.stretch_row)) - 1
-    length = stretch_lengths(record)
-    version_sum = np.bincount(record.stretch_row, length * record.stretch_version, len(rows))
     step = record.step[rows]
     at_queue = np.searchsorted(record.step_end, record.queue_time[rows], side="right")
     start = record.stretch_version[first][rows]
@@ -68,7 +66,6 @@ def row_lags(record: PipelineRecord) -> dict[str, NDArray[np.float64]]:
         "start": (step - start).astype(float),
         "oldest": (step - np.minimum.reduceat(record.stretch_version, first)[rows]).astype(float),
         "newest": (step - record.stretch_version[last][rows]).astype(float),
-        "token_weighted": step - (version_sum / np.maximum(record.done, 1))[rows],
         "before_queue": (at_queue - start).astype(float),
         "in_queue": (step - at_queue).astype(float),
     }
@@ -83,18 +80,22 @@ def histogram(record: PipelineRecord) -> dict[int, int]:
 
 
 def lag_summary(record: PipelineRecord) -> dict[str, Any]:
-    """Summarise the lags. `under_way` is the lag that Little's law gives for the rows under way at each new version; it
-    equals the mean of `start` where weights arrive at once, none is dropped and the state is steady. The bound is
-    `max_lag`, or else the cap. Raises `UserError` where a bound leaves nothing in the loss.
+    """Summarise the lags: `start_mean` and its like are means over rows, `token_weighted_mean` over the decisions in
+    the loss (`tokens`, by lag), in which a long row counts for more. `under_way` is the lag that Little's law gives for
+    the rows under way at each new version; it equals the mean of `start` where weights arrive at once, none is dropped
+    and the state is steady. The bound is `max_lag`, or else the cap. Raises `UserError` where a bound leaves nothing in
+    the loss.
     """
     lags, pipeline = row_lags(record), record.pipeline
     bound = pipeline.cap if pipeline.max_lag is None else pipeline.max_lag
     start = lags["start"]
-    if not len(start):
+    tokens = histogram(record)
+    if not tokens:
         raise UserError(f"max_lag={pipeline.max_lag} masks all that is trained on from step {record.warm} on")
     trained_mean, begun_mean = record.tokens[rows_after_warm_up(record)].mean(), record.tokens.mean()
     return {
         **{f"{name}_mean": float(values.mean()) for name, values in lags.items()},
+        "token_weighted_mean": sum(lag * n for lag, n in tokens.items()) / sum(tokens.values()),
         "start_p95": float(np.percentile(start, 95)),
         "start_max": int(start.max()),
         "oldest_max": int(lags["oldest"].max()),
@@ -102,7 +103,7 @@ def lag_summary(record: PipelineRecord) -> dict[str, Any]:
         "share_at_bound": None if bound is None else float((start == int(bound)).mean()),
         "share_above_bound": None if bound is None else float((start > bound).mean()),
         "rows": {str(int(lag)): int(n) for lag, n in zip(*np.unique(start, return_counts=True), strict=True)},
-        "tokens": {str(lag): n for lag, n in histogram(record).items()},
+        "tokens": {str(lag): n for lag, n in tokens.items()},
         "tokens_trained_mean": float(trained_mean),
         "tokens_begun_mean": float(begun_mean),
         "length_bias": float(trained_mean / begun_mean - 1),
@@ -139,10 +140,11 @@ class CapResult(NamedTuple):
     """Lag and speed of a pipeline under one cap."""
 
     cap: float | None
-    lag: float  # mean over the decisions that were trained on, in versions
+    lag: float  # in versions, mean over the decisions that were trained on: "token lag"
     step_seconds: float
     binds: str
     explanation: str
+    row_lag: float  # in versions, mean over rows, of their first decision: "lag"
 
     @property
     def name(self) -> str:
@@ -162,7 +164,15 @@ def over_caps(pipeline: Pipeline, caps: Sequence[float | None], seed: int = 0) -
             result = summary(simulate(pipeline.with_settings({"cap": cap}, f"CAP={name}"), seed))
         except UserError as error:
             raise UserError(f"CAP={name}: {error}") from error
-        counts = result["lag"]["tokens"]
-        lag = sum(int(lag) * n for lag, n in counts.items()) / sum(counts.values())
-        results.append(CapResult(cap, lag, result["step_seconds"], result["binds"], result["why"]))
+        lag = result["lag"]
+        results.append(
+            CapResult(
+                cap,
+                lag["token_weighted_mean"],
+                result["step_seconds"],
+                result["binds"],
+                result["why"],
+                lag["start_mean"],
+            )
+        )
     return results

@@ -18,9 +18,9 @@ from staleharness.statistics.advice import advise
 from staleharness.statistics.results import Results, load
 
 CAPS = [
-    CapResult(0, 0.0, 100.0, "admission", ""),
-    CapResult(1, 1.0, 50.0, "unit", ""),
-    CapResult(None, 90.0, 49.0, "trainer", ""),
+    CapResult(0, 0.0, 100.0, "admission", "", 0.0),
+    CapResult(1, 1.0, 50.0, "unit", "", 1.0),
+    CapResult(None, 90.0, 49.0, "trainer", "", 90.0),
 ]
 
 

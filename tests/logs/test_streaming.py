@@ -15,8 +15,9 @@ from test_lag_log import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
-from staleharness.logs import event_file, lag_log, log_files
-from staleharness.logs.lag_log import LagHistogram, read_log
+from staleharness.logs import event_file, json_stream, lag_histogram, log_files
+from staleharness.logs.lag_histogram import LagHistogram
+from staleharness.logs.lag_log import read_log
 
 TAG = "off_policy_level/all/mean"
 
@@ -94,8 +95,8 @@ def peak(path: Path) -> int:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "PIECE", 200)
-    monkeypatch.setattr(log_files, "CHARACTERS", 2000)
-    monkeypatch.setattr(lag_log, "MAX_BINS", 400)
+    monkeypatch.setattr(json_stream, "CHARACTERS", 2000)
+    monkeypatch.setattr(lag_histogram, "MAX_BINS", 400)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
 
 
@@ -116,7 +117,7 @@ def test_pieces_change_nothing(
     monkeypatch.setattr(log_files, "PIECE", 7)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (7,))
     for piece in (1, 11, 64):
-        monkeypatch.setattr(log_files, "CHARACTERS", piece)
+        monkeypatch.setattr(json_stream, "CHARACTERS", piece)
         pieces = read_log(str(path))
         assert pieces.to_json() == whole.to_json()
         assert pieces.lags.tolist() == whole.lags.tolist()
@@ -131,7 +132,7 @@ def test_a_log_of_few_lags_is_exact(tmp_path: Path) -> None:
 
 
 def test_many_distinct_lags_have_an_exact_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag_log, "MAX_BINS", 100)
+    monkeypatch.setattr(lag_histogram, "MAX_BINS", 100)
     monkeypatch.setattr(log_files, "PIECE", 64)
     lags = np.sort(draw(3000))
     found = read_log(str(csv_text(tmp_path, 3000)))
@@ -165,7 +166,7 @@ def test_weights_are_added_per_lag_without_zeros() -> None:
 def test_invalid_json_is_named_by_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str, piece: int
 ) -> None:
-    monkeypatch.setattr(log_files, "CHARACTERS", piece)
+    monkeypatch.setattr(json_stream, "CHARACTERS", piece)
     (tmp_path / "run.jsonl").write_text(text)
     with pytest.raises(UserError, match="cannot be read") as caught:
         read_log(str(tmp_path / "run.jsonl"))
@@ -186,7 +187,8 @@ def test_a_bad_row_far_down_is_named(tmp_path: Path) -> None:
 
 def test_unbounded_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "LONGEST", 100)
-    monkeypatch.setattr(log_files, "CHARACTERS", 50)
+    monkeypatch.setattr(json_stream, "LONGEST", 100)
+    monkeypatch.setattr(json_stream, "CHARACTERS", 50)
     monkeypatch.setattr(event_file, "LONGEST", 100)
     monkeypatch.setattr(log_files, "MOST_COLUMNS", 5)
     (tmp_path / "a.csv").write_text("lag,b\n1," + "x" * 100 + "\n")

@@ -20,10 +20,10 @@ from staleharness.statistics.results import Results, load
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
 CAPS = [
-    CapResult(0, 0.0, 100.0, "admission", "slots stand idle"),
-    CapResult(1, 1.0, 50.0, "admission", "slots stand idle"),
-    CapResult(4, 4.0, 20.0, "generation", "the slots work"),
-    CapResult(64, 40.0, 10.0, "trainer", "the trainer works"),
+    CapResult(0, 0.0, 100.0, "admission", "slots stand idle", 0.0),
+    CapResult(1, 1.0, 50.0, "admission", "slots stand idle", 1.0),
+    CapResult(4, 4.0, 20.0, "generation", "the slots work", 4.0),
+    CapResult(64, 40.0, 10.0, "trainer", "the trainer works", 40.0),
 ]
 
 
