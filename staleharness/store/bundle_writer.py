@@ -4,11 +4,13 @@ A bundle holds the trace of a run with real actors as `traces/<run>.parquet`. Th
 names the file's path at the time, which exists on one machine only; in a bundle the spec says
 `trace:results/reference/<bundle>/traces/...`. Its id stays, because the id depends on the trace's content.
 
-A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again.
+A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again. Only a table of
+runs gets the columns that it lacks (`flat_columns`).
 """
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 import json
@@ -44,6 +46,7 @@ from .bundle_reader import (
     read_table,
     trace_path,
 )
+from .flat_columns import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .store import FORMAT, MARKER, Store
 from .stored_run import TRACE, StoredRun, write_manifest
 from .study import Question, read_study
@@ -56,6 +59,7 @@ REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace
 def pack(source: str, to: str, spec_file: str | None, command: str = "", study: Question | None = None) -> str:
     """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
 
+    A bundle packed onto itself gets the columns that its tables of runs lack.
     `command`: the command that makes the runs, if no study does. `study`: the content of the spec file with labels as
     in stored runs. A bundle at `to` gets a part with the runs that it lacks; if one of its runs is another now, it is
     written anew. Raises `UserError`, also if runs in it would be lost.
@@ -69,6 +73,8 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     if backup_path(new).is_dir():  # a call was killed in its last steps
         shutil.rmtree(backup_path(new)) if target.exists() else backup_path(new).rename(target)
     store.check_readable()
+    if is_packed(target) and store.root.resolve() == target:
+        return _update_columns(target, new)
     total = ""
     if spec_file is None:
         runs = store.read_all()
@@ -83,7 +89,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     _check_target(store.root, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs)
-    rows = _rows(runs, traces, target.name)
+    rows = _rows(runs, traces, target)
     same_runs = _same_runs(target, rows)
     with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
@@ -99,6 +105,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
             write_bytes(new / name, path.read_bytes())
         if new_runs := [run for run in runs if run.id not in same_runs]:
             _write_part(new_runs, [rows[run.id] for run in new_runs], new, part_files(len(parts(new))))
+        _add_columns(new, rows)
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
         _write_bundle_manifest(new, target, runs, traces, command)
@@ -142,17 +149,52 @@ def _write_bundle_manifest(
     )
 
 
-def _rows(runs: Sequence[StoredRun], traces: Mapping[str, Path], bundle: str) -> dict[str, dict[str, str]]:
+def _rows(runs: Sequence[StoredRun], traces: Mapping[str, Path], target: Path) -> dict[str, dict[str, Any]]:
     """Return the rows of the table of runs, by id."""
     names = {digest(path): name for name, path in traces.items()}
+    copies = copies_elsewhere(target)
 
-    def as_json(content: Mapping[str, Any]) -> str:
-        return json.dumps({**content, "spec": with_bundle_trace(content["spec"], names, bundle)}, sort_keys=True)
+    def row(run: StoredRun) -> dict[str, Any]:
+        record, job = (
+            {**content, "spec": with_bundle_trace(content["spec"], names, target.name)}
+            for content in (run.record, run.job())
+        )
+        canonical = is_canonical(str(record["date"]), target.name, copies.get(run.id, ()))
+        plain = flat_row(dataclasses.replace(run, record=record), target.name, canonical)
+        texts = {name: json.dumps(content, sort_keys=True) for name, content in (("record", record), ("job", job))}
+        return {**plain, "seal": run.seal, **texts}
 
-    return {r.id: {"id": r.id, "record": as_json(r.record), "job": as_json(r.job()), "seal": r.seal} for r in runs}
+    return {run.id: row(run) for run in runs}
 
 
-def _same_runs(target: Path, rows: Mapping[str, Mapping[str, str]]) -> set[str]:
+def _update_columns(target: Path, new: Path) -> str:
+    """Add the columns that a bundle's table of runs lacks; return a summary. Raises `UserError`."""
+    runs = Store(target).read_all()
+    if lost := sorted(read_ids(target) - {run.id for run in runs}):
+        raise UserError(f"TO={target} holds a damaged run, {lost[0]}; its columns cannot be derived")
+    rows = _rows(runs, find_traces(runs), target)
+    with temporary_folder(new):
+        shutil.copytree(target, new, symlinks=True)
+        names = _add_columns(new, rows)
+        manifest = read_json(new / "manifest.json")
+        files = manifest["files"] | {name: digest(new / name) for name in names}
+        write_json(new / "manifest.json", {**manifest, "files": files})
+        replace_folder(new, target)
+    return f"{target}: {', '.join(names)} written with all columns" if names else f"{target} has all columns"
+
+
+def _add_columns(root: Path, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
+    """Write the tables of runs anew that lack columns, or whose canonical copies are others now; return their names."""
+    names = []
+    for runs, *_ in parts(root):
+        table = arrow_table(root / runs).to_pylist()
+        if lacks_columns(root / runs) or any(row["canonical"] != rows[row["id"]]["canonical"] for row in table):
+            names.append(runs)
+            _write_table(root / runs, runs_table([{**rows[row["id"]], "seal": row["seal"]} for row in table]))
+    return names
+
+
+def _same_runs(target: Path, rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the ids of a bundle's runs if all have these rows, and none if one is another run now. The digest of a
     run's own manifest does not count: it changes when a run is unpacked."""
     bundle_rows = [row for runs, *_ in parts(target) for row in arrow_table(target / runs).to_pylist()]
@@ -161,12 +203,11 @@ def _same_runs(target: Path, rows: Mapping[str, Mapping[str, str]]) -> set[str]:
 
 
 def _write_part(
-    runs: Sequence[StoredRun], rows: Sequence[Mapping[str, str]], target: Path, files: Sequence[str]
+    runs: Sequence[StoredRun], rows: Sequence[Mapping[str, Any]], target: Path, files: Sequence[str]
 ) -> None:
     import pyarrow as pa
-    import pyarrow.parquet as pq
 
-    tables = {files[0]: pa.Table.from_pylist(list(rows))}
+    tables = {files[0]: runs_table(rows)}
     for name, file in zip(TABLES, files[1:], strict=True):
         frames = []
         for run in runs:
@@ -176,8 +217,14 @@ def _write_part(
         table = pa.concat_tables(frames, promote_options="permissive")
         tables[file] = table.select(sorted(table.column_names))
     for file, table in tables.items():
-        with atomic_write(target / file) as stream:
-            pq.write_table(table, stream, compression="zstd", compression_level=19)
+        _write_table(target / file, table)
+
+
+def _write_table(path: Path, table: Any) -> None:
+    import pyarrow.parquet as pq
+
+    with atomic_write(path) as stream:
+        pq.write_table(table, stream, compression="zstd", compression_level=19)
 
 
 def find_traces(runs: Sequence[StoredRun]) -> dict[str, Path]:

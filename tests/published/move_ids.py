@@ -112,7 +112,8 @@ def move(root: Path, why: str) -> dict[str, str]:
     for files, part in rows.items():
         if all(row["id"] not in changed for row in part):
             continue  # a part without a change is not written again
-        contents[files[0]] = pa.Table.from_pylist(sorted(new_rows[files], key=lambda row: row["id"]))
+        runs = sorted(new_rows[files], key=lambda row: row["id"])
+        contents[files[0]] = pa.Table.from_pylist(runs, schema=pq.read_schema(root / files[0]))
         for name in files[1:]:
             earlier = pq.read_table(root / name)
             contents[name] = now = renamed_table(earlier, ids)

@@ -139,9 +139,10 @@ def test_a_bundle_with_a_run_that_changed_is_written_anew(results: Path, tmp_pat
 
 def test_packing_the_same_runs_gives_the_same_bytes(results: Path, tmp_path: Path) -> None:
     for name in ("one", "two"):
-        pack(str(results), str(tmp_path / name), None)
+        pack(str(results), str(tmp_path / name / "bundle"), None)
     for name in (*FILES, "manifest.json", "staleharness.json"):
-        assert (tmp_path / "one" / name).read_bytes() == (tmp_path / "two" / name).read_bytes()
+        one, two = (tmp_path / folder / "bundle" / name for folder in ("one", "two"))
+        assert one.read_bytes() == two.read_bytes()
 
 
 @pytest.mark.parametrize("name", [*FILES, "manifest.json"])
