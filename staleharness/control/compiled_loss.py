@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable
+from collections.abc import Callable, Container
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +17,6 @@ from ..simulator.plugin_checks import loss_of
 
 INPUTS = ("target_logp", "behaviour_logp", "proximal_logp", "advantage", "lag", "gradient_lag", "mask", "continues")
 TOLERANCE = 1e-6  # by which a compiled gradient may differ from autograd's, relative to the largest element
-SHAPES = 4  # numbers of decisions that code is compiled for; masked rows leave other numbers in each phase
 
 CompiledFunction = Callable[..., tuple[Tensor, ...]]
 
@@ -27,19 +26,22 @@ class CompiledLoss:
 
     A trace is a fixed list of tensor operations, so a loss stays eager that reads `state` or `progress`, takes a
     closed-form KL, draws random numbers, or branches on values; so does one whose compiled gradient differs from
-    autograd's by more than `TOLERANCE`.
+    autograd's by more than `TOLERANCE`. Both are decided on an example of the same shape and not on the data at hand,
+    and code is compiled for minibatches of `rows` rows alone, so that a run that resumes goes on with the same code.
     """
 
-    def __init__(self, algorithm: Algorithm) -> None:
-        self.algorithm = algorithm
+    def __init__(self, algorithm: Algorithm, rows: Container[int]) -> None:
+        self.algorithm, self.rows = algorithm, rows
         self.compiled: dict[torch.Size, tuple[CompiledFunction, list[str]] | None] = {}  # None: eager
 
     def __call__(self, decisions: Decisions) -> tuple[PolicyLoss, Tensor] | None:
         """Return the loss with its diagnostics and its gradient [R, T] with respect to the mean over decisions of
         `target_logp`; None where the loss stays eager."""
         shape = decisions.target_logp.shape
+        if shape[0] not in self.rows:
+            return None
         if shape not in self.compiled:
-            self.compiled[shape] = self._compile(decisions) if len(self.compiled) < SHAPES else None
+            self.compiled[shape] = self._compile(_example(decisions))
         if (entry := self.compiled[shape]) is None:
             return None
         function, names = entry
@@ -88,6 +90,28 @@ class _Untraceable:
         raise TypeError("not a tensor operation")
 
     __call__ = __getitem__ = __getattr__ = __iter__ = __float__ = _raise
+
+
+def _example(decisions: Decisions) -> Decisions:
+    """Decisions of the same shape and fields, with numbers that are always the same."""
+    shape, generator = decisions.target_logp.shape, torch.Generator().manual_seed(0)
+
+    def draw(scale: float) -> Tensor:
+        return scale * torch.randn(shape, generator=generator)
+
+    target = draw(1.0) - 1.0
+    numbers = {
+        "target_logp": target,
+        "behaviour_logp": target + draw(0.3),
+        "proximal_logp": target + draw(0.3),
+        "advantage": draw(1.0),
+        "lag": draw(2.0).abs().floor(),
+        "gradient_lag": draw(8.0).abs().floor(),
+        "mask": torch.ones(shape),
+        "continues": (draw(1.0) > 0).float(),
+    }
+    real = {name: getattr(decisions, name) for name in INPUTS}
+    return replace(decisions, **{name: numbers[name].to(x) for name, x in real.items() if x is not None})
 
 
 def _inputs(decisions: Decisions) -> list[Tensor]:

@@ -60,8 +60,10 @@ class ControlLearner(Learner[ControlData, Part]):
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         self.policy = policy
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
-        self.compiled = CompiledLoss(algorithm) if spec.learner == "compiled" else None
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
+        rows = (spec.num_envs if self.in_rows else spec.batch_size) // spec.minibatches
+        # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
+        self.compiled = CompiledLoss(algorithm, (rows, rows + 1)) if spec.learner == "compiled" else None
 
     def make_optimizer(self) -> AdamW:
         return self.policy.make_optimizer(self.spec)
