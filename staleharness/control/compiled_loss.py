@@ -111,7 +111,8 @@ def _example(decisions: Decisions) -> Decisions:
         "continues": (draw(1.0) > 0).float(),
     }
     real = {name: getattr(decisions, name) for name in INPUTS}
-    return replace(decisions, **{name: numbers[name].to(x) for name, x in real.items() if x is not None})
+    fields: dict[str, Any] = {name: numbers[name].to(x) for name, x in real.items() if x is not None}
+    return replace(decisions, **fields)
 
 
 def _inputs(decisions: Decisions) -> list[Tensor]:
