@@ -124,7 +124,7 @@ def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | Non
         contrast = compare_terms(evidence, [Term(label, k, 1.0, share=True)], part)
     except UserError:
         return None
-    return contrast if contrast.n >= MIN_RUNS else None
+    return contrast if min(contrast.n) >= MIN_RUNS else None
 
 
 def _budget_panel(

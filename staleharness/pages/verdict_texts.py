@@ -11,8 +11,9 @@ from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from .paper_figure_results import GalleryFigure
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
-HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p of no difference", "n", "by environment", "")
+HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p", "p (Holm)", "n", "by environment", "")
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
+ROLES = {"claim": "", "identity": " by definition", "ours": " (ours)"}  # parts that do not count
 VERDICT_LINE = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 
 
@@ -54,26 +55,33 @@ def _part(result: PartResult) -> list[list[str]]:
     rows = []
     for i, row in enumerate(result.rows):
         several = len(result.rows) > 1
-        part = [result.part.says, OUTCOMES[result.outcome]] if i == 0 else ["", ""]
+        part = [result.part.says, OUTCOMES[result.outcome] + ROLES[result.part.role]] if i == 0 else ["", ""]
         rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several else ""])
     return rows
 
 
 def _cells(result: PartResult, row: PartComparison) -> list[str]:
-    """Cells of a comparison: its text, the difference with its interval, p, n, and the differences by environment."""
+    """Cells of a comparison: its text, the difference with its interval, p without and with Holm's correction, n, and
+    the differences by environment."""
     contrast = row.contrast
     if contrast is None:
-        return [row.text, row.problem or "–", "", "", ""]
+        return [row.text, row.problem or "–", "", "", "", ""]
     part = result.part
     margin = f" (margin {_number(result, part.margin)})" if part.margin else ""
     envs = [f"{env.rpartition('-v')[0] or env} {_number(result, v)}" for env, v in contrast.envs.items()]
     return [
         row.text,
         _interval(result, contrast) + margin,
-        _p(contrast.p),
-        str(contrast.n),
+        _p(row.p(part)),
+        _p(row.holm),
+        _runs(contrast.n),
         ", ".join(envs) if len(envs) > 1 else "",
     ]
+
+
+def _runs(n: tuple[int, ...]) -> str:
+    """Runs on each side of a comparison: `15`, or `15, 22` where they differ."""
+    return str(n[0]) if len(set(n)) == 1 else ", ".join(map(str, n))
 
 
 def _interval(result: PartResult, contrast: Contrast) -> str:

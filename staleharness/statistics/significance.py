@@ -70,7 +70,7 @@ def _paired_differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> lis
         seeds = sorted(scores[a].keys() & scores[b].keys())
         if (n := len(seeds)) > 1:
             gaps = np.array([scores[a][s] - scores[b][s] for s in seeds])
-            mean, low, high, p = mean_over_groups([gaps.mean()], [gaps.var(ddof=1) / n], [n])
+            mean, low, high, p, *_ = mean_over_groups([gaps.mean()], [gaps.var(ddof=1) / n], [n])
             differences.append(PairedDifference(a, b, n, mean, low, high, p, 1.0))
     p_holm = holm([d.p for d in differences])
     return [replace(d, holm=float(p)) for d, p in zip(differences, p_holm, strict=True)]
@@ -83,6 +83,11 @@ def holm(p: Sequence[float]) -> Array:
     p_holm = np.empty(len(order))
     p_holm[order] = np.minimum(1.0, np.maximum.accumulate(steps))
     return p_holm
+
+
+def holm_level(p: Sequence[float], alpha: float = ALPHA) -> float:
+    """Return the largest p that Holm's correction for all of them leaves below `alpha`, or 0."""
+    return max((each for each, p_holm in zip(p, holm(p), strict=True) if p_holm < alpha), default=0.0)
 
 
 def f_ratio(columns: Sequence[Array]) -> float:

@@ -25,6 +25,8 @@ class TEstimate(NamedTuple):
     low: float | None
     high: float | None
     p: float
+    error: float = 0.0  # standard error; 0 where nothing varies
+    freedom: float = math.inf  # degrees of freedom of the error
 
 
 def degrees_of_freedom(variances: Array, sizes: Sequence[int]) -> Array:
@@ -53,19 +55,23 @@ def t_p_value(value: float, variances: Array, sizes: Sequence[int]) -> float:
     return float(2 * stdtr(degrees_of_freedom(variances, sizes), -abs(value) / np.sqrt(variances.sum())))
 
 
-def mean_over_groups(values: Sequence[float], variances: Sequence[float], sizes: Sequence[int]) -> TEstimate:
-    """Mean of independent groups' values, each estimated with a variance from so many pairs of runs (at least 2).
+def mean_over_groups(
+    values: Sequence[float], variances: Sequence[float], sizes: Sequence[int], pairs: Sequence[int] = ()
+) -> TEstimate:
+    """Mean of independent groups' values.
 
-    Where all pairs differ by the same, p is the sign test's, and there is an interval only if p is below 1 − `LEVEL` or
-    nothing differs.
+    variances, sizes: of the independent samples behind them, with so many runs (at least 2): one a group where runs are
+    paired, several where not (Welch). pairs: of runs in each group; by default `sizes`. Where nothing varies, p is the
+    sign test's over pairs, and there is an interval only if p is below 1 − `LEVEL` or nothing differs.
     """
     value, parts = float(np.mean(values)), np.array(variances) / len(values) ** 2
-    if math.sqrt(parts.sum()) <= ROUNDING * max(abs(value), 1e-3):
-        p = sign_test(zip(values, sizes, strict=True))
+    error = math.sqrt(parts.sum())
+    if error <= ROUNDING * max(abs(value), 1e-3):
+        p = sign_test(zip(values, pairs or sizes, strict=True))
         clear = p < 1 - LEVEL or all(abs(each) <= ROUNDING for each in values)
         return TEstimate(value, value if clear else None, value if clear else None, p)
-    reach = float(t_reach(parts, sizes))
-    return TEstimate(value, value - reach, value + reach, t_p_value(value, parts, sizes))
+    reach, freedom = float(t_reach(parts, sizes)), float(degrees_of_freedom(parts, sizes))
+    return TEstimate(value, value - reach, value + reach, t_p_value(value, parts, sizes), error, freedom)
 
 
 def sign_test(differences: Iterable[tuple[float, int]]) -> float:

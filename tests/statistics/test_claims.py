@@ -11,6 +11,7 @@ import numpy as np
 import pytest
 from results_helper import write_run
 from scipy.stats import t as student_t
+from scipy.stats import ttest_ind
 
 from staleharness.errors import UserError
 from staleharness.statistics.claims import early_warning as warning
@@ -53,10 +54,14 @@ def held(evidence: Evidence, **part: Any) -> Any:
     return evaluate_part(ClaimPart("x", **part), evidence)
 
 
-def test_a_difference_is_that_of_the_same_seeds(evidence: Evidence) -> None:
-    (row,) = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="return").rows
+def test_a_paired_difference_is_that_of_the_same_seeds(evidence: Evidence) -> None:
+    part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "what": "return"}
+    (row,) = held(evidence, **part, by_seed=True).rows
     assert row.text == "return, VACO − PPO-clip, K = 4" and row.outcome == "yes"
-    assert row.contrast.value == pytest.approx(30.0) and row.contrast.n == 5
+    assert row.contrast.value == pytest.approx(30.0) and row.contrast.n == (5, 5)
+    (apart,) = held(evidence, **part).rows
+    ends = ttest_ind(SEEDS["vaco"], SEEDS["ppo_clip"], equal_var=False).confidence_interval()
+    assert (apart.contrast.low, apart.contrast.high) == pytest.approx((30 + ends.low, 30 + ends.high))
     reach = float(student_t.ppf(0.975, 4)) * 0.1 / math.sqrt(5)  # the gaps are 30 ± 0.1, or 30
     assert row.contrast.low == pytest.approx(30.0 - reach) and row.contrast.high == pytest.approx(30.0 + reach)
 
@@ -76,6 +81,39 @@ def test_shares_are_counted_from_a_random_policy(evidence: Evidence) -> None:
     assert (
         spo.contrast is None and spo.outcome == "open" and spo.problem == "spo did not learn on Hopper-v5 without lag"
     )
+
+
+def test_one_computation_without_lag_shares_its_runs(tmp_path: Path) -> None:
+    """Seed 0 of both has the same gradients; seed 1 was made on another processor: three results, of which two scores
+    are 10, 12 and 20. A third method has other gradients, a fourth the same ones and another score."""
+    norms = {
+        ("a3po", 0): 1.0,
+        ("ppo_clip", 0): 1.0,
+        ("a3po", 1): 2.0,
+        ("ppo_clip", 1): 2.5,
+        ("vaco", 0): 3.0,
+        ("spo", 0): 1.0,
+    }
+    scores = {
+        ("a3po", 0): 10.0,
+        ("ppo_clip", 0): 10.0,
+        ("a3po", 1): 12.0,
+        ("ppo_clip", 1): 20.0,
+        ("vaco", 0): 10.0,
+        ("spo", 0): 11.0,
+    }
+    for (label, seed), norm in norms.items():
+        for k in (1, 4):
+            columns = {"grad_norm": [norm] * 4}
+            write_run(tmp_path, label, seed, capacity=k, sampled=scores[label, seed], phases=4, columns=columns)
+    results = Results.of([*_read(tmp_path)])
+    one = Evidence(results, results.table(reps=50, engine="quick"))
+    (env,) = one.envs()
+    for label, found in (("a3po", [10, 12, 20]), ("ppo_clip", [10, 12, 20]), ("vaco", [10]), ("spo", [11])):
+        assert sorted(run.record["scores"]["sampled"]["mean"] for run in one.pool(label, 1, env)) == found
+    assert len(one.pool("a3po", 4, env)) == 2  # with lag they are two methods
+    (row,) = evaluate_part(ClaimPart("x", ("a3po",), over=("ppo_clip",), k=(1,)), one).rows
+    assert row.outcome == "open" and row.problem == "the same computation without lag"
 
 
 def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
@@ -126,7 +164,7 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
     for asked, said in (
         ("{return vaco K=4 plain}", "67"),
         ("{return spo K=4}", "16 (one run)"),
-        ("{return vaco K=4 over=ppo_clip}", "30 [30, 30]"),
+        ("{return vaco K=4 over=ppo_clip}", "30 [28, 32]"),
         ("{kept vaco K=4 plain}", "51%"),
         ("{return vaco K=4 over=ppo_clip as=ratio plain digits=3}", "1.807"),
         ("{seconds vaco K=4 plain}", "50.00"),
@@ -178,6 +216,35 @@ def test_invalid_query_is_refused_in_one_line(evidence: Evidence, asked: str, wo
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
+def test_tests_of_a_figure_are_corrected_together(evidence: Evidence) -> None:
+    """Two tests of the parts and one that the text tells: Holm multiplies the smallest p by 3, the next by 2."""
+    part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "what": "return"}
+    parts = [ClaimPart("a", k=(4,), **part), ClaimPart("b", k=(4,), than=29.0, role="ours", **part)]
+    alone = [evaluate_part(p, evidence).rows[0] for p in parts]
+    assert [row.outcome for row in alone] == ["yes", "open"] and alone[1].p(parts[1]) == pytest.approx(0.32, abs=0.05)
+    told = "{told vaco over=ppo_clip K=1 of=return}"
+    reading = evaluate_claim(parts, told, "", lambda study: evidence, {})
+    first, second = (r.rows[0] for r in reading.parts)
+    p = [ttest_ind(SEEDS["vaco"], np.array(SEEDS["ppo_clip"]) - gap, equal_var=False).pvalue for gap in (30, -100)]
+    assert first.holm == pytest.approx(2 * p[0]) and second.holm == pytest.approx(alone[1].p(parts[1]))
+    assert reading.verdict == "agrees" and reading.saw == "below"  # our own part does not count
+
+
+def test_a_result_that_the_correction_takes_back_is_open(evidence: Evidence) -> None:
+    part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "what": "return", "k": (4,)}
+    one = ClaimPart("a", than=27.5, **part)  # a p of about 0.03, alone
+    more = [ClaimPart("b", than=29.5 + x / 10, **part) for x in range(5)]
+    assert evaluate_claim([one], "", "", lambda study: evidence, {}).parts[0].outcome == "yes"
+    found = evaluate_claim([one, *more], "", "", lambda study: evidence, {}).parts[0].rows[0]
+    assert found.outcome == "open" and found.holm == pytest.approx(6 * found.p(one))  # type: ignore[operator]
+
+
+def test_what_holds_by_definition_counts_for_nothing(evidence: Evidence) -> None:
+    part = ClaimPart("a", ("vaco",), over=("ppo_clip",), k=(4,), what="return", role="identity")
+    reading = evaluate_claim([part], "", "", lambda study: evidence, {})
+    assert reading.verdict == "" and reading.parts[0].rows[0].holm is None and reading.parts[0].outcome == "yes"
+
+
 def test_parts_and_text_use_the_runs_of_their_study(evidence: Evidence) -> None:
     asked: list[str] = []
 
@@ -208,7 +275,7 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     counts = warning.count_warnings(_read(tmp_path))
     assert counts == warning.WarningCounts((1, 1, 1, 0, 0), (1, 1, 0, 0, 0), (0, 0, 0, 1, 1), (0, 0, 0, 1, 0))
     assert counts.text.startswith("ESS first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
-    assert counts.hits_over_alarms.value == pytest.approx(2 / 3 - 1 / 2) and counts.hits_over_alarms.n == 5
+    assert counts.hits_over_alarms.value == pytest.approx(2 / 3 - 1 / 2) and counts.hits_over_alarms.n == (5,) * 4
 
 
 @pytest.mark.parametrize("each", [1, 3])
@@ -228,7 +295,7 @@ def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
     counts = warning.WarningCounts((4, 2, 4), (3, 1, 4), (2, 2, 2), (1, 2, 0))
     pseudo = [3 * 0.8 - 2 * share for share in (5 / 6, 7 / 8, 4 / 6)]
     reach = 4.30265 * np.std(pseudo, ddof=1) / np.sqrt(3)  # Student's t with 2 degrees of freedom
-    assert counts.hits_over_half.value == pytest.approx(0.3) and counts.hits_over_half.n == 3
+    assert counts.hits_over_half.value == pytest.approx(0.3) and counts.hits_over_half.n == (3, 3)
     assert (counts.hits_over_half.low, counts.hits_over_half.high) == pytest.approx(
         (0.3 - reach, 0.3 + reach), abs=1e-5
     )
@@ -242,7 +309,7 @@ def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
         warning.WarningCounts((8,), (6,), (2,), (1,)),
         warning.WarningCounts((1,) * 8, (1,) * 8, (2,) * 8, (0,) * 8),
     )
-    assert mine.hits_over_half.low is None and mine.hits_over_half.n == 1  # one seed, however many runs
+    assert mine.hits_over_half.low is None and mine.hits_over_half.n == (1, 1)  # one seed, however many runs
     assert others.hits_over_half.outcome("more") == "yes" and others.hits_over_half.p == pytest.approx(
         2 / 2**8
     )  # the sign test

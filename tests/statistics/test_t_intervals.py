@@ -16,7 +16,8 @@ DRUG_2 = np.array([1.9, 0.8, 1.1, 0.1, -0.1, 4.4, 5.5, 1.6, 4.6, 3.4])
 def test_paired_interval_and_p_are_students() -> None:
     gaps = DRUG_2 - DRUG_1
     estimate = mean_over_groups([gaps.mean()], [gaps.var(ddof=1) / 10], [10])
-    assert estimate == pytest.approx((1.58, 0.7001142, 2.4598858, 0.002833), abs=1e-6)
+    assert estimate[:4] == pytest.approx((1.58, 0.7001142, 2.4598858, 0.002833), abs=1e-6)
+    assert estimate[4:] == pytest.approx((gaps.std(ddof=1) / np.sqrt(10), 9))
 
 
 def test_unpaired_interval_and_p_are_welchs() -> None:

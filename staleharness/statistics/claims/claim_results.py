@@ -3,7 +3,7 @@
     {QUANTITY [LABEL] [OPTION=VALUE ...] [plain]}
 
 QUANTITY is one of `quantities.py`, a measure (`evidence.measure`: score, area, return, kept, seconds) or a
-column of the metrics. Options: K, env, study, over=LABEL (the difference from it, seed by seed; with as=ratio the
+column of the metrics. Options: K, env, study, over=LABEL (the difference from it; with as=ratio the
 ratio), over_k, phases=10:50, reduce, digits, as=%, level. A cell of five runs or more has an interval; fewer are listed
 in parentheses, if they are of one environment. `plain`: the number alone.
 """
@@ -12,28 +12,40 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ...errors import UserError
+from ..power import ALPHA
+from ..significance import holm, holm_level
 from .claim import ClaimPart, verdict
-from .number_query import read_query
-from .part_tests import PartResult, evaluate_part
-from .quantities import quantity_text
+from .number_query import NumberQuery, read_query
+from .part_tests import PartResult, correct_part, evaluate_part
+from .quantities import quantity_text, told_difference
 from .run_measures import Evidence
 
+T = TypeVar("T")
+BRACES = r"\{([^{}]+)\}"
 
-def fill_numbers(text: str, evidence_of: Callable[[str], Evidence]) -> str:
-    """Replace the braces of a text; `evidence_of` returns the runs of a study, the figure's own for ``""``. Raises
-    `UserError` with the braces."""
 
-    def evaluate(braces: re.Match[str]) -> str:
-        try:
-            query = read_query(braces[1])
-            return quantity_text(query, evidence_of(query.options.get("study", "")))
-        except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
-            raise UserError(f"{braces[0]}: {error}") from None
+def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float = ALPHA) -> str:
+    """Replace the braces of a text; `evidence_of` returns the runs of a study, the figure's own for ``""``.
 
-    return re.sub(r"\{([^{}]+)\}", evaluate, text)
+    alpha: level of the tests behind `told`. Raises `UserError` with the braces.
+    """
+
+    def evaluate(query: NumberQuery) -> str:
+        return quantity_text(replace(query, alpha=alpha), evidence_of(query.options.get("study", "")))
+
+    return re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
+
+
+def _of_braces(words: str, function: Callable[[NumberQuery], T]) -> T:
+    """Call the function with the query in two braces. Raises `UserError` that names them."""
+    try:
+        return function(read_query(words))
+    except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
+        raise UserError(f"{{{words}}}: {error}") from None
 
 
 @dataclass(frozen=True)
@@ -54,7 +66,8 @@ def evaluate_claim(
 ) -> ClaimResult:
     """Test the parts of a claim and fill in the text about it. Raises `UserError`.
 
-    `verdict_without_parts`: the verdict in the file, for a claim without testable parts. `names`: {label: text}.
+    Holm's correction is for all tests of the parts and for those whose result the text tells. `default_verdict`: the
+    verdict in the file, for a claim without testable parts. `names`: {label: text}.
     """
     results = []
     for part in parts:
@@ -62,6 +75,25 @@ def evaluate_claim(
             results.append(evaluate_part(part, evidence_of(part.study), names))
         except UserError as error:
             raise UserError(f"part {part.says!r}: {error}") from None
-    return ClaimResult(
-        verdict([t.outcome for t in results]) or default_verdict, fill_numbers(saw, evidence_of), results
-    )
+    family = _tests_in_text(saw, evidence_of)
+    family |= {
+        (row.contrast.value, p) for r in results for row in r.rows if (p := row.p(r.part)) is not None and row.contrast
+    }
+    ps = [p for _, p in sorted(family)]
+    p_holm = dict(zip(ps, holm(ps).tolist(), strict=True))
+    results = [correct_part(result, p_holm) for result in results]
+    outcomes = [r.outcome for r in results if r.part.role == "claim"]
+    return ClaimResult(verdict(outcomes) or default_verdict, fill_numbers(saw, evidence_of, holm_level(ps)), results)
+
+
+def _tests_in_text(text: str, evidence_of: Callable[[str], Evidence]) -> set[tuple[float, float]]:
+    """Value and p of each difference that a text tells above, below or indistinguishable."""
+
+    def test(query: NumberQuery) -> set[tuple[float, float]]:
+        if query.what != "told":
+            return set()
+        difference = told_difference(query, evidence_of(query.options.get("study", "")))
+        p = difference.p_beyond("more")
+        return set() if p is None else {(difference.value, p)}
+
+    return {each for words in re.findall(BRACES, text) for each in _of_braces(words, test)}

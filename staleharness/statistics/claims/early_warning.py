@@ -64,7 +64,7 @@ def _check(counts: Sequence[int], none: str, one: str) -> None:
 
 
 def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], float]) -> Contrast:
-    return replace(contrast({"": np.array(rows, dtype=float)}, statistic), envs={})
+    return replace(contrast({"": [np.array(row, dtype=float) for row in rows]}, statistic, by_seed=True), envs={})
 
 
 def count_warnings(runs: Iterable[StoredRun]) -> WarningCounts:

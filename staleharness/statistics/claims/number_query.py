@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from ...errors import UserError, nearest
+from ..power import ALPHA
 
 OPTIONS = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "level", "over_k", "of")
 
@@ -18,6 +19,7 @@ class NumberQuery:
     label: str
     plain: bool
     options: Mapping[str, str]
+    alpha: float = ALPHA  # level of the test behind a word
 
     @property
     def k(self) -> int | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import product
 
 import numpy as np
@@ -12,6 +12,7 @@ import numpy as np
 from ...errors import UserError
 from ...store.stored_run import StoredRun
 from ..labels import display_label
+from ..power import ALPHA
 from ..scores import Array
 from .claim import ClaimPart, Contrast, Outcome, combine_outcomes, contrast
 from .early_warning import WARNINGS, count_warnings
@@ -27,10 +28,13 @@ NAMES = {
     "algorithm/filter_active": "share of minibatches filtered",
     "second_moment_ratio": "second moment",
     "fell": "step of the fall",
+    "eval_deterministic": "greedy score in evaluations",
+    "eval_sampled": "sampled score in evaluations",
     "seconds": "training time",
     "seconds/proximal": "seconds of the proximal step",
     "seconds/loss": "seconds of the loss",
 }
+POOLING_MEASURES = ("score", "area", "return", "kept")  # measures of a policy, the same where training is
 PERCENT = ("kept", "clipped", "warned", "warned first", "algorithm/filter_active")
 
 
@@ -40,8 +44,14 @@ class PartComparison:
 
     text: str  # terms, in words
     contrast: Contrast | None  # None without data
-    outcome: Outcome
+    outcome: Outcome  # with Holm's correction, where `holm` is given
     problem: str = ""  # reason for None
+    holm: float | None = None  # p of the outcome with Holm's correction for all tests of the figure
+
+    def p(self, part: ClaimPart) -> float | None:
+        """Two-sided p of the outcome before a correction; None where there is no test, or nothing to doubt."""
+        counts = self.contrast is not None and part.role != "identity"
+        return self.contrast.p_beyond(part.be, part.margin) if counts and self.contrast else None
 
 
 @dataclass(frozen=True)
@@ -81,6 +91,17 @@ def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] 
     return PartResult(part, rows)
 
 
+def correct_part(result: PartResult, holm_of: Mapping[float, float]) -> PartResult:
+    """Leave comparisons open that Holm's correction does: `holm_of` maps each p of the figure's tests."""
+    rows = []
+    for row in result.rows:
+        p = row.p(result.part)
+        p_holm = None if p is None else holm_of[p]
+        keep = p_holm is None or p_holm < ALPHA
+        rows.append(replace(row, holm=p_holm, outcome=row.outcome if keep else "open"))
+    return replace(result, rows=rows)
+
+
 def _row(
     part: ClaimPart, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]
 ) -> PartComparison:
@@ -102,9 +123,17 @@ def _row(
 
 
 def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) -> Contrast:
-    """Compute the signed sum of the terms over their common seeds, in the environments that have some. Raises
-    `UserError` where there is none, or no share or ratio is defined."""
-    cells = list(dict.fromkeys([(t.label, t.k) for t in terms] + [(t.label, 1) for t in terms if t.share]))
+    """Compute the signed sum of the terms in the environments that have runs of all; `part.by_seed`: over their common
+    seeds. Otherwise methods that are the same computation at K = 1 share all their runs there. Raises `UserError` where
+    there are none, where the terms are one computation, or where no share or ratio is defined."""
+    pooling = not part.by_seed and part.what in POOLING_MEASURES
+
+    def cell(label: str, k: int) -> tuple[str, int]:
+        return (evidence.computation(label, k) if pooling else label, k)
+
+    if len(terms) == 2 and cell(terms[0].label, terms[0].k) == cell(terms[1].label, terms[1].k):
+        raise UserError("the same computation without lag")
+    cells = list(dict.fromkeys([cell(t.label, t.k) for t in terms] + [cell(t.label, 1) for t in terms if t.share]))
     plain = measure(part.what, evidence, part.phases, part.reduce)
 
     def logarithm(run: StoredRun) -> float:
@@ -114,28 +143,43 @@ def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) ->
         return math.log(value)
 
     values = logarithm if part.ratio else plain
-    tasks: dict[str, Array] = {}
+    tasks: dict[str, list[Array]] = {}
     for env in evidence.envs(part.env):
-        held = [evidence.runs(label, k, env) for label, k in cells]
-        seeds = sorted(set.intersection(*(set(h) for h in held)))
-        if not seeds:
+        if part.by_seed:
+            held = [evidence.runs(label, k, env) for label, k in cells]
+            seeds = sorted(set.intersection(*(set(h) for h in held)))
+            runs = [[h[seed] for seed in seeds] for h in held]
+        else:
+            runs = [(evidence.pool if pooling else _own_runs(evidence))(label, k, env) for label, k in cells]
+        if not all(runs):
             continue
         for t in terms:
             if t.share and not evidence.has_learned(t.label, env):
                 raise UserError(f"{t.label} did not learn on {env} without lag")
-        tasks[env] = np.array([[values(h[seed]) for seed in seeds] for h in held])
+        tasks[env] = [np.array([values(run) for run in of_cell]) for of_cell in runs]
     if not tasks:
-        raise UserError("no seed has all runs that are compared")
+        raise UserError(f"no {'seed' if part.by_seed else 'environment'} has all runs that are compared")
     than = part.than or 0.0
-    return contrast(tasks, _statistic(terms, cells, math.log(than) if part.ratio and than else than))
+    shift = math.log(than) if part.ratio and than else than
+    return contrast(
+        tasks, _statistic([(cell(t.label, t.k), t, cell(t.label, 1)) for t in terms], cells, shift), part.by_seed
+    )
 
 
-def _statistic(terms: Sequence[Term], cells: Sequence[tuple[str, int]], than: float) -> Callable[[Array], float]:
+def _own_runs(evidence: Evidence) -> Callable[[str, int, str], list[StoredRun]]:
+    return lambda label, k, env: list(evidence.runs(label, k, env).values())
+
+
+def _statistic(
+    terms: Sequence[tuple[tuple[str, int], Term, tuple[str, int]]], cells: Sequence[tuple[str, int]], than: float
+) -> Callable[[Array], float]:
+    """Statistic of the means of cells: terms come with their cell, and their cell at K = 1."""
+
     def of(means: Array) -> float:
         total = -than
-        for t in terms:
-            value = means[cells.index((t.label, t.k))]
-            total += t.sign * float(value / means[cells.index((t.label, 1))] if t.share else value)
+        for mine, t, base in terms:
+            value = means[cells.index(mine)]
+            total += t.sign * float(value / means[cells.index(base)] if t.share else value)
         return total
 
     return of

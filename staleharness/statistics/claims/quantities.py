@@ -100,7 +100,7 @@ def _retention(query: NumberQuery, evidence: Evidence) -> str:
 
 
 def _difference(query: NumberQuery, evidence: Evidence) -> Contrast:
-    """Difference from `over`, or from the same label at `over_k`, seed by seed; a ratio is in logarithms."""
+    """Difference from `over`, or from the same label at `over_k`; a ratio is in logarithms."""
     k, share = evidence.capacity(query.k), query.what == "kept"
     other_k = int(query.options.get("over_k", k))
     terms = [Term(query.label, k, 1.0, share), Term(query.over or query.label, other_k, -1.0, share)]
@@ -117,11 +117,18 @@ def _difference_text(query: NumberQuery, evidence: Evidence) -> str:
     return query.text(*(math.exp(x) if ratio and x is not None else x for x in ends))  # type: ignore[arg-type]
 
 
+def told_difference(query: NumberQuery, evidence: Evidence) -> Contrast:
+    """Difference whose side of 0 a text tells: of the final score, or of `of=`."""
+    return _difference(replace(query, what=query.options.get("of", "score")), evidence)
+
+
 def _direction(query: NumberQuery, evidence: Evidence) -> str:
-    """Side of 0 of the whole interval of a difference: `above`, `below` or `indistinguishable from`."""
-    contrast = _difference(replace(query, what=query.options.get("of", "score")), evidence)
-    outcomes = {contrast.outcome("more"): "above", contrast.outcome("less"): "below"}
-    return outcomes.get("yes", "indistinguishable from")
+    """Side of 0 on which a test puts a difference: `above`, `below` or `indistinguishable from`."""
+    difference = told_difference(query, evidence)
+    p = difference.p_beyond("more")
+    if p is None or p > query.alpha:
+        return "indistinguishable from"
+    return "above" if difference.value > 0 else "below"
 
 
 def _slowdown(query: NumberQuery, evidence: Evidence) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -19,6 +20,7 @@ from ..retention import has_learned, random_returns
 from ..scores import Array, final_score
 from ..table import Table
 from .early_warning import SHARE, WINDOW, falls
+from .same_runs import same_without_lag, training_digest
 
 Measure = Callable[[StoredRun], float]
 
@@ -48,6 +50,23 @@ class Evidence:
     def runs(self, label: str, k: int, env: str) -> dict[int, StoredRun]:
         """The runs of a cell by seed."""
         return {run.seed: run for run in self.results.grid.cells.get(Cell(label, k, env), [])}
+
+    @functools.cached_property
+    def _same_without_lag(self) -> dict[str, str]:
+        return same_without_lag(self.results)
+
+    def computation(self, label: str, k: int) -> str:
+        """Return one name for all methods that are the same computation at this capacity."""
+        return self._same_without_lag.get(label, label) if k == 1 else label
+
+    def pool(self, label: str, k: int, env: str) -> list[StoredRun]:
+        """Runs of a cell; at K = 1 with those of the methods that are the same computation there, each result once."""
+        if k != 1:
+            return list(self.runs(label, k, env).values())
+        name = self.computation(label, 1)
+        labels = [name, *(other for other, same in self._same_without_lag.items() if same == name and other != name)]
+        runs = [run for each in labels for run in self.runs(each, 1, env).values()]
+        return list({(run.seed, training_digest(run)): run for run in reversed(runs)}.values())[::-1]
 
     def capacity(self, k: int | None) -> int:
         """Return the capacity if runs have it; without one, the only capacity. Raises `UserError`."""
