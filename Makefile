@@ -32,7 +32,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs lint type fix check audit lock clean distclean FORCE
+.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs site lint type fix check audit lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s", $$1; at = 18; n = split($$2, words, " "); \
@@ -156,6 +156,11 @@ bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle core
 bench-gpu: $(STAMP) ## a 0.5B model on this GPU: tokens/s, memory, share of the matrix peak. ARGS=--plain
 	@$(LLM)
 	@$(PYTHON) benchmarks/gpu.py $(ARGS)
+
+site: $(STAMP) ## the documentation as a site of static pages, in build/site
+	@$(call also,docs)
+	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build -q -f docs/site/mkdocs.yml
+	@echo "build/site: python3 -m http.server -d build/site, then open http://localhost:8000"
 
 docs: $(STAMP) ## regenerate pages made from code: methods, settings, lag models, leaderboard, corrections, time per step
 	@$(PYTHON) docs/generate.py

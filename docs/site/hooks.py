@@ -1,0 +1,110 @@
+"""Hooks of the site's build: pages from outside docs/, the API reference, and links that lead out of docs/.
+
+A link to a file of the checkout (a plugin, a result table) becomes one to a copy that the site carries, since the site
+names no code host.
+"""
+
+from __future__ import annotations
+
+import os
+import posixpath
+import re
+import sys
+from pathlib import Path
+from typing import Any
+
+from mkdocs.config.defaults import MkDocsConfig
+from mkdocs.structure.files import File, Files
+
+ROOT = Path(__file__).resolve().parents[2]
+PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # to the site's
+LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)([^)]*\))")
+SOURCE = re.compile(r'(<(?:img|a|source)\b[^>]*?\b(?:src|href|srcset)=")([^"#]+)(")')
+
+# modules that plugins and notebooks import, and their public names in the order of the source
+REFERENCE = {
+    "Studies in Python": "staleharness.api",
+    "Algorithm": "staleharness.algorithm",
+    "Batch: what a method is given": "staleharness.batch",
+    "Objectives": "staleharness.objectives",
+    "Weights": "staleharness.weights",
+    "Task": "staleharness.task",
+    "Lag": "staleharness.lag",
+    "Schedule": "staleharness.schedule",
+    "Trace": "staleharness.trace",
+    "Errors": "staleharness.errors",
+}
+
+
+def on_files(files: Files, config: MkDocsConfig) -> Files:
+    """Add pages of the checkout's root, the API reference, and the files that pages link to."""
+    for source, target in PAGES.items():
+        files.append(File.generated(config, target, content=_from_root((ROOT / source).read_text("utf-8"))))
+    files.append(File.generated(config, "reference.md", content=_reference()))
+    for page in list(files.documentation_pages()):
+        folder = posixpath.dirname(page.src_uri)
+        for link in _links(page.content_string):
+            copy = _site_path(posixpath.normpath(posixpath.join("docs", folder, link)))
+            if copy is not None and copy.startswith("files/") and files.get_file_from_path(copy) is None:
+                source = copy.removeprefix("files/").removesuffix(".txt")
+                files.append(File.generated(config, copy, abs_src_path=str(ROOT / source)))
+    return files
+
+
+def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
+    """Point links that lead out of docs/ to pages and copies of the site."""
+    folder = posixpath.dirname(page.file.src_uri)
+
+    def replace(match: re.Match[str]) -> str:
+        before, link, after = match.groups()
+        if "://" in link or link.startswith(("#", "mailto:", "data:")):
+            return match[0]
+        target = _site_path(posixpath.normpath(posixpath.join("docs", folder, link)))
+        return match[0] if target is None else before + posixpath.relpath(target, folder or ".") + after
+
+    return SOURCE.sub(replace, LINK.sub(replace, markdown))
+
+
+def _links(text: str) -> list[str]:
+    found = [match[2] for pattern in (LINK, SOURCE) for match in pattern.finditer(text)]
+    return [link for link in found if "://" not in link and not link.startswith(("#", "mailto:", "data:"))]
+
+
+def _site_path(path: str) -> str | None:
+    """Return where the site has a file or folder of the checkout, or None where there is no such thing."""
+    if (ROOT / path).is_dir():
+        inside = [name for name in ("README.md", "runs.csv") if (ROOT / path / name).is_file()]
+        path = posixpath.join(path, inside[0]) if inside else path
+    if not (ROOT / path).is_file():
+        return None
+    if path in PAGES:
+        return PAGES[path]
+    if path.startswith("docs/") and not path.endswith((".py", ".ipynb")):
+        return path.removeprefix("docs/")
+    return f"files/{path}.txt" if path.endswith((".md", ".py", ".toml")) else f"files/{path}"
+
+
+def _from_root(text: str) -> str:
+    """The links of a page at the root of the checkout, as seen from docs/."""
+
+    def replace(match: re.Match[str]) -> str:
+        before, link, after = match.groups()
+        if "://" in link or link.startswith(("#", "mailto:", "data:")):
+            return match[0]
+        return before + os.path.relpath(link, "docs").replace(os.sep, "/") + after
+
+    return SOURCE.sub(replace, LINK.sub(replace, text))
+
+
+def _reference() -> str:
+    sections = [
+        "# API reference",
+        "Names that plugins and notebooks import; each module's docstring says what it is for.",
+    ]
+    for title, module in REFERENCE.items():
+        sections += [f"## {title}", f"::: {module}\n    options:\n      show_root_heading: false"]
+    return "\n\n".join(sections) + "\n"
+
+
+if str(ROOT) not in sys.path:
+    sys.path.insert(0, str(ROOT))
