@@ -15,12 +15,16 @@ from .shared.advice_text import as_text
 from .shared.arguments import SWITCH, RunFilters, option
 
 if TYPE_CHECKING:
+    from ..logs.lag_log import LagLog
     from ..pipeline.pipeline_summary import CapResult
     from ..statistics.advice import Advice
     from ..statistics.results import Results
 
 PICTURES = (".png", ".svg", ".pdf")
 CAPS = "0,1,2,4,8"
+TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
+KINDS = {TOKENS: "language", CONTROL: "control"}
+TOKEN_TASKS = ("word-problems", "gsm8k")
 
 
 @dataclass(frozen=True)
@@ -28,8 +32,9 @@ class Command(RunFilters):
     """Advise on K and method: staleness budgets from stored runs, score against time from a pipeline, and where the
     lag of a real system lies. Trains nothing, and says nothing beyond the data."""
 
-    results: Annotated[str, option("FOLDER", "results")] = "results"
-    """Stored runs at several K, K = 1 among them: a results folder or a bundle."""
+    results: Annotated[str | None, option("FOLDER", "results")] = None
+    """Stored runs at several K, K = 1 among them: a results folder or a bundle. With a log and without this, the
+    published runs of the kind of task that the log's system trains."""
     preset: Annotated[str | None, option("NAME", "async")] = None
     """A pipeline to compare them with: sync, one-step-off, async, in-flight."""
     set: Annotated[str | None, option("NAME=VALUE,...")] = None
@@ -75,29 +80,47 @@ def handle(command: Command) -> int:
     updates = None if command.updates is None else _number(command.updates, "UPDATES")
     batch = None if command.batch is None else _number(command.batch, "BATCH")
     log = None if command.log is None else read_log(command.log, command.columns, command.unit, batch)
-    runs = _runs(command)
+    source = command.results or ("results" if log is None else _published(log, command.env))
+    runs = _runs(command, source)
     caps = _caps(command)
     advice = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
     stream = sys.stderr if command.json else sys.stdout
-    print("\n".join(map(printable, as_text(advice, command.results))), file=stream)
+    print("\n".join(map(printable, as_text(advice, source))), file=stream)
+    if log is not None:
+        from ..statistics.log_conclusion import training_command
+
+        train = training_command(advice.envs[0], advice.on(advice.envs[0]), log, str(command.log), batch)
+        print(printable(f"to train under these lags: {train}"), file=stream)
+        if command.results is None:
+            print(
+                f"the runs asked are published ones on {KINDS[source]}, {source}; RESULTS=FOLDER asks others",
+                file=stream,
+            )
     if target is not None:
-        write_bytes(target, _picture(advice, command.results, target.suffix[1:]))
+        write_bytes(target, _picture(advice, source, target.suffix[1:]))
         print(f"wrote {target}", file=stream)
     if command.json:
-        print(json.dumps({"results": command.results, **advice.to_json()}, sort_keys=True))
+        print(json.dumps({"results": source, **advice.to_json()}, sort_keys=True))
     return 0
 
 
-def _runs(command: Command) -> Results:
+def _published(log: LagLog, env: str | None) -> str:
+    """Return the published runs for a log: those of the environment asked for, or of what the log's system trains."""
+    if env is not None:
+        return TOKENS if env in TOKEN_TASKS else CONTROL
+    return CONTROL if log.kind == "control" else TOKENS
+
+
+def _runs(command: Command, source: str) -> Results:
     from ..base.reference_results import results_path
     from ..statistics.results import Results
     from ..store.store import Store
 
-    store = Store(results_path(command.results))
-    store.check_readable(f"RESULTS={command.results}")
+    store = Store(results_path(source))
+    store.check_readable(f"RESULTS={source}")
     runs = Results.of(store.read_all()).select(env=command.env, k=command.k, algo=command.algo, where=command.where)
     if not runs:
-        raise UserError(f"RESULTS={command.results} holds no finished run that matches")
+        raise UserError(f"RESULTS={source} holds no finished run that matches")
     return runs
 
 

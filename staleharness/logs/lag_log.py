@@ -104,13 +104,24 @@ def read_log(
 
     `columns`: `lag=NAME`, with `count=NAME` in a histogram and `over=rows` or `over=decisions`; without it, the column
     names of known systems. `unit` of the lags; by default the system's, or versions. `batch`: samples of a version, for
-    lags in samples. `over`: of a trace, parts lags are counted (default: those of decisions).
+    lags in samples. `over`: of a trace, whose lags are counted (default: those of decisions).
     """
+    log = read_unconverted(text, columns, unit, over)
+    if batch is not None and not 0 < batch < np.inf:
+        raise UserError(f"BATCH={batch:g} must be above 0")
+    if log.unit == "samples" and batch is None:
+        column = shorten(log.column)
+        raise UserError(f"LOG={log.file}: {column!r} counts samples; give BATCH=N, the samples of a version")
+    if log.unit != "samples" and batch is not None:
+        raise UserError(f"BATCH is of lags in samples; those of LOG={log.file} are in {_words(log.unit)}")
+    return log if batch is None else _in_versions(log, batch)
+
+
+def read_unconverted(text: str, columns: str | None = None, unit: str | None = None, over: str | None = None) -> LagLog:
+    """Read the lags in a file as `read_log` does, but leave lags in samples as they are."""
     path = find_log(text)
     if unit is not None and unit not in UNITS:
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
-    if batch is not None and not 0 < batch < np.inf:
-        raise UserError(f"BATCH={batch:g} must be above 0")
     if path.suffix == ".parquet":
         if columns is not None or unit not in (None, "versions"):
             raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
@@ -123,15 +134,9 @@ def read_log(
     else:
         name, counts = mapping["lag"], mapping.get("count")
         system = system_of(name) or System("", name, UNITS[0], "rows", each="row", kind="")
-    unit = unit or system.unit
-    if unit == "samples" and batch is None:
-        raise UserError(f"LOG={path.name}: {shorten(name)!r} counts samples; give BATCH=N, the samples of a version")
-    if unit != "samples" and batch is not None:
-        raise UserError(f"BATCH is of lags in samples; those of LOG={path.name} are in {_words(unit)}")
     log = _read(path, name, counts, names, system)
-    log = replace(log, unit=unit, over=mapping.get("over", system.over), runs=runs_of(path))
-    log = log if batch is None else _in_versions(log, batch)
-    return replace(log, note=_note(log, system, columns is not None, batch))
+    log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs_of(path))
+    return replace(log, note=_note(log, system, columns is not None))
 
 
 def _read(path: Path, name: str, counts: str | None, names: Sequence[str], system: System) -> LagLog:
@@ -178,9 +183,11 @@ def _mean_and_max(path: Path, name: str) -> tuple[float, float] | None:
 
 def _in_versions(log: LagLog, batch: float) -> LagLog:
     """Convert a log in samples to versions of `batch` samples each."""
+    note = log.note.replace("in samples", f"in versions of {batch:g} samples", 1)
     return replace(
         log,
         unit="versions",
+        note=note,
         lags=log.lags / batch,
         statistics={key: s._replace(value=s.value / batch) for key, s in log.statistics.items()},
         others=tuple(other._replace(mean=other.mean / batch) for other in log.others),
@@ -188,12 +195,12 @@ def _in_versions(log: LagLog, batch: float) -> LagLog:
     )
 
 
-def _note(log: LagLog, system: System, by_user: bool, batch: float | None) -> str:
+def _note(log: LagLog, system: System, by_user: bool) -> str:
     """Say why the column counts as the lag, what a value is, and in which unit."""
     note = f"read as that of {system.name}" if system.name else "taken as the lag because COLUMNS says so"
     note += " (named by COLUMNS)" if by_user and system.name else ""
     note += f": means over {system.what}" if log.each == "step" else f": lags of {log.over}"
-    note += f", in {_words(log.unit)}" + ("" if batch is None else f" of {batch:g} samples")
+    note += f", in {_words(log.unit)}"
     note += f" ({system.source})" if system.source else ""
     note += f"; {log.note}" if log.note else ""
     return note + (f"; {log.runs} runs together" if log.runs > 1 else "")

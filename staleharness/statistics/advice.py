@@ -21,6 +21,7 @@ from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL
 from .lag_curve import Refusal, lag_curves
+from .log_conclusion import conclusion
 from .method_advice import AdviceQuestion, MethodAdvice, advise_on_method
 from .power import ALPHA, POWER, seeds_needed, spread
 from .retention import KEEP, REPS, TAILS
@@ -41,6 +42,10 @@ class Advice:
     settings: dict[str, Any]
     notes: list[str]
 
+    def conclusion(self, env: str) -> list[str]:
+        """Sentences on the lag of the log; none without a log."""
+        return [] if self.log is None else conclusion(env, self.on(env), self.log, self.settings["keep"])
+
     @property
     def envs(self) -> list[str]:
         return sorted({m.curve.env for m in self.methods})
@@ -54,6 +59,7 @@ class Advice:
             "refused": [{"algorithm": r.algorithm, "env": r.env, "why": r.reason} for r in self.refusals],
             "pipeline": [c.to_json() for c in self.caps],
             "log": None if self.log is None else self.log.to_json(),
+            "conclusions": {env: self.conclusion(env) for env in self.envs if self.log is not None},
             "frontier": self.frontier,
             "settings": self.settings,
             "notes": self.notes,
@@ -162,6 +168,13 @@ def _notes(
     if caps:
         notes.append("take: the fastest cap within the budget; with ? it is not within the low end of its interval")
     in_versions = caps or (log is not None and log.unit == "versions")
+    if log is not None and log.over == "rows":
+        notes.append(
+            "budgets and shares are asked at mean lags over rows, as the log's is; where long rows are old, the mean "
+            "over decisions is larger (`staleharness pipeline` shows both)"
+        )
+    else:
+        notes.append("budgets are mean lags over decisions" + (", as the log's is" if log else ""))
     if in_versions:
         notes.append(
             "a version of the pipeline or log counts as "

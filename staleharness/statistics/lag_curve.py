@@ -50,6 +50,16 @@ class LagCurve:
     zero: float  # score that counts as 0
     zero_note: str
     runs: tuple[tuple[StoredRun, ...], ...]  # [m] of [seeds], sorted by seed
+    row_lags: Array | None = None  # [m], means over rows at their first decision, where runs recorded them
+
+    def from_rows(self, lag: float) -> float:
+        """Convert a mean lag over rows to the mean over decisions that these runs had with it. Runs that recorded no
+        lag of rows gave rows their versions whatever their lengths: both are about the same."""
+        return _between(lag, self.row_lags, self.lags)
+
+    def to_rows(self, lag: float) -> float:
+        """Convert a mean lag over decisions to one over rows."""
+        return _between(lag, self.lags, self.row_lags)
 
     @property
     def is_paired(self) -> bool:
@@ -72,6 +82,10 @@ class LagCurve:
         """Scores of the two settings next to a lag within the data, or of the one with that lag."""
         right = int(np.searchsorted(self.lags, lag))
         return self.scores[right : right + 1] if self.lags[right] == lag else self.scores[right - 1 : right + 1]
+
+    def gradient_steps(self, lag: float) -> float:
+        """Convert a lag in phases to gradient steps. Call it where `gradient_steps_per_phase` is known."""
+        return lag * (self.gradient_steps_per_phase or 0.0)
 
     @property
     def gradient_steps_per_phase(self) -> float | None:
@@ -110,6 +124,15 @@ def lag_curves(
             except UserError as error:
                 refusals.append(Refusal(name, env, str(error)))
     return curves, refusals
+
+
+def _between(lag: float, lags_of_kind: Array | None, lags_of_other: Array | None) -> float:
+    """Return the lag of one kind at a lag of the other, linear between settings and in proportion beyond the last."""
+    if lags_of_kind is None or lags_of_other is None or np.any(np.diff(lags_of_kind) <= 0):
+        return lag
+    if lag > lags_of_kind[-1]:
+        return float(lag * lags_of_other[-1] / lags_of_kind[-1])
+    return float(np.interp(lag, lags_of_kind, lags_of_other))
 
 
 def method_of(label: str) -> str:
@@ -164,6 +187,7 @@ def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: fl
             count = "1 seed" if len(seeds) == 1 else f"{len(seeds)} seeds"
             raise UserError(f"{count} at K={setting[0].spec['capacity']}: at least {LEAST_SEEDS} are needed")
     gradient = [_mean(s, "gradient_lag_mean") for s in settings]
+    rows = [_mean(s, "lags/start") for s in settings]
     return LagCurve(
         algorithm,
         env,
@@ -175,6 +199,7 @@ def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: fl
         zero,
         note,
         tuple(map(tuple, settings)),
+        None if None in rows else np.array(rows, dtype=np.float64),
     )
 
 

@@ -19,6 +19,7 @@ from .scores import Array
 from .slowdown import slowdowns
 
 Ends = tuple[Limit, Limit, Limit]  # a budget and its interval
+UPDATES = (1.0, 4.0, 16.0)  # gradient steps of a version that a log is also tried with
 CLEAR = 5  # percentile of the resampled synchronous scores that has to be above zero
 
 
@@ -82,7 +83,7 @@ def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
             row["caps"].append(at)
         row["recommended"] = _fastest_cap(row["caps"], ends)
     if (log := question.log) is not None:
-        row["log"] = _place_of_log(share, _in_phases(log.mean, log.unit, curve, question.updates), ends)
+        row["log"] = _place_of_log(share, ends, curve, log, question.updates)
     return MethodAdvice(curve, share, row, scores)
 
 
@@ -160,8 +161,33 @@ def _fastest_cap(points: Sequence[dict[str, Any]], ends: Ends) -> dict[str, Any]
     return {**best, "sure": best["lag"] == 0 or ends[1].allows(best["lag"])}
 
 
-def _place_of_log(share: RetentionCurve, lag: float, ends: Ends) -> dict[str, Any]:
-    """Share retained at a log's mean lag, and the verdict that the interval of the budget allows."""
+def _place_of_log(
+    share: RetentionCurve, ends: Ends, curve: LagCurve, log: LagLog, updates: float | None
+) -> dict[str, Any]:
+    """Share retained at a log's mean lag and the verdict; the same at the lag of its last quarter where it drifts, and
+    for other numbers of gradient steps in a version.
+
+    A mean over rows is asked of the runs' means over rows. `lag` is in phases over decisions, `row_lag` over rows.
+    """
+
+    def at(lag: float, steps: float | None) -> dict[str, Any]:
+        phases = _in_phases(lag, log.unit, curve, steps)
+        decisions = curve.from_rows(phases) if log.over == "rows" else phases
+        return {"row_lag": curve.to_rows(decisions), "updates": steps, **_verdict(share, decisions, ends)}
+
+    others: list[float | None] = []
+    if log.unit == "versions" and curve.gradient_steps_per_phase:
+        others = [steps for steps in (*UPDATES, None) if steps != updates]
+    return {
+        "over": log.over,
+        **at(log.mean, updates),
+        "other_updates": [at(log.mean, steps) for steps in others],
+        "last_quarter": None if log.drift is None else at(log.drift.last, updates),
+    }
+
+
+def _verdict(share: RetentionCurve, lag: float, ends: Ends) -> dict[str, Any]:
+    """Share retained at a mean lag over decisions, and the verdict that the interval of the budget allows."""
     at = _at(share, lag)
     if at["kept"] is None:
         verdict = "beyond the data"

@@ -62,6 +62,30 @@ def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, runs: str, tm
     assert found["refused"][0]["algorithm"] == "impala" and found["settings"]["keep"] == 0.95
 
 
+@pytest.mark.parametrize(
+    "arguments, source, words",
+    [
+        (["--log=prime_rl_now.csv"], "stress_lags", "word-problems, at a mean lag of 2.00 versions over rows"),
+        (["--log=areal.csv"], "stress_lags", "word-problems, at a mean lag of 2.40 versions over decisions"),
+        (["--log=pipelinerl_new.csv", "--batch=64"], "stress_lags", "LAG='log[file={log},per_phase=64]'"),
+        (["--log=prime_rl_now.csv", "--env=Hopper"], "vaco_control", "Hopper-v5, at a mean lag of 2.00 versions"),
+    ],
+    ids=["prime-rl", "AReaL", "PipelineRL", "control"],
+)
+def test_a_log_alone_is_answered(call: Any, arguments: list[str], source: str, words: str) -> None:
+    log = str(ROOT / "tests" / "data" / "logs" / arguments[0].removeprefix("--log="))
+    code, out, err = call("advise", f"--log={log}", *arguments[1:])
+    assert (code, err) == (0, "")
+    assert f"results/reference/{source}; RESULTS=FOLDER asks others" in out.splitlines()[-1]
+    _, _, end = out.partition("conclusion:")
+    assert words.format(log=log) in end and "to train under these lags: make sweep ENV=" in end
+
+
+def test_a_log_in_samples_needs_the_batch(call: Any) -> None:
+    code, out, err = call("advise", f"--log={ROOT / 'tests' / 'data' / 'logs' / 'pipelinerl_new.csv'}")
+    assert (code, out) == (2, "") and "counts samples; give BATCH=N" in err and len(err.splitlines()) == 1
+
+
 @pytest.mark.parametrize("kind", ["png", "svg"])
 def test_a_picture_is_the_same_each_time(call: Any, runs: str, tmp_path: Path, kind: str) -> None:
     for name in ("a", "b"):

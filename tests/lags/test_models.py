@@ -11,6 +11,7 @@ import scipy.stats
 from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
+from places import ROOT
 
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
@@ -38,6 +39,11 @@ ONE_OF_EACH = """
     queue[max_lag=1,on_stale=withhold] partial partial[mask=true] queue[cv=0.0,row_time=0.1,slots=0.1]
     areal[cv=3.0,sync_time=0.7]
 """.split()
+LOGS = ROOT / "tests" / "data" / "logs"
+ONE_OF_EACH += [
+    f"log[file={LOGS}/histogram.csv,tail=cut]",
+    f"log[file={LOGS}/pipelinerl_new.csv,per_phase=50,tail=cut]",
+]
 
 
 def test_there_is_an_example_of_every_model() -> None:

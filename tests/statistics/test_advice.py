@@ -12,9 +12,11 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures.named_figures import sheet
+from staleharness.logs.lag_drift import Drift
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise
+from staleharness.statistics.log_conclusion import by_share, training_command
 from staleharness.statistics.power import power, seeds_needed
 from staleharness.statistics.results import Results, load
 
@@ -45,7 +47,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> Results:
     return load(root)
 
 
-def row(found: Advice, algorithm: str) -> dict[str, object]:
+def row(found: Advice, algorithm: str) -> dict[str, Any]:
     return next(m.row for m in found.methods if m.curve.algorithm == algorithm)
 
 
@@ -128,6 +130,71 @@ def test_log_has_a_verdict_from_its_mean_lag(
     placed = [row(found, name)["log"] for name in ("vaco", "spo", "impala")]
     assert [p["lag"] for p in placed] == pytest.approx([at] * 3)
     assert tuple(p["verdict"] for p in placed) == verdicts
+
+
+def log_of(lag: float, **values: Any) -> LagLog:
+    return LagLog("run.csv", "lag", "versions", np.array([lag]), np.ones(1), "", 1, **values)
+
+
+def test_a_mean_over_rows_is_asked_of_means_over_rows(tmp_path: Path) -> None:
+    for k, lag in LAGS.items():
+        summary = {"lag_mean": lag, "gradient_lag_mean": 10 * lag, "lags/start": lag / 2}  # long rows are old
+        for seed in range(5):
+            given = {"kind": "language", "env": "word-problems", "capacity": k, "said": {"summary": summary}}
+            write_run(tmp_path, "spo", seed, deterministic={1: 0.95, 4: 0.95, 16: 0.38}[k] + 0.001 * seed, **given)
+    stored = load(tmp_path)
+    rows, decisions = (
+        row(advise(stored, log=log_of(lag, over=over)), "spo")["log"]
+        for lag, over in ((2.5, "rows"), (5.0, "decisions"))
+    )
+    assert rows["lag"] == decisions["lag"] == 5.0 and rows["row_lag"] == decisions["row_lag"] == 2.5
+    assert rows["kept"] == decisions["kept"] and rows["verdict"] == "lost"
+    assert row(advise(stored, log=log_of(2.5, over="decisions")), "spo")["log"]["lag"] == 2.5
+    assert "over rows, as the log's is" in " ".join(advise(stored, log=log_of(2.5)).notes)
+
+
+def test_the_unit_and_a_drift_are_tried_both_ways(runs: Results) -> None:
+    found = advise(runs, log=log_of(5.0, drift=Drift(1.0, 8.0)))
+    place = row(found, "spo")["log"]
+    assert [(p["updates"], p["lag"], p["verdict"]) for p in place["other_updates"]] == [
+        (1.0, 0.5, "kept"),
+        (4.0, 2.0, "kept"),
+        (16.0, 8.0, "lost"),
+    ]
+    assert place["last_quarter"]["lag"] == 8.0 and place["verdict"] == "lost"
+    text = " ".join(found.conclusion("word-problems"))
+    assert "1 of 3 methods keeps at least 95% of the score without lag: vaco 100%" in text
+    assert "these lose more: spo 70%, impala 38%" in text
+    assert "takes a version of the log as a phase of these runs, 10 gradient steps" in text
+    assert "as 4 gradient steps: 2 keep enough, 1 lose more" in text.replace("As", "as")
+    assert "drifts, from 1.00 to 8.00; at that of the last quarter: 1 keep enough, 2 lose more" in text
+    with_updates = row(advise(runs, log=log_of(5.0), updates=4.0), "spo")["log"]
+    assert with_updates["updates"] == 4.0 and [p["updates"] for p in with_updates["other_updates"]] == [1.0, 16.0, None]
+
+
+def test_methods_are_sorted_by_what_they_keep(runs: Results) -> None:
+    assert [m.curve.algorithm for m in by_share(advise(runs, log=log_of(5.0)).methods)] == ["vaco", "spo", "impala"]
+    beyond = advise(runs, log=log_of(9.0))
+    assert [m.curve.algorithm for m in by_share(beyond.methods)] == ["impala", "spo", "vaco"]
+    (head, *_, far, _) = beyond.conclusion("word-problems")
+    assert "no method is shown to keep 95%" in head and far.startswith("beyond the largest lag measured for impala")
+
+
+@pytest.mark.parametrize(
+    "unit, updates, batch, command",
+    [
+        ("versions", None, None, "K=6 LAG='log:run.csv'"),
+        ("versions", None, 64.0, "K=6 LAG='log[file=run.csv,per_phase=64]'"),
+        ("versions", 4.0, None, "K=3 LAG='log[file=run.csv,per_phase=2.5]'"),
+        ("gradient_steps", None, None, "K=2 LAG='log[file=run.csv,per_phase=10]'"),
+    ],
+)
+def test_the_command_trains_under_the_lags_of_the_verdicts(
+    runs: Results, unit: str, updates: float | None, batch: float | None, command: str
+) -> None:
+    log = LagLog("run.csv", "lag", unit, np.array([5.0]), np.ones(1), "", 1)
+    found = advise(runs, log=log, updates=updates)
+    assert command in training_command("word-problems", found.methods, log, "run.csv", batch)
 
 
 def test_gradient_steps_need_runs_that_recorded_them(tmp_path: Path) -> None:

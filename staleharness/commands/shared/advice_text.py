@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ...base.text import fit, fixed_width, number, wrap_lines
@@ -21,7 +21,7 @@ VERDICTS = {
 
 
 def as_text(advice: Advice, source: str, width: int = WIDTH) -> list[str]:
-    """Tables with explanations: the pipeline, the log, each environment, refused questions, notes."""
+    """Tables with explanations: the pipeline, the log, each environment, refused questions, notes, conclusions."""
     s = advice.settings
     sizes = sorted(steps for _, steps in s["sizes"])
     steps = " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1])))
@@ -36,7 +36,11 @@ def as_text(advice: Advice, source: str, width: int = WIDTH) -> list[str]:
     for env in advice.envs:
         text += ["", *_environment(advice, env, width)]
     text += ["", *wrap_lines(_refusals(advice), width)] if advice.refusals else []
-    return [*text, "", *wrap_lines([f"note: {note}" for note in advice.notes], width)]
+    text += ["", *wrap_lines([f"note: {note}" for note in advice.notes], width)]
+    for env in advice.envs:
+        text += ["", "conclusion:"] if advice.log and env == advice.envs[0] else []
+        text += wrap_lines([f"{'  ' if i else ''}{line}" for i, line in enumerate(advice.conclusion(env))], width)
+    return text
 
 
 def _pipeline(advice: Advice) -> list[str]:
@@ -88,8 +92,11 @@ def _tail(s: Mapping[str, Any]) -> str:
 
 
 def _environment(advice: Advice, env: str, width: int) -> list[str]:
-    methods, keep = advice.on(env), advice.settings["keep"]
+    from ...statistics.log_conclusion import by_share
+
+    methods, keep = by_share(advice.on(env)), advice.settings["keep"]
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
+    over = advice.log.over if advice.log and not advice.caps else "decisions"
     budget, gradient, seeds = f"budget {keep:.0%}", "in gradient steps", f"seeds for -{1 - keep:.0%}"
     score = "score K=1"
     headers = ["method", "n", score, *_headings(advice, methods), budget, gradient, seeds]
@@ -99,17 +106,18 @@ def _environment(advice: Advice, env: str, width: int) -> list[str]:
             str(m.curve.n),
             number(m.row["synchronous"], digits),
             *_cells(advice, m),
-            _budget(m.row),
-            _budget(m.row, m.row["gradient_steps_per_phase"]),
+            _budget(m.row, m.curve.to_rows if over == "rows" else float),
+            "–" if m.row["gradient_steps_per_phase"] is None else _budget(m.row, m.curve.gradient_steps, 0),
             "> 1000" if m.row["seeds_to_see_it"] is None else str(m.row["seeds_to_see_it"]),
         ]
         for m in methods
     ]
     headers, lines, hidden = fit(headers, lines, width, (gradient, seeds, "n", score))
     text = [f"{env}: share of the synchronous score that is kept", *fixed_width(headers, lines)]
-    text += [f"no room for {', '.join(hidden)}: --json has them"] if hidden else []
+    text += [f"left out for lack of room (--json has it): {', '.join(hidden)}"] if hidden else []
     best = [_best(point, digits) for point in advice.frontier if point["env"] == env]
-    return [*text, *(["highest score at each speed:"] if best else []), *wrap_lines(best, width)]
+    text += ["highest score at each speed:", *wrap_lines(best, width)] if best else []
+    return text
 
 
 def _headings(advice: Advice, methods: Sequence[MethodAdvice]) -> list[str]:
@@ -153,16 +161,13 @@ def _share(point: Mapping[str, Any]) -> str:
     return f"{share:.0f}% [{low:.0f}, {high:.0f}]"
 
 
-def _budget(row: Mapping[str, Any], scale: float | None = 1.0) -> str:
-    """`2.5 [< 1.5, 4.4]`; in gradient steps with their number in a phase."""
+def _budget(row: Mapping[str, Any], convert: Callable[[float], float], digits: int = 1) -> str:
+    """`2.5 [< 1.5, 4.4]`, of lags converted from phases over decisions."""
     from ...statistics.retention import Limit
 
-    if scale is None:
-        return "–"
     middle, low, high = (
-        Limit(row[name]["lag"] * scale, row[name]["kind"]) for name in ("budget", "budget_low", "budget_high")
+        Limit(convert(row[name]["lag"]), row[name]["kind"]) for name in ("budget", "budget_low", "budget_high")
     )
-    digits = 1 if scale == 1.0 else 0
     return f"{middle.sign(digits)} [{low.sign(digits)}, {high.sign(digits)}]"
 
 

@@ -1,0 +1,124 @@
+"""Conclusion on the lag of a log, in plain English: which methods keep enough, and what that rests on."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from ..base.text import listing
+from ..logs.lag_log import LagLog
+from .method_advice import MethodAdvice
+
+MOST = 12  # names in a list
+COUNTS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be told"}
+
+
+def by_share(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
+    """Sort methods by the share that they keep, at the lag of a log or else at the largest measured one."""
+
+    def share(method: MethodAdvice) -> tuple[bool, float, str]:
+        place = method.row.get("log") or method.row["points"][-1]
+        kept = place["kept"]
+        return kept is None, -(kept or 0.0), method.curve.algorithm
+
+    return sorted(methods, key=share)
+
+
+def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: float) -> list[str]:
+    """Return sentences on one environment."""
+    methods = by_share(methods)
+    by_verdict = _by_verdict(methods, lambda row: row)
+    enough, less = by_verdict.get("kept", []), by_verdict.get("lost", [])
+    unsure, beyond = by_verdict.get("cannot tell", []), by_verdict.get("beyond the data", [])
+    head = f"{env}, at a mean lag of {log.mean:.2f} {log.unit.replace('_', ' ')} over {log.over}: "
+    if enough:
+        head += f"{_count(enough, len(methods))} at least {keep:.0%} of the score without lag: {_names(enough)}"
+    else:
+        head += f"no method is shown to keep {keep:.0%} of the score without lag"
+    sentences = [head, *([f"{_losers(less)}"] if less else [])]
+    if unsure:
+        least = min(float(m.curve.lags[1]) for m in unsure)
+        below = unsure[0].row["log"]["lag"] < least
+        reason = f": the smallest lag that they had is {least:.1f}" if below else ""
+        sentences.append(f"these runs cannot tell for {_names(unsure)}{reason}")
+    if beyond:
+        sentences.append(f"beyond the largest lag measured for {_names(beyond)}")
+    return [*sentences, *_on_unit(methods, log), *_on_drift(methods, log)]
+
+
+def _by_verdict(
+    methods: Sequence[MethodAdvice], place: Callable[[dict[str, Any]], Mapping[str, Any]]
+) -> dict[str, list[MethodAdvice]]:
+    groups: dict[str, list[MethodAdvice]] = {}
+    for method in methods:
+        groups.setdefault(place(method.row["log"])["verdict"], []).append(method)
+    return groups
+
+
+def _count(methods: Sequence[MethodAdvice], total: int) -> str:
+    return f"{len(methods)} of {total} methods {'keeps' if len(methods) == 1 else 'keep'}"
+
+
+def _names(methods: Sequence[MethodAdvice]) -> str:
+    shares = [(m.curve.algorithm, m.row["log"]["kept"]) for m in methods]
+    return listing([name if kept is None else f"{name} {kept:.0%}" for name, kept in shares], MOST)
+
+
+def _losers(methods: Sequence[MethodAdvice]) -> str:
+    return f"{'this one loses' if len(methods) == 1 else 'these lose'} more: {_names(methods)}"
+
+
+def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
+    """Say what the verdicts become with other numbers of gradient steps in a version."""
+    first = methods[0].row["log"]
+    if not first["other_updates"]:
+        return []
+    per_phase = sorted({round(m.curve.gradient_steps_per_phase or 0) for m in methods})
+    size = " to ".join(f"{n:,}" for n in dict.fromkeys((per_phase[0], per_phase[-1])))
+    unit = _steps(first["updates"]) if first["updates"] else f"a phase of these runs, {size} gradient steps"
+    others = []
+    for i, other in enumerate(first["other_updates"]):
+        groups = _by_verdict(methods, partial(_other, i))
+        name = _steps(other["updates"]) if other["updates"] else "a phase"
+        others.append(f"{name}: {_groups(groups)}")
+    return [
+        f"this takes a version of the log as {unit}; with UPDATES=N it has N gradient steps. As {'; as '.join(others)}"
+    ]
+
+
+def _other(i: int, row: dict[str, Any]) -> dict[str, Any]:
+    place: dict[str, Any] = row["other_updates"][i]
+    return place
+
+
+def _steps(updates: float) -> str:
+    return f"{updates:g} gradient step{'' if updates == 1 else 's'}"
+
+
+def _groups(groups: Mapping[str, Sequence[MethodAdvice]]) -> str:
+    words = [f"{len(groups[v])} {COUNTS[v]}" for v in COUNTS if v in groups]
+    far = len(groups.get("beyond the data", ()))
+    return ", ".join([*words, *([f"{far} beyond the data"] if far else [])])
+
+
+def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
+    """Say what the verdicts are at the lag that a log ends with."""
+    if log.drift is None:
+        return []
+    now = _groups(_by_verdict(methods, lambda row: row["last_quarter"]))
+    return [f"the lag drifts, from {log.drift.first:.2f} to {log.drift.last:.2f}; at that of the last quarter: {now}"]
+
+
+def training_command(env: str, methods: Sequence[MethodAdvice], log: LagLog, file: str, batch: float | None) -> str:
+    """Return the command that trains under the lags of a log, converted to phases as in the verdicts."""
+    steps, updates = methods[0].curve.gradient_steps_per_phase, methods[0].row["log"]["updates"]
+    unit = batch or 1.0  # of the log's own numbers in a version
+    if log.unit == "gradient_steps":
+        unit *= steps or 1.0
+    elif updates is not None:
+        unit *= (steps or updates) / updates
+    most = math.ceil(float(log.lags.max()) * (batch or 1.0) / unit - 1e-9)
+    model = f"log:{file}" if unit == 1.0 else f"log[file={file},per_phase={unit:g}]"
+    return f"make sweep ENV={env} K={most + 1} LAG='{model}' ALGO=..."

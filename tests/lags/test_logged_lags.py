@@ -1,0 +1,80 @@
+"""Lags as a log has them, as a lag model: their shares, their unit, and what a buffer cannot hold."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from staleharness.errors import UserError
+from staleharness.lag import Draw, identity, parse_lag
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_schedule import to_parquet
+from staleharness.pipeline.pipeline_settings import preset
+from staleharness.pipeline.pipeline_summary import row_lags
+
+
+def log(folder: Path, text: str, name: str = "run.csv") -> str:
+    """Write a log whose lines are separated by blanks in `text`."""
+    (folder / name).write_text(text.replace(" ", "\n"))
+    return str(folder / name)
+
+
+def test_rows_have_the_lags_of_the_log(tmp_path: Path) -> None:
+    model = parse_lag(f"log:{log(tmp_path, 'lag,count 0,50 1,45 2,4 9,1 ')}", 10)
+    assert model.probabilities(40, 10) == pytest.approx({40: 0.5, 39: 0.45, 38: 0.04, 31: 0.01})
+    assert model.probabilities(1, 10) == pytest.approx({1: 0.5, 0: 0.5})  # none is older than the first version
+    lags = 40 - model.assign(Draw(40, 20_000, 10, 1, 3, (40,))).starts
+    assert np.bincount(lags)[[0, 1, 2, 9]] / 20_000 == pytest.approx([0.5, 0.45, 0.04, 0.01], abs=0.02)
+
+
+def test_a_lag_between_two_phases_keeps_its_mean(tmp_path: Path) -> None:
+    file = log(tmp_path, "off_policy/mean 1.25 3 ")
+    assert parse_lag(f"log:{file}", 4).probabilities(9, 4) == pytest.approx({8: 0.375, 7: 0.125, 6: 0.5})
+    halves = parse_lag(f"log[file={file},per_phase=2]", 4).probabilities(9, 4)  # lags 0.625 and 1.5
+    assert sum((9 - version) * p for version, p in halves.items()) == pytest.approx((0.625 + 1.5) / 2)
+
+
+def test_samples_and_gradient_steps_need_their_number_in_a_phase(tmp_path: Path) -> None:
+    for column, unit in (("stats/lag_mean", "samples"), ("train/version_diff_avg", "gradient steps")):
+        file = log(tmp_path, f"{column} 128 128 ")
+        with pytest.raises(UserError, match=f"has lags in {unit}; give per_phase=N, the {unit} of a phase"):
+            parse_lag(f"log:{file}", 4)
+        assert parse_lag(f"log[file={file},per_phase=64]", 4).probabilities(9, 4) == {7: 1.0}
+
+
+def test_lags_that_a_buffer_cannot_hold_are_refused_or_cut(tmp_path: Path) -> None:
+    file = log(tmp_path, "lag,count 0,50 1,46 9,4 ")
+    with pytest.raises(UserError, match=r"lags of up to 9 phases.*give K=10, or tail=cut for the 96.0% within"):
+        parse_lag(f"log:{file}", 4)
+    cut = parse_lag(f"log[file={file},tail=cut]", 4)
+    assert cut.probabilities(40, 4) == pytest.approx({40: 50 / 96, 39: 46 / 96})
+    with pytest.raises(UserError, match=r"give K=10$"):
+        parse_lag(f"log[file={log(tmp_path, 'lag 9 ', 'b.csv')},tail=cut]", 4)
+    with pytest.raises(UserError, match="lags of up to 1,000,000,000 phases"):
+        parse_lag(f"log:{log(tmp_path, 'lag 1e9 ', 'c.csv')}", 4)
+
+
+def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
+    one = f"log:{log(tmp_path, 'lag 1 ')}"
+    same, other = f"log:{log(tmp_path, 'lag 1 ', 'b.csv')}", f"log:{log(tmp_path, 'lag 2 ', 'c.csv')}"
+    assert identity(one) == identity(same) != identity(other)
+    assert identity(one) != identity(one.replace("log:", "log[file=") + ",per_phase=2]")
+    assert str(tmp_path) not in identity(one)
+    assert parse_lag(one, 3).probabilities(5, 3) == {4: 1.0}
+    log(tmp_path, "lag 2 ")
+    assert parse_lag(one, 3).probabilities(5, 3) == {3: 1.0}  # a changed file is read again
+    with pytest.raises(UserError, match="there is no such file"):
+        parse_lag(f"log:{tmp_path / 'no.csv'}", 3)
+
+
+def test_rows_of_a_trace_count_once_each(tmp_path: Path) -> None:
+    made = simulate(preset("async", {"steps": 40, "slots": 64, "batch": 32, "lengths": "lognormal[mean=900,cv=1.2]"}))
+    (tmp_path / "async.parquet").write_bytes(to_parquet(made))
+    shares = parse_lag(f"log:{tmp_path / 'async.parquet'}", 60).probabilities(99, 60)
+    mean = sum((99 - version) * p for version, p in shares.items())
+    trained = made.step >= 0
+    first = made.stretch_version[np.searchsorted(made.stretch_row, np.arange(len(trained)))]
+    assert mean == pytest.approx((made.step - first)[trained].mean())
+    assert mean == pytest.approx(row_lags(made)["start"].mean(), rel=0.3)
