@@ -105,7 +105,9 @@ class Targets:
 
 
 class Progress(NamedTuple):
-    """Place in a run: phase, epoch of the phase and gradient step of the epoch, each from 0, with their numbers."""
+    """Place in a run: phase, epoch of the phase and gradient step of the epoch, each from 0, with their numbers.
+
+    Phases that fill the buffer before the run's budget are phase 0."""
 
     phase: int = 0
     phases: int = 1

@@ -284,7 +284,7 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
             f"LAG={shorten(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
             "give fewer STEPS"
         )
-    schedule = cached_schedule(model, model.identity, spec.demand)
+    schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule
 

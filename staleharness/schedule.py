@@ -7,7 +7,7 @@ plans one phase at a time (`lag.Assignment`). Either way a phase is described by
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
 
@@ -140,6 +140,38 @@ class Schedule:
         """Return the rows that a phase trains on, in the order of their places."""
         first, last = np.searchsorted(self._phases, [phase, phase + 1])
         return self._by_phase[first:last]
+
+    def with_synchronous_start(self, phases: int) -> Schedule:
+        """Return the schedule with on-policy rows in its first phases, which otherwise train while a pipeline fills.
+
+        A row trained in phase t < `phases` is generated there, by version t and by an actor for each group; the
+        pipeline's own actors are numbered after these, and the rows that they generate for later phases stay as they
+        are.
+        """
+        if not phases:
+            return self
+        early = (self.phase >= 0) & (self.phase < phases)
+        counts = np.where(early, 1, np.diff(self.first))
+        ends = self.first[1:] - 1
+        stays = np.repeat(~early, np.diff(self.first))
+        stays[ends[early]] = True  # of an on-policy row its last stretch, which is all of it
+        owner = np.repeat(early, np.diff(self.first))
+        version = np.where(owner, np.repeat(self.phase, np.diff(self.first)), self.version)
+        nth = self.nth.copy()
+        for rows in self._of_actors():
+            rows = rows[~early[rows]]
+            nth[rows] = np.unique(self.nth[rows], return_inverse=True)[1]
+        return replace(
+            self,
+            actor=np.where(early, self.place, self.place[early].max(initial=NEVER) + 1 + self.actor),
+            nth=np.where(early, self.phase, nth),
+            first=np.concatenate([[0], np.cumsum(counts)]),
+            version=version[stays],
+            end=self.end[stays],
+            kept=(self.kept | owner)[stays],
+            finished=None if self.finished is None else np.where(early, self.phase, self.finished),
+            left=None if self.left is None else np.where(early, self.phase, self.left),
+        )
 
     def along(self, rows: Ints, length: int) -> tuple[Ints, Bools]:
         """Return (version, kept) [R, length] of every decision of some rows."""

@@ -18,6 +18,7 @@ from .errors import UserError
 from .schedule import Demand
 
 MOST_THREADS = 1024
+MOST_FILL = 10_000  # phases
 StepSize = Literal["constant", "ess", "inverse_lag"]
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 MATHS_VERSION = 1  # raised by hand when a change can move results; part of every run's id
@@ -49,6 +50,10 @@ class RunSpec:
     max_grad_norm: float = 0.5  # longer gradients are scaled down to it
     step_size: StepSize = "constant"  # beside the schedule: × √ESS of the minibatch, or ÷ its mean lag
 
+    # on-policy phases before the `steps` of the run, with its first learning rate: with K - 1 or more of them, data are
+    # as old as the lag model says from the first step on, and runs of every K begin there with the same policy
+    fill_phases: int = later(0, before=0)
+
     evaluations: int = 10  # points on the learning curve, the final one included
 
     # machine
@@ -73,6 +78,8 @@ class RunSpec:
         for name in ("entropy_coef", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if not 0 <= self.fill_phases <= MOST_FILL:
+            raise UserError(f"fill_phases={self.fill_phases} must lie in [0, {MOST_FILL}]")
         if self.threads > MOST_THREADS:
             raise UserError(f"threads={self.threads} is more than {MOST_THREADS}")
 
@@ -82,9 +89,18 @@ class RunSpec:
         raise NotImplementedError
 
     @property
-    def phases(self) -> int:
+    def budget_phases(self) -> int:
         """Whole phases that fit in `steps`."""
         return self.steps // self.steps_per_phase
+
+    @property
+    def phases(self) -> int:
+        """All phases: those that fill the buffer, then those of the budget."""
+        return self.fill_phases + self.budget_phases
+
+    def budget_phase(self, phase: int) -> int:
+        """Return the number of a phase among those of the budget; 0 before they begin."""
+        return max(0, phase - self.fill_phases)
 
     @property
     def demand(self) -> Demand | None:
@@ -106,8 +122,8 @@ class RunSpec:
         return {}
 
     def warm(self, phase: int) -> bool:
-        """Return whether a phase belongs to the warm-up, which is on-policy under every lag model."""
-        return False
+        """Return whether a phase is on-policy under every lag model: before the budget, or in a warm-up inside it."""
+        return phase < self.fill_phases
 
     def epochs_in(self, phase: int) -> int:
         """Passes over the data of a phase."""
@@ -122,9 +138,10 @@ class RunSpec:
         raise NotImplementedError
 
     def evaluation_phases(self) -> list[int]:
-        """Phases after which the policy is evaluated; evenly spaced, the last one included."""
-        count = min(self.evaluations, self.phases)
-        return sorted({(i + 1) * self.phases // count - 1 for i in range(count)})
+        """Phases after which the policy is evaluated; evenly spaced over the budget, the last one included."""
+        phases = self.budget_phases
+        count = min(self.evaluations, phases)
+        return sorted({self.fill_phases + (i + 1) * phases // count - 1 for i in range(count)})
 
     def to_dict(self) -> dict[str, Any]:
         return _plain(dataclasses.asdict(self)) | {"hyper": dict(self.hyper)}

@@ -111,7 +111,12 @@ class Task:
             raise UserError(f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform")
         if model.online and not cls.paced:
             raise UserError(f"LAG={spec.lag}: rows of {spec.env} are all of one length; leave out pace=length")
-        if spec.warm(0) and not model.drawn:
+        if spec.fill_phases and (model.real or model.online):
+            raise UserError(
+                f"fill_phases={spec.fill_phases} is for lag that is drawn or planned before the run, and "
+                f"LAG={spec.lag} follows from the run itself; give fill_phases=0"
+            )
+        if spec.warm(spec.fill_phases) and not model.drawn:
             raise UserError(
                 f"LAG={spec.lag} plans whole runs, and warm_phases is for lag that is drawn; give uniform, or "
                 "warm_phases=0"

@@ -91,9 +91,10 @@ class ControlSpec(RunSpec):
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if self.warm_epochs < 1:
             raise UserError(f"warm_epochs={self.warm_epochs} must be at least 1")
-        if not 0 <= self.warm_phases < max(1, self.phases):
+        if not 0 <= self.warm_phases < max(1, self.budget_phases):
             raise UserError(
-                f"warm_phases={self.warm_phases} must leave a phase of the {self.phases} that STEPS={self.steps} has"
+                f"warm_phases={self.warm_phases} must leave a phase of the {self.budget_phases} that "
+                f"STEPS={self.steps} has"
             )
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
@@ -150,12 +151,13 @@ class ControlSpec(RunSpec):
     @property
     def size(self) -> str:
         return (
-            f"{self.phases} phases of {self.num_envs} x {self.num_steps} steps = {self.phases * self.batch_size:,} "
+            f"{self.budget_phases} phases of {self.num_envs} x {self.num_steps} steps = "
+            f"{self.budget_phases * self.batch_size:,} "
             f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
         )
 
     def warm(self, phase: int) -> bool:
-        return phase < self.warm_phases
+        return phase < self.fill_phases + self.warm_phases
 
     def toolchain(self) -> dict[str, str]:
         if self.learner == "torch":
@@ -165,7 +167,7 @@ class ControlSpec(RunSpec):
         return {"compiler": compiler_version()}
 
     def epochs_in(self, phase: int) -> int:
-        return self.warm_epochs if self.warm(phase) else self.epochs
+        return self.warm_epochs if self.warm(phase) and phase >= self.fill_phases else self.epochs
 
     def too_few_rows(self) -> str | None:
         if self.num_envs >= self.minibatches:
@@ -177,4 +179,5 @@ class ControlSpec(RunSpec):
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
         small = min(self.minibatches, max(1, self.num_envs * length // 2))
         steps = 3 * self.num_envs * length
-        return dataclasses.replace(self, num_steps=length, steps=steps, minibatches=small, evaluations=1, warm_phases=0)
+        short = dataclasses.replace(self, warm_phases=0, fill_phases=0)
+        return dataclasses.replace(short, num_steps=length, steps=steps, minibatches=small, evaluations=1)

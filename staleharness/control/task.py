@@ -117,7 +117,7 @@ def check_actors(spec: ControlSpec) -> None:
     for name, value in plain.items():
         if (value_of_run := getattr(spec, name)) != value:
             raise UserError(f"{name}={value_of_run} is for lag models that draw in each phase; LAG={spec.lag} does not")
-    if spec.warm(0):
+    if spec.warm_phases:
         raise UserError(f"warm_phases={spec.warm_phases} is for lag models that draw; LAG={spec.lag} does not")
     if spec.observation_statistics == "shared_live":
         raise UserError(

@@ -21,6 +21,7 @@ from .registry import SHEETS, Section
 from .result_tables import Block, Sheet, SheetCell
 
 BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of the lag in training steps, as the lesson names them
+WARM = ("fill_phases", "warm_phases")  # settings that say how many on-policy phases a run begins with
 NOT_MEASURED = SheetCell("not measured")
 
 
@@ -136,7 +137,7 @@ def forward_steps(run: StoredRun) -> int:
 def backward_lag(run: StoredRun) -> float:
     """Mean lag of the data in phases, after the warm-up."""
     lags = run.column("lag_mean")
-    return float("nan") if lags is None else float(np.nanmean(lags[int(run.spec.get("warm_phases", 0)) :]))
+    return float("nan") if lags is None else float(np.nanmean(lags[sum(int(run.spec.get(name, 0)) for name in WARM) :]))
 
 
 def _method(label: str) -> str:

@@ -45,7 +45,10 @@ def write_record(
     for name, table in (("metrics", frame), ("timing", pd.DataFrame(times))):
         with atomic_write(attempt / f"{name}.parquet") as stream:
             table.to_parquet(stream, index=False)
-    numbers = frame.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
+    budget = frame[frame["phase"] >= spec.fill_phases]
+    begin = frame.filter(like="untrained/")  # of the first phase, before any training
+    values = pd.concat([budget.drop(columns=begin.columns), begin], axis=1)
+    numbers = values.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
     numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
     seconds = {key: sum(t[key] for t in times) for key in times[0] if key != MEMORY}
     leaks = growth_warnings([t.get(MEMORY) for t in times], spec.capacity)
@@ -64,11 +67,11 @@ def write_record(
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
-        "lag_histogram": _total(frame["lag_histogram"]),
+        "lag_histogram": _total(budget["lag_histogram"]),
         **simulation.accounts.record(),
         "promise": simulation.lags.expected and simulation.lags.expected._asdict(),
         **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
-        "steps": spec.phases * spec.steps_per_phase,
+        "steps": spec.budget_phases * spec.steps_per_phase,
         "phases": spec.phases,
         "gradient_steps": simulation.gradient_steps,
         "evaluation_steps": simulation.evaluation_steps,
@@ -103,7 +106,7 @@ def _checksum(lines: Sequence[dict[str, Any]]) -> str:
 
 
 def _total(histograms: pd.Series[Any]) -> dict[str, int]:
-    """Map lags in phases to decisions of the whole run, from the counts [lags] of each phase."""
+    """Map lags in phases to decisions, from the counts [lags] of each phase."""
     total: dict[str, int] = {}
     for counts in histograms:
         for lag, count in enumerate(counts):

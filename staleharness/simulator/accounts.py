@@ -19,7 +19,8 @@ ACCOUNTS = ("lags/", "gradient_lags/", "untrained/", *TOTALS)  # what columns of
 
 class Accounts:
     """Carried from phase to phase: totals of the ledger and of three histograms of lags in phases: of rows as assigned,
-    and of decisions as realised (all that were due in a phase) and as trained on."""
+    and of decisions as realised (all that were due in a phase) and as trained on; histograms are of the run's budget,
+    without the phases that fill the buffer."""
 
     def __init__(self) -> None:
         self.ledger = Ledger()
@@ -54,8 +55,9 @@ class Accounts:
         if learner.rows is not None:
             columns["lags/realised"] = mean_lag(realised_lags)
             columns["lags/at_cap"] = sum(trained_lags[lags.cap :]) / max(1, sum(trained_lags))
-        for kind, counts in {"assigned": assigned_lags, "realised": realised_lags, "trained": trained_lags}.items():
-            self.histograms[kind] = add_histograms(self.histograms[kind], counts)
+        if phase >= learner.spec.fill_phases:
+            for kind, counts in {"assigned": assigned_lags, "realised": realised_lags, "trained": trained_lags}.items():
+                self.histograms[kind] = add_histograms(self.histograms[kind], counts)
         return columns | self.ledger.enter(phase, flow, handed_count, trained)
 
     def record(self) -> dict[str, Any]:

@@ -18,22 +18,22 @@ class ExpectedLag(NamedTuple):
 
     mean: float | None  # once the buffer is full; None where that comes of a simulation
     cap: int  # the largest that can come up, or that a rule of the pipeline allows
-    expected: float | None  # mean over the run's own phases
+    expected: float | None  # mean over the phases of the run's budget
 
 
 def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     """None where the model knows neither its probabilities before the run nor a bound."""
     capacity = min(spec.capacity, WIDEST)
     full = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
-    step = max(1, spec.phases // LOOKS) | 1
+    step = max(1, spec.budget_phases // LOOKS) | 1
     try:
         later = [_lags(model, phase, capacity) for phase in full]
-        of_run = [_lags(model, phase, capacity) for phase in range(0, spec.phases, step)]
+        of_run = [_lags(model, phase, capacity) for phase in range(spec.fill_phases, spec.phases, step)]
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
     cap = max(max(lags) for lags in later)
-    expected = [0.0 if spec.warm(i * step) else _mean(lags) for i, lags in enumerate(of_run)]
+    expected = [0.0 if spec.warm(spec.fill_phases + i * step) else _mean(lags) for i, lags in enumerate(of_run)]
     return ExpectedLag(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))
 
 

@@ -78,7 +78,8 @@ class Learner(ABC, Generic[Data, Part]):
         Raises `Diverged` when a loss, a gradient or a parameter is no longer finite.
         """
         spec = self.spec
-        rate = spec.learning_rate * ((1.0 - phase / spec.phases) if spec.anneal_learning_rate else 1.0)
+        left = 1.0 - spec.budget_phase(phase) / spec.budget_phases
+        rate = spec.learning_rate * (left if spec.anneal_learning_rate else 1.0)
         report = self.begin(data, phase)
         self.first = None
         steps = self._steps(phase, rate)
@@ -97,7 +98,7 @@ class Learner(ABC, Generic[Data, Part]):
         epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
         for epoch in range(epochs):
-            self.progress = Progress(phase, spec.phases, epoch, epochs, 0, spec.minibatches)
+            self.progress = Progress(spec.budget_phase(phase), spec.budget_phases, epoch, epochs, 0, spec.minibatches)
             for part in self.minibatches(epoch):
                 steps.append(self.step(part, rate))
                 if self.stopped != "no":

@@ -145,7 +145,7 @@ class Simulation(ABC, Generic[Data]):
         metrics |= self.between_phases(phase_data.data)
         self.phase += 1
         self.evaluation_steps += first_scores.steps if first_scores else 0
-        metrics |= {"phase": phase, "steps": self.phase * spec.steps_per_phase}
+        metrics |= {"phase": phase, "steps": spec.budget_phase(self.phase) * spec.steps_per_phase}
         metrics |= _untrained_metrics(first_scores) if first_scores else {}
         metrics |= self.lags.ledger(phase) | phase_data.metrics
         metrics |= self.accounts.enter(phase, steps_before, self.learner, phase_data, self.lags)

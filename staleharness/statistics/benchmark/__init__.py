@@ -1,0 +1,1 @@
+"""StaleBench: a fixed protocol per track, the place of stored runs in it, and the table of all methods."""

@@ -1,0 +1,141 @@
+"""Protocol of a track of StaleBench: tasks, budgets, seeds, ladder of learning rates and scale, read from TOML.
+
+A protocol never changes: its digest is in every row, and other rules are another version.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import math
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, NamedTuple
+
+from ...base.parsing import build, canonical_json, read_toml
+from ...base.plugins import builtin_folder
+from ...errors import UserError, nearest
+from ...store.stored_run import StoredRun
+from ..labels import without_option
+from ..normalise import Normaliser
+
+FOLDER = "stalebench_v1"  # of experiments/, and the beginning of the names of published bundles
+BASELINE = "ppo_clip"  # that every method is compared with
+LEARNT = 0.5  # of the baseline's score at K = 1: a method below it did not learn
+# of a protocol, what changes no score: words, and which methods have rows
+WORDS = ("question", "source", "methods", "controls")
+
+
+@dataclass(frozen=True)
+class WidthControl:
+    """A row that moves as far as a correction without being one: a correction that does not beat it has a larger step
+    and nothing else."""
+
+    name: str
+    title: str
+    methods: Mapping[str, str]  # capacity -> method with its options
+
+
+class ProtocolPlace(NamedTuple):
+    """Place of a run in a protocol."""
+
+    env: str
+    capacity: int
+    seed: int
+    factor: float  # of the learning rate
+    tuning: bool  # of the seeds that choose the factor
+
+
+@dataclass(frozen=True)
+class Protocol:
+    """Rules of a track. Also the schema of its TOML file."""
+
+    version: int
+    track: str
+    question: str
+    env: tuple[str, ...]
+    capacity: tuple[int, ...]
+    lag: str
+    score: str  # `sampled` or `deterministic`
+    seeds: tuple[int, ...]  # that are reported
+    tuning_seeds: tuple[int, ...]  # that choose the learning rate, of each method and capacity
+    rates: tuple[float, ...]  # factors of the learning rate in `settings`
+    settings: Mapping[str, Any]  # of every run
+    random: Mapping[str, float]  # score of an untrained policy, by environment: 0 on the scale
+    reference: Mapping[str, float]  # area of PPO-clip at K = 1, by environment: 1 on the scale
+    source: str  # of these constants
+    methods: tuple[str, ...]  # that have published rows, in the order in which they are run
+    controls: tuple[WidthControl, ...] = field(default_factory=tuple)
+
+    @property
+    def digest(self) -> str:
+        """Twelve hex digits of all that a score depends on."""
+        content = {key: value for key, value in asdict(self).items() if key not in WORDS}
+        return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
+
+    @property
+    def name(self) -> str:
+        """Name of the protocol and of its published bundle."""
+        return f"{FOLDER}_{self.track}"
+
+    @property
+    def scale(self) -> Normaliser:
+        """Scale on which an untrained policy has 0 and PPO-clip without lag 1."""
+        return Normaliser("frozen", dict(self.random), dict(self.reference), self.source)
+
+    @property
+    def learning_rate(self) -> float:
+        """Learning rate at the factor 1."""
+        return float(self.settings["learning_rate"])
+
+    def rate(self, factor: float) -> float:
+        """Learning rate of a step of the ladder, to six digits."""
+        return float(f"{self.learning_rate * factor:.6g}")
+
+    def entry_methods(self, name: str) -> dict[int, str]:
+        """Return capacity -> method of a row: a control's by its name, otherwise the method at every capacity."""
+        for control in self.controls:
+            if control.name == name:
+                return {k: control.methods[str(k)] for k in self.capacity}
+        return dict.fromkeys(self.capacity, name)
+
+    @property
+    def entries(self) -> tuple[str, ...]:
+        """Names of all rows that are to be published."""
+        return (*self.methods, *(control.name for control in self.controls))
+
+    def title_of(self, name: str) -> str:
+        """Words for a control; empty for other rows."""
+        return next((control.title for control in self.controls if control.name == name), "")
+
+    def place_of(self, run: StoredRun) -> ProtocolPlace | None:
+        """Return the place of a stored run, or None where it does not follow the protocol."""
+        spec = run.spec
+        wishes = {**self.settings, "lag": self.lag}
+        if any(not _equal(spec.get(key), value) for key, value in wishes.items() if key != "learning_rate"):
+            return None
+        if spec["env"] not in self.env or spec["capacity"] not in self.capacity:
+            return None
+        factors = [f for f in self.rates if math.isclose(self.rate(f), float(spec["learning_rate"]), rel_tol=1e-9)]
+        seed = int(spec["seed"])
+        if not factors or seed not in (*self.seeds, *self.tuning_seeds):
+            return None
+        return ProtocolPlace(str(spec["env"]), int(spec["capacity"]), seed, factors[0], seed in self.tuning_seeds)
+
+
+def method_of(run: StoredRun) -> str:
+    """Return the label of a run's method without its learning rate, which is the ladder's."""
+    return without_option(run.label, "learning_rate")
+
+
+def read_protocol(track: str) -> Protocol:
+    """Read the protocol of a track. Raises `UserError` for an unknown one."""
+    folder = builtin_folder("experiments") / FOLDER
+    tracks = sorted(path.stem for path in folder.glob("*.toml"))
+    if track not in tracks:
+        raise UserError(f"TRACK={track!r} is unknown; {nearest(track, tracks)}")
+    path = folder / f"{track}.toml"
+    return build(Protocol, read_toml(path), f"protocol {path.name}")
+
+
+def _equal(value: Any, wish: Any) -> bool:
+    return bool(value == (list(wish) if isinstance(wish, tuple) else wish))
