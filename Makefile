@@ -13,8 +13,8 @@ STAMP = $(VENV)/staleharness-setup.json
 ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
-VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT BATCH UPDATES KEEP ZERO
-SWITCHES = DRY LIST PROBE JSON RESTART
+VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT BATCH UPDATES KEEP ZERO TRACK ADD
+SWITCHES = DRY LIST PROBE JSON RESTART QUICK
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
@@ -32,7 +32,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs site lint type fix check audit lock clean distclean FORCE
+.PHONY: help setup sweep status report benchmark figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs site lint type fix check audit lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s", $$1; at = 18; n = split($$2, words, " "); \
@@ -63,6 +63,10 @@ status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
 
 report: $(STAMP) ## make table and figures from stored results, no training: OUT= ENV= K= ALGO= WHERE=lag=oldest NORMALISE= SCORE= JSON=1
 	@exec $(STALEHARNESS) report $(call flags,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
+
+benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|control|paper QUICK=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
+	@$(if $(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
+	@exec $(STALEHARNESS) benchmark $(call flags,ALGO TRACK QUICK ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
 
 figures: $(STAMP) ## draw a paper's figures from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
 	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
@@ -136,6 +140,7 @@ mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow.
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
+	@$(if $(call given,ALGO TRACK QUICK ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
 	@$(PYTHON) benchmarks/start.py $(ARGS)
 	@$(PYTHON) benchmarks/reading.py $(ARGS)
 	@$(PYTHON) benchmarks/logs.py $(ARGS)

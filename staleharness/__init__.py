@@ -17,13 +17,14 @@ from typing import TYPE_CHECKING, Any
 from .base.version import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .api import RunsFailed, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
+    from .api import RunsFailed, benchmark, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
     from .errors import UserError
     from .figures.named_figures import draw, draw_panel, sheet
 
 __all__ = [
     "RunsFailed",
     "UserError",
+    "benchmark",
     "draw",
     "draw_panel",
     "list_algorithms",

@@ -23,6 +23,7 @@ from .errors import UserError, shorten
 if TYPE_CHECKING:
     from .running.plan import Plan, PlannedRun
     from .simulator.phase_record import PhaseRecord
+    from .statistics.benchmark.benchmark_table import BenchmarkTable
     from .statistics.results import Results
     from .store.store import StoredRun
 
@@ -208,6 +209,63 @@ def sweep(
         missing = [run for run in grid_plan.runs if run.run_id not in ids]
         raise RunsFailed(_failures(missing, outcome.failed), outcome.failed, _results(runs))
     return _results(runs)
+
+
+def benchmark(
+    algo: str | None = None,
+    *,
+    track: str = "tokens",
+    quick: bool = False,
+    add: str | Path | None = None,
+    plugin: Paths | None = None,
+    out: str | Path = "results/stalebench",
+    jobs: int | None = None,
+    progress: ProgressCallback | None = None,
+) -> BenchmarkTable:
+    """Run what is missing of one method in a track of StaleBench, and return the table of all methods with its rows.
+
+        table = sh.benchmark("my_idea", plugin="my_idea.py", track="tokens")
+        table.row("my_idea", 16).holm
+
+    track: `"tokens"`, minutes; `"control"`, hours; `"paper"`, days. No algo: the published rows, and those of `add`.
+    quick: two seeds at one learning rate, a look and not a result.
+    add: a third party's bundle, whose rows are checked and stand beside the others.
+
+    Raises `UserError` before anything is written; `RunsFailed` where a run failed, when all others have ended;
+    `KeyboardInterrupt` when stopped: the same call goes on.
+    """
+    from .base.files import user_path
+    from .running.benchmark_runs import DIVERGED, all_sources, benchmark_method, run_method, third_party_runs
+    from .running.plan_execution import runner_for
+    from .statistics.benchmark.benchmark_table import benchmark_table
+    from .statistics.benchmark.protocol import read_protocol
+    from .store.store import Store
+
+    _refuse_empty(algo=algo, track=track, add=add, jobs=jobs)
+    _check_folder("out", out)
+    protocol = read_protocol(track)
+    load_plugins(plugin)
+    store, result = Store(Path(out) / protocol.track), None
+    store.check()
+    others = third_party_runs(protocol, None if add is None else user_path(str(add)))
+    if algo is not None:
+        name = benchmark_method(protocol, algo)
+        result = run_method(
+            protocol,
+            name,
+            store,
+            lambda stage: runner_for(stage, store, _text(jobs)),
+            lambda stage, done: contextlib.nullcontext(CallbackListener(progress)),
+            quick,
+        )
+        if result.interrupted:
+            raise KeyboardInterrupt(f"stopped with {result.missing} runs to go")
+        lost = {key: event for key, event in result.failed.items() if event["class"] != DIVERGED}
+        if lost:
+            lines = [f"{event['label']}: {event['class']}: {event['message']}" for event in lost.values()]
+            raise RunsFailed("; ".join([f"{len(lost)} of the runs failed", *lines]), lost, _results(result.runs))
+    sources = all_sources(protocol, result, others)
+    return benchmark_table(protocol, sources, quick=quick, gaps=result is not None and result.diverged)
 
 
 def simulate(

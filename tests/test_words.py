@@ -50,6 +50,7 @@ PUBLIC |= {"queued", "reused", "lost", "derived"}  # entries of the ledger; of e
 PUBLIC |= {"untested"}  # a key of the files of figures
 PUBLIC |= {"drawn", "retired", "buffered"}  # of lag models and plugins
 PUBLIC |= {"published"}  # runs, as opposed to those that a user made
+PUBLIC |= {"retained"}  # share of a score, in the table of StaleBench
 PUBLIC |= {"kept", "apart", "finished"}  # fields of schedules, which lag models with published runs fill in
 # Plugins whose runs are published: ids hash their syntax trees, local names included.
 HASHED = ("algorithms/", "envs/", *(f"staleharness/lags/{x}.py" for x in ("delay", "queue", "real_time", "trace")))

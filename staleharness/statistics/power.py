@@ -38,6 +38,17 @@ def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> 
     return max(high, 2)
 
 
+def detectable_effect(n: int, target: float = POWER, alpha: float = ALPHA) -> float:
+    """Return the difference [standard deviations] that n against n runs see with the target power, to 1e-6."""
+    low, high = 0.0, 1.0
+    while power(n, high, alpha) < target:
+        low, high = high, 2 * high
+    while high - low > 1e-6:
+        middle = (low + high) / 2
+        low, high = (low, middle) if power(n, middle, alpha) >= target else (middle, high)
+    return high
+
+
 def spread(columns: Sequence[Array]) -> float:
     """Standard deviation within settings, pooled over columns of runs [runs_i]."""
     squares = sum(float((deviations(c) ** 2).sum()) for c in columns)

@@ -13,7 +13,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .bootstrap import LEVEL
-from .scores import Array
+from .scores import Array, deviations
 
 ROUNDING = 1e-9  # of a score: less is no difference
 
@@ -72,6 +72,24 @@ def mean_over_groups(
         return TEstimate(value, value if clear else None, value if clear else None, p)
     reach, freedom = float(t_reach(parts, sizes)), float(degrees_of_freedom(parts, sizes))
     return TEstimate(value, value - reach, value + reach, t_p_value(value, parts, sizes), error, freedom)
+
+
+def welch(a: Sequence[Array], b: Sequence[Array]) -> TEstimate:
+    """Mean over tasks of mean(a) − mean(b), runs [n_t] of each task on both sides, all independent.
+
+    Where no side has any spread, p is that of the exact rank test, 2 of all ways to deal out the runs, and there is an
+    interval only where nothing differs.
+    """
+    groups = [*a, *b]
+    value = float(np.mean([x.mean() - y.mean() for x, y in zip(a, b, strict=True)]))
+    variances = np.array([(deviations(c) ** 2).sum() / (len(c) - 1) / len(c) for c in groups]) / len(a) ** 2
+    if not variances.any():
+        sizes = sum(map(len, a)), sum(map(len, b))
+        p = 1.0 if abs(value) <= ROUNDING else min(1.0, 2 / math.comb(sum(sizes), sizes[0]))
+        return TEstimate(value, value if p == 1.0 else None, value if p == 1.0 else None, p)
+    sizes_all = [len(c) for c in groups]
+    reach = float(t_reach(variances, sizes_all))
+    return TEstimate(value, value - reach, value + reach, t_p_value(value, variances, sizes_all))
 
 
 def sign_test(differences: Iterable[tuple[float, int]]) -> float:

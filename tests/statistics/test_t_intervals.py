@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from numpy.typing import NDArray
+from scipy import stats
 
 from staleharness.statistics.power import p_value
-from staleharness.statistics.t_intervals import degrees_of_freedom, mean_over_groups, sign_test, t_reach
+from staleharness.statistics.t_intervals import degrees_of_freedom, mean_over_groups, sign_test, t_reach, welch
 
 # Hours of sleep gained under two drugs, ten patients (Student, 1908, table on page 20).
 DRUG_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])
@@ -48,3 +52,33 @@ def test_groups_count_alike_whatever_their_runs() -> None:
 )
 def test_sign_test_counts_pairs_without_ties(gaps: list[tuple[float, int]], p: float) -> None:
     assert sign_test(gaps) == p
+
+
+def test_welch_of_one_task_is_scipys() -> None:
+    rng = np.random.default_rng(0)
+    a, b = rng.normal(1, 1, 8), rng.normal(0, 3, 5)
+    test, other = welch([a], [b]), stats.ttest_ind(a, b, equal_var=False)
+    interval = other.confidence_interval()
+    assert (test.value, test.p) == pytest.approx((a.mean() - b.mean(), other.pvalue))
+    assert (test.low, test.high) == pytest.approx((interval.low, interval.high))
+
+
+def test_welch_over_tasks_weighs_them_alike() -> None:
+    """Two tasks with the same runs: the same mean difference, a standard error smaller by √2."""
+    rng = np.random.default_rng(1)
+    a, b = rng.normal(1, 1, 6), rng.normal(0, 1, 6)
+    one, two = welch([a], [b]), welch([a, a], [b, b])
+    assert one.value == pytest.approx(two.value)
+    error = np.sqrt(a.var(ddof=1) / 6 + b.var(ddof=1) / 6)
+    assert two.p == pytest.approx(2 * stats.t.sf(abs(two.value) / (error / 2**0.5), 2 * freedom(a, b)))
+
+
+def freedom(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
+    u, v = a.var(ddof=1) / len(a), b.var(ddof=1) / len(b)
+    return float((u + v) ** 2 / (u**2 / (len(a) - 1) + v**2 / (len(b) - 1)))
+
+
+def test_welch_without_spread_is_the_rank_test() -> None:
+    ones = np.ones(4)
+    assert welch([ones], [0 * ones])[1:] == (None, None, 2 / math.comb(8, 4))
+    assert welch([ones], [ones]) == (0.0, 0.0, 0.0, 1.0)

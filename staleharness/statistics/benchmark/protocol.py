@@ -9,6 +9,7 @@ import hashlib
 import math
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, NamedTuple
 
 from ...base.parsing import build, canonical_json, read_toml
@@ -127,9 +128,14 @@ def method_of(run: StoredRun) -> str:
     return without_option(run.label, "learning_rate")
 
 
+def protocol_folder() -> Path:
+    """Folder of the protocols, one file a track."""
+    return builtin_folder("experiments") / FOLDER / "tracks"
+
+
 def read_protocol(track: str) -> Protocol:
     """Read the protocol of a track. Raises `UserError` for an unknown one."""
-    folder = builtin_folder("experiments") / FOLDER
+    folder = protocol_folder()
     tracks = sorted(path.stem for path in folder.glob("*.toml"))
     if track not in tracks:
         raise UserError(f"TRACK={track!r} is unknown; {nearest(track, tracks)}")

@@ -1,0 +1,104 @@
+"""`staleharness benchmark`: the verdict of StaleBench on one method."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import sys
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Annotated
+
+from .shared.arguments import SWITCH, Resources, option
+
+if TYPE_CHECKING:
+    from ..running.plan import Plan
+    from ..running.runner_interface import Runner
+    from ..running.sweep_loop import SweepListener
+
+
+@dataclass(frozen=True)
+class Command(Resources):
+    """Run what is missing of one method in a track of StaleBench, and say how it compares with all others."""
+
+    algo: Annotated[str | None, option("NAME")] = None
+    """The method, e.g. my_idea or vaco[delta=0.1]."""
+    track: Annotated[str, option("tokens|control|paper", "tokens")] = "tokens"
+    """tokens takes minutes, control hours, paper days."""
+    quick: Annotated[bool, SWITCH] = False
+    """Two seeds at one learning rate: a look and not a result."""
+    add: Annotated[str | None, option("BUNDLE")] = None
+    """A bundle made elsewhere, whose rows are checked and keys beside the others."""
+    plugin: Annotated[str | None, option("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+    out: Annotated[str, option("FOLDER", "results/stalebench")] = "results/stalebench"
+    """Folder for the runs and the page."""
+    dry: Annotated[bool, SWITCH] = False
+    """Only say what would run and how long it would take."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object last on stdout."""
+
+
+def handle(command: Command) -> int:
+    from .. import api
+    from ..base.files import user_path
+    from ..base.parsing import whole_number
+    from ..errors import UserError
+    from ..pages.benchmark_page import write_page
+    from ..running.benchmark_runs import all_sources, benchmark_method, missing_runs_of, run_method, third_party_runs
+    from ..running.forecast import estimate
+    from ..running.plan_execution import runner_for
+    from ..statistics.benchmark.benchmark_table import REFERENCE, USER, benchmark_table
+    from ..statistics.benchmark.protocol import read_protocol
+    from ..statistics.benchmark.verdict import verdict
+    from ..store.store import Store
+    from .shared.display import listener_for
+
+    protocol = read_protocol(command.track)
+    if command.algo is None and command.add is None:
+        raise UserError("ALGO is missing; give a method, e.g. ALGO=my_idea, or ADD=bundle for a row made elsewhere")
+    api.load_plugins(command.plugin)
+    others = third_party_runs(protocol, None if command.add is None else user_path(command.add))
+    store = Store(user_path(command.out) / protocol.track)
+    store.check()
+    name, result = None, None
+    if command.algo is not None:
+        name = benchmark_method(protocol, command.algo)
+        missing = missing_runs_of(protocol, name, store, command.quick)
+        jobs = 1 if command.jobs is None else whole_number(command.jobs, "JOBS")
+        guess = estimate(missing, store, max(1, jobs))
+        print(f"stalebench {protocol.track}: {name}: {len(missing)} runs to do; {guess.text}", file=sys.stderr)
+        if command.dry:
+            return 0
+
+        def make_runner(plan: Plan) -> Runner:
+            return runner_for(
+                plan, store, command.jobs, command.runner, command.runs_per_gpu, command.memory, command.slurm
+            )
+
+        @contextlib.contextmanager
+        def watch(plan: Plan, done: int) -> Iterator[SweepListener]:
+            listener = listener_for(len(plan.runs), done)
+            try:
+                yield listener
+            finally:
+                listener.close()
+
+        result = run_method(protocol, name, store, make_runner, watch, command.quick, command.restart)
+        for failure in result.failed.values():
+            print(f"failed: {failure['label']}: {failure['class']}: {failure['message']}", file=sys.stderr)
+        if result.interrupted:
+            print(f"stopped with {result.missing} runs to go; the same command resumes", file=sys.stderr)
+            return 130
+    gaps = result is not None and result.diverged
+    table = benchmark_table(protocol, all_sources(protocol, result, others), quick=command.quick, gaps=gaps)
+    source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
+    keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
+    text = "\n\n".join(verdict(table, *row) for row in keys)
+    path = write_page(store.root, table, text)
+    if command.json:
+        print(json.dumps(table.to_json(), sort_keys=True))
+    else:
+        print(text)
+        print(f"page: {path}")
+    return 1 if result is not None and not result.complete else 0

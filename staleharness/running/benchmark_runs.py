@@ -1,0 +1,264 @@
+"""Runs of one method in StaleBench: the ladder's first, then those that are reported at the rates it chose."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from ..base.parsing import PluginChoice, parse_choice, split_list
+from ..base.reference_results import reference_folder, results_path
+from ..errors import UserError
+from ..statistics.benchmark.benchmark_table import LOOK_SEEDS, REFERENCE, USER, MethodRuns, chosen_rate, runs_by_row
+from ..statistics.benchmark.protocol import BASELINE, Protocol
+from ..store.store import MARKER, Store
+from ..store.stored_run import StoredRun
+from ..store.study import Question
+from ..task import find_env
+from .grid_axes import resolve_methods
+from .plan import Plan, PlannedRun, plan
+from .plan_execution import execute_plan, stored_runs_of
+from .runner_interface import Runner
+from .sweep_loop import Outcome, SweepListener
+
+DIVERGED = "Diverged"  # class of a failure that is a result: the ladder goes on without that rate
+
+
+def benchmark_method(protocol: Protocol, text: str) -> str:
+    """Return the row that ALGO names: a width control, or the label of one method with its own options.
+
+    Raises `UserError` for several methods, and for settings of runs, which are the protocol's.
+    """
+    if text.strip() in (control.name for control in protocol.controls):
+        return text.strip()
+    names = split_list(text)
+    if len(names) != 1 or names[0] == "all":
+        raise UserError(f"ALGO={text!r}: a benchmark is of one method; give its name, e.g. ALGO=my_idea")
+    settings = {*find_env(protocol.env[0])[1].settings.settings(), "lag"}
+    (method,) = resolve_methods(names, settings)
+    if method.settings:
+        name = min(method.settings)
+        rule = "the ladder chooses it" if name == "learning_rate" else f"stalebench {protocol.track} fixes it"
+        raise UserError(f"ALGO={text}: {name} is a setting of runs, and {rule}; leave it out")
+    return method.label
+
+
+def ladder_plan(protocol: Protocol, name: str) -> Plan:
+    """Plan the tuning runs of a method: every rate at every capacity."""
+    cells = [(k, text, factor) for k, text in protocol.entry_methods(name).items() for factor in protocol.rates]
+    return _plan(protocol, name, cells, protocol.tuning_seeds)
+
+
+def report_plan(protocol: Protocol, name: str, rates: dict[int, float], quick: bool = False) -> Plan:
+    """Plan the reported runs of a method. rates: capacity -> factor of the learning rate."""
+    cells = [(k, text, rates[k]) for k, text in protocol.entry_methods(name).items() if k in rates]
+    return _plan(protocol, name, cells, protocol.seeds[:LOOK_SEEDS] if quick else protocol.seeds)
+
+
+def _plan(protocol: Protocol, name: str, cells: Sequence[tuple[int, str, float]], seeds: Sequence[int]) -> Plan:
+    """Plan the runs of some cells (capacity, method, factor), seed by seed. Raises `UserError` for a method that the
+    track cannot run."""
+    runs: list[PlannedRun] = []
+    for k, text, factor in cells:
+        choice = parse_choice(text)
+        rate = {} if factor == 1 else {"learning_rate": protocol.rate(factor)}
+        method = PluginChoice(choice.name, {**choice.options, **rate}).label
+        question = Question(
+            protocol.env, (method,), (k,), lag=protocol.lag, question=protocol.question, settings=protocol.settings
+        )
+        runs += plan(question, seeds).runs
+    order = {seed: i for i, seed in enumerate(seeds)}
+    title = f"stalebench {protocol.track} v{protocol.version}, {name}"
+    return Plan(tuple(sorted(runs, key=lambda run: order[run.spec.seed])), protocol.name, title)
+
+
+@functools.cache
+def published_runs(name: str) -> tuple[StoredRun, ...]:
+    """Read the published runs of a protocol, by its name; none where there is no bundle."""
+    path = reference_folder() / name
+    return tuple(Store(path).read_all()) if (path / MARKER).is_file() else ()
+
+
+@dataclass
+class BenchmarkRuns:
+    """Runs of a method that are there, and how the missing ones ended."""
+
+    runs: list[StoredRun] = field(default_factory=list)
+    failed: dict[str, dict[str, str]] = field(default_factory=dict)  # id -> {label, class, message}
+    interrupted: bool = False
+    missing: int = 0
+    diverged: bool = False  # a rate of the ladder, or a reported run
+
+    @property
+    def complete(self) -> bool:
+        return not self.missing
+
+
+MakeRunner = Callable[[Plan], Runner | int]
+Watch = Callable[[Plan, int], AbstractContextManager[SweepListener]]
+
+
+def run_method(
+    protocol: Protocol,
+    name: str,
+    store: Store,
+    make_runner: MakeRunner,
+    watch: Watch,
+    quick: bool = False,
+    restart: bool = False,
+) -> BenchmarkRuns:
+    """Run what is missing of a method, in two stages, and return its runs. Nothing is run that is published.
+
+    watch: called with a stage's plan and the number of its runs that are there; gives the listener.
+    """
+    result = BenchmarkRuns()
+    rates = dict.fromkeys(protocol.capacity, 1.0)
+    report_plan(protocol, name, rates, quick)  # what the track cannot run is said before anything starts
+    if not quick:
+        _run_stage(ladder_plan(protocol, name), protocol, store, make_runner, watch, restart, result)
+        rates = _chosen_rates(protocol, name, result)
+        result.missing += (len(protocol.capacity) - len(rates)) * len(protocol.env) * len(protocol.seeds)
+    if not result.interrupted:
+        _run_stage(report_plan(protocol, name, rates, quick), protocol, store, make_runner, watch, restart, result)
+    return result
+
+
+def stored_benchmark_runs(protocol: Protocol, name: str, store: Store, quick: bool = False) -> BenchmarkRuns:
+    """Return the runs of a method that are there, published or not, and count those to go."""
+    result = BenchmarkRuns()
+    plans = [] if quick else [ladder_plan(protocol, name)]
+    for stage in plans:
+        result.runs += _held(stage, protocol, store)
+        result.missing += len(stage.runs) - len(result.runs)
+    rates = dict.fromkeys(protocol.capacity, 1.0) | ({} if quick else _chosen_rates(protocol, name, result))
+    stage = report_plan(protocol, name, rates, quick)
+    held = _held(stage, protocol, store)
+    result.missing += len(stage.runs) - len(held)
+    result.runs += held
+    return result
+
+
+def missing_runs_of(protocol: Protocol, name: str, store: Store, quick: bool = False) -> list[PlannedRun]:
+    """List the runs to go; where the ladder is not done, the reported ones at its middle rate."""
+    present = stored_benchmark_runs(protocol, name, store, quick)
+    rates = dict.fromkeys(protocol.capacity, 1.0) | ({} if quick else _chosen_rates(protocol, name, present))
+    stages = [*([] if quick else [ladder_plan(protocol, name)]), report_plan(protocol, name, rates, quick)]
+    ids = {run.id for run in present.runs}
+    return [run for stage in stages for run in stage.runs if run.run_id not in ids]
+
+
+def _held(stage: Plan, protocol: Protocol, store: Store) -> list[StoredRun]:
+    ids = {run.run_id for run in stage.runs}
+    published = [run for run in published_runs(protocol.name) if run.id in ids]
+    rest = ids - {run.id for run in published}
+    return [*published, *(stored_runs_of(stage, store, rest) if store.root.is_dir() else [])]
+
+
+def _chosen_rates(protocol: Protocol, name: str, result: BenchmarkRuns) -> dict[int, float]:
+    rows = runs_by_row(protocol, result.runs)
+    methods = protocol.entry_methods(name).items()
+    rates = {k: chosen_rate(protocol, rows.get((text, k), MethodRuns()), gaps=result.diverged) for k, text in methods}
+    return {k: rate for k, rate in rates.items() if rate is not None}
+
+
+def _run_stage(
+    stage: Plan,
+    protocol: Protocol,
+    store: Store,
+    make_runner: MakeRunner,
+    watch: Watch,
+    restart: bool,
+    result: BenchmarkRuns,
+) -> None:
+    """Run what a stage lacks; its runs and failures go into `result`."""
+    published = {run.id: run for run in published_runs(protocol.name)}
+    rest = replace(stage, runs=tuple(run for run in stage.runs if run.run_id not in published))
+    runs = [published[run.run_id] for run in stage.runs if run.run_id in published]
+    outcome = Outcome()
+    if rest.runs:
+        outcome, new_runs = execute_plan(rest, store, make_runner(rest), functools.partial(watch, rest), restart)
+        runs += new_runs
+    labels = {run.run_id: run.label for run in rest.runs}
+    for run_id, event in outcome.failed.items():
+        result.failed[run_id] = {"label": labels[run_id], "class": event["class"], "message": event["message"]}
+        result.diverged |= event["class"] == DIVERGED
+    result.runs += runs
+    result.interrupted |= outcome.interrupted
+    result.missing += len(stage.runs) - len(runs)
+
+
+def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[StoredRun]]:
+    """Read a third party's bundle or results folder, by its name, and check it: every run follows the protocol to the
+    last setting, and none that it asks for is missing, except where a learning rate was given up.
+
+    Raises `UserError` for the first thing that is wrong.
+    """
+    if path is None:
+        return {}
+    where = f"ADD={path}"
+    store = Store(results_path(str(path)))
+    store.check_readable()
+    runs = store.read_all()
+    settings = {env: _settings_of(protocol, env) for env in protocol.env}
+    for run in runs:
+        if difference := _difference(protocol, run, settings):
+            raise UserError(
+                f"{where}: run {run.id} ({run.label}) does not follow {protocol.name} ({protocol.digest}): {difference}"
+            )
+    rows = runs_by_row(protocol, runs)
+    for label in sorted({label for label, _ in rows}):
+        for k in protocol.capacity:
+            members = rows.get((label, k), MethodRuns())
+            rate = chosen_rate(protocol, members, gaps=True)
+            if rate is None:
+                raise UserError(
+                    f"{where}: {label} at K={k} has at no learning rate all of its tuning runs, seeds "
+                    f"{', '.join(map(str, protocol.tuning_seeds))}"
+                )
+            held = [members.report.get((env, rate), {}) for env in protocol.env]
+            lacks = sorted({*protocol.seeds} - set[int].intersection(*(set(each) for each in held)))
+            if lacks:
+                raise UserError(
+                    f"{where}: {label} at K={k} lacks seed{'s' * (len(lacks) > 1)} {', '.join(map(str, lacks))} at "
+                    f"the learning rate that its tuning runs choose, {protocol.rate(rate):g}"
+                )
+    if not rows:
+        raise UserError(f"{where} holds no run")
+    return {store.root.resolve().name: runs}
+
+
+def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mapping[str, Any]]) -> str | None:
+    """Return the first difference of a run's settings from those of the protocol, in words."""
+    spec = run.spec
+    if spec["env"] not in protocol.env:
+        return f"env={spec['env']} is not one of {', '.join(protocol.env)}"
+    if spec["capacity"] not in protocol.capacity:
+        return f"K={spec['capacity']} is not one of {', '.join(map(str, protocol.capacity))}"
+    for key, wish in settings[spec["env"]].items():
+        value = spec.get(key, run.record.get("before", {}).get(key, wish))
+        if value != wish:
+            return f"{key}={value}, and the protocol says {wish}"
+    if protocol.place_of(run) is None:
+        return f"seed {spec['seed']} and learning_rate={spec['learning_rate']:g} are not both of the protocol"
+    return None
+
+
+def _settings_of(protocol: Protocol, env: str) -> dict[str, Any]:
+    """Return all settings of a run of the protocol but those that its cell and its method decide."""
+    runs = report_plan(protocol, BASELINE, {protocol.capacity[0]: 1.0}, quick=True).runs
+    spec = next(r.spec for r in runs if r.spec.env == env)
+    of_cell = {"env", "algorithm", "hyper", "capacity", "seed", "learning_rate"}
+    return {key: value for key, value in spec.to_dict().items() if key not in of_cell}
+
+
+def all_sources(
+    protocol: Protocol, result: BenchmarkRuns | None, others: Mapping[str, Sequence[StoredRun]]
+) -> dict[str, Sequence[StoredRun]]:
+    """Return the runs of a table by their source: the published ones, the user's, and third parties' by name."""
+    sources: dict[str, Sequence[StoredRun]] = {REFERENCE: published_runs(protocol.name)}
+    if result is not None:
+        sources[USER] = result.runs
+    return {**sources, **others}

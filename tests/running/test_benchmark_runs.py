@@ -1,0 +1,185 @@
+"""StaleBench from a method to its verdict, on a track of seconds: what is run, what is not, what is refused."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from staleharness import api
+from staleharness.errors import UserError
+from staleharness.pages.benchmark_page import write_page
+from staleharness.running import benchmark_runs
+from staleharness.statistics.benchmark import protocol as protocols
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable
+from staleharness.statistics.benchmark.verdict import verdict
+from staleharness.store.bundle_writer import pack
+from staleharness.store.store import Store
+
+TOY = """
+version = 1
+track = "toy"
+question = "?"
+env = ["bit-chain"]
+capacity = [1, 4]
+lag = "oldest"
+score = "sampled"
+seeds = [0, 1]
+tuning_seeds = [100]
+rates = [1.0, 3.0]
+methods = ["ppo_clip"]
+source = "made up"
+controls = [{ name = "wide", title = "a wide clip", methods = { 1 = "ppo_clip", 4 = "ppo_clip[clip=0.5]" } }]
+[settings]
+fill_phases = 3
+steps = 8
+horizon = 4
+batch = 16
+learning_rate = 0.1
+evaluations = 2
+[random]
+bit-chain = 0.1
+[reference]
+bit-chain = 0.5
+"""
+MINE = """
+from dataclasses import dataclass
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import importance_ratio
+
+
+@ALGORITHMS.register("mine")
+@dataclass(frozen=True)
+class Mine(Algorithm):
+    \"\"\"An importance-weighted gradient.\"\"\"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(-importance_ratio(d.target_logp, d.behaviour_logp) * d.advantage, {})
+"""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """A folder with a toy track, PPO-clip's published runs of it, and those of a plugin."""
+    root = tmp_path_factory.mktemp("benchmark")
+    (root / "tracks").mkdir()
+    (root / "tracks/toy.toml").write_text(TOY)
+    (root / "mine.py").write_text(MINE)
+    (root / "reference").mkdir()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(protocols, "protocol_folder", lambda: root / "tracks")
+        patch.setattr(benchmark_runs, "reference_folder", lambda: root / "reference")
+        benchmark_runs.published_runs.cache_clear()
+        run(root, "ppo_clip", out="ours")
+        pack(str(root / "ours/toy"), str(root / "reference/stalebench_v1_toy"), None)
+        benchmark_runs.published_runs.cache_clear()
+        run(root, "mine")
+        yield root
+    benchmark_runs.published_runs.cache_clear()
+
+
+def run(root: Path, algo: str | None = None, out: str = "out", **options: Any) -> BenchmarkTable:
+    plugin = str(root / "mine.py") if algo and "mine" in algo else None
+    return api.benchmark(algo, track="toy", out=root / out, plugin=plugin, jobs=2, **options)
+
+
+def test_a_method_is_run_and_the_published_rows_are_not(place: Path) -> None:
+    runs = Store(place / "out/toy").read_all()
+    assert {run.spec["algorithm"] for run in runs} == {"mine"}
+    assert len(runs) == 2 * (2 * 1 + 2)  # capacities x (rates x tuning seeds + seeds)
+    table = run(place, "mine")
+    row, base = table.row("mine", 4), table.row("ppo_clip", 4)
+    assert row is not None and (row.n, row.missing, row.source) == (2, 0, "yours")
+    assert base is not None and (base.n, base.source) == (2, "reference")
+    assert row.p is not None and row.rate in (1.0, 3.0)
+    assert {run.spec["fill_phases"] for run in runs} == {3}
+
+
+def test_a_second_time_nothing_is_run_and_the_page_is_the_same(place: Path) -> None:
+    pages = []
+    for _ in range(2):
+        heard: list[dict[str, Any]] = []
+        table = run(place, "mine", progress=heard.append)
+        assert not heard
+        pages.append(write_page(place / "out/toy", table, verdict(table, "mine", "yours")).read_bytes())
+    assert pages[0] == pages[1]
+
+
+def test_a_look_takes_the_first_seeds_at_the_first_rate(place: Path) -> None:
+    protocol = protocols.read_protocol("toy")
+    missing = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"), quick=True)
+    assert [(r.spec.capacity, r.spec.seed, r.spec.learning_rate) for r in missing] == [
+        (1, 0, 0.1), (4, 0, 0.1), (1, 1, 0.1), (4, 1, 0.1),
+    ]  # fmt: skip
+    full = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"))
+    assert len(full) == 8 and {r.spec.learning_rate for r in full} == {0.1, 0.3}
+
+
+def test_a_control_has_its_method_at_each_capacity(place: Path) -> None:
+    protocol = protocols.read_protocol("toy")
+    missing = benchmark_runs.missing_runs_of(protocol, "wide", Store(place / "none"))
+    assert {(run.spec.capacity, run.spec.hyper["clip"]) for run in missing} == {(4, 0.5)}  # at K = 1 it is published
+
+
+def test_a_bundle_of_a_third_party_stands_beside_ours(place: Path) -> None:
+    bundle = place / "theirs"
+    if not bundle.exists():
+        pack(str(place / "out/toy"), str(bundle), None)
+    table = run(place, add=bundle)
+    row = table.row("mine", 4, "theirs")
+    assert row is not None and row.n == 2 and row.p is not None
+    mine = run(place, "mine").row("mine", 4)
+    assert mine is not None and row.scores == mine.scores
+
+
+def forget(place: Path, **cell: Any) -> Path:
+    """A copy of the plugin's results without the runs of some settings."""
+    copy = place / ("without-" + "-".join(f"{key}{value}" for key, value in cell.items()))
+    shutil.copytree(place / "out/toy", copy, dirs_exist_ok=True)
+    for stored in Store(copy).read_all():
+        if all(stored.spec[key] == value for key, value in cell.items()):
+            shutil.rmtree(stored.path)
+    return copy
+
+
+def test_a_bundle_that_lacks_runs_is_refused(place: Path) -> None:
+    with pytest.raises(UserError, match=r"mine at K=4 lacks seed 1 at the learning rate that its tuning runs choose"):
+        run(place, add=forget(place, seed=1, capacity=4))
+    with pytest.raises(UserError, match=r"mine at K=1 has at no learning rate all of its tuning runs, seeds 100"):
+        run(place, add=forget(place, seed=100, capacity=1))
+
+
+def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
+    """The first setting that differs is named, though no rule of the track mentions it."""
+    out = place / "strangers"
+    settings = {"fill_phases": 3, "steps": 8, "horizon": 4, "batch": 16, "learning_rate": 0.1, "evaluations": 2}
+    api.sweep(env="bit-chain", algo="tis", lag="oldest", seeds=1, settings={**settings, "discount": 0.9}, out=out)
+    with pytest.raises(
+        UserError, match=r"does not follow stalebench_v1_toy \(\w{12}\): discount=0\.9, and the protocol"
+    ):
+        run(place, add=out)
+
+
+@pytest.mark.parametrize(
+    "given, words",
+    [
+        ({"track": "toys"}, "TRACK='toys' is unknown; did you mean 'toy'"),
+        ({"algo": "ppo_clap"}, "did you mean 'ppo_clip'"),
+        ({"algo": "ppo_clip,tis"}, "a benchmark is of one method"),
+        ({"algo": "all"}, "a benchmark is of one method"),
+        ({"algo": "tis[lag=uniform]"}, "lag is a setting of runs, and stalebench toy fixes it"),
+        ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the ladder chooses it"),
+        ({"algo": "vaco[kl_estimator=closed_form]"}, "closed"),
+        ({"algo": "ppo_clip", "add": "nowhere"}, "nowhere"),
+    ],
+    ids=str,
+)
+def test_a_mistake_is_said_before_anything_is_written(place: Path, given: dict[str, Any], words: str) -> None:
+    with pytest.raises(UserError, match=words):
+        api.benchmark(**{"track": "toy", "out": place / "unwritten", **given})
+    assert not (place / "unwritten").exists()

@@ -1,0 +1,251 @@
+"""StaleBench: place of runs in a protocol, choice of the rate, scores, tests, and who did not learn."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy import stats
+
+from staleharness.errors import UserError
+from staleharness.statistics.benchmark.benchmark_table import (
+    BenchmarkTable,
+    MethodRuns,
+    area_of,
+    benchmark_table,
+    choose_rate,
+    chosen_rate,
+    runs_by_row,
+)
+from staleharness.statistics.benchmark.protocol import Protocol, ProtocolPlace, WidthControl, read_protocol
+from staleharness.statistics.benchmark.verdict import rank, verdict
+from staleharness.store.stored_run import StoredRun
+
+TOY = Protocol(
+    version=1,
+    track="toy",
+    question="?",
+    env=("A", "B"),
+    capacity=(1, 4),
+    lag="oldest",
+    score="sampled",
+    seeds=(0, 1, 2, 3),
+    tuning_seeds=(100, 101),
+    rates=(0.5, 1.0),
+    settings={"learning_rate": 0.01, "steps": 10, "hidden": (8, 8)},
+    random={"A": 10.0, "B": 0.0},
+    reference={"A": 30.0, "B": 2.0},
+    source="made up",
+    methods=("ppo_clip", "other"),
+    controls=(WidthControl("wide", "a wide clip", {"1": "ppo_clip", "4": "ppo_clip[clip=0.5]"}),),
+)
+
+
+def stored_run(
+    label: str, env: str, k: int, seed: int, values: list[float], factor: float = 1.0, **spec: Any
+) -> StoredRun:
+    """A run whose evaluations are evenly spaced and have these values."""
+    settings = {"lag": "oldest", "steps": 10, "hidden": [8, 8], "learning_rate": 0.01 * factor}
+    if factor != 1.0:
+        label = f"{label[:-1]}," if label.endswith("]") else f"{label}["
+        label += f"learning_rate={0.01 * factor:g}]"
+    spec = {"env": env, "capacity": k, "seed": seed, **settings, **spec}
+    name = json.dumps([label, sorted(spec.items())])
+    record = {"id": name, "label": label, "spec": spec, "summary": {"tv": 0.1 * k, "ess": 0.9}, "fingerprint": {}}
+    run = StoredRun(Path("runs") / "x", record, "")
+    run.__dict__["curves"] = {"sampled": (np.arange(len(values), dtype=float), np.array(values))}
+    return run
+
+
+def raw(env: str, score: float) -> float:
+    low, high = TOY.random[env], TOY.reference[env]
+    return low + score * (high - low)
+
+
+def method(label: str, means: dict[int, float], spread: float = 0.02, best: float = 1.0) -> list[StoredRun]:
+    """All runs of a method: its mean score at each capacity, at the best rate and .3 lower at the other."""
+    rng = np.random.default_rng([len(label), int(100 * spread)])
+    runs = []
+    for k, mean in means.items():
+        for env in TOY.env:
+            for factor in TOY.rates:
+                for seed in (*TOY.tuning_seeds, *(TOY.seeds if factor == best else ())):
+                    score = mean - 0.3 * (factor != best) + spread * rng.standard_normal()
+                    text = TOY.entry_methods(label)[k]
+                    runs.append(stored_run(text, env, k, seed, [raw(env, score)] * 3, factor))
+    return runs
+
+
+def table_of(*methods: list[StoredRun], own: list[StoredRun] | None = None, **options: Any) -> BenchmarkTable:
+    everything = {run.id: run for runs in methods for run in runs}
+    sources = {"reference": list(everything.values())} | ({"yours": own} if own is not None else {})
+    return benchmark_table(TOY, sources, **options)
+
+
+def test_a_score_is_the_area_under_the_curve_on_the_scale() -> None:
+    """Heights 10, 30, 20 over two steps: mean (10 + 30)/2 and (30 + 20)/2 = 22.5, of 10 to 30."""
+    assert area_of(TOY, stored_run("m", "A", 1, 0, [10.0, 30.0, 20.0])) == pytest.approx((22.5 - 10) / 20)
+
+
+def test_a_run_has_a_place_only_under_every_rule() -> None:
+    assert TOY.place_of(stored_run("m", "A", 4, 100, [0.0], 0.5)) == ProtocolPlace("A", 4, 100, 0.5, True)
+    assert TOY.place_of(stored_run("m", "B", 1, 3, [0.0])) == ProtocolPlace("B", 1, 3, 1.0, False)
+    strangers = [
+        stored_run("m", "C", 1, 0, [0.0]),
+        stored_run("m", "A", 2, 0, [0.0]),
+        stored_run("m", "A", 1, 4, [0.0]),
+        stored_run("m", "A", 1, 0, [0.0], 2.0),
+        stored_run("m", "A", 1, 0, [0.0], steps=11),
+        stored_run("m", "A", 1, 0, [0.0], hidden=[8]),
+        stored_run("m", "A", 1, 0, [0.0], lag="uniform"),
+    ]
+    assert [TOY.place_of(run) for run in strangers] == [None] * len(strangers)
+
+
+def test_the_digest_is_of_rules_and_not_of_words_or_rows() -> None:
+    same = [{"question": "why"}, {"methods": ("x",)}, {"controls": ()}, {"source": "elsewhere"}]
+    assert {replace(TOY, **change).digest for change in same} == {TOY.digest}
+    others = [{"seeds": (0, 1)}, {"reference": {"A": 31.0, "B": 2.0}}, {"settings": {**TOY.settings, "steps": 11}}]
+    assert len({replace(TOY, **change).digest for change in others} | {TOY.digest}) == 4
+
+
+def test_the_ladder_takes_the_best_mean_and_the_middle_on_a_tie() -> None:
+    assert choose_rate({0.3: [1.0, 0.0], 1.0: [0.6, 0.6], 3.0: [0.0, 0.5]}) == 1.0
+    assert choose_rate({0.3: [0.5], 1.0: [0.5], 3.0: [0.5]}) == 1.0
+
+
+def test_the_ladder_waits_for_every_tuning_run() -> None:
+    runs = method("other", {1: 0.5}, best=0.5)
+    members = runs_by_row(TOY, runs)["other", 1]
+    assert chosen_rate(TOY, members) == 0.5
+    del members.tuning["B", 1.0][101]
+    assert chosen_rate(TOY, members) is None
+    assert chosen_rate(TOY, members, gaps=True) == 0.5
+    assert chosen_rate(TOY, MethodRuns(), gaps=True) is None
+
+
+def test_reported_runs_never_choose_the_rate() -> None:
+    """A rate that is best on the reported seeds alone is not taken."""
+    runs = [run for run in method("other", {1: 0.5}) if run.spec["seed"] >= 100]
+    runs += [stored_run("other", env, 1, seed, [raw(env, 9.0)] * 2, 0.5) for env in TOY.env for seed in TOY.seeds]
+    row = table_of(runs).row("other", 1)
+    assert row is not None and (row.rate, row.n, row.score) == (1.0, 0, None)
+    assert row.missing == 8
+
+
+def test_rows_agree_with_independent_statistics() -> None:
+    base, other = method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 0.9, 4: 0.5}, 0.05, best=0.5)
+    table = table_of(base, other, method("wide", {1: 1.0, 4: 0.7}))
+    row, fresh, baseline = table.row("other", 4), table.row("other", 1), table.row("ppo_clip", 4)
+    assert row is not None and fresh is not None and baseline is not None
+    pooled = np.sort(np.concatenate(row.columns))
+    assert row.score == pytest.approx(pooled[2:6].mean())  # eight runs: the middle four
+    assert row.low is not None and row.high is not None and row.low < row.score < row.high
+    assert row.retained == pytest.approx(row.score / fresh.score)
+    assert row.rate == 0.5 and row.n == 4 and row.missing == 0
+    assert row.tv == pytest.approx(0.4) and row.ess == pytest.approx(0.9)
+    gaps = [a.mean() - b.mean() for a, b in zip(row.columns, baseline.columns, strict=True)]
+    assert row.difference == pytest.approx(np.mean(gaps))
+    assert row.loss_p is not None and row.loss_p < 1e-4
+
+
+def test_holm_is_over_the_other_rows_of_one_capacity() -> None:
+    table = table_of(
+        *(method(name, {1: 1.0, 4: 0.8 - 0.01 * i}) for i, name in enumerate(("ppo_clip", "other", "wide")))
+    )
+    at_4 = [row for row in table.rows if row.capacity == 4 and row.p is not None]
+    assert [row.method for row in at_4] == ["other", "wide"]
+    low, high = sorted(at_4, key=lambda row: row.p or 0.0)
+    assert low.holm == pytest.approx(min(1.0, 2 * (low.p or 0.0)))
+    assert high.holm == pytest.approx(max(low.holm or 0.0, high.p or 0.0))
+
+
+@pytest.mark.parametrize("score, poor", [(0.49, True), (0.51, False)])
+def test_below_half_of_the_baseline_a_method_did_not_learn(score: float, poor: bool) -> None:
+    """However well it does with lag."""
+    table = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}, 1e-6), method("other", {1: score, 4: 2.0}, 1e-6))
+    rows = [row for row in table.rows if row.method == "other"]
+    assert {row.did_not_learn for row in rows} == {poor}
+    assert (table.methods[0] == ("other", "reference")) == (not poor)
+    assert (rank(table, rows[1]) is None) == (rows[1].holm is None) == poor
+    assert ("did not learn" in verdict(table, "other", "reference")) == poor
+
+
+def test_a_control_has_the_runs_of_its_method_at_each_capacity() -> None:
+    base, wide = method("ppo_clip", {1: 1.0, 4: 0.8}), method("wide", {4: 0.7})
+    table = table_of(base, wide)
+    rows = [table.row(name, k) for name, k in (("ppo_clip", 1), ("wide", 1), ("wide", 4))]
+    scores = [None if row is None else row.scores for row in rows]
+    assert scores[0] == scores[1] != scores[2]
+    assert rows[1] is not None and rows[1].label == "a wide clip"
+
+
+def test_a_partial_table_counts_what_is_missing() -> None:
+    table = table_of(method("ppo_clip", {1: 1.0}))
+    each = 2 * (2 * 2 + 4)  # environments x (rates x tuning seeds + seeds)
+    assert table.runs_total == 3 * 2 * each
+    assert table.runs_done == 2 * each  # the control's first row is the same runs
+    assert "partial: 16 of 96 runs" not in verdict(table, "ppo_clip", "reference")
+    assert f"{table.runs_done} of {table.runs_total} runs" in verdict(table, "ppo_clip", "reference")
+
+
+def test_nothing_is_counted_twice() -> None:
+    base = method("ppo_clip", {1: 1.0, 4: 0.8})
+    table, twice = table_of(base), table_of(base, own=base)
+    assert table == twice
+    changed = [replace(base[0], record={**base[0].record, "id": "another"})]
+    changed[0].__dict__["curves"] = base[0].curves
+    with pytest.raises(UserError, match="its plugin was changed in between"):
+        table_of(base, own=changed)
+
+
+def test_a_look_stands_beside_the_published_row() -> None:
+    base = method("ppo_clip", {1: 1.0, 4: 0.8})
+    look = [
+        stored_run("mine", env, k, seed, [raw(env, 0.9 + 0.01 * seed)] * 2)
+        for env in TOY.env
+        for k in (1, 4)
+        for seed in (0, 1)
+    ]
+    table = table_of(base, own=look, quick=True)
+    row = table.row("mine", 4)
+    assert row is not None and (row.n, row.missing, row.source, row.rate) == (2, 0, "yours", 1.0)
+    assert row.difference is not None and row.detectable is not None
+    text = verdict(table, "mine", "yours")
+    assert "a look and not a result" in text and "K=4: place 1 of 2 by score" in text
+
+
+def test_the_difference_that_would_be_seen_is_that_of_the_power() -> None:
+    base, other = method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 1.0, 4: 0.81})
+    row, baseline = (table_of(base, other).row(name, 4) for name in ("other", "ppo_clip"))
+    assert row is not None and baseline is not None
+    sd = np.sqrt(np.mean([c.var(ddof=1) for c in (*row.columns, *baseline.columns)]))
+    effect = (row.detectable or 0.0) / sd * np.sqrt(2)  # of the mean over two environments
+    border = stats.t.ppf(0.975, 6)
+    assert 1 - stats.nct.cdf(border, 6, effect * np.sqrt(4 / 2)) == pytest.approx(0.8, abs=1e-4)
+
+
+def test_a_table_is_stored_and_read_back() -> None:
+    table = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 0.9}))
+    assert BenchmarkTable.from_json(json.loads(json.dumps(table.to_json()))) == table
+
+
+@pytest.mark.parametrize("track", ["control", "paper", "tokens"])
+def test_the_window_of_the_control_is_that_of_the_mean_lag(track: str) -> None:
+    protocol = read_protocol(track)
+    window = next(control for control in protocol.controls if control.name == "ppo_clip_window")
+    for k in protocol.capacity[1:]:
+        d = k - 1 if protocol.lag == "oldest" else (k - 1) / 2
+        assert window.methods[str(k)] == f"ppo_clip[clip={round(1 - 0.8**d, 3):g},clip_high={round(1.2**d - 1, 3):g}]"
+    assert window.methods["1"] == "ppo_clip"
+    assert protocol.settings["fill_phases"] >= max(protocol.capacity) - 1
+    assert not {*protocol.seeds} & {*protocol.tuning_seeds}
+
+
+def test_an_unknown_track_names_the_nearest() -> None:
+    with pytest.raises(UserError, match=r"TRACK='token' is unknown; did you mean 'tokens'"):
+        read_protocol("token")
