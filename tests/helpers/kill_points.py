@@ -114,16 +114,16 @@ def log(nth: int) -> None:
 
 def write(nth: int) -> None:
     """Die when half of a checkpoint is written."""
-    whole, now = checkpoint._Hashed.write, countdown(nth)
+    whole, now = checkpoint._HashingFile.write, countdown(nth)
 
-    def wrapper(self: checkpoint._Hashed, data: Any) -> int:
+    def wrapper(self: checkpoint._HashingFile, data: Any) -> int:
         if now():
             self.file.write(bytes(data)[: len(data) // 2])
             self.file.flush()
             die()
         return whole(self, data)
 
-    checkpoint._Hashed.write = wrapper  # type: ignore[method-assign]
+    checkpoint._HashingFile.write = wrapper  # type: ignore[method-assign]
 
 
 def rename(nth: int) -> None:
