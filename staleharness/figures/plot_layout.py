@@ -196,9 +196,9 @@ def steps_axis(ax: Axes) -> None:
     ax.set_xlim(left=0)
 
 
-def percent_axis(ax: Axes) -> None:
-    """A y axis of shares: 0.25 is written 25%."""
-    ax.yaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
+def percent_axis(ax: Axes, across: bool = False) -> None:
+    """A y axis of shares, or an x axis (`across`): 0.25 is written 25%."""
+    (ax.xaxis if across else ax.yaxis).set_major_formatter(FuncFormatter(lambda v, _: f"{100 * v:g}%"))
 
 
 def short_label(label: str, width: float = COLUMN) -> str:

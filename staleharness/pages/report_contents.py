@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.text import duration, number, rows_to_csv, word
 from ..figures.palette import Style
-from ..statistics.table import Table, count, raw_digits
+from ..statistics.table import Table, count, is_published, raw_digits, retained_text
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 
@@ -18,6 +18,7 @@ COLUMNS = (  # key of a row, heading, what it is
     ("algorithm", "algorithm", ""),
     ("capacity", "K", "capacity of the policy buffer"),
     ("iqm", "IQM", "interquartile mean of normalised scores, more is better"),
+    ("retained", "retained", "share of the score at K = 1 that is retained"),
     ("median", "median", "median over environments of mean normalised scores"),
     ("mean", "mean", "mean over environments of mean normalised scores"),
     ("optimality_gap", "gap", "optimality gap, less is better"),
@@ -50,9 +51,15 @@ NUMBERS = frozenset(
 AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside hyper-parameters
 
 
+def columns_of(table: Table) -> list[tuple[str, str, str]]:
+    """Columns of the table of scores; without shares retained where there is none."""
+    shares = any(row.get("retained") is not None for row in table.rows)
+    return [column for column in COLUMNS if shares or column[0] != "retained"]
+
+
 def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, Any]:
     cells = []
-    for key, _, _ in COLUMNS:
+    for key, _, _ in columns_of(table):
         value = row[key]
         cell: dict[str, Any] = {"value": "" if value is None else value, "text": value, "interval": "", "bar": None}
         if key == "n_runs":
@@ -61,9 +68,14 @@ def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, An
             cell["text"] = duration(value)
         elif key == "clipped":
             cell["text"] = number(None if value is None else 100 * value, 1) + ("" if value is None else "%")
-        elif key not in ("algorithm", "capacity"):
+        elif key == "capacity":
+            cell["text"] = f"{value}{'*' if is_published(row, table) else ''}"
+        elif key == "retained":
+            cell["text"], _, ends = retained_text(row).partition(" ")
+            cell["interval"] = ends
+        elif key != "algorithm":
             cell["text"] = number(value, {"raw_mean": raw_digits(table), "tv": 3}.get(key, 2))
-        if f"{key}_low" in row and value is not None:
+        if f"{key}_low" in row and value is not None and key != "retained":
             low, high = row[f"{key}_low"], row[f"{key}_high"]
             cell["interval"] = "[–]" if low is None else f"[{number(low)}, {number(high)}]"
         if key == "iqm" and value is not None:
@@ -86,8 +98,11 @@ def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
     return bar
 
 
-def run_records(runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]]) -> Iterator[dict[str, Any]]:
+def run_records(
+    runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]], table: Table | None = None
+) -> Iterator[dict[str, Any]]:
     """Yield one flat record per run and per failure, for the list of runs and `runs.csv`."""
+    published = table.published if table else []
     for run in runs:
         r, cell = run.record, cell_of(run)
         yield {
@@ -100,7 +115,7 @@ def run_records(runs: Iterable[StoredRun], failures: Iterable[Mapping[str, Any]]
             "evaluation steps": r["evaluation_steps"],
             "time": r["seconds"]["total"],
             "evaluation time": r["seconds"]["evaluate"],
-            "status": "done",
+            "status": "published" if cell.capacity == 1 and cell.label in published else "done",
             "run": run.id,
         }
     for f in failures:
@@ -144,7 +159,7 @@ def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequenc
         cells.append({"value": "" if value is None else value, "text": text, "number": name in NUMBERS})
     return {
         "cells": cells,
-        "failed": record["status"] != "done",
+        "failed": record["status"] not in ("done", "published"),
         "index": look.index if look else None,
         "colour": look.colour if look else "transparent",
         "panel": envs.index(env) if env in envs else None,

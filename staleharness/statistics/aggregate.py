@@ -19,6 +19,7 @@ from ..store.stored_run import StoredRun
 from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
 from .normalise import Normaliser, normaliser
+from .retained_share import answers, retained_shares
 from .scores import AUTO, Array, final_score, learning_curve, resolve_auto, score_in_words, unit
 from .table import COLUMNS, Table, extent, plain, render, to_csv
 from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing, on_mixtures, on_untrained, on_warnings
@@ -59,6 +60,11 @@ def table(
     envs = sorted({*run_grid.envs, *(c.env for c, _, _ in missing)})
     absent = Counter((c.label, c.capacity) for c, _, _ in missing)
     rows = [_row(run_grid, label, k, scale, score, ENGINES[engine], reps, absent[label, k]) for k, label in keys]
+    accuracy = resolve_auto(runs, AUTO, AUTO)[1] == "raw"
+    shares = retained_shares(run_grid, score, accuracy)
+    for row in rows:
+        if share := shares.get((row["algorithm"], row["capacity"])):
+            row |= {"retained": share.value, "retained_low": share.low, "retained_high": share.high}
     ks = sorted({k for k, _ in keys})
     settings = {
         "score": score,
@@ -72,6 +78,9 @@ def table(
         "capacities": ks,
         **extent(runs),
     }
+    lags = {(row["algorithm"], row["capacity"]): row["lag_mean"] for row in rows}
+    if sentences := answers(run_grid, score, accuracy, shares, lags):
+        settings["answers"] = sentences
     notes = [
         *on_missing(missing, len(runs) + len(missing), envs, ks),
         *on_counts(run_grid, envs),

@@ -84,6 +84,16 @@ def normaliser_of(table: Table) -> Normaliser:
     return Normaliser(s["normalise"], low, high, s["constants_note"])
 
 
+def fixed_scale(runs: RunGrid, score: str) -> str:
+    """Name of a scale of returns on which runs mean the same in every table: `frozen` where all environments have
+    constants, `raw` of a single one without; otherwise `minmax`."""
+    try:
+        _frozen(runs.envs, score)
+    except UserError:
+        return "raw" if len(runs.envs) == 1 else "minmax"
+    return "frozen"
+
+
 def check_scale(kind: str, score: str, envs: Sequence[str], labels: Sequence[str], capacities: Sequence[int]) -> None:
     """Raise `UserError` before a sweep whose cells cannot be normalised in this way."""
     if kind == "ppo" and (BASELINE not in labels or 1 not in capacities):

@@ -17,7 +17,8 @@ if TYPE_CHECKING:
 
 COLUMNS = tuple(
     "algorithm env capacity n_runs n_tasks iqm iqm_low iqm_high median median_low median_high mean mean_low mean_high "
-    "optimality_gap optimality_gap_low optimality_gap_high raw_mean auc auc_low auc_high lag_mean tv ess clipped "
+    "optimality_gap optimality_gap_low optimality_gap_high raw_mean auc auc_low auc_high retained retained_low "
+    "retained_high lag_mean tv ess clipped "
     "seconds missing".split()
 )
 
@@ -40,7 +41,7 @@ class Table:
 
     rows: list[dict[str, Any]]
     notes: list[str]  # on missing runs, unequal seeds, mixed versions, ...
-    settings: dict[str, Any]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes
+    settings: dict[str, Any]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes, answers
 
     @property
     def draft(self) -> bool:
@@ -55,6 +56,16 @@ class Table:
         import pandas as pd
 
         return pd.DataFrame(self.rows, columns=list(COLUMNS))
+
+    @property
+    def answers(self) -> list[str]:
+        """Cost of lag: a sentence for each K beyond 1, where there are runs at K = 1."""
+        return list(self.settings.get("answers", ()))
+
+    @property
+    def published(self) -> list[str]:
+        """Methods whose rows at K = 1 are published runs, not the user's."""
+        return list(self.settings.get("published", {}).get("algorithms", ()))
 
     @property
     def headline(self) -> str:
@@ -75,7 +86,8 @@ def render(table: Table, width: int = 120) -> rich.table.Table:
 def plain(table: Table, width: int = 120) -> str:
     """Format the table as fixed-width text of at most `width` columns, headline above and notes below."""
     headers, lines, hidden = _fit_columns(table, width)
-    text = [*textwrap.wrap(table.headline, width), *fixed_width(headers, lines)]
+    above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
+    text = [*above, *fixed_width(headers, lines)]
     text += wrap_lines([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
     return "\n".join(map(printable, text))
 
@@ -97,9 +109,23 @@ def interval(row: Mapping[str, Any], name: str) -> str:
     return f"{number(row[name])} " + ("[–]" if low is None else f"[{number(low)}, {number(high)}]")
 
 
+def retained_text(row: Mapping[str, Any]) -> str:
+    """`68% [41, 95]`: share of its score at K = 1 that a method retains; a dash at K = 1, and without runs there."""
+    share, low, high = (row.get(f"retained{end}") for end in ("", "_low", "_high"))
+    if share is None:
+        return "–"
+    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{100 * share:.0f}%" + ends
+
+
 def count(row: Mapping[str, Any]) -> str:
     """Runs × tasks; `*` where runs are missing."""
     return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")
+
+
+def is_published(row: Mapping[str, Any], table: Table) -> bool:
+    """Return whether a row is of published runs."""
+    return row["capacity"] == 1 and row["algorithm"] in table.published
 
 
 def raw_digits(table: Table) -> int:
@@ -108,20 +134,23 @@ def raw_digits(table: Table) -> int:
 
 
 def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
-    return fit(*_cells(table), width, ("clip%", "raw", "gap", "ESS", "time", "median", "TV"))
+    return fit(*_cells(table), width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))
 
 
 def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
     low_high = f"IQM [{table.settings['level']:.0%} CI]"
     headers = ["algorithm", "K", low_high, "median", "mean", "gap", "raw", "lag", "TV", "ESS", "clip%", "n", "time"]
+    shares = any(row.get("retained") is not None for row in table.rows)
+    headers[3:3] = ["retained"] if shares else []
     lines = []
     for row in table.rows:
         percent = None if row["clipped"] is None else 100 * row["clipped"]
         lines.append(
             [
                 printable(row["algorithm"]),
-                str(row["capacity"]),
+                str(row["capacity"]) + ("*" if is_published(row, table) else ""),
                 interval(row, "iqm"),
+                *([retained_text(row)] if shares else []),
                 number(row["median"]),
                 number(row["mean"]),
                 number(row["optimality_gap"]),

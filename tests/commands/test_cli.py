@@ -122,7 +122,7 @@ def test_a_probe_measures_where_no_run_tells(call: Call) -> None:
 def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
     code, text, _ = call("reproduce")
     assert code == 0
-    (line,) = [line for line in text.splitlines() if line.split()[:2] == ["vaco", "vaco_control"]]
+    (line,) = [line for line in text.splitlines() if line.split()[:2] == ["vaco", "vaco_ratio"]]
     assert line.split()[2] == "315" and " 3 " in line
     code, text, _ = call("reproduce", "--json")
     studies = json.loads(text)["studies"]

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -163,3 +164,27 @@ def test_an_older_robot_is_planned_without_library_warnings(call: Call, monkeypa
     seen: list[Any] = []
     monkeypatch.setattr(train_and_report, "execute", lambda *asked: seen.append(asked) or 0)
     assert call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1")[2] == "" and seen
+
+
+def test_a_sweep_without_k_1_is_compared_with_published_runs(call: Call) -> None:
+    """The first command of the README, its own runs being there already."""
+    assert call("unpack", "--to=mine", "results/reference/quick_hopper")[0] == 0
+    for run in Path("mine/runs").iterdir():
+        if json.loads((run / "run.json").read_text())["spec"]["capacity"] == 1:
+            shutil.rmtree(run)
+    code, text, _ = call("sweep", "--env=Hopper", "--k=8", "--out=mine")
+    assert code == 0 and len(list(Path("mine/runs").iterdir())) == 21
+    assert text.splitlines()[-1].startswith(
+        "At K = 8, 3.2 phases of lag, A-3PO retains 83 %, PPO-clip 68 %, VACO 59 %, "
+    )
+    assert text.splitlines()[-1].endswith("; three seeds cannot tell them apart.")
+    assert text.startswith("At K = 8, 3.2 phases of lag") and "normalised: frozen" in text
+    rows = [line.split()[:2] for line in text.splitlines()]
+    assert ["vaco", "1*"] in rows and ["vaco", "8"] in rows
+    note = " ".join(" ".join(text.splitlines()).split())
+    assert (
+        "*: published runs of these settings at K = 1 (quick_hopper, made on AMD EPYC), not yours; bits differ" in note
+    )
+    page = Path("mine/reports/Hopper-K8-quick/index.html").read_text()
+    assert page.index("A-3PO retains 83 %") < page.index('id="retained_shares"') < page.index('id="scores"')
+    assert "<details open>" not in page.partition("How to read it")[0][-60:] and ">published<" in page

@@ -7,20 +7,22 @@ import json
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ... import api
 from ...base.files import make_subfolder
-from ...base.text import printable
+from ...base.text import listing, printable
 from ...errors import UserError, nearest
-from ...statistics.normalise import NORMALISATIONS
+from ...statistics.normalise import NORMALISATIONS, fixed_scale
 from ...statistics.results import Results
-from ...statistics.scores import SCORES
+from ...statistics.scores import AUTO, SCORES, resolve_auto
 from ...statistics.table import plain, render
 from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
+    from ...running.lag_reference import LagReference
     from ...running.plan import Plan, PlannedRun
     from ...running.runner_interface import Runner
     from ...running.sweep_loop import Outcome, SweepListener
@@ -114,6 +116,7 @@ def check_presentation(command: Presentation) -> None:
 
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
     """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
+    from ...running.lag_reference import lag_reference
     from ...running.plan_execution import describe_run
 
     expected = [_expected(run, outcome) for run in plan.runs]
@@ -122,7 +125,9 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
         for run in plan.runs
         if (event := outcome.failed.get(run.run_id))
     ]
-    table, page = publish(command, store, plan.name, plan.title, Results.of(runs), expected, failures)
+    reference = lag_reference(plan, store) if runs else None
+    results = Results.of(runs)
+    table, page = publish(command, store, plan.name, plan.title, results, expected, failures, reference)
     for run in plan.runs:
         if failure := outcome.failed.get(run.run_id):
             words = f"failed: {describe_run(run)}: {failure['class']}: {failure['message']}"
@@ -156,15 +161,23 @@ def publish(
     results: Results,
     expected: list[dict[str, Any]],
     failures: list[dict[str, Any]],
+    reference: LagReference | None = None,
 ) -> tuple[Table | None, Path | None]:
-    """Compute (or find) the table, print it, and write the report where something changed."""
+    """Compute (or find) the table, print it, and write the report where something changed. The last line is what lag
+    costs, by the runs at K = 1 of these results or of `reference`."""
     from ...pages import report
     from ...statistics import aggregate as stats
 
     try:
+        if reference:
+            results = Results.of([*results, *reference.mine, *reference.published])
         grid = results.grid  # raises where there is none, before a folder is made
         folder = make_subfolder(store.root, "reports", name)
-        table = stats.cached_table(folder, grid, expected, score=command.score, normalise=command.normalise)
+        scale = _scale(command, results)
+        table = stats.cached_table(folder, grid, expected, score=command.score, normalise=scale)
+        table = replace(table, notes=[*_reference_notes(table, scale, reference), *table.notes])
+        if reference and reference.published:
+            table = replace(table, settings=table.settings | {"published": reference.settings})
     except UserError as error:
         if len(results) >= len(expected):
             raise
@@ -177,6 +190,8 @@ def publish(
         from rich.console import Console
 
         console = Console()
+        for sentence in table.answers:
+            console.print(sentence, style="bold", highlight=False, markup=False)
         console.print(table.headline, style="bold", highlight=False, markup=False)
         console.print(render(table, console.width))
         for note in table.notes:
@@ -184,8 +199,38 @@ def publish(
     else:
         print(plain(table), file=sys.stderr if command.json else sys.stdout)
     page = report.write(folder, results, table, failures, command_line(), title)
-    print(f"report: {page}", file=sys.stderr if command.json else sys.stdout)
+    stream = sys.stderr if command.json else sys.stdout
+    print(f"report: {page}", file=stream)
+    for sentence in table.answers:
+        print(printable(sentence), file=stream)
     return table, page
+
+
+def _scale(command: Presentation, results: Results) -> str:
+    """Scale of the table: of returns a fixed one, unless another is asked for."""
+    score, usual = resolve_auto(results, command.score, command.normalise)
+    return fixed_scale(results.grid, score) if command.normalise == AUTO and usual == "minmax" else command.normalise
+
+
+def _reference_notes(table: Table, scale: str, reference: LagReference | None) -> list[str]:
+    """Notes on the scale of a task without one, on published rows, and on methods without runs at K = 1."""
+    notes = []
+    if scale == "raw" and table.settings["normalise"] == "raw":
+        notes.append(f"{table.settings['envs'][0]} has no reference score, so returns are not normalised")
+    if reference and reference.published:
+        where = f"{', '.join(reference.bundles)}, made on {' and '.join(reference.settings['machines'])}"
+        notes.append(
+            f"*: published runs of these settings at K = 1 ({where}), not yours; bits differ between kinds of "
+            "processor. K=1 with the rest of the command makes your own"
+        )
+    rows = {
+        label: [r for r in table.rows if r["algorithm"] == label and r["n_runs"]]
+        for label in sorted({r["algorithm"] for r in table.rows})
+    }
+    lacking = [label for label, mine in rows.items() if mine and all(r["capacity"] > 1 for r in mine)]
+    if lacking:
+        notes.append(f"no share retained of {listing(lacking, 4)}: no run at K = 1, to compare with; K=1 adds it")
+    return notes
 
 
 def command_line() -> str:

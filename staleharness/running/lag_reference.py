@@ -1,0 +1,46 @@
+"""Runs at K = 1 of the very settings of a sweep that has none: the user's own, or published ones."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+from ..errors import UserError
+from ..store.published_runs import published_runs
+from ..store.store import Store
+from ..store.stored_run import StoredRun
+from ..task import find_env
+from .identity import run_id
+from .plan import Plan
+
+
+@dataclass(frozen=True)
+class LagReference:
+    """Runs at K = 1 to compare a sweep with."""
+
+    mine: list[StoredRun]  # the user's own
+    published: list[StoredRun]  # of methods without any of the user's own
+    bundles: list[str]  # that the published ones are in
+
+    @property
+    def settings(self) -> dict[str, list[str]]:
+        """Published rows, as a table's settings name them."""
+        algorithms = sorted({run.label for run in self.published})
+        machines = sorted({str(run.record["fingerprint"].get("cpu")) for run in self.published})
+        return {"algorithms": algorithms, "bundles": self.bundles, "machines": machines}
+
+
+def lag_reference(plan: Plan, store: Store) -> LagReference:
+    """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only."""
+    synchronous = {(run.label, run.spec.env) for run in plan.runs if run.spec.capacity == 1}
+    places: dict[str, tuple[str, str]] = {}
+    for run in plan.runs:
+        if (place := (run.label, run.spec.env)) not in synchronous:
+            try:
+                spec = replace(run.spec, capacity=1)
+                places[run_id(spec, find_env(spec.env)[1])] = place
+            except UserError:
+                continue  # a lag model that needs more than one version
+    mine = list(store.read_all(list(places))) if places else []
+    measured_places = {places[run.id] for run in mine}
+    others = published_runs({i for i, place in places.items() if place not in measured_places})
+    return LagReference(mine, [run for run, _ in others], sorted({bundle for _, bundle in others}))

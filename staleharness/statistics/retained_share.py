@@ -1,0 +1,116 @@
+"""Cost of lag: the share of its score without lag that each method retains, and the answer in one sentence.
+
+A score counts from that of a random policy, or where that is not known from that of the policy before training; an
+accuracy counts from 0. Intervals are Student's, right for few seeds.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from itertools import combinations
+
+import numpy as np
+
+from ..base.text import listing, plural
+from ..store.run_grid import Cell, RunGrid
+from .claims.claim import Contrast, contrast
+from .labels import display_label
+from .power import ALPHA
+from .retention import has_learned, random_returns
+from .scores import Array, final_score, score_before_training
+from .significance import holm
+
+MOST = 8  # methods in a sentence
+PAIRS = 3  # pairs in a sentence
+NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
+Shares = Mapping[tuple[str, int], Contrast]  # (algorithm, K)
+
+
+def zero_score(run_grid: RunGrid, env: str, score: str, accuracy: bool) -> float | None:
+    """Score from which shares are counted; None where it is not known."""
+    if accuracy:
+        return 0.0
+    at_start = score_before_training(run_grid, env, score)
+    return random_returns([env], score).get(env, None if at_start is None else at_start[0])
+
+
+def retained_shares(run_grid: RunGrid, score: str, accuracy: bool) -> Shares:
+    """Share of its score at K = 1 that each method retains at a larger K, averaged over environments. Left out: methods
+    without runs at K = 1 in one of their environments, or that gained less than a tenth of the best one's gain there.
+    """
+    shares = {}
+    for label, k in run_grid.rows:
+        gains = _gains(run_grid, label, k, score, accuracy) if k > 1 else {}
+        if gains and len(gains) == len(run_grid.tasks(label, k)):
+            shares[label, k] = contrast(gains, lambda means: float(means[0] / means[1]))
+    return shares
+
+
+def answers(
+    run_grid: RunGrid, score: str, accuracy: bool, shares: Shares, lags: Mapping[tuple[str, int], float | None]
+) -> list[str]:
+    """A sentence for each K beyond 1: its lag, what each method retains, and which of them the seeds tell apart.
+
+    lags: mean realised lag in phases, by (algorithm, K).
+    """
+    sentences = []
+    for k in sorted({k for _, k in shares}):
+        order = sorted((label for label, of in shares if of == k), key=lambda label: (-shares[label, k].value, label))
+        lags_here = [lag for label in order if (lag := lags[label, k]) is not None]
+        place = f"At K = {k}" + (f", {np.mean(lags_here):.1f} phases of lag," if lags_here else "")
+        first, *others = (_text(label, shares[label, k], len(order) == 1) for label in order[:MOST])
+        names = [first.replace("\t", " retains "), *(text.replace("\t", " ") for text in others)]
+        more = [f"{len(order) - MOST} more less"] if len(order) > MOST else []
+        end = " of its score without lag" if len(order) == 1 else ""
+        sentences.append(
+            f"{place} {', '.join([*names, *more])}{end}{_difference(run_grid, k, score, accuracy, order)}."
+        )
+    return sentences
+
+
+def _text(label: str, share: Contrast, alone: bool) -> str:
+    interval = alone and share.low is not None and share.high is not None
+    ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if interval else ""  # type: ignore[operator]
+    return f"{display_label(label)}\t{100 * share.value:.0f} %{ends}"
+
+
+def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: Sequence[str]) -> str:
+    """End of the sentence: the pairs of methods that differ."""
+    if len(labels) < 2:
+        return ""
+    sizes = {len(runs) for label in labels for at in (1, k) for runs in run_grid.tasks(label, at).values()}
+    n = min(sizes)
+    seeds = f"{NUMBERS[n] if n < len(NUMBERS) else n} {'seed' if n == 1 else 'seeds'}"
+    pairs = clear_pairs(run_grid, k, score, accuracy, labels)
+    if not pairs:
+        return f" of the score without lag; {seeds} cannot tell them apart"
+    verb = "tells" if n == 1 else "tell"
+    total = plural(len(labels) * (len(labels) - 1) // 2, "pair")
+    names = [f"{display_label(a)} above {display_label(b)}" for a, b in pairs]
+    return f" of the score without lag; {seeds} {verb} {len(pairs)} of {total} apart ({listing(names, PAIRS)})"
+
+
+def clear_pairs(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: Sequence[str]) -> list[tuple[str, str]]:
+    """Pairs of methods of which the first retains a larger share at K, by Welch's test on jackknife pseudo-values with
+    Holm's correction for all pairs."""
+    gains = {label: _gains(run_grid, label, k, score, accuracy) for label in labels}
+    p_values = {}
+    for a, b in combinations(labels, 2):
+        if gains[a].keys() == gains[b].keys():
+            tasks = {env: [*gains[a][env], *gains[b][env]] for env in gains[a]}
+            difference = contrast(tasks, lambda m: float(m[0] / m[1] - m[2] / m[3]))
+            if (p := difference.p_beyond("more")) is not None:
+                p_values[(a, b) if difference.value > 0 else (b, a)] = p
+    p_holm = holm(list(p_values.values()))
+    return [pair for pair, p in zip(p_values, p_holm, strict=True) if p < ALPHA]
+
+
+def _gains(run_grid: RunGrid, label: str, k: int, score: str, accuracy: bool) -> dict[str, list[Array]]:
+    """Scores above zero at K and at 1, [runs] each, by environment that has both and where the method learned."""
+    gains = {}
+    for env in run_grid.envs:
+        cells = [run_grid.cells.get(Cell(label, at, env), []) for at in (k, 1)]
+        zero = zero_score(run_grid, env, score, accuracy)
+        if all(cells) and zero is not None and has_learned(run_grid, label, env, score, zero):
+            gains[env] = [np.array([final_score(run, score) for run in runs]) - zero for runs in cells]
+    return gains

@@ -1,0 +1,122 @@
+"""Share of the score without lag that is retained, and the sentence that answers what lag costs."""
+
+from __future__ import annotations
+
+from itertools import combinations
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from results_helper import write_run
+from scipy import stats
+from statsmodels.stats.multitest import multipletests
+
+from staleharness.statistics import aggregate
+from staleharness.statistics.normalise import fixed_scale
+from staleharness.statistics.retained_share import clear_pairs, retained_shares
+from staleharness.statistics.table import plain
+from staleharness.store.run_grid import RunGrid, grid
+
+RANDOM = 15.2257  # sampled return of a random policy on Hopper-v5
+RETURNS = {
+    ("vaco", 1): (115.0, 125.0, 120.0),
+    ("vaco", 8): (100.0, 104.0, 99.0),
+    ("ppo_clip", 1): (118.0, 116.0, 126.0),
+    ("ppo_clip", 8): (44.0, 40.0, 47.0),
+    ("spo", 1): (16.0, 17.0, 16.5),  # learned nothing
+    ("spo", 8): (16.0, 17.0, 16.5),
+    ("tis", 8): (70.0, 71.0, 72.0),  # nothing to compare with
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> RunGrid:
+    root = tmp_path_factory.mktemp("runs")
+    for (label, k), values in RETURNS.items():
+        for seed, value in enumerate(values):
+            write_run(root, label, seed, capacity=k, sampled=value, phases=4)
+    from staleharness.store.store import Store
+
+    return grid(Store(root).read_all())
+
+
+def gain(label: str, k: int, zero: float) -> np.ndarray[Any, Any]:
+    return np.array(RETURNS[label, k]) - zero
+
+
+def zero_of(runs: RunGrid) -> float:
+    from staleharness.statistics.retained_share import zero_score
+
+    zero = zero_score(runs, "Hopper-v5", "sampled", accuracy=False)
+    assert zero == pytest.approx(RANDOM, abs=0.02)
+    return float(zero)
+
+
+def test_interval_of_a_share_adds_both_variances(runs: RunGrid) -> None:
+    """Jackknife of the numerator and of the denominator, Welch's degrees of freedom."""
+    shares, zero = retained_shares(runs, "sampled", accuracy=False), zero_of(runs)
+    assert sorted(shares) == [("ppo_clip", 8), ("vaco", 8)]
+    top, base = gain("vaco", 8, zero), gain("vaco", 1, zero)
+    ratio = top.mean() / base.mean()
+    without = [top.mean() / np.delete(base, i).mean() for i in range(3)]
+    parts = [np.var(top / base.mean(), ddof=1) / 3, np.var(3 * ratio - 2 * np.array(without), ddof=1) / 3]
+    freedom = sum(parts) ** 2 / sum(v**2 / 2 for v in parts)
+    reach = stats.t.ppf(0.975, freedom) * sum(parts) ** 0.5
+    share = shares["vaco", 8]
+    assert (share.value, share.low, share.high) == pytest.approx((ratio, ratio - reach, ratio + reach))
+
+
+def test_pairs_are_tested_together(tmp_path: Path) -> None:
+    heights = {"a": (100.0, 101.0, 99.0), "b": (60.0, 62.0, 61.0), "c": (61.0, 59.0, 63.0)}
+    base = (120.0, 121.0, 119.0)
+    made = [
+        write_run(tmp_path, x, s, capacity=1, sampled=base[s] + i, phases=4)
+        for i, x in enumerate(heights)
+        for s in range(3)
+    ]
+    made += [
+        write_run(tmp_path, x, s, capacity=8, sampled=v[s], phases=4) for x, v in heights.items() for s in range(3)
+    ]
+    runs = grid(made)
+    zero = zero_of(runs)
+    ps = []
+    for x, y in combinations(heights, 2):
+        variances, value = [], 0.0
+        for sign, label in ((1, x), (-1, y)):
+            i = list(heights).index(label)
+            top, low = np.array(heights[label]) - zero, np.array(base) + i - zero
+            value += sign * top.mean() / low.mean()
+            pseudo = [3 * top.mean() / low.mean() - 2 * top.mean() / np.delete(low, j).mean() for j in range(3)]
+            variances += [np.var(top / low.mean(), ddof=1) / 3, np.var(pseudo, ddof=1) / 3]
+        freedom = sum(variances) ** 2 / sum(v**2 / 2 for v in variances)
+        ps.append(2 * stats.t.sf(abs(value) / sum(variances) ** 0.5, freedom))
+    clear = multipletests(ps, method="holm")[0].tolist()
+    assert clear == [True, True, False]
+    assert clear_pairs(runs, 8, "sampled", False, list(heights)) == [("a", "b"), ("a", "c")]
+
+
+def test_a_sentence_says_what_lag_costs(runs: RunGrid) -> None:
+    table = aggregate.table(runs, reps=50, engine="quick", normalise=fixed_scale(runs, "sampled"))
+    assert table.settings["normalise"] == "frozen"
+    zero = zero_of(runs)
+    vaco, ppo = (round(100 * gain(x, 8, zero).mean() / gain(x, 1, zero).mean()) for x in ("vaco", "ppo_clip"))
+    (sentence,) = table.answers
+    assert (
+        sentence.startswith("At K = 8, ")
+        and f"phases of lag, VACO retains {vaco} %, PPO-clip {ppo} % of the score" in sentence
+    )
+    assert sentence.endswith("; three seeds tell 1 of 1 pair apart (VACO above PPO-clip).")
+    text = plain(table, 120)
+    assert text.startswith("At K = 8") and f"  {vaco}% [" in text and "retained" in text
+    alone = aggregate.table([r for r in runs.runs if r.label == "vaco"], reps=50, engine="quick").answers[0]
+    assert f"VACO retains {vaco} % [" in alone and alone.endswith("] of its score without lag.")
+    late = [r for r in runs.runs if r.spec["capacity"] == 8]
+    assert not aggregate.table(late, reps=50, engine="quick").answers
+
+
+def test_a_task_without_a_reference_is_shown_raw(tmp_path: Path) -> None:
+    one = [write_run(tmp_path, "tis", seed, env="Nowhere-v0", sampled=5.0 + seed) for seed in range(2)]
+    assert fixed_scale(grid(one), "sampled") == "raw"
+    both = [*one, write_run(tmp_path, "tis", 0, sampled=5.0)]
+    assert fixed_scale(grid(both), "sampled") == "minmax"
