@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from importlib import import_module
 from pathlib import Path
@@ -182,4 +183,6 @@ def find_env(env: str) -> tuple[str, type[Task]]:
         if (id := family.find(env)) is not None:
             return id, family
     names = {id for family in families for id in (*family.ids, *family.aliases)}
-    raise UserError(f"no environment is called {shorten(env)!r}; {nearest(env, names)}")
+    other = " (one of another package: ENV=module:Id-v0)" if re.search(r"-v\d+$", env) and ":" not in env else ""
+    known = "; ".join([f"{nearest(env, names)}{other}", *ENVS.broken])
+    raise UserError(f"no environment is called {shorten(env)!r}; {known}")

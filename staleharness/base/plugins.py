@@ -20,9 +20,11 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten
+from .console_log import LOGGER
 from .files import user_path
 from .syntax import meaning_hash
 
@@ -31,6 +33,7 @@ T = TypeVar("T", bound=type)
 KINDS = ("algorithms", "envs", "lags", "decoders")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 _registered: set[type] = set()  # classes of any kind
+_with_environments: set[Path] = set()  # plugin files that have registered environments with gymnasium
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
 
 
@@ -43,6 +46,7 @@ class Registry(Generic[T]):
         self._checked: set[type] = set()
         self._classes: dict[str, T] = {}
         self._loaded: set[Path] = set()
+        self._broken: list[str] = []  # a line on each plugin of a package that does not import
         self._complete: str | None = None  # the value of the path variable for which all is loaded
         _registries.add(self)
 
@@ -72,6 +76,12 @@ class Registry(Generic[T]):
         self._load_all()
         return iter(sorted(self._classes))
 
+    @property
+    def broken(self) -> list[str]:
+        """Lines on the plugins of installed packages that do not import."""
+        self._load_all()
+        return list(self._broken)
+
     def __contains__(self, name: str) -> bool:
         return name in set(self)
 
@@ -80,7 +90,8 @@ class Registry(Generic[T]):
         kind."""
         self._load_all()
         if name not in self._classes:
-            raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {nearest(name, self._classes)}")
+            known = "; ".join([nearest(name, self._classes), *self.broken])
+            raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {known}")
         cls = self._classes[name]
         if cls not in self._checked:
             self._check(cls)
@@ -97,9 +108,14 @@ class Registry(Generic[T]):
         check(where)
 
     def _holds_plugin(self, path: Path) -> bool:
-        """Return whether an executed file names a registered class, its own or an imported one."""
-        names = vars(sys.modules.get(self._module(path), object))
-        return any(isinstance(x, type) and x in _registered for x in names.values())
+        """Return whether an executed file names a registered class, its own or an imported one, or has registered
+        environments with gymnasium, itself or by a module that it imports."""
+        module = self._module(path)
+        names = vars(sys.modules.get(module, object)).values()
+        modules = {module, *(x.__name__.partition(".")[0] for x in names if isinstance(x, ModuleType))}
+        return any(isinstance(x, type) and x in _registered for x in names) or bool(
+            path.resolve() in _with_environments or modules & _environment_modules()
+        )
 
     def _module(self, path: Path) -> str:
         """Flat private module name of a plugin file."""
@@ -118,11 +134,13 @@ class Registry(Generic[T]):
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
         self._loaded.add(path)  # now: a file may ask the registry, and must not be executed within itself
-        done = False
+        done, environments = False, _environments()
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
                 spec.loader.exec_module(module)
             done = True
+            if _environments() != environments:
+                _with_environments.add(path)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
@@ -133,10 +151,24 @@ class Registry(Generic[T]):
                 self._loaded.discard(path)
                 _forget(sys.modules.pop(module_name).__name__)
 
+    def _load_entry_point(self, point: importlib.metadata.EntryPoint) -> None:
+        """Import the plugin of an installed package. One that does not import is named and stops nobody."""
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                point.load()
+        except (Exception, SystemExit) as error:
+            _forget(point.module)
+            package = f" of the package {point.dist.name}" if point.dist else ""
+            reason = f"{type(error).__name__}: {' '.join(str(error).split())}".removeprefix("UserError: ")
+            line = f"plugin {point.name} ({point.value}){package} does not import: {reason}"
+            LOGGER.warning("%s", line)
+            self._broken.append(line)
+
     def _load_all(self) -> None:
         paths = os.environ.get(PATH_VARIABLE, "")
         if self._complete == paths:
             return
+        self._broken.clear()
         self._complete = paths  # set first: a plugin that asks the registry while loading must not recurse
         try:
             for folder in (builtin_folder(self.kind), *user_paths()):
@@ -145,17 +177,22 @@ class Registry(Generic[T]):
                 if folder.is_file() and not self._holds_plugin(folder):
                     raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
             for point in entry_points()[self.kind]:
-                try:
-                    with contextlib.redirect_stdout(sys.stderr):
-                        point.load()
-                except UserError:
-                    raise
-                except (Exception, SystemExit) as error:
-                    line = f"{type(error).__name__}: {' '.join(str(error).split())}"
-                    raise UserError(f"plugin {point.name} ({point.value}) does not import: {line}") from error
+                self._load_entry_point(point)
         except BaseException:
             self._complete = None
             raise
+
+
+def _environments() -> dict[str, object]:
+    """Return gymnasium's registry, id -> specification; empty where gymnasium has not been imported."""
+    return dict(getattr(sys.modules.get("gymnasium"), "registry", {}))
+
+
+def _environment_modules() -> set[str]:
+    """Return the packages and plugin files that hold environments of other packages than gymnasium."""
+    points = [getattr(spec, "entry_point", None) for spec in _environments().values()]
+    places = (str(x if isinstance(x, str) else getattr(x, "__module__", "")) for x in points)
+    return {place.partition(":")[0].partition(".")[0] for place in places} - {"gymnasium", ""}
 
 
 def _forget(module: str) -> None:

@@ -171,7 +171,7 @@ class Command:
     name: Annotated[str, positional("NAME")]
     """Name of the plugin, like my_idea."""
     folder: Annotated[str | None, option("FOLDER")] = None
-    """Where to put the file; a checkout's own plugin folder by default."""
+    """Where to put the file; the current folder by default, and inside a checkout its plugin folder."""
 
 
 def handle(command: Command) -> int:
@@ -218,11 +218,12 @@ def _class_of(name: str) -> str:
 
 
 def _home(template: Template) -> Path:
-    """The plugin folder of the checkout; in an installed package, the current folder."""
+    """The plugin folder of the checkout for who stands in it; elsewhere the current folder."""
     from ..base.plugins import builtin_folder
 
-    folder = builtin_folder(template.folder)
-    return folder if folder.parent.name != "_builtin" else Path.cwd()
+    checkout, here = Path(__file__).resolve().parents[2], Path.cwd().resolve()
+    inside = (checkout / "pyproject.toml").is_file() and here.is_relative_to(checkout)
+    return builtin_folder(template.folder) if inside else here
 
 
 def _refuse_taken(kind: str, template: Template, name: str, cls: str) -> None:
@@ -233,6 +234,6 @@ def _refuse_taken(kind: str, template: Template, name: str, cls: str) -> None:
     registry: Registry[type] = getattr(importlib.import_module(module), attribute)
     if name in registry:
         raise UserError(f"{template.what} called {name!r} exists already in {source_file(registry[name])}")
-    for family in all_families() if kind == "env" else ():
+    for family in sorted(all_families(), key=lambda family: family.fallback) if kind == "env" else ():
         if family.find(cls) or family.find(f"{cls}-v0"):
             raise UserError(f"an environment called {cls!r} exists already in {source_file(family)}")

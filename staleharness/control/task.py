@@ -106,7 +106,7 @@ def time_limit(vector: gymnasium.vector.VectorEnv, env: str) -> int | None:
     gymnasium's registry; None where neither has a limit."""
     import gymnasium
 
-    copies = [vector, *getattr(vector, "envs", [])[:1]]
+    copies = [vector, *getattr(vector.unwrapped, "envs", [])[:1]]
     specs = [*(getattr(copy, "spec", None) for copy in copies), gymnasium.registry.get(env)]
     return next((spec.max_episode_steps for spec in specs if spec and spec.max_episode_steps), None)
 

@@ -19,7 +19,7 @@ from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, so
 from staleharness.base.syntax import meaning_hash
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
-from staleharness.running.catalogue import catalogue
+from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import plan
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
@@ -71,6 +71,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
         monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
         monkeypatch.setattr(registry, "_complete", None)
+        monkeypatch.setattr(registry, "_broken", [])
     (tmp_path / "cwd").mkdir()
     monkeypatch.chdir(tmp_path / "cwd")
 
@@ -315,10 +316,22 @@ def test_a_plugin_that_does_not_import_is_named(
     assert str(tmp_path / "broken.py") in line and "does not import" in line and words in line
 
 
-def test_an_installed_plugin_that_does_not_import_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    package(tmp_path, monkeypatch, "import nothing_of_this_name", "[staleharness.envs]\nworld = nobody:World\n")
-    with pytest.raises(UserError, match=r"world \(nobody:World\) does not import: ModuleNotFoundError"):
-        list(ENVS)
+@pytest.mark.parametrize(
+    "code", ["import nothing_of_this_name", "{IDEA}\nraise ValueError('two\\nlines')", "World = 1/0"]
+)
+def test_a_broken_installed_plugin_is_listed_and_stops_nobody(
+    code: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    text = code.replace("{IDEA}", IDEA.format(name="half"))
+    package(tmp_path, monkeypatch, text, "[staleharness.envs]\nworld = nobody:World\n")
+    add_user_path(str(write(tmp_path / "mine.py", IDEA, name="my_idea")))
+    assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", seeds="1")).runs] == ["my_idea"]
+    (line,) = ENVS.broken
+    assert line.startswith("plugin world (nobody:World) of the package nobody does not import: ") and "\n" not in line
+    assert caplog.messages == [line] and f"broken: {line}" in as_text(catalogue())
+    assert "half" not in ALGORITHMS, "of a module that did not import nothing stays"
+    with pytest.raises(UserError, match=r"no environment is called 'World-v0'.*nobody:World.*does not import"):
+        find_env("World-v0")
 
 
 @pytest.mark.parametrize(
@@ -394,6 +407,17 @@ def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(
     code, _, err = new(monkeypatch, capsys, "algorithm", "my_idea", "--folder", str(folder))
     assert code == 2 and "exists already" in err
     assert (folder / "my_idea.py").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("kind", "folder"), [("algorithm", "algorithms"), ("env", "envs"), ("lag", "staleharness/lags")]
+)
+def test_a_new_plugin_is_written_where_the_user_stands(
+    kind: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert scaffold.write(kind, "my_thing", None) == tmp_path / "cwd" / "my_thing.py"
+    monkeypatch.chdir(ROOT / "tests")
+    assert scaffold._home(scaffold.TEMPLATES[kind]) == ROOT / folder
 
 
 def test_a_new_environment_runs(

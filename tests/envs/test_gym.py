@@ -23,7 +23,7 @@ def test_a_family_that_lists_an_id_comes_before_the_fallback() -> None:
     assert find_env("Hopper-v4")[1] is ENVS["gymnasium"]
 
 
-@pytest.mark.parametrize("env", ["Pendulun-v1", "os:Pendulum-v1", ""])
+@pytest.mark.parametrize("env", ["Pendulun-v1", "Odd/None-v0", ""])
 def test_an_unknown_id_is_one_line_with_the_nearest_name(env: str) -> None:
     with pytest.raises(UserError, match="no environment is called") as error:
         find_env(env)
@@ -41,7 +41,7 @@ def test_an_unknown_id_is_one_line_with_the_nearest_name(env: str) -> None:
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_what_cannot_be_served_is_one_line(env: str, what: str) -> None:
     with pytest.raises(UserError, match=what) as error:
-        ENVS["gymnasium"]().make(env, 2, 1)
+        ENVS["gymnasium"]().vector(env, 2, 1)
     assert "\n" not in str(error.value)
 
 
@@ -53,7 +53,7 @@ def test_pictures_are_not_flattened_behind_the_users_back() -> None:
     gymnasium.register("TestPicture-v0", Picture)
     try:
         with pytest.raises(UserError, match=r"TestPicture-v0 has observations Box.*flat vectors.*no images"):
-            ENVS["gymnasium"]().make("TestPicture-v0", 2, 1)
+            ENVS["gymnasium"]().vector("TestPicture-v0", 2, 1)
     finally:
         del gymnasium.registry["TestPicture-v0"]
 

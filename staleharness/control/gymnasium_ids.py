@@ -1,0 +1,137 @@
+"""Environments by their gymnasium ids: `Id-v0`, `module:Id-v0` (gymnasium's own form, which imports the module first),
+and either with keywords of `gymnasium.make`, `module:Id-v0[option=value]`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import importlib.metadata
+import re
+import sys
+from typing import Any, NamedTuple
+
+from ..base.console_log import LOGGER
+from ..base.parsing import PluginChoice, parse_assignments
+from ..errors import UserError, nearest
+
+FLATTEN = "flatten"
+"""Option that wraps an environment in gymnasium's `FlattenObservation`; any other is a keyword of `gymnasium.make`."""
+
+
+class GymnasiumId(NamedTuple):
+    """Environment in gymnasium's registry."""
+
+    module: str  # imported before; empty where none is named
+    id: str
+    options: dict[str, Any]
+
+    @property
+    def text(self) -> str:
+        """The id as `find` takes it: the options sorted."""
+        name = f"{self.module}:{self.id}" if self.module else self.id
+        return PluginChoice(name, self.options).label
+
+
+def parse(env: str) -> GymnasiumId | None:
+    """Parse an id as typed; None for other text. Imports nothing."""
+    match = re.fullmatch(r"(?:([\w.]+):)?([\w./-]+)(?:\[(.*)\])?", env)
+    if match is None:
+        return None
+    module, id, inside = match.groups("")
+    return GymnasiumId(module, id, parse_assignments(inside, f"ENV={env}"))
+
+
+def find(env: str) -> str | None:
+    """Return an id as gymnasium spells it, or None where it knows none. Without a version it is the newest one.
+
+    Imports the module that the id names; without one, installed packages that offer ids as the entry point
+    `gymnasium.envs` (gymnasium itself has not asked them since 1.0) are imported where the id is not known yet. Raises
+    `UserError` for a module that cannot be imported, or that registers no such id.
+    """
+    if (parsed := parse(env)) is None:
+        return None
+    if parsed.module:
+        import_module(parsed)
+    elif _registered(parsed.id) is None:
+        _import_entry_points()
+    if (id := _registered(parsed.id)) is not None:
+        module = "" if entry_point(id).startswith("gymnasium.") else parsed.module  # its own need no import
+        return parsed._replace(module=module, id=id).text
+    if parsed.module:
+        import gymnasium
+
+        known = nearest(parsed.id, gymnasium.registry)
+        raise UserError(f"ENV={env}: the module {parsed.module} registers no {parsed.id!r}; {known}")
+    return None
+
+
+def import_module(parsed: GymnasiumId) -> None:
+    """Import the module that an id names. Raises `UserError`."""
+    module, where = parsed.module, f"ENV={parsed.text}"
+    try:
+        with contextlib.redirect_stdout(sys.stderr):
+            importlib.import_module(module)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
+            raise UserError(f"{where}: the module {module} does not import: {_line(error)}") from error
+        raise UserError(
+            f"{where}: there is no module {error.name}; install its package, or put its folder on PYTHONPATH"
+        ) from error
+    except (Exception, SystemExit) as error:
+        raise UserError(f"{where}: the module {module} does not import: {_line(error)}") from error
+
+
+def make(env: str) -> Any:
+    """Make one environment. Raises errors of gymnasium, and `UserError` as `find` does."""
+    import gymnasium
+    from gymnasium.wrappers import DtypeObservation, FlattenObservation
+
+    parsed = parse(env) or GymnasiumId("", env, {})
+    if parsed.module:
+        import_module(parsed)
+    options = dict(parsed.options)
+    flatten = options.pop(FLATTEN, False)
+    if not isinstance(flatten, bool):
+        raise UserError(f"ENV={env}: {FLATTEN}={flatten} is not true or false")
+    made: Any = gymnasium.make(parsed.id, disable_env_checker=True, **options)
+    if flatten:
+        made = FlattenObservation(made)
+        if made.observation_space.dtype.kind != "f":  # choices are flattened to zeros and ones
+            made = DtypeObservation(made, "float32")
+    return made
+
+
+def entry_point(env: str) -> str:
+    """Return where the code of an environment lies, as gymnasium's registry says it; empty for an unknown id."""
+    import gymnasium
+
+    parsed = parse(env)
+    spec = gymnasium.registry.get(parsed.id) if parsed else None
+    return str(spec.entry_point) if spec else ""
+
+
+def _registered(id: str) -> str | None:
+    """Return an id as it is registered, in any case and of the newest version where none is given."""
+    import gymnasium
+
+    known = {name.lower(): name for name in gymnasium.registry}
+    versions = [name for name in known if re.fullmatch(re.escape(id.lower()) + r"-v\d+", name)]
+    newest = max(versions, key=lambda name: int(name.rpartition("-v")[2]), default="")
+    return known.get(id.lower(), known.get(newest))
+
+
+def _import_entry_points() -> None:
+    """Let installed packages register their ids; one that cannot is named, and stops nobody."""
+    for point in importlib.metadata.entry_points(group="gymnasium.envs"):
+        try:
+            with contextlib.redirect_stdout(sys.stderr):
+                loaded = point.load()
+                if callable(loaded):
+                    loaded()
+        except (Exception, SystemExit) as error:
+            LOGGER.warning("the environments of %s (%s) do not import: %s", point.name, point.value, _line(error))
+
+
+def _line(error: BaseException) -> str:
+    return f"{type(error).__name__}: {' '.join(str(error).split())}"

@@ -1,0 +1,233 @@
+"""Environments of other packages: by their module, by a plugin file that only registers ids, by their entry point."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import gymnasium
+import numpy as np
+import pytest
+from known_plugins import loaded_plugins
+
+from staleharness.errors import UserError
+from staleharness.running.plan import plan
+from staleharness.store.study import ask
+from staleharness.task import ENVS, find_env
+
+DATA = Path(__file__).resolve().parents[1] / "data" / "envs"
+SMALL = "num_envs=2,num_steps=32,epochs=1,minibatches=1,evaluations=1,evaluation_episodes=1,final_episodes=1"
+
+MODULE = '''
+"""A stranger's package: a point that has to come to a goal."""
+
+import gymnasium
+import numpy as np
+
+
+class Reach(gymnasium.Env):
+    observation_space = gymnasium.spaces.Dict(
+        {name: gymnasium.spaces.Box(-9.0, 9.0, (2,), np.float64) for name in ("achieved_goal", "desired_goal")}
+    )
+    action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,), np.float32)
+
+    def __init__(self, speed=1.0):
+        self.speed = speed
+
+    def observe(self):
+        return {"achieved_goal": self.at.copy(), "desired_goal": self.goal.copy()}
+
+    def reset(self, *, seed=None, options=None):
+        super().reset(seed=seed)
+        self.at, self.goal = self.np_random.uniform(-1.0, 1.0, (2, 2))
+        return self.observe(), {}
+
+    def step(self, action):
+        self.at = np.clip(self.at + 0.1 * self.speed * action, -9.0, 9.0)
+        return self.observe(), -float(np.linalg.norm(self.at - self.goal)), False, False, {}
+
+
+def register():
+    gymnasium.register("Stranger/Reach-v0", entry_point=Reach, max_episode_steps=9)
+    gymnasium.register("Stranger/Reach-v1", entry_point=Reach, max_episode_steps=9)
+
+
+register()
+'''
+PROJECT = """
+[build-system]
+requires = ["setuptools"]
+build-backend = "setuptools.build_meta"
+[project]
+name = "stranger"
+version = "1.0"
+[project.entry-points."gymnasium.envs"]
+__root__ = "stranger:register"
+broken = "strange:register"
+[tool.setuptools]
+py-modules = ["stranger"]
+"""
+
+
+@pytest.fixture(autouse=True)
+def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """gymnasium's registry and the imported modules as they were, afterwards."""
+    monkeypatch.setattr(gymnasium.envs.registration, "registry", dict(gymnasium.registry))
+    monkeypatch.setattr(gymnasium, "registry", gymnasium.envs.registration.registry)
+    before = set(sys.modules)
+    yield
+    for name in set(sys.modules) - before:
+        if name in ("stranger", "oddenvs"):
+            del sys.modules[name]
+
+
+@pytest.fixture
+def stranger(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The module of the stranger's package, on the path."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site" / "stranger.py").write_text(MODULE)
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return tmp_path / "site"
+
+
+@pytest.mark.parametrize(
+    ("typed", "id"),
+    [
+        ("stranger:Stranger/Reach-v0", "stranger:Stranger/Reach-v0"),
+        ("stranger:stranger/reach", "stranger:Stranger/Reach-v1"),
+        ("stranger:Stranger/Reach-v0[speed=2,flatten=true]", "stranger:Stranger/Reach-v0[flatten=true,speed=2]"),
+        ("stranger:CartPole-v1", "CartPole-v1"),
+        ("Pendulum[g=5.0]", "Pendulum-v1[g=5.0]"),
+        ("CarRacing", "CarRacing-v3"),
+    ],
+)
+@pytest.mark.usefixtures("stranger")
+def test_an_id_may_name_its_module_and_keywords(typed: str, id: str) -> None:
+    assert find_env(typed) == (id, ENVS["gymnasium"])
+    assert find_env(id) == (id, ENVS["gymnasium"]), "what a worker is given"
+
+
+@pytest.mark.parametrize(
+    ("env", "words"),
+    [
+        ("stranger:Stranger/Rech-v0", "the module stranger registers no 'Stranger/Rech-v0'; did you mean 'Stranger/"),
+        ("strange:Reach-v0", "there is no module strange; install its package, or put its folder on PYTHONPATH"),
+        ("stranger.sub:Reach-v0", "there is no module stranger.sub"),
+        ("lacks:Reach-v0", "the module lacks does not import: ModuleNotFoundError: No module named 'nothing_here'"),
+        ("breaks:Reach-v0", "the module breaks does not import: ValueError: two lines"),
+        ("Stranger/Reach-v0", r"no environment is called.*\(one of another package: ENV=module:Id-v0\)"),
+        ("stranger:Stranger/Reach-v0", r"has observations Dict\(.*; served are flat vectors"),
+        ("stranger:Stranger/Reach-v0[flatten=3]", "flatten=3 is not true or false"),
+        ("stranger:Stranger/Reach-v0[sped=3]", "cannot be made: TypeError: .*'sped'"),
+        ("stranger:Stranger/Reach-v0[speed]", "'speed' is not option=value"),
+    ],
+)
+def test_an_environment_that_cannot_be_used_is_one_line(env: str, words: str, stranger: Path) -> None:
+    (stranger / "lacks.py").write_text("import nothing_here")
+    (stranger / "breaks.py").write_text("raise ValueError('two\\nlines')")
+    with pytest.raises(UserError, match=words) as caught:
+        plan(ask(env=env, algo="ppo_clip", seeds="1"))
+    assert "\n" not in str(caught.value)
+
+
+@pytest.mark.usefixtures("stranger")
+def test_goal_observations_are_flattened_where_asked() -> None:
+    vector = ENVS["gymnasium"]().vector(find_env("stranger:Stranger/Reach-v1[flatten=true,speed=0.5]")[0], 2, 1)
+    observation, _ = vector.reset(seed=3)
+    inner = vector.unwrapped.envs[1].unwrapped
+    assert inner.speed == 0.5
+    np.testing.assert_array_equal(observation[1], [*inner.at, *inner.goal])
+    vector.close()
+    lake = ENVS["gymnasium"]().vector("FrozenLake-v1[flatten=true]", 2, 1)
+    np.testing.assert_array_equal(lake.reset(seed=0)[0], np.eye(16, dtype=np.float32)[[0, 0]])
+    assert lake.single_observation_space.dtype == np.float32
+    lake.close()
+
+
+def test_keywords_are_part_of_a_runs_id() -> None:
+    texts = ["Pendulum-v1", "Pendulum-v1[g=5.0]", "Pendulum-v1[g=6.0]", "Pendulum-v1[max_episode_steps=9,g=6.0]"]
+    runs = [plan(ask(env=text, algo="ppo_clip", seeds="1")).runs[0] for text in texts]
+    assert len({run.run_id for run in runs}) == len(texts)
+    same = plan(ask(env="pendulum[g=6.0,max_episode_steps=9]", algo="ppo_clip", seeds="1")).runs[0]
+    assert same.run_id == runs[-1].run_id
+
+
+def test_a_plugin_file_may_only_register_ids(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.syspath_prepend(DATA)
+    for _ in range(2):  # where its module has been imported before, too
+        with loaded_plugins(DATA / "register_only.py"):
+            assert find_env("odd/both-v0") == ("Odd/Both-v0", ENVS["gymnasium"])
+            assert plan(ask(env="Odd/Both-v0", algo="ppo_clip", seeds="1")).runs
+
+
+@pytest.mark.parametrize("text", ["import gymnasium", "import gymnasium, json"])
+def test_a_plugin_file_that_registers_no_id_is_said(tmp_path: Path, text: str) -> None:
+    (tmp_path / "none.py").write_text(text)
+    with loaded_plugins(tmp_path / "none.py"), pytest.raises(UserError, match="registers nothing"):
+        find_env("Pendulum-v1")
+
+
+def test_a_plugin_file_may_register_a_class_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "own.py").write_text(MODULE)
+    with loaded_plugins(tmp_path / "own.py"):
+        assert find_env("Stranger/Reach-v0")[0] == "Stranger/Reach-v0"
+
+
+def sweep(folder: Path, *arguments: str, path: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
+    words = [
+        sys.executable,
+        "-m",
+        "staleharness",
+        "sweep",
+        "--algo",
+        "ppo_clip",
+        "--k",
+        "2",
+        "--seeds",
+        "1",
+        *arguments,
+    ]
+    environment = {**os.environ, "PYTHONPATH": str(path)}
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
+
+
+@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="builds a package without the network")
+def test_a_strangers_installed_package_trains_by_one_command(tmp_path: Path) -> None:
+    source, site = tmp_path / "source", tmp_path / "site"
+    source.mkdir()
+    (source / "stranger.py").write_text(MODULE)
+    (source / "pyproject.toml").write_text(PROJECT)
+    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation"]
+    subprocess.run([*pip, "--target", str(site), str(source)], check=True, capture_output=True)
+    for env in ("Stranger/Reach[flatten=true]", "stranger:Stranger/Reach-v0[flatten=true]"):
+        done = sweep(tmp_path, "--env", env, "--steps", "128", "--set", SMALL, path=site)
+        assert done.returncode == 0, done.stderr
+        assert "the environments of broken (strange:register) do not import" in done.stderr or env.startswith("s")
+    records = [json.loads(path.read_text()) for path in (tmp_path / "results").glob("runs/*/run.json")]
+    assert {record["spec"]["env"] for record in records} == {
+        "Stranger/Reach-v1[flatten=true]",
+        "stranger:Stranger/Reach-v0[flatten=true]",
+    }
+
+
+def test_an_environment_that_never_ends_an_episode_hears_a_stop(tmp_path: Path) -> None:
+    words = [sys.executable, "-m", "staleharness", "sweep", "--algo", "ppo_clip", "--k", "2", "--seeds", "1"]
+    words += ["--env", "Odd/NoLimit-v0", "--plugin", str(DATA / "plug.py"), "--steps", "512", "--set", SMALL]
+    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert "gymnasium knows no time limit of Odd/NoLimit-v0" in process.stderr.readline()
+        while not process.stderr.readline().startswith("start "):
+            pass
+        time.sleep(2.0)  # the first evaluation has begun, or begins soon
+        process.send_signal(signal.SIGTERM)
+        began = time.monotonic()
+        rest = process.stderr.read()
+        assert process.wait(60) == 130, rest
+    assert time.monotonic() - began < 30 and "stopped" in rest and "Traceback" not in rest
