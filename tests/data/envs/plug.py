@@ -11,7 +11,7 @@ from staleharness.control.task import ControlTask
 from staleharness.task import ENVS
 
 sys.path.insert(0, str(Path(__file__).resolve().parent))
-import oddenvs as oddenvs  # noqa: E402
+import oddenvs as oddenvs
 
 
 @ENVS.register("odd")
