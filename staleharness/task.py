@@ -184,5 +184,5 @@ def find_env(env: str) -> tuple[str, type[Task]]:
             return id, family
     names = {id for family in families for id in (*family.ids, *family.aliases)}
     other = " (one of another package: ENV=module:Id-v0)" if re.search(r"-v\d+$", env) and ":" not in env else ""
-    known = "; ".join([f"{nearest(env, names)}{other}", *ENVS.broken])
-    raise UserError(f"no environment is called {shorten(env)!r}; {known}")
+    hints = "; ".join([f"{nearest(env, names)}{other}", *ENVS.broken])
+    raise UserError(f"no environment is called {shorten(env)!r}; {hints}")

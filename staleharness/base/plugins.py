@@ -90,8 +90,8 @@ class Registry(Generic[T]):
         kind."""
         self._load_all()
         if name not in self._classes:
-            known = "; ".join([nearest(name, self._classes), *self.broken])
-            raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {known}")
+            hints = "; ".join([nearest(name, self._classes), *self.broken])
+            raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {hints}")
         cls = self._classes[name]
         if cls not in self._checked:
             self._check(cls)

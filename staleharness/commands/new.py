@@ -221,9 +221,9 @@ def _home(template: Template) -> Path:
     """The plugin folder of the checkout for who stands in it; elsewhere the current folder."""
     from ..base.plugins import builtin_folder
 
-    checkout, here = Path(__file__).resolve().parents[2], Path.cwd().resolve()
-    inside = (checkout / "pyproject.toml").is_file() and here.is_relative_to(checkout)
-    return builtin_folder(template.folder) if inside else here
+    checkout, folder = Path(__file__).resolve().parents[2], Path.cwd().resolve()
+    inside = (checkout / "pyproject.toml").is_file() and folder.is_relative_to(checkout)
+    return builtin_folder(template.folder) if inside else folder
 
 
 def _refuse_taken(kind: str, template: Template, name: str, cls: str) -> None:

@@ -49,26 +49,26 @@ def find(env: str) -> str | None:
     `gymnasium.envs` (gymnasium itself has not asked them since 1.0) are imported where the id is not known yet. Raises
     `UserError` for a module that cannot be imported, or that registers no such id.
     """
-    if (parsed := parse(env)) is None:
+    if (name := parse(env)) is None:
         return None
-    if parsed.module:
-        import_module(parsed)
-    elif _registered(parsed.id) is None:
+    if name.module:
+        import_module(name)
+    elif _spelling(name.id) is None:
         _import_entry_points()
-    if (id := _registered(parsed.id)) is not None:
-        module = "" if entry_point(id).startswith("gymnasium.") else parsed.module  # its own need no import
-        return parsed._replace(module=module, id=id).text
-    if parsed.module:
+    if (id := _spelling(name.id)) is not None:
+        module = "" if entry_point(id).startswith("gymnasium.") else name.module  # its own need no import
+        return name._replace(module=module, id=id).text
+    if name.module:
         import gymnasium
 
-        known = nearest(parsed.id, gymnasium.registry)
-        raise UserError(f"ENV={env}: the module {parsed.module} registers no {parsed.id!r}; {known}")
+        hint = nearest(name.id, gymnasium.registry)
+        raise UserError(f"ENV={env}: the module {name.module} registers no {name.id!r}; {hint}")
     return None
 
 
-def import_module(parsed: GymnasiumId) -> None:
+def import_module(name: GymnasiumId) -> None:
     """Import the module that an id names. Raises `UserError`."""
-    module, where = parsed.module, f"ENV={parsed.text}"
+    module, where = name.module, f"ENV={name.text}"
     try:
         with contextlib.redirect_stdout(sys.stderr):
             importlib.import_module(module)
@@ -87,38 +87,38 @@ def make(env: str) -> Any:
     import gymnasium
     from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
-    parsed = parse(env) or GymnasiumId("", env, {})
-    if parsed.module:
-        import_module(parsed)
-    options = dict(parsed.options)
+    name = parse(env) or GymnasiumId("", env, {})
+    if name.module:
+        import_module(name)
+    options = dict(name.options)
     flatten = options.pop(FLATTEN, False)
     if not isinstance(flatten, bool):
         raise UserError(f"ENV={env}: {FLATTEN}={flatten} is not true or false")
-    made: Any = gymnasium.make(parsed.id, disable_env_checker=True, **options)
+    single: Any = gymnasium.make(name.id, disable_env_checker=True, **options)
     if flatten:
-        made = FlattenObservation(made)
-        if made.observation_space.dtype.kind != "f":  # choices are flattened to zeros and ones
-            made = DtypeObservation(made, "float32")
-    return made
+        single = FlattenObservation(single)
+        if single.observation_space.dtype.kind != "f":  # choices are flattened to zeros and ones
+            single = DtypeObservation(single, "float32")
+    return single
 
 
 def entry_point(env: str) -> str:
     """Return where the code of an environment lies, as gymnasium's registry says it; empty for an unknown id."""
     import gymnasium
 
-    parsed = parse(env)
-    spec = gymnasium.registry.get(parsed.id) if parsed else None
+    name = parse(env)
+    spec = gymnasium.registry.get(name.id) if name else None
     return str(spec.entry_point) if spec else ""
 
 
-def _registered(id: str) -> str | None:
+def _spelling(id: str) -> str | None:
     """Return an id as it is registered, in any case and of the newest version where none is given."""
     import gymnasium
 
-    known = {name.lower(): name for name in gymnasium.registry}
-    versions = [name for name in known if re.fullmatch(re.escape(id.lower()) + r"-v\d+", name)]
+    ids = {name.lower(): name for name in gymnasium.registry}
+    versions = [name for name in ids if re.fullmatch(re.escape(id.lower()) + r"-v\d+", name)]
     newest = max(versions, key=lambda name: int(name.rpartition("-v")[2]), default="")
-    return known.get(id.lower(), known.get(newest))
+    return ids.get(id.lower(), ids.get(newest))
 
 
 def _import_entry_points() -> None:
@@ -126,9 +126,9 @@ def _import_entry_points() -> None:
     for point in importlib.metadata.entry_points(group="gymnasium.envs"):
         try:
             with contextlib.redirect_stdout(sys.stderr):
-                loaded = point.load()
-                if callable(loaded):
-                    loaded()
+                content = point.load()
+                if callable(content):
+                    content()
         except (Exception, SystemExit) as error:
             LOGGER.warning("the environments of %s (%s) do not import: %s", point.name, point.value, _line(error))
 
