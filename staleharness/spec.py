@@ -61,6 +61,7 @@ class RunSpec:
     threads: int = 1  # of torch and of the physics; bits depend on it
 
     advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`
+    outside_id: ClassVar[frozenset[str]] = frozenset()  # settings that ids leave out: no number depends on their text
     scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
@@ -177,6 +178,7 @@ class RunSpec:
         its text (`lag.identity`). `hyper`: the hyper-parameters that count, if not all (`algorithm.identity`)."""
         before = _plain(values_before(self))
         identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
+        identity_spec = {k: v for k, v in identity_spec.items() if k not in self.outside_id}
         identity: dict[str, Any] = {
             "spec": {k: v for k, v in identity_spec.items() if k not in before or v != before[k]},
             "maths": MATHS_VERSION,

@@ -24,7 +24,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 IDEA = re.findall(r"```python\n(.*?)```", README, re.DOTALL)[0]
 ECHO = "import json, sys; print(json.dumps(sys.argv[1:]))"
 HOUSEKEEPING = ("setup", "check", "test", "slow", "golden", "mutants", "lock", "fix", "lint", "docs", "bench-gpu")
-HERE = re.compile(r"my_idea|my_lag|gymnasium_robotics|cuda|~/|gsm8k|smollm2")  # what the reader's own machine has
+HERE = re.compile(r"my_idea|my_lag|gymnasium_robotics|<id>|cuda|~/|gsm8k|smollm2")  # what the reader's own machine has
 
 
 def snippets() -> list[tuple[str, str]]:

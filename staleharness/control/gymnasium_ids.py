@@ -82,15 +82,18 @@ def import_module(name: GymnasiumId) -> None:
         raise UserError(f"{where}: the module {module} does not import: {_line(error)}") from error
 
 
-def make(env: str) -> Any:
-    """Make one environment. Raises errors of gymnasium, and `UserError` as `find` does."""
+def make(env: str, **keywords: Any) -> Any:
+    """Make one environment; `keywords` are further ones of `gymnasium.make`.
+
+    Raises errors of gymnasium, and `UserError` as `find` does.
+    """
     import gymnasium
     from gymnasium.wrappers import DtypeObservation, FlattenObservation
 
     name = parse(env) or GymnasiumId("", env, {})
     if name.module:
         import_module(name)
-    options = dict(name.options)
+    options = {**name.options, **keywords}
     flatten = options.pop(FLATTEN, False)
     if not isinstance(flatten, bool):
         raise UserError(f"ENV={env}: {FLATTEN}={flatten} is not true or false")

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -11,17 +13,19 @@ import torch
 from torch import Tensor
 
 from ..batch import Rollout
-from ..errors import Diverged
+from ..errors import Changed, Diverged
 from ..lag import read_lag
 from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, Scores
 from ..simulator.sample_accounting import Count, Flow
+from ..store.policy_file import POLICY
 from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
 from .policies import policy_for
 from .policy import MLPPolicy
+from .policy_export import export, load_into, policy_digest, policy_path, read_policy
 from .rollout_store import RolloutStore
 from .rollouts import ControlProcessRollouts, ScheduledRollouts, TrainingRows
 from .spec import ControlSpec
@@ -54,8 +58,12 @@ class ControlSimulation(Simulation[ControlData]):
             self.policy = policy_for(spec, env)
             if (far := far_bounds(env)) is not None:
                 self.warnings.append(f"{spec.env}: {far}")
-            self.learner = ControlLearner(spec, self.policy, self.algorithm)
             self.moments = Moments.initial(self.policy.obs_dim)
+            if spec.start:  # before the learner, which copies weights
+                self.moments = self._start_policy()
+            self.learner = ControlLearner(spec, self.policy, self.algorithm)
+            self.export = functools.partial(export, vector=env, env=spec.env)
+            self.best: tuple[float, bytes] = (-math.inf, b"")  # score and file of the best policy, for keep=best
             self.reward_scale = RewardScale()
             self.rollouts = RolloutStore(spec.capacity, self.policy.device)
             self.actors: RowSource[TrainingRows]
@@ -69,6 +77,13 @@ class ControlSimulation(Simulation[ControlData]):
             first, later = self.lags.probabilities(1), self.lags.probabilities(spec.capacity)
             if first == {0: 1.0} and len(later) == 1:  # a queue of whole phases
                 self.warnings.append(FIRST_AGAIN.format(spec.lag))
+
+    def _start_policy(self) -> Moments:
+        """Load the policy that the run starts from. Raises `Changed` where it is not the one that was planned."""
+        path = policy_path(self.spec.start)
+        if policy_digest(path) != self.spec.start_digest:
+            raise Changed(f"start={path} is another policy than when the run was planned; start the sweep again")
+        return load_into(self.policy, read_policy(path), str(path))
 
     def collect(self, phase: int) -> PhaseData[ControlData]:
         spec, rows = self.spec, self.actors.collect(self.buffer, phase)
@@ -133,16 +148,22 @@ class ControlSimulation(Simulation[ControlData]):
         final = self.phase == self.spec.phases
         episodes = self.spec.final_episodes if final else self.spec.evaluation_episodes
         newest = self.policy.snapshot(self.phase, self.gradient_steps)
-        return evaluate(self.spec, self.task, self.policy, newest, episodes)
+        scores = evaluate(self.spec, self.task, self.policy, newest, episodes)
+        if self.spec.keep == "best" and (score := scores.mean(self.task.score)) > self.best[0]:
+            self.best = score, self.export(self.policy, self.moments)
+        return scores
 
     def artifacts(self) -> dict[str, bytes]:
-        return self.actors.artifacts()
+        policy = {"last": lambda: self.export(self.policy, self.moments), "best": lambda: self.best[1]}
+        kept = policy.get(self.spec.keep)
+        return self.actors.artifacts() | ({} if kept is None else {POLICY: kept()})
 
     def close(self) -> None:
         self.actors.close()
 
     def state_dict(self) -> dict[str, Any]:
-        return {**super().state_dict(), "moments": self.moments.state_dict()}
+        best = {"best": {"score": self.best[0], "file": self.best[1].hex()}} if self.spec.keep == "best" else {}
+        return {**super().state_dict(), "moments": self.moments.state_dict(), **best}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         if "collector" in state:  # of drawn versions, as it was written until 25 November 2026
@@ -151,6 +172,8 @@ class ControlSimulation(Simulation[ControlData]):
         super().load_state_dict({"rollouts": self.rollouts.state_dict()} | state)
         self.buffer.to(self.policy.device)
         self.moments = Moments(**state["moments"])
+        if "best" in state:
+            self.best = state["best"]["score"], bytes.fromhex(state["best"]["file"])
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)
 

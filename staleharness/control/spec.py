@@ -50,12 +50,18 @@ class ControlSpec(RunSpec):
     warm_phases: int = later(0, before=0)
     warm_epochs: int = later(10, before=10)  # in place of `epochs`, while the warm-up lasts
 
+    # the policy of a finished run, in its folder as policy.safetensors: the last, or that of the best evaluation
+    keep: Literal["last", "best", "none"] = later("last", before="last")
+    start: str = later("", before="")  # folder of a finished run whose policy this one begins with
+    start_digest: str = later("", before="")  # of that policy, filled in when a run is planned
+
     # evaluation: the newest policy, frozen statistics, fixed seeds
     evaluation_episodes: int = 5  # sampled and as many deterministic, at each point but the last
     final_episodes: int = 20  # sampled and as many deterministic, at the end
 
     scores_start: ClassVar[bool] = True
     unit: ClassVar[str] = "environment steps"
+    outside_id: ClassVar[frozenset[str]] = frozenset({"keep", "start"})
     alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches")
     positive: ClassVar[str] = f"{RunSpec.positive} num_envs num_steps evaluation_episodes final_episodes"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {

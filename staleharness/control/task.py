@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, ClassVar, Protocol
 
 import numpy as np
@@ -16,6 +17,7 @@ from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from .native_library import compiler
+from .policy_export import policy_digest, policy_path, read_policy
 from .spec import ControlSpec
 
 if TYPE_CHECKING:
@@ -42,10 +44,22 @@ class ControlTask(Task):
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
         assert isinstance(spec, ControlSpec)
+        if spec.start and (widths := read_policy(policy_path(spec.start)).hidden) != spec.hidden:
+            raise UserError(
+                f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
+            )
         if not read_lag(spec.lag).drawn:
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
             check_schedule(spec, schedule)
+
+    @classmethod
+    def identified(cls, spec: RunSpec) -> RunSpec:
+        """Identify the policy that a run starts from by its content, wherever it lies."""
+        assert isinstance(spec, ControlSpec)
+        if not spec.start:
+            return replace(spec, start_digest="")
+        return replace(spec, start=str(policy_path(spec.start)), start_digest=policy_digest(policy_path(spec.start)))
 
     @classmethod
     def check_here(cls, spec: RunSpec) -> None:

@@ -5,6 +5,7 @@
     run.json                  resolved spec, method, warnings, fingerprint, scores, staleness summary, seconds
     metrics.parquet           one row per phase; deterministic columns only
     timing.parquet            seconds per phase (collect, learn, evaluate), resident memory: not deterministic
+    policy.safetensors        the policy, of a kind of task that keeps it
     job.json, log.txt         label and spec, and the output of the process
     manifest.json             sha256 of each file above but the log
 <root>/attempts/<id>/         an unfinished or failed run: its logs, checkpoints, failure.json; if machines share the

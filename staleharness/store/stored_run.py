@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, parse_json, read_json, write_json
+from ..errors import UserError
 from .bundle_reader import (
     arrow_table,
     frame_of,
@@ -20,6 +21,7 @@ from .bundle_reader import (
     read_table,
     trace_path,
 )
+from .policy_file import POLICY, StoredPolicy
 from .record_schema import parse_record, record_problem
 
 if TYPE_CHECKING:
@@ -29,6 +31,8 @@ if TYPE_CHECKING:
 
 RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # listed in a manifest
 TRACE = "trace.parquet"  # listed too, if actors were processes
+
+OPTIONAL = (TRACE, POLICY)  # listed where a run has them
 
 SECONDS = "seconds/"  # prefix of a column of timing.parquet
 MEMORY = "memory_mb"  # column of timing.parquet: resident memory after a phase [MB]
@@ -67,6 +71,17 @@ class StoredRun:
         inside = is_packed(root := self.path.parent.parent)
         path = root / trace_path(self.id) if inside else self.path / TRACE
         return path if path.is_file() else None
+
+    def policy(self) -> StoredPolicy:
+        """Read the policy that the run has left. Raises `UserError` for a run that kept none (SET=keep=none, a kind of
+        task that keeps none, a bundle), and for a file that its manifest does not know."""
+        file = self.path / POLICY
+        if not file.is_file():
+            raise UserError(f"run {self.id} has no {POLICY}; bundles leave it out, and runs with SET=keep=none")
+        content = file.read_bytes()
+        if hashlib.sha256(content).hexdigest() != read_json(self.path / "manifest.json").get(POLICY):
+            raise UserError(f"{file} differs from the manifest of its run")
+        return StoredPolicy.read(content, str(file))
 
     def column(self, name: str) -> NDArray[np.float64] | None:
         """Return a column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN for phases without;
@@ -144,7 +159,7 @@ def with_newer_settings(runs: Sequence[StoredRun]) -> list[StoredRun]:
 
 def write_manifest(path: Path) -> None:
     """Write the manifest: from now on the folder is a finished run, wherever it is."""
-    names = [*RESULTS, TRACE] if (path / TRACE).exists() else RESULTS
+    names = [*RESULTS, *(name for name in OPTIONAL if (path / name).exists())]
     write_json(path / "manifest.json", {name: digest(path / name) for name in names})
 
 
@@ -156,11 +171,11 @@ def read_run(path: Path, run_id: str = "") -> StoredRun | str:
         manifest = dict(parse_json(seal))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
-        if other := sorted(set(manifest) - {*RESULTS, TRACE}):
+        if other := sorted(set(manifest) - {*RESULTS, *OPTIONAL}):
             return f"the manifest names {other[0][:60]!r}"
         if links := [name for name in manifest if (path / name).is_symlink()]:
             return f"{links[0]} is a link"
-        contents = {name: (path / name).read_bytes() for name in manifest}
+        contents = {name: (path / name).read_bytes() for name in manifest if name != POLICY}
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import shorten
-from .stored_run import RESULTS, TRACE
+from .stored_run import OPTIONAL, RESULTS
 
 LEASE = "lease.json"  # of the worker in the folder, where machines share the file system
 CHECKPOINTS = "checkpoint-*"
@@ -21,7 +21,7 @@ RUN_FILES = (
     ".lock",
     LEASE,
     *RESULTS,
-    TRACE,
+    *OPTIONAL,
     "manifest.json",
     FINGERPRINT,
     "failure.json",

@@ -1,0 +1,104 @@
+"""`staleharness show`: the policy of a finished run, acting."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+from ..errors import UserError
+from .shared.arguments import SWITCH, option, positional
+
+if TYPE_CHECKING:
+    from ..store.stored_run import StoredRun
+
+MOST_FRAMES = 1000
+
+
+@dataclass(frozen=True, kw_only=True)
+class Command:
+    """Play episodes with the policy that a finished run has kept, and print their returns."""
+
+    run: Annotated[str, positional("RUN")]
+    """Id of a run in OUT, or its folder."""
+    episodes: Annotated[str, option("N", "5")] = "5"
+    """How many episodes, by the likeliest actions."""
+    video: Annotated[str | None, option("FILE")] = None
+    """Render the first episode into this file, .gif or .mp4; needs the packages imageio and what the environment draws
+    with."""
+    out: Annotated[str, option("FOLDER", "results")] = "results"
+    """Folder with results."""
+    plugin: Annotated[str | None, option("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object."""
+
+
+def handle(command: Command) -> int:
+    from ..api import load_plugins
+    from ..base.parsing import whole_number
+    from ..control.play import play
+    from ..control.task import ControlTask
+    from ..task import find_env
+
+    if (episodes := whole_number(command.episodes, "EPISODES")) < 1:
+        raise UserError(f"EPISODES={episodes} must be at least 1")
+    load_plugins(command.plugin)
+    run = _find(command.run, command.out)
+    policy = run.policy()
+    env, family = find_env(str(run.spec["env"]))
+    if not issubclass(family, ControlTask):
+        raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
+    if command.video is not None:
+        _check_video(command.video)
+    returns = play(family(), policy, env, episodes)
+    mean = sum(returns) / len(returns)
+    if command.json:
+        print(json.dumps({"run": run.id, "env": env, "returns": returns, "mean": mean}, sort_keys=True))
+    else:
+        print(f"{run.label} on {env}, K={run.spec['capacity']}, seed {run.seed} ({run.id})")
+        for i, value in enumerate(returns, 1):
+            print(f"episode {i}: return {value:,.1f}")
+        print(f"mean {mean:,.1f}, by the likeliest actions")
+    if command.video is not None:
+        _write_video(Path(command.video), run, env)
+    return 0
+
+
+def _find(text: str, out: str) -> StoredRun:
+    """Return the run of a folder or an id. Raises `UserError`."""
+    from ..base.files import user_path
+    from ..store.store import Store
+
+    folder = user_path(text)
+    store, run_id = (
+        (Store(folder.resolve().parents[1]), folder.resolve().name) if folder.is_dir() else (Store(out), text)
+    )
+    store.run_dir(run_id)
+    store.check_readable()
+    if (run := store.read(run_id)) is None:
+        raise UserError(f"there is no finished run {run_id} in {store.root}; `staleharness status` lists them")
+    return run
+
+
+def _check_video(file: str) -> None:
+    """Raise `UserError` where a video cannot be written."""
+    if Path(file).suffix not in (".gif", ".mp4"):
+        raise UserError(f"VIDEO={file} is neither a .gif nor a .mp4")
+    if importlib.util.find_spec("imageio") is None:
+        raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")
+
+
+def _write_video(path: Path, run: StoredRun, env: str) -> None:
+    from ..control.play import pictures
+
+    frames = pictures(run.policy(), env, MOST_FRAMES)
+    import imageio  # type: ignore[import-untyped,unused-ignore]
+
+    try:
+        imageio.mimsave(path, frames, format=path.suffix[1:])
+    except Exception as error:
+        raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
+    print(f"wrote {path}, {len(frames)} pictures")
