@@ -5,7 +5,8 @@ from typing import Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
-from staleharness.objectives import clipped_surrogate, importance_ratio
+from staleharness.objectives import clipped_surrogate, dual_clip, importance_ratio
+from staleharness.spec import later
 
 
 @ALGORITHMS.register("ppo_clip")
@@ -27,6 +28,10 @@ class PPOClip(Algorithm):
     With group-relative advantages this is GRPO; with `clip_high` above `clip` it is DAPO's clip-higher (Yu et
     al. 2025, arXiv:2503.14476: 0.28; VACO's language baseline: 0.272), where positive advantages may move
     further than negative ones.
+
+    The minimum bounds no ratio above 1 where A < 0: `dual_clip` = c ends the gradient there, too, once r > c (Ye et al.
+    2020, arXiv:1912.09729). It is on with c = 3 by default in verl (core_algos.py:1323 at 1dda039) and off in TRL,
+    whose `delta` cuts r first and has the same gradient.
     """
 
     paper = "Schulman et al. 2017, arXiv:1707.06347"
@@ -34,11 +39,13 @@ class PPOClip(Algorithm):
     clip: float = 0.2  # ε
     clip_high: float = 0.0  # ε above ratio 1; 0 is the same as `clip`
     anchor: Literal["behaviour", "proximal", "decoupled"] = "behaviour"
+    dual_clip: float = later(0.0, before=0.0)  # c, ratio beyond which a negative advantage stops pulling; 0 is none
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("clip", self.clip > 0, "above 0")
         self.require("clip_high", self.clip_high >= 0, "0 (the same as clip) or above")
+        self.require("dual_clip", self.dual_clip == 0 or self.dual_clip > 1, "0 (none) or above 1")
 
     @property
     def proximal(self) -> Proximal:
@@ -48,6 +55,8 @@ class PPOClip(Algorithm):
         anchor = d.behaviour_logp if self.anchor == "behaviour" else d.proximal_logp
         ratio = importance_ratio(d.target_logp, anchor)
         objective, clipped = clipped_surrogate(ratio, d.advantage, self.clip, self.clip_high or None)
+        if self.dual_clip:
+            objective, clipped = dual_clip(objective, clipped, ratio, d.advantage, self.dual_clip)
         if self.anchor == "decoupled":
             objective = importance_ratio(d.proximal_logp, d.behaviour_logp) * objective
         return PolicyLoss(-objective, {"clipped": clipped})

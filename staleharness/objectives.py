@@ -161,6 +161,17 @@ def clipped_surrogate(
     return objective, outside.to(ratio.dtype)
 
 
+def dual_clip(
+    objective: Tensor, outside: Tensor, ratio: Tensor, advantage: Tensor, cap: float
+) -> tuple[Tensor, Tensor]:
+    """max(objective, cap·A) where A < 0 (dual clip, Ye et al. 2020, arXiv:1912.09729), and 1 where either clip acts.
+
+    `objective` and `outside` are those of `clipped_surrogate`, whose minimum bounds no ratio above 1 where A < 0.
+    """
+    floor = (advantage < 0) & (ratio > cap)
+    return (cap * advantage).where(floor, objective), outside.maximum(floor.to(outside.dtype))
+
+
 def spo_surrogate(ratio: Tensor, advantage: Tensor, epsilon: float) -> Tensor:
     """rA − |A|(r − 1)²/2ε (Xie et al. 2025, Algorithm 1): largest at r = 1 + ε sign(A)."""
     return ratio * advantage - advantage.abs() * (ratio - 1.0).square() / (2.0 * epsilon)

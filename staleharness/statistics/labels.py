@@ -29,6 +29,7 @@ METHODS = {
     "p3o": "P3O",
     "ppo_clip": "PPO-clip",
     "ppo_kl": "PPO-KL",
+    "sapo": "SAPO",
     "seq_is": "sequence IS",
     "spo": "SPO",
     "tba": "TBA",
