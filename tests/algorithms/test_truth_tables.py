@@ -345,9 +345,12 @@ def test_linear_interpolation_mixes_probabilities() -> None:
 
 @pytest.mark.parametrize("algorithm", [a for name in ALGORITHMS for a in variants(ALGORITHMS[name])], ids=str)
 def test_only_methods_with_a_proximal_policy_read_it(algorithm: Algorithm) -> None:
-    d = example_decisions(dtype=torch.float64)
-    elsewhere = replace(d, proximal_logp=d.proximal_logp + 0.7)
-    same = torch.equal(gradient_coefficients(algorithm, d), gradient_coefficients(algorithm, elsewhere))
+    pulls = []
+    for fresh in (False, True):  # stale rows are all rejected by narrow windows, wherever the proximal policy is
+        d = example_decisions(on_policy=fresh, dtype=torch.float64)
+        elsewhere = replace(d, proximal_logp=d.proximal_logp + 0.7)
+        pulls.append((gradient_coefficients(algorithm, d), gradient_coefficients(algorithm, elsewhere)))
+    same = all(torch.equal(x, y) for x, y in pulls)
     if algorithm.proximal == "behaviour":
         assert same
     elif algorithm != make("ppo_kl", reference="proximal"):  # whose closed form does not ask `proximal_logp`

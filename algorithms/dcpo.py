@@ -1,0 +1,54 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import importance_ratio
+
+
+@ALGORITHMS.register("dcpo")
+@dataclass(frozen=True)
+class DCPO(Algorithm):
+    """DCPO's dynamic clip: PPO's clip, wider the less likely the token was.
+
+    Maximises  min(rA, clip(r, c_low, c_high)A)  with c_low = ½ + ½ √max(0, 1 − 4ε/p) and c_high = min(½ + ½ √(1 + 4
+    ε_high/p), `most`), where p is the token's probability under the anchor (Yang et al. 2025). The bounds solve
+    |r − 1| r p ≤ ε: a step in probability, weighted with the ratio, is what is limited.
+
+    ε is 0.2 and 0.28, `most` 10 in the authors' runs, which also end the gradient of bad tokens at r > 10
+    (verl/trainer/ppo/core_algos.py:978 at 01787b0). This is the clip alone: the paper's smooth advantage mixes the
+    rounds seen so far, and targets here see one. r = π/μ, or π/π_prox with `anchor = proximal`, as there. A density is
+    no probability: on control p is 1. How sure: code read.
+    """
+
+    paper = "Yang et al. 2025, arXiv:2509.02333"
+    core: ClassVar[bool] = False
+
+    clip: float = 0.2  # ε
+    clip_high: float = 0.28  # ε above 1; 0 is the same as `clip`
+    most: float = 10.0  # largest ratio, of the upper bound and where A < 0
+    anchor: Literal["behaviour", "proximal"] = "behaviour"
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("clip", self.clip > 0, "above 0")
+        self.require("clip_high", self.clip_high >= 0, "0 (the same as clip) or above")
+        self.require("most", self.most > 1, "above 1")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if self.anchor == "proximal" else "behaviour"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        anchor = d.proximal_logp if self.anchor == "proximal" else d.behaviour_logp
+        ratio = importance_ratio(d.target_logp, anchor)
+        odds = (-anchor).clamp(min=0.0, max=20.0).exp() if d.analytic_kl is None else ratio.new_ones(ratio.shape)
+        low = 0.5 + 0.5 * (1.0 - 4.0 * self.clip * odds).clamp(min=0.0).sqrt()
+        high = (0.5 + 0.5 * (1.0 + 4.0 * (self.clip_high or self.clip) * odds).sqrt()).clamp(max=self.most)
+        limit = high.where(d.advantage > 0, self.most)
+        outside = (((d.advantage > 0) | (d.advantage < 0)) & (ratio > limit)) | ((d.advantage < 0) & (ratio < low))
+        bound = ratio.detach().maximum(low).minimum(limit)
+        objective = bound.where(outside, ratio) * d.advantage
+        return PolicyLoss(-objective, {"clipped": outside.to(ratio.dtype), "bound_low": low, "bound_high": high})

@@ -1,0 +1,100 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar, Literal, NamedTuple
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import clipped_surrogate, dual_clip, importance_ratio, log_ratio
+from staleharness.weights import kept_share, level_log_ratio, outside, row_mean, truncated
+
+Preset = Literal[
+    "decoupled_token_is", "decoupled_seq_is", "decoupled_token_icepop", "decoupled_seq_is_rs", "decoupled_geo_rs",
+    "decoupled_geo_rs_seq_tis", "decoupled_geo_rs_token_tis", "decoupled_k3_rs", "decoupled_k3_rs_seq_tis",
+    "decoupled_k3_rs_token_tis", "bypass_ppo_clip", "bypass_ppo_clip_geo_rs", "bypass_ppo_clip_k3_rs", "bypass_pg_is",
+    "bypass_pg_token_icepop", "bypass_pg_geo_rs", "bypass_pg_geo_rs_seq_tis", "bypass_pg_geo_rs_token_tis", "disabled",
+]  # fmt: skip
+
+
+class Parts(NamedTuple):
+    """Loss, rejection rule and weight of a preset, as its name says."""
+
+    loss: str  # decoupled: PPO around π_prox; ppo: PPO around μ; pg: A log π
+    rule: str  # seq, geo, k3, or none
+    weight: str  # token, sequence, icepop, or none
+
+
+def parts_of(preset: str) -> Parts:
+    """Return what a preset consists of."""
+    loss = "pg" if preset.startswith("bypass_pg") else "ppo" if preset.startswith("bypass_ppo") else "decoupled"
+    rule = (
+        "geo" if "geo_rs" in preset else "k3" if "k3_rs" in preset else "seq" if preset.endswith("_is_rs") else "none"
+    )
+    if "icepop" in preset:
+        return Parts(loss, rule, "icepop")
+    if "token" in preset:
+        return Parts(loss, rule, "token")
+    return Parts(loss, rule, "sequence" if "seq_" in preset or preset == "bypass_pg_is" else "none")
+
+
+@ALGORITHMS.register("verl")
+@dataclass(frozen=True)
+class Verl(Algorithm):
+    """verl's rollout corrections by the names of their presets: a rejection rule and a weight, around PPO or REINFORCE.
+
+    Maximises  m u · PPO(π/π_prox) with m, u of π_prox/μ (`decoupled_…`), m · PPO(π/μ) with m of π/μ (`bypass_ppo_…`) or
+    m u A log π with both of π/μ (`bypass_pg_…`). PPO has verl's dual clip. Weight u: the token's or the completion's
+    ratio cut to 2, or IcePop's, 0 outside 0.5 … 5. Rule m: the completion's ratio in 0.5 … 2 (`seq_is_rs`), its
+    geometric mean in 0.999 … 1.001 (`geo_rs`), or its mean k3 at most 0.01 (`k3_rs`). `disabled` is PPO around π_prox.
+
+    Rejected tokens leave the mean's denominator, as verl edits the response mask; IcePop's zeros stay in it. The window
+    of `geo_rs` is of the inverse ratio (verl compares −log w), which only a lopsided window shows. Thresholds are the
+    presets'; for others see `tis`, `icepop`, `mis_seq`, `mis_geo` and `k3_rejection`. Source:
+    verl/trainer/config/algorithm.py:63, rollout_corr_helper.py and core_algos.py at 1dda039. How sure: code read.
+    """
+
+    paper = "verl, rollout correction; Liu et al. 2025, richardli.xyz/rl-collapse"
+    core: ClassVar[bool] = False
+
+    preset: Preset = "decoupled_seq_is"
+    clip: float = 0.2  # ε of PPO
+    clip_high: float = 0.0  # ε above 1; 0 is the same as `clip`
+    dual_clip: float = 3.0  # ratio beyond which a negative advantage stops pulling; 0 is none
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("clip", self.clip > 0, "above 0")
+        self.require("clip_high", self.clip_high >= 0, "0 (the same as clip) or above")
+        self.require("dual_clip", self.dual_clip == 0 or self.dual_clip > 1, "0 (none) or above 1")
+
+    @property
+    def proximal(self) -> Proximal:
+        return "recompute" if parts_of(self.preset).loss == "decoupled" else "behaviour"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        loss, rule, weight_of = parts_of(self.preset)
+        log_w = log_ratio(d.proximal_logp if loss == "decoupled" else d.target_logp.detach(), d.behaviour_logp)
+        silent = log_w.new_zeros(log_w.shape)
+        objective = d.advantage * d.target_logp
+        if loss != "pg":
+            ratio = importance_ratio(d.target_logp, d.proximal_logp if loss == "decoupled" else d.behaviour_logp)
+            objective, silent = clipped_surrogate(ratio, d.advantage, self.clip, self.clip_high or None)
+            if self.dual_clip:
+                objective, silent = dual_clip(objective, silent, ratio, d.advantage, self.dual_clip)
+        masked, zero, cut = (log_w.new_zeros(log_w.shape) for _ in range(3))
+        weight = log_w.new_ones(log_w.shape)
+        if rule == "k3":
+            masked = (row_mean(log_w.exp() - 1.0 - log_w, d.mask) > 0.01).to(log_w.dtype)
+        elif rule != "none":
+            low, high = (0.5, 2.0) if rule == "seq" else (0.999, 1.001)
+            level = "sequence" if rule == "seq" else "geometric"
+            masked = outside(-level_log_ratio(log_w, d.mask, level), low, high)
+        if weight_of == "icepop":
+            zero, weight = outside(log_w, 0.5, 5.0), log_w.exp()
+        elif weight_of != "none":
+            level = "token" if weight_of == "token" else "sequence"
+            weight, cut = truncated(level_log_ratio(log_w, d.mask, level).exp(), 2.0)
+        kept = 1.0 - masked
+        total = -kept * (1.0 - zero) * weight * objective / kept_share(kept, d.mask, "kept")
+        masked = masked.maximum(zero)
+        return PolicyLoss(total, {"masked": masked, "clipped": silent.maximum(masked), "truncated": cut})
