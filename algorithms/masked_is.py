@@ -5,6 +5,7 @@ from typing import TYPE_CHECKING, ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
+from staleharness.spec import later
 from staleharness.weights import (
     Level,
     batch_normalised,
@@ -166,17 +167,23 @@ class K3Rejection(Rejecting):
 
     Maximises  1[mean_t (w_t − 1 − log w_t) ≤ delta] w A log π,  w_t = π_t/μ_t. Unlike a window on the geometric
     mean, tokens with ratios above and below 1 do not cancel. This is verl's `k3_rs`, except that in verl what is kept
-    goes into a PPO objective on π/μ; here kept tokens are weighted by their own ratio. Options are explained in this
-    file.
+    goes into a PPO objective on π/μ; here kept tokens are weighted by their own ratio. With `largest` one token that
+    went too far rejects its completion as well: the trust region mask (TRM, arXiv:2512.23075). Options are explained in
+    this file.
     """
 
     delta: float = 0.01  # largest mean k3 of a completion, in nats
+    largest: float = later(0.0, before=0.0)  # largest k2 = ½ log² w of any of its tokens; 0 is no bound
 
     weight_level: ClassVar[Level | None] = "token"
 
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("delta", self.delta > 0, "above 0")
+        self.require("largest", self.largest >= 0, "0 (no bound) or above")
 
     def rejected(self, log_w: Tensor, mask: Tensor) -> Tensor:
+        if self.largest:
+            one_token = (0.5 * log_w.square() * mask).amax(1, keepdim=True) > self.largest
+            return (one_token | (row_mean(log_w.exp() - 1.0 - log_w, mask) > self.delta)).to(log_w.dtype)
         return (row_mean(log_w.exp() - 1.0 - log_w, mask) > self.delta).to(log_w.dtype)

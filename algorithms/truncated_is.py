@@ -5,6 +5,7 @@ from typing import ClassVar
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
+from staleharness.spec import later
 from staleharness.weights import Level, batch_normalised, level_log_ratio, truncated, vetoed, weighted_surrogate
 
 
@@ -41,7 +42,8 @@ class TIS(Algorithm):
 
     The cap is 2 in verl and slime at both levels, 3 in TRL, 8 in VCPO's sequence form, 5 in SkyRL's. `normalise`
     divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` zeroes
-    completions with a token below that ratio (slime: 1e-4). Token level, cap 1, no clip is IMPALA's weight.
+    completions with a token below that ratio (slime: 1e-4). Token level, cap 1, no clip is IMPALA's weight. With `low`
+    the weight is cut on both sides (OpenRLHF: 0.5 and 5, slime's `tis-clip-low`).
     """
 
     paper = "Ionides 2008, J. Comput. Graph. Stat. 17(2); Yao et al. 2025, fengyao.notion.site/off-policy-rl"
@@ -52,9 +54,11 @@ class TIS(Algorithm):
     clip: float = 0.0  # ε of a PPO clip around the proximal policy; 0 is none
     normalise: bool = False  # weights of mean 1 in each minibatch
     veto: float = 0.0  # a token ratio below which the whole completion is left out; 0 is none
+    low: float = later(0.0, before=0.0)  # smallest weight; 0 is no bound
 
     def __post_init__(self) -> None:
         super().__post_init__()
+        self.require("low", 0 <= self.low <= (self.cap or self.low), "0 (no bound) or above, and at most cap")
         for key in ("cap", "clip", "veto"):
             self.require(key, getattr(self, key) >= 0, "0 (none) or above")
 
@@ -65,6 +69,8 @@ class TIS(Algorithm):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         log_w, objective, clipped = weighted_surrogate(d, self.clip)
         weight, cut = truncated(level_log_ratio(log_w, d.mask, self.level).exp(), self.cap)
+        if self.low:
+            weight, cut = weight.clamp(min=self.low), cut.maximum((weight < self.low).to(cut.dtype))
         if self.normalise:
             weight = batch_normalised(weight, d.mask, self.level)
         out = vetoed(log_w, d.mask, self.veto)

@@ -48,6 +48,10 @@ CASES += [
     (make("ipo"), read.prime_rl(0.1, 1e-3, both=True)),
     (make("ipo", delta=0.01, tau=0.0), read.prime_rl(0.01, 0.0, both=True)),
     (make("dcpo"), read.dcpo(0.2, 0.28, 10.0)),
+    (make("tis", low=0.5, cap=5.0), read.tis(0.5, 5.0)),
+    (make("tis", low=0.9, cap=1.2, level="sequence"), read.tis(0.9, 1.2, "sequence")),
+    (make("k3_rejection", largest=0.05, delta=0.1), read.trust_region_mask(0.05, 0.1)),
+    (make("k3_rejection", largest=2.0, delta=0.3), read.trust_region_mask(2.0, 0.3)),
     (make("dcpo", clip=0.02, clip_high=0.0, most=1.3, anchor="proximal"), read.dcpo(0.02, 0.02, 1.3, True)),
 ]
 PRESETS: dict[str, tuple[str, ...]] = {  # loss, rollout_rs, rollout_is
@@ -328,3 +332,23 @@ def test_luspo_is_gspo_summed_over_the_tokens_of_a_completion() -> None:
     luspo = pulls / length * length / len(d.mask)  # mean over completions of (token mean × length)
     ours = pulls * aggregation_weights(d.mask, "seq-mean-token-sum-norm", 9)
     torch.testing.assert_close(9 * ours, luspo, rtol=1e-9, atol=1e-9)
+
+
+# --- options of methods that were there -------------------------------------------------------------------
+
+
+def test_a_weight_may_be_cut_on_both_sides() -> None:
+    method = make("tis", low=0.5, cap=5.0)
+    by_hand(method, (0.2, 2.0, 1.0), (0.7, 2.0, 1.4), (9.0, -2.0, -10.0))
+    assert method.policy_loss(decisions([[0.2, 0.7, 9.0]], [[1.0]])).diagnostics["truncated"].tolist() == [[1, 0, 1]]
+    with pytest.raises(UserError, match="tis: low must be 0"):
+        make("tis", low=3.0, cap=2.0)
+
+
+def test_one_token_that_went_too_far_rejects_its_completion() -> None:
+    """k2 of w = e is ½; mean k3 is (e − 2)/3 = 0.24 there, and 0.5 − log 1.5 = 0.09 in the second row."""
+    d = decisions([[math.e, 1.0, 1.0], [1.5, 1.5, 1.5]], [[1.0]])
+    pulls = gradient_coefficients(make("k3_rejection", largest=0.4, delta=0.25), d)
+    wanted = torch.tensor([[0.0, 0.0, 0.0], [1.5, 1.5, 1.5]], dtype=torch.float64)
+    torch.testing.assert_close(pulls, wanted, rtol=1e-9, atol=1e-9)
+    assert (gradient_coefficients(make("k3_rejection", largest=0.6, delta=0.25), d) != 0).all()

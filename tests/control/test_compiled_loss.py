@@ -21,7 +21,7 @@ from staleharness.simulator.loop import simulation_of
 with loaded_plugins():
     METHODS = [name for name in ALGORITHMS if unmet(ALGORITHMS[name](), ControlTask.provides) is None]
 
-EAGER = {"m2po", "p3o", "ppo_kl", "truly_ppo"}  # `state`, a closed-form KL, or an operation that no trace holds
+EAGER = {"bapo", "m2po", "p3o", "ppo_kl", "truly_ppo"}  # `state`, a closed-form KL, or an operation that no trace holds
 
 pytestmark = needs_compiler
 

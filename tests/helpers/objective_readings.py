@@ -294,3 +294,21 @@ def verl(loss: str, rule: str = "", weight: str = "") -> Objective:
         return total * len(s.everywhere) / max(len(kept), 1)  # the mean over what is kept, as a sum over all
 
     return objective
+
+
+def tis(low: float, high: float, level: str = "token") -> Objective:
+    def weight(s: Numbers, b: int, t: int) -> complex:
+        return clip(s.w(b, t) if level == "token" else cmath.exp(row_log_ratio(s, b)), low, high)
+
+    return log_pull(weight)
+
+
+def trust_region_mask(largest: float, mean: float) -> Objective:
+    """1[max k2 ≤ δ, mean k3 ≤ δ'] w A."""
+
+    def weight(s: Numbers, b: int, t: int) -> complex:
+        logs = [math.log(sg(s.w(b, j))) for j in s.at[b]]
+        keeps = max(0.5 * x * x for x in logs) <= largest and sum(math.exp(x) - 1 - x for x in logs) <= mean * len(logs)
+        return s.w(b, t) if keeps else 0.0
+
+    return log_pull(weight)
