@@ -6,7 +6,7 @@ from typing import ClassVar, Literal, NamedTuple
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.objectives import clipped_surrogate, dual_clip, importance_ratio, log_ratio
-from staleharness.weights import kept_share, level_log_ratio, outside, row_mean, truncated
+from staleharness.weights import Level, kept_share, level_log_ratio, outside, row_mean, truncated
 
 Preset = Literal[
     "decoupled_token_is", "decoupled_seq_is", "decoupled_token_icepop", "decoupled_seq_is_rs", "decoupled_geo_rs",
@@ -87,7 +87,7 @@ class Verl(Algorithm):
             masked = (row_mean(log_w.exp() - 1.0 - log_w, d.mask) > 0.01).to(log_w.dtype)
         elif rule != "none":
             low, high = (0.5, 2.0) if rule == "seq" else (0.999, 1.001)
-            level = "sequence" if rule == "seq" else "geometric"
+            level: Level = "sequence" if rule == "seq" else "geometric"
             masked = outside(-level_log_ratio(log_w, d.mask, level), low, high)
         if weight_of == "icepop":
             zero, weight = outside(log_w, 0.5, 5.0), log_w.exp()
