@@ -18,12 +18,13 @@ class AReaL(PipelineLag):
 
     A group may begin while fewer than (version + 1 + eta) batches have begun (`max_head_offpolicyness`). That bounds
     how much is under way or waiting, and so the mean lag: where it binds, the mean is eta. It bounds no single row:
-    others overtake a slow row, which is older by as many versions as they make. K has to hold the oldest row.
+    others overtake a slow row, which is older by as many versions as they make. K has to hold the oldest row. The
+    trainer takes what began first of that which is finished.
 
     Leaves out: rebuilding the cache of a row that takes new weights, and `should_accept_fn`.
     """
 
-    paper = "AReaL, arXiv 2505.24298; inclusionAI/AReaL, 2026-05"
+    paper = "AReaL, arXiv 2505.24298; inclusionAI/AReaL workflow_executor.py at 4aef98d, 2026-05"
 
     longest: ClassVar[str] = "eta bounds the mean lag; a slow row is passed by others, and older"
 
@@ -31,7 +32,7 @@ class AReaL(PipelineLag):
     interruptible: bool = True  # rows under way take new weights
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        return {"cap": self.eta, "in_flight": "switch" if self.interruptible else "keep"}
+        return {"cap": self.eta, "order": "began", "in_flight": "switch" if self.interruptible else "keep"}
 
 
 @LAGS.register("skyrl")
@@ -45,7 +46,7 @@ class SkyRL(PipelineLag):
     Leaves out: groups without a difference in reward, which `sample_full_batch` replaces.
     """
 
-    paper = "NovaSky-AI/SkyRL, fully_async_trainer, 2026-08"
+    paper = "NovaSky-AI/SkyRL fully_async_trainer.py at a956457, 2026-08"
 
     max_staleness_steps: int = option(4, least=0)  # versions
 
@@ -60,19 +61,21 @@ class WindowedFifo(PipelineLag):
 
     A group may begin while fewer than (version + 1 + staleness) batches have begun. The trainer takes finished groups
     among the first `window` of those (as a share of all that may be under way). No group is older than
-    staleness + ⌈(W − 1)/P⌉, with W groups in the window and P in a batch; a window of 0 is strict order.
+    staleness + ⌈(W − 1)/P⌉, with W groups in the window and P in a batch; a window of 0 is strict order. Up to two
+    batches are made up ahead of the trainer. Rows under way take new weights.
 
     Leaves out: nothing that lag depends on.
     """
 
-    paper = "torchtitan windowed_fifo.md; MiniMax, arXiv 2605.26494"
+    paper = "pytorch/torchtitan experiments/rl at b5bcd76, 2026-08; MiniMax, arXiv 2605.26494"
 
     staleness: int = option(2, least=0)  # versions
     window: float = option(0.3, least=0, most=1)  # share of (staleness + 1) batches
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         window = max(1, int(self.window * (self.staleness + 1) * demand.groups))
-        return {"cap": float(self.staleness), "order": "window", "window": window}
+        take = {"order": "window", "window": window, "ahead": 1}
+        return {"cap": float(self.staleness), "in_flight": "switch", **take}
 
 
 @LAGS.register("roll_flash")
@@ -103,14 +106,15 @@ class PrimeRL(PipelineLag):
     """A gate on batches that are finished ahead, and a bound on the age of a group.
 
     No group begins while `target_lag` batches are finished beyond the one that trains. Rows under way take new weights.
-    A group that becomes more than `max_off_policy_steps` old is dropped: at once if it is under way, otherwise when it
-    would be trained.
+    Batches are made up as groups finish, `target_lag` of them ahead of the trainer and one more. A group that would be
+    more than `max_off_policy_steps` old in the batch that is being made up is dropped, if it is under way then when new
+    weights come.
 
-    Leaves out: the hold on shipping a batch, as the trainer's own pace has the same effect. On control, the rows of a
-    stopped group are acted to their end, and counted as far as they had got.
+    Leaves out: batches by tokens. On control, the rows of a stopped group are acted to their end, and counted as far as
+    they had got.
     """
 
-    paper = "PrimeIntellect-ai/prime-rl, 2026-08; issues 2812 and 3310"
+    paper = "PrimeIntellect-ai/prime-rl orchestrator at 559b447, 2026-08; issues 2812 and 3310"
 
     target_lag: int = option(1, least=1, unit="batch")  # batches
     max_off_policy_steps: int = option(8, least=0)  # versions
@@ -118,7 +122,7 @@ class PrimeRL(PipelineLag):
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         counts = "begun" if self.on_stale == "withhold" else "finished"
-        gate = {"cap": float(self.target_lag), "cap_counts": counts, "in_flight": "switch"}
+        gate = {"cap": float(self.target_lag), "cap_counts": counts, "in_flight": "switch", "ahead": self.target_lag}
         return gate | stale_rules(self.max_off_policy_steps, self.on_stale, stop=True)
 
 
@@ -133,7 +137,7 @@ class VerlFullyAsync(PipelineLag):
     Leaves out: `require_batches`. verl counts versions by sync; lags here are counted by step.
     """
 
-    paper = "verl, recipe fully_async_policy, 2026-08"
+    paper = "verl-project/verl experimental/fully_async_policy at 1dda039, 2026-08"
 
     staleness_threshold: float = option(0.1, least=0)  # share
     trigger_parameter_sync_step: int = option(4, least=1, unit="step")  # steps

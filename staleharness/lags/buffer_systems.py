@@ -29,69 +29,95 @@ class Laminar(PipelineLag):
         return {"capacity": self.buffer}
 
 
-@LAGS.register("rllib_appo")
+@LAGS.register("rllib_impala")
 @dataclass(frozen=True)
-class RLlibAPPO(PipelineLag):
-    """A short queue that throws its oldest batches away.
+class RLlibIMPALA(PipelineLag):
+    """A short queue of batches that throws its oldest one away.
 
-    Rows are made with the weights that were newest when they began, and wait in a queue of `queue` batches. When it is
-    full, the oldest are dropped. Weights are sent every `broadcast_interval` steps.
+    Rows are made with the weights that were newest when they began, and make up batches as they finish. The learner
+    takes the oldest of those that wait; where `learner_queue_size` wait, a new one drops the oldest. Weights are sent
+    every `broadcast_interval` steps.
 
-    Leaves out: replay of batches (`minibatch_buffer_size`), and the target network, which belongs to the method.
+    Leaves out: replay of batches.
     """
 
-    paper = "RLlib (Ray 2.40 and later); pull request 48702"
+    paper = "IMPALA, arXiv 1802.01561; ray-project/ray rllib/algorithms/impala/impala_learner.py at 0007f83"
 
-    queue: float = option(3.0, least=1, unit="batch")  # batches
+    learner_queue_size: int = option(3, least=1, unit="batch")  # batches
     broadcast_interval: int = option(1, least=1, unit="step")  # steps
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        return {"capacity": self.queue, "full": "drop_oldest", "sync_every": self.broadcast_interval}
+        queue = {"capacity": float(self.learner_queue_size), "full": "drop_oldest", "holds": "batches"}
+        return queue | {"sync_every": self.broadcast_interval}
+
+
+@LAGS.register("rllib_appo")
+@dataclass(frozen=True)
+class RLlibAPPO(PipelineLag):
+    """A circular buffer of batches, any of which the learner may take.
+
+    Rows are made with the weights that were newest when they began, and make up batches as they finish. The learner
+    takes each of the last `circular_buffer_num_batches` that it has not taken with the same probability; one that falls
+    out before is dropped. Weights are sent every `broadcast_interval` steps.
+
+    Leaves out: taking a batch more than once (`circular_buffer_iterations_per_batch`, which RLlib sets to 2; here it is
+    1), and the target network, which belongs to the method.
+    """
+
+    paper = "IMPACT, arXiv 1912.00167; ray-project/ray rllib/algorithms/appo/utils.py at 0f93eac"
+
+    circular_buffer_num_batches: int = option(4, least=1, unit="batch")  # batches
+    broadcast_interval: int = option(1, least=1, unit="step")  # steps
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        ring = {"capacity": float(self.circular_buffer_num_batches), "full": "drop_oldest", "holds": "batches"}
+        return ring | {"order": "random", "sync_every": self.broadcast_interval}
 
 
 @LAGS.register("sample_factory")
 @dataclass(frozen=True)
 class SampleFactory(PipelineLag):
-    """Actors run with the newest weights until the learner has batches waiting.
+    """Actors run with the newest weights until the learner has batches enough.
 
-    Actions always come from the newest weights, so weights change inside a row. Actors wait when
-    `num_batches_to_accumulate` batches are ready; rows older than `max_lag` are dropped.
+    Actions always come from the newest weights, so weights change inside a row. While `num_batches_to_accumulate`
+    batches wait or train, all actors stand still. Decisions that are `max_lag` phases old or older when their batch
+    begins to train are left out of the loss.
 
-    Leaves out: lag in gradient steps, which is how Sample Factory counts (`max_policy_lag` is 1000 of those), and
-    the two halves of an actor's environments, which take turns.
+    Leaves out: lag in gradient steps, which is how Sample Factory counts (`max_policy_lag` is 1000 of those), weights
+    from the middle of a phase, and the two halves of an actor's environments, which take turns.
     """
 
-    paper = "Sample Factory, arXiv 2006.11751; sample-factory 2.x"
+    paper = "Sample Factory, arXiv 2006.11751; alex-petrenko/sample-factory algo/learning at 1894bd1"
 
-    num_batches_to_accumulate: float = option(2.0, least=1, unit="batch")  # batches
+    num_batches_to_accumulate: int = option(2, least=1, unit="batch")  # batches
     max_lag: int = -1  # phases; -1: any
-    on_stale: OnStale = "drop_group"
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("max_lag", self.max_lag >= -1, "0 or above, or -1")
+        self.require("max_lag", self.max_lag == -1 or self.max_lag >= 1, "1 or above, or -1")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        queue = {"capacity": self.num_batches_to_accumulate, "in_flight": "switch"}
-        return queue | stale_rules(self.max_lag, self.on_stale)
+        queue = {"capacity": float(self.num_batches_to_accumulate), "full": "pause", "in_flight": "switch"}
+        return queue | (stale_rules(self.max_lag - 1, "mask_tokens") if self.max_lag > 0 else {})
 
 
 @LAGS.register("pipeline_rl")
 @dataclass(frozen=True)
 class PipelineRL(PipelineLag):
-    """Weights change in flight after every step, and nothing holds generation back.
+    """Weights change in flight after every step, and only a `max_lag` holds generation back.
 
-    Rows take new weights after every step, and none is held back: the lag of a row's first decision follows from the
-    time that the row takes. Only the newest `buffer` batches of finished groups are kept, and groups older than
-    `max_lag` are dropped.
+    Rows take new weights after every step. Without a `max_lag` none is held back: the lag of a row's first decision
+    follows from the time that the row takes, and only the newest `buffer` batches of finished groups are kept. With a
+    bound, a group may begin while fewer than (version + 1 + max_lag) batches have begun, and nothing is dropped; where
+    that binds it is the mean lag, which a slow row exceeds.
 
-    Leaves out: lag in samples, which is how PipelineRL counts, and slots that slow down as more rows share a machine.
+    Leaves out: lag in samples, which is how PipelineRL counts, slots that slow down as more rows share a machine, a
+    ring of less than a batch, and batches handed to the trainer ahead of time (`max_ready_samples_per_lead`).
     """
 
-    paper = "PipelineRL, arXiv 2509.19128; ServiceNow/PipelineRL, 2026-06"
+    paper = "PipelineRL, arXiv 2509.19128; ServiceNow/PipelineRL actor.py and preprocess.py at 58d3934, 2026-06"
 
     max_lag: int = -1  # versions; -1: any
-    on_stale: OnStale = "drop_group"
     buffer: float = option(1.0, least=1, unit="batch")  # batches
     weight_update_interval: int = option(1, least=1, unit="step")  # steps
 
@@ -100,29 +126,31 @@ class PipelineRL(PipelineLag):
         self.require("max_lag", self.max_lag >= -1, "0 or above, or -1")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        ring = {"capacity": self.buffer, "full": "drop_oldest"} if self.on_stale != "withhold" else {}
         send = {"in_flight": "switch", "sync_every": self.weight_update_interval}
-        return ring | send | stale_rules(self.max_lag, self.on_stale)
+        if self.max_lag >= 0:
+            return send | {"cap": float(self.max_lag + self.weight_update_interval - 1)}
+        return send | {"capacity": self.buffer, "full": "drop_oldest"}
 
 
 @LAGS.register("nemo_rl")
 @dataclass(frozen=True)
 class NeMoRL(PipelineLag):
-    """One buffer of finished groups, and four samplers that say which of them are trained on.
+    """One buffer of groups, and four samplers that say which of them are trained on.
 
     `in_order` trains each batch as it was submitted, at most `max_staleness` steps ahead. `weight_fifo` takes groups
-    with the oldest weights first, and waits for them. `ready_first` takes groups as they finish and throws none away.
-    All three hold generation back. `windowed` does not until the buffer is full, and evicts groups that are more than
-    `max_staleness` old.
+    with the oldest weights first, and waits for them. `ready_first` takes those that are finished, in the order in
+    which they began, and throws none away. All three hold generation back. `windowed` takes them like that, too; it
+    begins groups while fewer than `buffered` batches are under way or wait, and drops what is more than `max_staleness`
+    old, under way or not.
 
-    Leaves out: freshest-first, streaming of parts of a batch, and unfinished rows in the buffer.
+    Leaves out: freshest-first, and streaming of parts of a batch.
     """
 
-    paper = "NVIDIA-NeMo/RL staleness_sampler.py, 2026-08"
+    paper = "NVIDIA-NeMo/RL staleness_sampler.py and single_controller.py at 7ea279a, 2026-08"
 
     max_staleness: int = option(1, least=0)  # versions
     sampler: Literal["in_order", "weight_fifo", "ready_first", "windowed"] = "in_order"
-    buffered: float = 0.0  # batches that the buffer of `windowed` holds; 0: max_staleness + 2
+    buffered: float = 0.0  # batches of `windowed` that are under way or wait; 0: max_staleness + 2
     on_stale: OnStale = "drop_group"  # of `windowed`
 
     def __post_init__(self) -> None:
@@ -131,7 +159,7 @@ class NeMoRL(PipelineLag):
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         if self.sampler == "windowed":
-            capacity = self.buffered or self.max_staleness + 2.0
-            return {"capacity": capacity, "in_flight": "switch"} | stale_rules(self.max_staleness, self.on_stale)
-        order = {"in_order": "submitted", "weight_fifo": "version", "ready_first": "completed"}[self.sampler]
+            gate = {"cap": self.buffered or self.max_staleness + 2.0, "cap_version": "taken", "order": "began"}
+            return gate | {"in_flight": "switch"} | stale_rules(self.max_staleness, self.on_stale, stop=True)
+        order = {"in_order": "submitted", "weight_fifo": "version", "ready_first": "began"}[self.sampler]
         return {"cap": float(self.max_staleness), "order": order, "in_flight": "switch"}

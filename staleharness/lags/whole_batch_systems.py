@@ -22,7 +22,7 @@ class Cleanba(PipelineLag):
     Leaves out: several actor threads, whose rollouts reach the learner together.
     """
 
-    paper = "Cleanba, arXiv 2310.00036; its code at the second update"
+    paper = "Cleanba, arXiv 2310.00036; vwxyzjn/cleanba cleanba_ppo.py at d1f8979"
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return dict(ONE_BATCH_AHEAD)
@@ -38,7 +38,7 @@ class VerlOneStepOff(PipelineLag):
     Leaves out: nothing that lag depends on; `slots`, `row_time` and `cv` affect time alone.
     """
 
-    paper = "verl, recipe one_step_off_policy, 2026-08"
+    paper = "verl-project/verl experimental/one_step_off_policy at 1dda039, 2026-08"
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return dict(ONE_BATCH_AHEAD)
@@ -74,7 +74,7 @@ class Slime(PipelineLag):
     Leaves out: the fully asynchronous example, which has no rule about lag, and partial rollouts (see `partial`).
     """
 
-    paper = "THUDM/slime train_async.py, 2026-08"
+    paper = "THUDM/slime train_async.py at 624b824, 2026-08"
 
     update_weights_interval: int = option(1, least=1, unit="step")  # steps
 
@@ -86,6 +86,29 @@ class Slime(PipelineLag):
             "in_flight": "drain",
             "blocking": True,
         }
+
+
+@LAGS.register("openrlhf_async")
+@dataclass(frozen=True)
+class OpenRLHFAsync(PipelineLag):
+    """Whole batches, as many ahead of the trainer as its queue holds.
+
+    One batch is under way at a time, and begins while fewer than `async_queue_size` wait. New weights wait until the
+    batch that is being generated is finished, and the trainer with them; with `partial_rollout` its rows take them at
+    once.
+
+    Leaves out: dynamic filtering, and evaluations, during which nothing is generated.
+    """
+
+    paper = "OpenRLHF/OpenRLHF ppo_trainer_async.py at 3c3be62, 2026-08"
+
+    async_queue_size: int = option(1, least=1, unit="batch")  # batches
+    partial_rollout: bool = False
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        gate = {"unit": "batch", "slots": rows_of(1.0, demand), "cap": float(self.async_queue_size)}
+        send = {"in_flight": "switch" if self.partial_rollout else "drain", "blocking": not self.partial_rollout}
+        return {"order": "submitted", **gate, **send}
 
 
 @LAGS.register("megatron")

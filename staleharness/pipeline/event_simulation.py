@@ -5,6 +5,7 @@ from __future__ import annotations
 from math import inf, isnan
 
 from ..errors import UserError
+from .batch_queue import BatchQueue
 from .event_log import FATES, EventLog, PipelineRecord, record_of
 from .event_sources import Trainer, WeightSync, WorkerFailures
 from .group_queue import Admission, Fate, GroupQueue
@@ -39,7 +40,11 @@ class _EventLoop:
         self.work = Workload(pipeline, seed, lengths)
         self.admission = Admission(pipeline)
         self.slots = RolloutSlots(pipeline, self.work, self.admission, self.log, self.deliver)
-        self.group_queue = GroupQueue(pipeline, self.version_of, self.lag_of, self.discard)
+        if pipeline.holds == "batches":
+            self.group_queue: GroupQueue = BatchQueue(pipeline, seed, self.version_of, self.discard)
+        else:
+            self.group_queue = GroupQueue(pipeline, self.version_of, self.discard)
+        self.admission.n_taken = lambda: self.group_queue.n_taken
         self.trainer = Trainer(pipeline, seed)
         self.sync = WeightSync(pipeline, self.slots)
         self.workers = WorkerFailures(pipeline, seed, self.slots)
@@ -89,6 +94,7 @@ class _EventLoop:
         self.queue(group, now)
         if self.trainer.state == "waiting":
             self.go_on(now)
+        self.pause_if_full(now)
         return True
 
     def queue(self, group: int, now: float) -> None:
@@ -111,11 +117,15 @@ class _EventLoop:
                 log.step[group] = log.exit_step[group] = version
                 log.fate[group] = FATES.index("trained")
             log.step_start.append(now)
+            self.group_queue.make_ahead()
+            self.let_in(now)
             self.taken += len(batch)
             self.dropped_in_a_row = 0
             tokens = 0
             if self.pipeline.train_token_seconds:
                 tokens = sum(sum(self.work.tokens[g * first : (g + 1) * first]) for g in batch)
+            if self.pipeline.sync_at == "start":
+                self.sync.publish(version, now)
             self.trainer.train(tokens, now)
             self.look_ahead()
         self.slots.fill(now)
@@ -147,11 +157,22 @@ class _EventLoop:
             self.slots.account(now)
             self.since, self.before = now, dict(self.slots.seconds)
         self.log.under_way.append(len(self.log.slot) - (self.taken + self.dropped) * self.pipeline.group)
-        self.sync.publish(self.trainer.version, now)
+        if self.pipeline.full == "pause":
+            self.slots.resume(now)
+            self.slots.fill(now)
+        if self.pipeline.sync_at == "end":
+            self.sync.publish(self.trainer.version, now)
         if self.sync.under_way and self.pipeline.blocking:
             self.trainer.enter("syncing", now)
         else:
             self.go_on(now)
+        self.pause_if_full(now)
+
+    def pause_if_full(self, now: float) -> None:
+        """Let generation stand still while `capacity` batches wait or train."""
+        batches = len(self.group_queue) // self.pipeline.groups + (self.trainer.state == "training")
+        if self.pipeline.full == "pause" and self.pipeline.capacity is not None and batches >= self.pipeline.capacity:
+            self.slots.pause(now)
 
     def abort_stale(self, now: float) -> None:
         """Abort groups under way that are too old to be trained on."""
@@ -173,9 +194,6 @@ class _EventLoop:
 
     def version_of(self, group: int) -> int | None:
         return self.log.oldest(group) if group * self.pipeline.group < len(self.log.version) else None
-
-    def lag_of(self, group: int) -> int:
-        return self.trainer.version - self.log.oldest(group)
 
     def discard(self, group: int, fate: Fate) -> None:
         """Drop a group. Raises `StarvationError` where nothing else happens any more."""

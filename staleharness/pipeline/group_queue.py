@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable, Iterable
-from itertools import count, takewhile
+from collections.abc import Callable
+from itertools import count
 from typing import Literal
 
 from .pipeline_settings import Pipeline
@@ -23,16 +23,18 @@ class Admission:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.cap, self.groups = pipeline.cap, pipeline.groups
-        self.counts, self.of_trainer = pipeline.cap_counts, pipeline.cap_version == "trainer"
+        self.counts, self.of = pipeline.cap_counts, pipeline.cap_version
         self.n_begun = self.n_finished = 0  # groups, without those that were dropped
         self.trained = 0  # version of the trainer
+        self.n_taken: Callable[[], int] = lambda: 0  # groups that have come into batches
 
     def admits(self, version: int) -> bool:
         """Return whether one more group may begin; if so, count it."""
         if self.cap is not None:
-            version = self.trained if self.of_trainer else version
+            version = self.trained if self.of == "trainer" else version
+            base = self.n_taken() if self.of == "taken" else (version + 1) * self.groups
             groups = self.n_begun if self.counts == "begun" else self.n_finished
-            if groups >= math.floor((version + 1 + self.cap) * self.groups + ROUNDING):
+            if groups >= math.floor(base + self.cap * self.groups + ROUNDING):
                 return False
         self.n_begun += 1
         return True
@@ -53,54 +55,65 @@ Fate = Literal["dropped_full", "dropped_stale"]
 class GroupQueue:
     """Queue of groups that wait for the trainer, by their numbers, which are the order in which they began.
 
-    The order in which the trainer takes them is a setting. `completed`: as they finish. `submitted`: as they began, so
-    that a slow one holds up all behind it. `window`: those that are finished, as they began, but only among the first
-    `window` that are not taken; a slow one can be passed by that many. `version`: the same, but those of one version
-    wait for all that are older; `version_completed`: as they finish among those of the oldest version.
+    The order in which the trainer takes them is a setting. `completed`: as they finish. `began`: those that are
+    finished, as they began. `submitted`: as they began, so that a slow one holds up all behind it. `window`: as `began`
+    does, but only among the first `window` that are not taken; a slow one can be passed by that many. `version`: as
+    `began` does, but those of one version wait for all that are older; `version_completed`: as they finish among those
+    of the oldest version. With `ahead`, batches are made up as groups finish, and that many of them wait, and one more
+    that is complete; otherwise a batch is made up when the trainer asks for it.
 
     `version_of(group)` is the oldest version in a group, None for one that has not begun; `discard(group, fate)` is
     called for those that are dropped.
     """
 
     def __init__(
-        self,
-        pipeline: Pipeline,
-        version_of: Callable[[int], int | None],
-        lag_of: Callable[[int], int],
-        discard: Callable[[int, Fate], None],
+        self, pipeline: Pipeline, version_of: Callable[[int], int | None], discard: Callable[[int, Fate], None]
     ) -> None:
-        self.needed = pipeline.groups
+        self.needed, self.order = pipeline.groups, pipeline.order
         self.window = pipeline.window if pipeline.order == "window" else 1
-        self.in_order, self.by_version = pipeline.order != "completed", pipeline.order.startswith("version")
-        self.as_finished = pipeline.order == "version_completed"
+        self.in_order, self.ahead = pipeline.order != "completed", pipeline.ahead
         self.room = None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
         self.full = pipeline.full
         self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
-        self.version_of, self.lag_of, self.discard = version_of, lag_of, discard
+        self.wait_lag = pipeline.max_lag if pipeline.stale == "wait" else None
+        self.version_of, self.discard = version_of, discard
+        self.taken = 0  # batches
         self._ready: deque[int] = deque()  # in the order in which they finished
         self._waiting: dict[int, None] = {}  # the same, where the order is another
-        self._taken: set[int] = set()  # ahead of the oldest one that is not taken
+        self._gone: set[int] = set()  # ahead of the oldest one that is not taken
         self._head = 0  # the oldest group that is not taken
-        self._batch: list[int] = []  # taken for the next step
+        self._batch: list[int] = []  # being made up
+        self._batches: deque[list[int]] = deque()  # made up ahead
 
     def __len__(self) -> int:
-        return len(self._ready) + len(self._waiting) + len(self._batch)
+        """Return the number of groups that take up room."""
+        return len(self._ready) + len(self._waiting) + (len(self._batch) if self.ahead is None else 0)
+
+    @property
+    def n_taken(self) -> int:
+        """Number of groups that have come into batches, the one being made up ahead included."""
+        return self.step * self.needed + (0 if self.ahead is None else len(self._batch))
+
+    @property
+    def step(self) -> int:
+        """Number of the step that trains on the batch being made up."""
+        return self.taken + len(self._batches)
 
     def put(self, group: int) -> bool:
         """Add a group. Returns False where there is no room and it has to wait outside."""
-        if self.room is not None and len(self) >= self.room:
+        if self.room is not None and self.full != "pause" and len(self) >= self.room:
             if self.full == "block":
                 return False
             if self.full == "drop_newest":
                 self.discard(group, "dropped_full")
-                if self.in_order:
-                    self._step_over(group)
+                self.skip(group)
                 return True
             self.discard(self._ready.popleft(), "dropped_full")
         if self.in_order:
             self._waiting[group] = None
         else:
             self._ready.append(group)
+        self.make_ahead()
         return True
 
     def skip(self, group: int) -> None:
@@ -110,6 +123,29 @@ class GroupQueue:
 
     def take(self) -> list[int]:
         """Remove and return the groups of one batch; empty where there are not enough that may be trained on."""
+        batch = self._batches.popleft() if self._batches else self._make_up()
+        self.taken += bool(batch)
+        return batch
+
+    def make_ahead(self) -> None:
+        """Make up batches until `ahead` of them wait and one more is complete; without `ahead`, do nothing."""
+        while self.ahead is not None and len(self._batches) < self.ahead and (batch := self._make_up()):
+            self._batches.append(batch)
+        if self.ahead is not None and len(self._batches) == self.ahead:
+            self._fill_batch()
+
+    def _make_up(self) -> list[int]:
+        """Return a complete batch, and begin with the next one; empty where there is none."""
+        self._fill_batch()
+        if len(self._batch) < self.needed:
+            return []
+        batch, self._batch = self._batch, []
+        return batch
+
+    def _fill_batch(self) -> None:
+        """Add groups to the batch until it is complete, without those that are too old for its step."""
+        if self.wait_lag is not None and self._is_late():
+            return
         batch = self._batch
         while True:
             while len(batch) < self.needed and (group := self._next()) is not None:
@@ -119,40 +155,46 @@ class GroupQueue:
             for group in stale:
                 batch.remove(group)
                 self.discard(group, "dropped_stale")
-            if len(batch) == self.needed:
-                self._batch = []
-                return batch
             if not stale:
-                return []
+                return
+
+    def _is_late(self) -> bool:
+        """Return whether the oldest unfinished group is so old that the trainer waits for it."""
+        group = next(group for group in count(self._head) if group not in self._gone and group not in self._waiting)
+        version = self.version_of(group)
+        return version is not None and self.wait_lag is not None and self.step - version >= self.wait_lag
 
     def _next(self) -> int | None:
         if not self.in_order:
-            if len(self._ready) + len(self._batch) < self.needed:
+            if self.ahead is None and len(self._ready) + len(self._batch) < self.needed:
                 return None
             return self._ready.popleft() if self._ready else None
-        open_groups = self._open()
-        if self.as_finished:
-            open_groups = filter(set(open_groups).__contains__, list(self._waiting))
-        for group in open_groups:
-            if group in self._waiting:
-                del self._waiting[group]
-                self._step_over(group)
-                return group
-        return None
+        group = self._first()
+        if group is not None:
+            del self._waiting[group]
+            self._step_over(group)
+        return group
 
-    def _open(self) -> Iterable[int]:
-        """Return the groups among which the next one is, including taken and unfinished ones."""
-        if not self.by_version:
-            return range(self._head, self._head + self.window)
-        oldest = self.version_of(self._head)
-        return takewhile(lambda group: oldest is not None and self.version_of(group) == oldest, count(self._head))
+    def _first(self) -> int | None:
+        """Return the group that is next among those that wait; None where none of them may be."""
+        if self.order in ("submitted", "window"):
+            open_groups = range(self._head, self._head + self.window)
+            return next((group for group in open_groups if group in self._waiting), None)
+        if self.order == "version_completed":
+            oldest = self.version_of(self._head)
+            return next((group for group in self._waiting if self.version_of(group) == oldest), None)
+        first = min(self._waiting, default=None)
+        if first is None or self.order == "began":
+            return first
+        return first if self.version_of(first) == self.version_of(self._head) else None
 
     def _step_over(self, group: int) -> None:
-        self._taken.add(group)
-        while self._head in self._taken:
-            self._taken.remove(self._head)
+        self._gone.add(group)
+        while self._head in self._gone:
+            self._gone.remove(self._head)
             self._head += 1
 
     def too_old(self, group: int) -> bool:
-        """Return whether a group is older than `max_lag`, and may not be trained on."""
-        return self.max_lag is not None and self.lag_of(group) > self.max_lag
+        """Return whether a group is older than `max_lag` at the step of the batch being made up."""
+        version = self.version_of(group)
+        return self.max_lag is not None and version is not None and self.step - version > self.max_lag

@@ -81,7 +81,7 @@ def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
 
 def _order(record: PipelineRecord) -> Floats:
     """Return the key [n] by which the trainer takes rows: when they were ready, or else which began first."""
-    if record.pipeline.order == "completed":
+    if record.pipeline.order in ("completed", "random"):
         return record.queue_time
     return np.arange(len(record.slot)).astype(float)
 

@@ -41,15 +41,18 @@ class Pipeline:
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
-    cap_version: Literal["slots", "trainer"] = "slots"  # whose version that is
+    cap_version: Literal["slots", "trainer", "taken"] = "slots"  # whose; taken: batches taken, not version + 1
     # The queue of finished groups
     # in which the trainer takes them
-    order: Literal["completed", "submitted", "window", "version", "version_completed"] = "completed"
+    order: Literal["completed", "began", "submitted", "window", "version", "version_completed", "random"] = "completed"
     window: int = option(1, least=1)  # groups, counted from the oldest one that is not taken
     capacity: float | None = None  # batches
-    full: Literal["block", "drop_oldest", "drop_newest"] = "block"
+    full: Literal["block", "pause", "drop_oldest", "drop_newest"] = "block"
+    holds: Literal["groups", "batches"] = "groups"  # batches: of groups as they finish, taken and dropped as a whole
+    ahead: int | None = option(None, least=0)  # batches made up before the trainer asks; none: when it asks
     max_lag: int | None = option(None, least=0)  # versions; what is older is not trained on
-    stale: Literal["drop", "recycle", "drop_row", "mask"] = "drop"  # group, group made again, row, or decisions
+    # group, group made again, row, or decisions; wait: no batch while an unfinished group is as old as max_lag
+    stale: Literal["drop", "recycle", "drop_row", "mask", "wait"] = "drop"
     stop: bool = False  # groups under way that have become older than max_lag are given up at once
     # The trainer
     batch: int = option(64, least=1)  # rows
@@ -58,6 +61,7 @@ class Pipeline:
     # Weight sync
     sync_seconds: float = option(0.0, least=0, most=MOST)  # until new weights have arrived
     sync_every: int = option(1, least=1)  # steps
+    sync_at: Literal["end", "start"] = "end"  # of the step, or of the next one
     blocking: bool = True  # trainer and generation stand still meanwhile
     in_flight: Literal["keep", "switch", "drain"] = "keep"  # rows under way when weights arrive
     recompute_seconds: float = option(
@@ -84,12 +88,20 @@ class Pipeline:
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
         self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
         self._require("steps", self.steps * self.batch <= MOST_ROWS, f"at most {MOST_ROWS // self.batch}")
-        if self.full == "drop_oldest" and self.order != "completed":
+        if self.full == "drop_oldest" and self.holds == "groups" and self.order != "completed":
             raise UserError(f"full=drop_oldest needs order=completed, not {self.order}")
+        if self.holds == "batches" and (self.full != "drop_oldest" or self.order not in ("completed", "random")):
+            raise UserError("holds=batches needs full=drop_oldest, and order=completed or random")
+        if self.order == "random" and self.holds != "batches":
+            raise UserError("order=random needs holds=batches")
+        if self.ahead is not None and (self.holds == "batches" or self.full == "pause"):
+            raise UserError("ahead needs holds=groups, and not full=pause")
         if self.capacity is None and self.full != "block":
             raise UserError(f"full={self.full} needs a capacity")
         if self.window > 1 and self.order != "window":
             raise UserError(f"window={self.window} needs order=window, not {self.order}")
+        if self.stale == "wait" and self.max_lag is None:
+            raise UserError("stale=wait needs a max_lag")
         if self.stop and (self.max_lag is None or self.stale not in ("drop", "recycle")):
             raise UserError("stop=true needs a max_lag, and stale=drop or recycle")
         if (self.slow > 0) != (self.slow_factor > 1):

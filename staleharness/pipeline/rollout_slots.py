@@ -80,7 +80,8 @@ class RolloutSlots:
                 if rows[0] != (finish, slot):  # rows that take no time have begun, and stand before this one
                     rows[rows.index((finish, slot))] = (-inf, slot)
                     heapify(rows)
-            if single and free and not self.closed and not self.interrupted and (self.quota or self._admit()):
+            may_begin = free and not self.closed and self.paused_at is None and not self.interrupted
+            if single and may_begin and (self.quota or self._admit()):
                 new = len(self.log.slot)
                 self.quota -= 1
                 row_in[slot] = new
@@ -118,7 +119,8 @@ class RolloutSlots:
     def pause(self, now: float) -> None:
         """Stop generation until `resume`."""
         self.account(now)
-        self.paused_at = now
+        if self.paused_at is None:
+            self.paused_at = now
 
     def resume(self, now: float) -> None:
         self.account(now)

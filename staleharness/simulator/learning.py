@@ -254,7 +254,7 @@ def normalise(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
     `mask`, of the same shape, is 1.
 
     correction: what is taken from their number n under the variance. Control takes 1, as PPO's code does (CleanRL,
-    torch's `std`); tokens take 0, as TRL and verl do when they whiten with a mask. Published runs hold each to its own.
+    torch's `std`), and so do verl and TRL where they whiten under a mask; tokens take 0, to which published runs hold.
     """
     count = total(mask)
     deviation = (advantage - total(advantage * mask) / count.clamp(min=1.0)) * mask

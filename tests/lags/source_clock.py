@@ -7,9 +7,11 @@ coroutines and threads do. What its rows take is the only input, and the same as
 from __future__ import annotations
 
 import heapq
+import math
 from collections.abc import Callable, Generator
 from dataclasses import dataclass, field
 from itertools import count
+from typing import Any
 
 import numpy as np
 
@@ -68,8 +70,8 @@ class Group:
     paused: float = 0.0  # seconds that its machine stood still
     step: int = NEVER  # that trains on it
     place: int = NEVER  # in its batch
-    dropped: bool = False
-    masked: dict[int, int] = field(default_factory=dict)  # row -> decisions left out of the loss
+    left: int = NEVER  # the step before which it was dropped
+    youngest: int = 0  # version of the oldest decision that is in the loss
 
     @property
     def finish(self) -> float:
@@ -89,33 +91,74 @@ class System:
 
     in_flight = True  # groups under way go on with new weights
 
-    def __init__(self, text: str, demand: Demand) -> None:
+    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
         model = read_lag(text)
         assert isinstance(model, PipelineLag)
         self.demand, self.clock = demand, Clock()
         pipeline = model.pipeline(demand)
-        self.work = Workload(pipeline, integer(demand.seed, "lag"))
+        self.seed = integer(demand.seed, "lag")
+        self.work = Workload(pipeline, self.seed)
         self.room = pipeline.slots // demand.rows  # groups
-        self.sync_time, self.still = model.sync_time, False
+        self.sync_time, self.since = model.sync_time, math.nan
         self.weights = 0  # version on the machines
         self.step = 0  # version of the trainer
+        self.taken = 0  # batches that it has begun to train on
         self.groups: list[Group] = []  # in the order in which they began
         self.running: list[Group] = []
+        for name, value in options.items():
+            setattr(self, name, value)
+
+    @property
+    def batch(self) -> int:
+        """Groups of a batch."""
+        return self.demand.groups
+
+    @property
+    def still(self) -> bool:
+        """True while nothing is generated."""
+        return not math.isnan(self.since)
 
     @property
     def free(self) -> bool:
         """True where a machine can begin a group now."""
         return not self.still and len(self.running) < self.room
 
-    def generate(self) -> Group:
-        """Begin a group; `running` has it until it is finished."""
+    def launch(self) -> Group:
+        """Begin a group; `hand_over` is called when it is."""
         assert self.free
         self.work.next_group()
         rows, n = self.demand.rows, len(self.groups)
         group = Group(n, self.clock.now, self.work.seconds[n * rows : (n + 1) * rows], self.weights)
         self.groups.append(group)
         self.running.append(group)
+        self.clock.start(self._generate(group))
         return group
+
+    def _generate(self, group: Group) -> Process:
+        while group in self.running:
+            if self.still and group.finish > self.since:
+                yield lambda: not self.still
+            elif self.clock.now + (left := group.finish - self.clock.now) > self.clock.now:
+                yield left
+            else:
+                yield from self.hand_over(group)
+                return
+
+    def hand_over(self, group: Group) -> Process:
+        """Hand over a finished group, and free its machine."""
+        self.running.remove(group)
+        self.collect(group)
+        return
+        yield
+
+    def collect(self, group: Group) -> None:
+        """Take a finished group as the system does."""
+        raise NotImplementedError
+
+    def drop(self, group: Group) -> None:
+        group.left = self.taken
+        if group in self.running:
+            self.running.remove(group)
 
     def send_weights(self, version: int) -> None:
         """Put new weights on the machines; groups under way go on with them where the system does so."""
@@ -124,27 +167,31 @@ class System:
             for group in self.running:
                 group.changes.append((self.clock.now - group.began - group.paused, version))
 
-    def finish(self, group: Group) -> Process:
-        """Wait until a group is finished, and free its machine."""
-        while (left := group.finish - self.clock.now) > 0:
-            yield left
-        self.running.remove(group)
+    def pause(self) -> None:
+        """Let generation stand still."""
+        self.since = self.clock.now
+
+    def resume(self) -> None:
+        for group in self.running:
+            group.paused += self.clock.now - self.since
+        self.since = math.nan
 
     def stand_still(self) -> Process:
         """Let the transfer of new weights take its time, in which nothing is generated."""
-        for group in self.running:
-            group.paused += self.sync_time
-        self.still = True
+        self.pause()
         yield self.sync_time
-        self.still = False
+        self.resume()
 
     def train(self, batch: list[Group]) -> Process:
-        assert len(batch) == self.demand.groups
+        assert len(batch) == self.batch
         for place, group in enumerate(batch):
-            assert group.step == NEVER and not group.dropped
+            assert group.step == group.left == NEVER
             group.step, group.place = self.step, place
+        self.taken += 1
         yield 1.0
         self.step += 1
+        if self.step == self.demand.phases:
+            yield lambda: False
 
     def generation(self) -> Process:
         """Begin groups as the system does."""
@@ -154,11 +201,39 @@ class System:
         """Take batches, train on them and send weights as the system does."""
         raise NotImplementedError
 
+    def processes(self) -> list[Process]:
+        return [self.generation(), self.training()]
+
     def run(self) -> list[Group]:
-        """Run until the last step is made, and return the groups that began."""
-        self.clock.start(self.generation(), self.training())
+        """Run until the last step is made, and return the groups that began before."""
+        self.clock.start(*self.processes())
         self.clock.run(lambda: self.step >= self.demand.phases)
-        return self.groups
+        return [group for group in self.groups if group.began < self.clock.now]
+
+
+class BatchSystem(System):
+    """A system whose machines hold whole batches, from the first row to the last."""
+
+    in_flight = False
+
+    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
+        super().__init__(text, demand, **options)
+        self.whole: list[Group] = []  # finished groups
+        self.made: list[Group] = []  # the last batch
+
+    def make(self) -> Process:
+        """Generate a batch, which `made` is then."""
+        yield lambda: self.room - len(self.running) >= self.batch
+        batch = [self.launch() for _ in range(self.batch)]
+        yield lambda: all(group in self.whole for group in batch)
+        for group in batch:
+            self.running.remove(group)
+        self.made = batch
+
+    def hand_over(self, group: Group) -> Process:
+        self.whole.append(group)
+        return
+        yield
 
 
 def assert_same_rows(text: str, demand: Demand, groups: list[Group], in_any_order: bool = False) -> None:
@@ -168,7 +243,7 @@ def assert_same_rows(text: str, demand: Demand, groups: list[Group], in_any_orde
     """
     plan = read_lag(text).schedule(demand)
     rows, length = demand.rows, demand.length
-    assert len(plan) // rows >= len(groups), "those that begin after the last step count for nothing"
+    assert len(plan) // rows >= len(groups), f"{text}: {len(groups)} groups begin, not {len(plan) // rows}"
     versions, kept = plan.along(np.arange(len(plan)), length)
     for group in groups:
         own = slice(group.number * rows, (group.number + 1) * rows)
@@ -176,13 +251,17 @@ def assert_same_rows(text: str, demand: Demand, groups: list[Group], in_any_orde
         assert (plan.phase[own] == group.step).all(), f"{said} trains in {plan.phase[own]}, not {group.step}"
         if not in_any_order:
             assert (plan.place[own] == group.place).all(), f"{said} has place {plan.place[own]}, not {group.place}"
-        gone = (plan.phase[own] == NEVER) & (plan.left[own] != NEVER)
-        assert (gone == group.dropped).all(), f"{said} is dropped: {gone}, not {group.dropped}"
         if group.step == NEVER:
-            assert (versions[own, 0] == group.version).all(), f"{said} begins with {versions[own, 0]}"
+            left = plan.left[own] if (plan.left[own] < demand.phases).all() else NEVER  # not in the last step
+            expected_left = group.left if group.left < demand.phases else NEVER
+            assert np.all(left == expected_left), f"{said} is dropped at {left}, not {expected_left}"
+            expected = [group.versions(row, length)[0] for row in range(rows)]
+            if expected_left != NEVER:
+                assert versions[own, 0].tolist() == expected, f"{said} begins with {versions[own, 0]}, not {expected}"
             continue
         for row in range(rows):
             expected = group.versions(row, length)
             i = group.number * rows + row
             assert versions[i].tolist() == expected, f"{said}, row {row}: {versions[i]} and not {expected}"
-            assert (~kept[i]).sum() == group.masked.get(row, 0), f"{said}, row {row}: {(~kept[i]).sum()} masked"
+            masked = [version < group.youngest for version in expected]
+            assert (~kept[i]).tolist() == masked, f"{said}, row {row}: {(~kept[i]).sum()} masked, not {sum(masked)}"

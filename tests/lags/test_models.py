@@ -34,8 +34,12 @@ ONE_OF_EACH = """
     prime_rl[max_off_policy_steps=2,on_stale=withhold] nemo_rl nemo_rl[max_staleness=2,sampler=weight_fifo]
     nemo_rl[max_staleness=2,sampler=ready_first] nemo_rl[max_staleness=2,sampler=windowed] megatron
     megatron[submit=G,consume=G] megatron[submit=R,consume=G] megatron[submit=G] megatron[lag=0.0,submit=R]
-    windowed_fifo pipeline_rl pipeline_rl[max_lag=1,on_stale=mask_tokens] laminar roll_flash llamarl slime slime:3
-    skyrl cleanba sample_factory rllib_appo queue queue[full=drop_oldest] queue[max_lag=2,on_stale=drop_sample]
+    windowed_fifo pipeline_rl pipeline_rl[max_lag=1] laminar roll_flash llamarl slime slime:3
+    skyrl cleanba sample_factory sample_factory[max_lag=2] rllib_appo rllib_impala trl_async_grpo verl_v1
+    verl_v1[max_off_policy_threshold=3,max_off_policy_strategy=wait] miles miles[max_weight_staleness=1]
+    open_instruct open_instruct[async_steps=2,inflight_updates=false] openrlhf_async
+    openrlhf_async[async_queue_size=2,partial_rollout=true] tinker tinker[max_steps_off_policy=1]
+    queue queue[full=drop_oldest] queue[max_lag=2,on_stale=drop_sample]
     queue[max_lag=1,on_stale=withhold] partial partial[mask=true] queue[cv=0.0,row_time=0.1,slots=0.1]
     areal[cv=3.0,sync_time=0.7]
 """.split()

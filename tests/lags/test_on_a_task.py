@@ -77,7 +77,7 @@ def test_the_lags_of_a_run_are_those_of_its_schedule(lag: str, each: int) -> Non
         ({"lag": "areal:6", "capacity": 4}, r"LAG=areal:6.0 has lags of up to \d+ phases, .*; give K=\d+"),
         ({"lag": "areal:1", "density": "mixture"}, "density=mixture is for lag models that draw"),
         ({"lag": "areal:1", "mechanism": "replay"}, "mechanism=replay is for lag models that draw"),
-        ({"lag": "pipeline_rl[max_lag=0,weight_update_interval=2]"}, "starves at t = .* before step 1"),
+        ({"lag": "queue[max_lag=0,sync_time=1e5]"}, "starves at t = .* before step 1"),
         ({"lag": "delay:12"}, "LAG=delay:12 needs a buffer of at least K=13"),
     ],
 )

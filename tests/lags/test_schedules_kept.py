@@ -12,14 +12,14 @@ from staleharness.lag import read_lag
 from staleharness.schedule import Demand
 
 WRITTEN_DOWN = {
-    "areal": "9009a856d8b7",
-    "areal[cv=2.0,sync_time=0.3]": "7c9cbdb0c9fa",
+    "areal": "fbd3ba6c3ef1",
+    "areal[cv=2.0,sync_time=0.3]": "d9f475378271",
     "verl_fully_async": "165611c0029a",
-    "prime_rl[max_off_policy_steps=2,on_stale=requeue]": "ebe3f8f347e3",
+    "prime_rl[max_off_policy_steps=2,on_stale=requeue]": "12adcb5ac652",
     "nemo_rl[max_staleness=2,sampler=weight_fifo]": "cfdf2de0d34c",
     "megatron[submit=R,consume=G]": "7281a6fa53a0",
-    "windowed_fifo": "a2659a6f3aae",
-    "rllib_appo": "1be4860a8f35",
+    "windowed_fifo": "900743390efb",
+    "rllib_appo": "ab3814185057",
     "slime:3": "fe9ee99c8bd3",
     "partial": "7b0f0583eb23",
     "delay:3": "f008d81ab847",

@@ -1,87 +1,163 @@
 """Lag models against simulations of the systems' own code, row by row: versions, order, and what is dropped.
 
-Each simulation is written from the source at the commit it names, and from nothing else.
+Each simulation is written from the source at the commit and lines that it names, and from nothing else.
 """
 
 from __future__ import annotations
 
 import math
-from collections import Counter
+from typing import Any
 
+import admission_sources as admission
+import buffer_sources as buffers
+import dropping_sources as dropping
 import pytest
-from source_clock import Group, Process, System, assert_same_rows
+from source_clock import System, assert_same_rows
 
 from staleharness.lag import read_lag
 from staleharness.schedule import NEVER, Demand
 
-SMALL = Demand(phases=40, groups=6, rows=2, length=50, seed=7)
-LOADS = ["slots=4.0", "slots=4.0,cv=2.0", "slots=5.0,row_time=0.2", "slots=5.0,row_time=3.0,cv=1.0"]
+SMALL = Demand(phases=24, groups=6, rows=2, length=50, seed=7)
+LOADS = ["slots=6.0", "slots=6.0,cv=2.0", "slots=6.0,row_time=0.2", "slots=6.0,row_time=3.0,cv=1.0"]
 
 
-class Roll(System):
-    """ROLL: alibaba/ROLL at 8eb27cc, roll/distributed/scheduler/generate_scheduler.py.
-
-    A prompt is bound to the step in which it is sent (`begin`, line 263), while fewer than B(n + 1) + ⌈B·ratio⌉ have
-    been (`advance_step`, 221; `_check_send_new_request`, 245). `get_batch` (342) goes from the oldest step on, and
-    waits for each: at most that share of the batch comes from the oldest where the ratio has a fraction (370). `gc`
-    (398) asserts that no prompt is left that would be too old (430). Weights are sent while sampling is suspended and
-    the trainer waits (roll/pipeline/rlvr/rlvr_pipeline.py, 512 to 547).
-    """
-
-    ratio = 0.0
-    limit = sent = 0
-
-    def generation(self) -> Process:
-        self.finished: dict[int, list[Group]] = {}  # step of beginning -> as they finish
-        self.unfinished: Counter[int] = Counter()
-        while True:
-            yield lambda: self.sent < self.limit and self.free
-            self.sent += 1
-            self.clock.start(self.prompt(self.generate()))
-
-    def prompt(self, group: Group) -> Process:
-        begin = self.step
-        self.unfinished[begin] += 1
-        yield from self.finish(group)
-        self.unfinished[begin] -= 1
-        self.finished[begin].append(group)
-
-    def training(self) -> Process:
-        batch, rows, oldest = self.demand.groups, self.demand.rows, math.ceil(self.ratio)
-        while True:
-            for begin in [begin for begin in self.finished if begin <= self.step - 1 - oldest]:
-                assert not self.finished.pop(begin) and not self.unfinished[begin], "the assertion of ROLL's gc"
-            if self.step:
-                yield from self.stand_still()
-            self.send_weights(self.step)
-            self.finished[self.step] = []
-            self.limit += batch + (0 if self.limit else math.ceil(batch * self.ratio))
-            taken: list[Group] = []
-            for begin in list(self.finished)[:-1]:
-                if len(taken) < batch:
-                    share = self.ratio % 1 if begin == self.step - oldest else 0
-                    most = math.ceil(int(batch * rows * share) / rows) if share else batch - len(taken)
-                    yield from self.get(begin, most, taken)
-            while len(taken) < batch:
-                yield lambda: bool(self.finished[self.step])
-                yield from self.get(self.step, batch - len(taken), taken)
-            yield from self.train(taken)
-
-    def get(self, begin: int, most: int, taken: list[Group]) -> Process:
-        yield lambda: len(self.finished[begin]) >= most or not self.unfinished[begin]
-        taken.extend(self.finished[begin][:most])
-        del self.finished[begin][:most]
+def check(system: type[System], text: str, in_any_order: bool = False, demand: Demand = SMALL, **options: Any) -> None:
+    assert_same_rows(text, demand, system(text, demand, **options).run(), in_any_order)
 
 
-@pytest.mark.parametrize("load", [*LOADS, "slots=4.0,sync_time=0.3"])
+@pytest.mark.parametrize("load", [*LOADS, "slots=6.0,sync_time=0.3"])
 @pytest.mark.parametrize("ratio", [0, 0.5, 1, 1.5, 2, 3], ids=str)
 def test_roll_flash_is_what_roll_does(ratio: float, load: str) -> None:
-    """Its batches stand in the order of their steps of beginning: the lag is the ratio, and nothing is dropped."""
+    """The lag is the ratio, and nothing is dropped."""
     text = f"roll_flash[async_generation_ratio={ratio},{load}]"
-    roll = Roll(text, SMALL)
-    roll.ratio = ratio
-    assert_same_rows(text, SMALL, roll.run(), in_any_order=True)
+    check(admission.Roll, text, in_any_order=True, ratio=ratio)
     plan = read_lag(text).schedule(SMALL)
     assert plan.ledger["rows"]["dropped_stale"] == plan.ledger["rows"]["dropped_full"] == 0
     late = plan.phase > 4
     assert (plan.phase - plan.oldest)[late & (plan.phase != NEVER)].mean() == ratio
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=1.0", "slots=2.0,cv=1.0"])
+@pytest.mark.parametrize("bound", [0, 1, 3])
+def test_admission_by_staleness_is_what_areal_and_skyrl_do(bound: int, load: str) -> None:
+    check(admission.AReaL, f"areal[eta={bound},{load}]", in_any_order=True, eta=bound)
+    check(admission.SkyRL, f"skyrl[max_staleness_steps={bound},{load}]", most=bound)
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=2.0,cv=1.0"])
+@pytest.mark.parametrize("staleness, window", [(0, 0.0), (1, 0.3), (3, 0.3), (4, 1.0)])
+def test_windowed_fifo_is_what_torchtitan_does(staleness: int, window: float, load: str) -> None:
+    text = f"windowed_fifo[staleness={staleness},window={window},{load}]"
+    width = max(1, math.floor(window * (staleness + 1) * SMALL.groups))
+    check(admission.Torchtitan, text, in_any_order=True, staleness=staleness, window=width)
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=1.0", "slots=12.0,row_time=4.0,cv=1.0"])
+@pytest.mark.parametrize("target, bound", [(1, 8), (1, 2), (1, 1), (2, 3)])
+def test_prime_rl_is_what_its_orchestrator_does(target: int, bound: int, load: str) -> None:
+    text = f"prime_rl[target_lag={target},max_off_policy_steps={bound},{load}]"
+    check(admission.PrimeRL, text, in_any_order=True, target=target, bound=bound)
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("threshold, trigger", [(0.0, 1), (0.1, 4), (0.5, 2), (1.0, 1)])
+def test_verl_fully_async_is_what_its_rollouter_does(threshold: float, trigger: int, load: str) -> None:
+    text = f"verl_fully_async[staleness_threshold={threshold},trigger_parameter_sync_step={trigger},{load}]"
+    check(admission.VerlFullyAsync, text, threshold=threshold, trigger=trigger)
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=1.0", "slots=2.0,cv=1.0"])
+@pytest.mark.parametrize(
+    "max_lag, interval, ring", [(0, 1, 1), (2, 1, 1), (1, 3, 1), (-1, 1, 1), (-1, 1, 2.5), (-1, 2, 1)]
+)
+def test_pipeline_rl_is_what_its_actor_and_ring_do(max_lag: int, interval: int, ring: float, load: str) -> None:
+    text = f"pipeline_rl[max_lag={max_lag},weight_update_interval={interval},buffer={ring},{load}]"
+    check(admission.PipelineRL, text, max_lag=max_lag, interval=interval, ring_size=int(ring * SMALL.groups))
+
+
+@pytest.mark.parametrize("load", LOADS)
+@pytest.mark.parametrize("sampler", ["in_order", "weight_fifo", "ready_first"])
+@pytest.mark.parametrize("window", [0, 1, 3])
+def test_nemo_rls_gated_samplers_are_what_its_controller_does(sampler: str, window: int, load: str) -> None:
+    text = f"nemo_rl[max_staleness={window},sampler={sampler},{load}]"
+    check(buffers.NeMoRL, text, in_any_order=True, sampler=sampler, window=window)
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=2.0,cv=1.0", "slots=3.0,row_time=2.0,cv=1.0"])
+@pytest.mark.parametrize("window, buffered", [(0, 2.0), (1, 3.0), (2, 6.0)])
+def test_nemo_rls_windowed_sampler_evicts_and_aborts(window: int, buffered: float, load: str) -> None:
+    text = f"nemo_rl[max_staleness={window},sampler=windowed,buffered={buffered},{load}]"
+    options = {"window": window, "capacity": int(buffered * SMALL.groups), "sampler": "windowed"}
+    check(buffers.NeMoRL, text, in_any_order=True, **options)
+
+
+@pytest.mark.parametrize("load", ["slots=1.0", "slots=2.0,cv=2.0", "slots=1.0,row_time=0.3", "slots=3.0,row_time=2.0"])
+@pytest.mark.parametrize("size, interval", [(1, 1), (3, 1), (4, 2)])
+def test_rllibs_queues_are_what_its_learners_do(size: int, interval: int, load: str) -> None:
+    impala = f"rllib_impala[learner_queue_size={size},broadcast_interval={interval},{load}]"
+    check(buffers.RLlib, impala, size=size, interval=interval)
+    appo = f"rllib_appo[circular_buffer_num_batches={size},broadcast_interval={interval},{load}]"
+    check(buffers.RLlib, appo, size=size, interval=interval, circular=True)
+
+
+@pytest.mark.parametrize("load", ["slots=1.0", "slots=2.0,cv=2.0", "slots=1.0,row_time=0.3", "slots=3.0,row_time=2.0"])
+@pytest.mark.parametrize("n, max_lag", [(1, -1), (2, -1), (2, 2), (3, 1), (3, 3)])
+def test_sample_factory_is_what_its_batcher_does(n: int, max_lag: int, load: str) -> None:
+    text = f"sample_factory[num_batches_to_accumulate={n},max_lag={max_lag},{load}]"
+    check(buffers.SampleFactory, text, buffers=n, bound=max_lag if max_lag > 0 else math.inf)
+
+
+@pytest.mark.parametrize("load", ["slots=1.0", "slots=2.0,cv=2.0", "slots=2.0,row_time=0.3", "slots=1.0,row_time=2.0"])
+def test_whole_batches_are_what_their_loops_do(load: str) -> None:
+    check(buffers.Cleanba, f"cleanba[{load}]")
+    check(buffers.VerlOneStepOff, f"verl_one_step_off[{load}]")
+    for every in (1, 3):
+        check(buffers.Slime, f"slime[update_weights_interval={every},{load}]", interval=every)
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=2.0"])
+@pytest.mark.parametrize("size", [1, 2, 3])
+@pytest.mark.parametrize("partial", [False, True])
+def test_openrlhf_async_is_what_its_actors_do(size: int, partial: bool, load: str) -> None:
+    text = f"openrlhf_async[async_queue_size={size},partial_rollout={str(partial).lower()},{load}]"
+    check(buffers.OpenRLHF, text, tokens=size, partial=partial, room=SMALL.groups)
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0"])
+@pytest.mark.parametrize("most, every", [(1, 1), (2, 1), (4, 1), (1, 3), (2, 2)])
+def test_trl_async_grpo_is_what_its_queue_does(most: int, every: int, load: str) -> None:
+    demand = Demand(phases=24, groups=6, rows=1, length=50, seed=7)  # rows begin one by one
+    text = f"trl_async_grpo[max_staleness={most},weight_sync_steps={every},{load}]"
+    check(dropping.TRLAsyncGRPO, text, demand=demand, most=most, every=every, room=most * demand.groups)
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=9.0,row_time=4.0,cv=1.5"])
+@pytest.mark.parametrize("strategy", ["drop", "wait"])
+@pytest.mark.parametrize("threshold, warm_up", [(8, 1), (2, 1), (3, 2), (1, 0), (4, 3)])
+def test_verl_v1_is_what_its_replay_buffer_does(threshold: int, warm_up: int, strategy: str, load: str) -> None:
+    options = f"max_off_policy_threshold={threshold},num_warmup_batches={warm_up},max_off_policy_strategy={strategy}"
+    text = f"verl_v1[{options},{load}]"
+    waits = strategy == "wait"
+    check(dropping.VerlV1, text, in_any_order=True, threshold=threshold, warm_up=warm_up, waits=waits)
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0"])
+@pytest.mark.parametrize("bound, capacity, concurrent", [(-1, 2.0, 1.0), (0, 2.0, 1.0), (1, 1.0, 2.0), (2, 2.5, 4.0)])
+def test_miles_is_what_its_worker_and_buffer_do(bound: int, capacity: float, concurrent: float, load: str) -> None:
+    text = f"miles[max_weight_staleness={bound},buffer={capacity},concurrent={concurrent},{load}]"
+    room = int(concurrent * SMALL.groups)
+    options = {"bound": bound, "capacity": int(capacity * SMALL.groups), "room": room}
+    check(dropping.Miles, text, in_any_order=True, **options)  # it sorts a batch by its prompts
+
+
+@pytest.mark.parametrize("load", ["slots=1.0", *LOADS])
+@pytest.mark.parametrize("steps", [1, 2, 4])
+def test_open_instruct_is_what_its_preparation_does(steps: int, load: str) -> None:
+    check(dropping.OpenInstruct, f"open_instruct[async_steps={steps},{load}]", in_any_order=True, steps=steps)
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0"])
+@pytest.mark.parametrize("bound", [0, 1, 4])
+def test_tinker_is_what_its_training_loop_does(bound: int, load: str) -> None:
+    text = f"tinker[max_steps_off_policy={bound},on_stale=drop_group,{load}]"
+    check(dropping.Tinker, text, bound=bound, room=SMALL.groups)

@@ -65,12 +65,15 @@ def test_slime_is_one_batch_ahead_of_weights_sent_every_n_steps(every: int) -> N
     assert of_phases(plan) == [{0}] + [{b - (b - 1) // every * every} for b in range(1, 40)]
 
 
-@pytest.mark.parametrize("text", ["areal:{}", "skyrl:{}", "nemo_rl[max_staleness={},sampler=ready_first]"])
+@pytest.mark.parametrize(
+    "text", ["areal:{}", "skyrl:{}", "nemo_rl[max_staleness={},sampler=ready_first]", "pipeline_rl[max_lag={}]"]
+)
 @pytest.mark.parametrize("bound", [1, 2, 5])
 def test_where_admission_binds_the_mean_lag_is_its_bound(text: str, bound: int) -> None:
     plan = schedule_of(text.format(bound))
     assert lags(plan, 30).mean() == pytest.approx(bound, rel=0.02)
-    assert lags(plan).max() > bound
+    assert lags(plan).max() > bound or bound == 5  # what began first is taken first where much waits
+    assert plan.ledger["rows"]["dropped_stale"] == plan.ledger["rows"]["dropped_full"] == 0
 
 
 @pytest.mark.parametrize("eta", [0, 1, 3])
@@ -141,8 +144,9 @@ def test_what_becomes_too_old_under_way_is_stopped() -> None:
     ends = plan.end[plan.first[1:] - 1]
     cut = (plan.phase == NEVER) & (plan.finished != NEVER) & (ends < whole)
     assert cut.sum() > 0 and (plan.left[cut] == plan.finished[cut]).all()
-    late = (plan.left - plan.oldest)[cut]  # one less where weights arrived before the first decision
-    assert late.max() == 3 and late.min() >= 2 and (late == 3).mean() > 0.9
+    # Of the batch that is made up, which is one ahead of the trainer, or its own where the trainer waits
+    late = (plan.left - plan.oldest)[cut]
+    assert set(late.tolist()) <= {1, 2, 3} and (late >= 2).mean() > 0.9
     held = schedule_of(f"{text[:-1]},on_stale=mask_tokens]")
     assert (held.end[held.first[1:] - 1][held.phase != NEVER] == whole).all()
 
@@ -180,22 +184,38 @@ def test_verl_without_partial_rollout_drains_before_new_weights() -> None:
 def test_rllibs_queue_of_three_drops_its_oldest_batch() -> None:
     """Rows of a quarter of a step, one batch at a time: four batches a step are made, and three are kept. What trains
     is the oldest of the three: made in the second quarter of the last step, with the weights from before it."""
-    plan = schedule_of("rllib_appo[slots=1,row_time=0.25,cv=0.0]")
+    plan = schedule_of("rllib_impala[slots=1,row_time=0.25,cv=0.0]")
     assert set(lags(plan, 10).tolist()) == {1}
     assert plan.ledger["rows"]["dropped_full"] / plan.ledger["rows"]["generated"] == pytest.approx(3 / 4, abs=0.02)
-    slow = schedule_of("rllib_appo[slots=1,row_time=1.0,cv=0.0]")  # as fast as the learner: nothing is dropped
+    slow = schedule_of("rllib_impala[slots=1,row_time=1.0,cv=0.0]")  # as fast as the learner: nothing is dropped
     assert slow.ledger["rows"]["dropped_full"] == 0
-    seldom = schedule_of("rllib_appo[queue=3,broadcast_interval=4,slots=1,row_time=0.25,cv=0.0]")
+    seldom = schedule_of("rllib_impala[learner_queue_size=3,broadcast_interval=4,slots=1,row_time=0.25,cv=0.0]")
     assert set(lags(seldom, 12).tolist()) == {1, 2, 3, 4}
 
 
-def test_sample_factory_waits_as_laminar_and_a_queue_of_two_do() -> None:
-    """Little: two batches under way, and what waits. Sample Factory's rows take new weights, Laminar's do not."""
-    factory, laminar = schedule_of("sample_factory"), schedule_of("laminar[buffer=2.0]")
-    np.testing.assert_array_equal(factory.phase, laminar.phase)
-    assert lags(factory, 30).mean() == pytest.approx(4, rel=0.02)
-    assert (laminar.newest == laminar.oldest).all() and (factory.newest > factory.oldest).any()
-    assert schedule_of("sample_factory[max_lag=2]").ledger["rows"]["dropped_stale"] > 0
+def test_rllibs_circular_buffer_draws_any_of_its_batches() -> None:
+    """Five batches a step, of which four are dropped, and room for ten: the last two steps' are drawn about alike,
+    where a queue of ten has the oldest."""
+    plan = schedule_of("rllib_appo[circular_buffer_num_batches=10,slots=1,row_time=0.2,cv=0.1]", phases=400)
+    share = np.bincount(lags(plan, 10)) / (390 * LONG.groups)
+    assert 0.35 < share[1] < 0.65 and 0.35 < share[2] < 0.65
+    assert plan.ledger["rows"]["dropped_full"] / plan.ledger["rows"]["generated"] == pytest.approx(4 / 5, abs=0.03)
+    queue = schedule_of("rllib_impala[learner_queue_size=10,slots=1,row_time=0.2,cv=0.1]")
+    assert (lags(queue, 10) >= 2).mean() > 0.9
+
+
+def test_sample_factorys_actors_stand_still_while_its_batches_last() -> None:
+    """Two batches, and rows alike that take less than a step: one trains, one waits, and nothing else is under way. So
+    what trains began at the beginning of the step before. With a bound of 1, only decisions of the present version
+    are in the loss."""
+    plan = schedule_of("sample_factory[slots=1,row_time=0.3,cv=0.0]")
+    assert set(lags(plan, 5).tolist()) == {1}
+    assert plan.ledger["rows"]["dropped_full"] == plan.ledger["rows"]["dropped_stale"] == 0
+    young = schedule_of("sample_factory[slots=2,row_time=0.6,cv=0.5,max_lag=1]")
+    assert set(young.kept.tolist()) == {False, True}
+    row = np.repeat(np.arange(len(young)), np.diff(young.first))
+    trained = young.phase[row] != NEVER
+    np.testing.assert_array_equal(young.kept[trained], (young.phase[row] == young.version)[trained])
 
 
 def test_pipeline_rls_lag_is_what_a_rows_time_makes_it() -> None:
@@ -205,8 +225,30 @@ def test_pipeline_rls_lag_is_what_a_rows_time_makes_it() -> None:
         plan = schedule_of(f"pipeline_rl[slots={steps / 2},row_time={steps}]")
         assert lags(plan, 20).mean() == pytest.approx(steps / 2 + 0.5, abs=0.3)
         assert (plan.phase - plan.newest)[plan.phase > 20].mean() == pytest.approx(0.5, abs=0.3)
-    bound = schedule_of("pipeline_rl[max_lag=1,row_time=2.0]")
-    assert lags(bound).max() <= 1 and bound.ledger["rows"]["dropped_stale"] > 0
+
+
+@pytest.mark.parametrize("warm_up, threshold", [(1, 2), (2, 4)])
+def test_verl_v1_drops_or_waits_for_what_becomes_too_old(warm_up: int, threshold: int) -> None:
+    text = f"verl_v1[num_warmup_batches={warm_up},max_off_policy_threshold={threshold},cv=2.0,slots=6.0"
+    drop, wait = schedule_of(f"{text}]"), schedule_of(f"{text},max_off_policy_strategy=wait]")
+    assert lags(drop).max() == lags(wait).max() == threshold - 1
+    assert drop.ledger["rows"]["dropped_stale"] > 0 == wait.ledger["rows"]["dropped_stale"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_openrlhfs_batches_are_as_old_as_its_queue_is_long(size: int) -> None:
+    """Rows that take less than a step: all batches of the queue are made in advance."""
+    plan = schedule_of(f"openrlhf_async[async_queue_size={size},row_time=0.1]", phases=40)
+    assert of_phases(plan)[2 * size :] == [{size}] * (40 - 2 * size)
+
+
+def test_what_is_never_too_old_is_never_dropped() -> None:
+    """One batch under way, and rows of one step and a half: nothing is older than two steps."""
+    for text in ("tinker[max_steps_off_policy=2,", "miles[max_weight_staleness=2,buffer=1.0,"):
+        text += "row_time=1.5,cv=0.1]"
+        assert schedule_of(text).ledger["rows"]["dropped_stale"] == 0, text
+    quick = schedule_of("tinker[max_steps_off_policy=2,row_time=0.2]")
+    assert lags(quick).max() == 2 and quick.ledger["rows"]["dropped_stale"] > 0
 
 
 @pytest.mark.parametrize("lag", [0, 1])
@@ -260,7 +302,7 @@ def test_what_becomes_of_stale_rows(on_stale: str) -> None:
 
 def test_a_starving_rule_is_one_line_with_the_time() -> None:
     for text, words in {
-        "pipeline_rl[max_lag=0,weight_update_interval=2]": r"\]: the trainer starves at t = \d+\.\d s, before step 1: "
+        "queue[max_lag=0,sync_time=1e5]": r"\]: the trainer starves at t = \d+\.\d s, before step 1: "
         ".*training steps",
         "megatron[slots=3.0]": "slots follow from its own rule; leave them out",
         "queue[capacity=0.5]": "LAG=queue: capacity must be at least 1 batch, not 0.5",

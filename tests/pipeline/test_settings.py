@@ -28,7 +28,7 @@ from staleharness.pipeline.workload import Workload
         ({"capacity": 1e308}, "capacity must be at most 1e+09, or none, not 1e+308"),
         ({"slots": 10**9}, "slots must be at most 20000000, not 1000000000"),
         ({"full": "drop_oldest"}, "full=drop_oldest needs a capacity"),
-        ({"full": "drop"}, "SET: full=drop is not one of block, drop_oldest, drop_newest"),
+        ({"full": "drop"}, "SET: full=drop is not one of block, pause, drop_oldest, drop_newest"),
         ({"full": "drop_oldest", "capacity": 1, "order": "submitted"}, "full=drop_oldest needs order=completed"),
         ({"window": 3}, "window=3 needs order=window, not completed"),
         ({"unit": "batch", "slots": 32}, "slots must be at least one batch of 64, not 32"),

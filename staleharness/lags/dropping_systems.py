@@ -1,0 +1,140 @@
+"""Systems that generate freely and throw away what has become too old."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from staleharness.lag import LAGS, option
+from staleharness.pipeline_lag import PipelineLag, rows_of, stale_rules
+from staleharness.schedule import Demand
+
+
+@LAGS.register("trl_async_grpo")
+@dataclass(frozen=True)
+class TRLAsyncGRPO(PipelineLag):
+    """The rows of `max_staleness` batches under way, and a queue from which stale groups are dropped.
+
+    Rows begin one by one, and take new weights, which are sent every `weight_sync_steps` steps; a group's version is
+    that with which its first row began. Finished groups wait in a queue of `queue_maxsize` rows. When its turn comes, a
+    group more than `max_staleness` syncs old is dropped.
+
+    Leaves out: batches that the data loader fetches ahead of the step, and the queue before the rewards.
+    """
+
+    paper = "huggingface/trl experimental/async_grpo at f2cd577, 2026-07"
+
+    max_staleness: int = option(4, least=1)  # syncs
+    queue_maxsize: int = option(1024, least=1)  # rows
+    weight_sync_steps: int = option(1, least=1, unit="step")  # steps
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        # A group is stale where floor(lag/s) > m, as it begins with a multiple of s
+        oldest = (self.max_staleness + 1) * self.weight_sync_steps - 1
+        return {
+            "unit": "row",
+            "slots": rows_of(self.max_staleness, demand),
+            "capacity": max(1.0, self.queue_maxsize / (demand.groups * demand.rows)),
+            "in_flight": "switch",
+            "sync_every": self.weight_sync_steps,
+            **stale_rules(oldest, "drop_group"),
+        }
+
+
+@LAGS.register("verl_v1")
+@dataclass(frozen=True)
+class VerlV1(PipelineLag):
+    """A batch of prompts for each step, some of them in advance, and a replay buffer that drops stale groups or waits.
+
+    A group may begin while fewer than (version + 1 + num_warmup_batches) batches have. Of what is finished, the trainer
+    takes what began first; rows under way take new weights. A group that is `max_off_policy_threshold` versions old is
+    replaced by a new one when it is finished (`drop`). With `wait`, no batch is taken while one under way would then
+    become as old as that, so that nothing is dropped.
+
+    Leaves out: mini-batches that are trained on as they come (`parameter_sync_step`), filters of groups, and trainers
+    that help to generate. A prompt belongs to the step in which it is sent, even if it waits for a machine; here, to
+    that in which it begins.
+    """
+
+    paper = "verl-project/verl trainer/ppo/v1 at 1dda039, 2026-08"
+
+    max_off_policy_threshold: int = option(8, least=1)  # versions
+    max_off_policy_strategy: Literal["drop", "wait"] = "drop"
+    num_warmup_batches: int = option(1, least=0, unit="batch")  # batches
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        bound = {"max_lag": self.max_off_policy_threshold - 1, "stale": self.max_off_policy_strategy}
+        return {"cap": float(self.num_warmup_batches), "order": "began", "in_flight": "switch", **bound}
+
+
+@LAGS.register("miles")
+@dataclass(frozen=True)
+class Miles(PipelineLag):
+    """One batch under way, a buffer of finished groups, and a batch made up from it during each step.
+
+    `concurrent` batches are under way, and a buffer of `buffer` batches holds generation back when it is full. During a
+    step the next batch is made up, without groups that are by then more than `max_weight_staleness` versions old; at
+    their own step they are one version older. New weights come only when that batch is complete; rows under way take
+    them.
+
+    Leaves out: `update_weights_interval`, aborted groups, and filters.
+    """
+
+    paper = "radixark/miles fully_async_rollout.py and train_async.py at 31f1ca9, 2026-08"
+
+    max_weight_staleness: int = -1  # versions; -1: any
+    on_stale: Literal["drop_group", "requeue"] = "drop_group"
+    buffer: float = option(2.0, least=1, unit="batch")  # batches
+    concurrent: float = option(1.0, above=0, unit="batch")  # batches
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.require("max_weight_staleness", self.max_weight_staleness >= -1, "0 or above, or -1")
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        stale = stale_rules(self.max_weight_staleness + 1, self.on_stale) if self.max_weight_staleness >= 0 else {}
+        queue = {"slots": rows_of(self.concurrent, demand), "capacity": self.buffer, "ahead": 0}
+        return queue | {"in_flight": "switch", "sync_at": "start", **stale}
+
+
+@LAGS.register("open_instruct")
+@dataclass(frozen=True)
+class OpenInstruct(PipelineLag):
+    """A constant number of prompts under way, and batches made up ahead of the trainer.
+
+    `async_steps` batches of prompts are under way, and each finished one is replaced when it comes into a batch.
+    Batches are made up as groups finish, `async_steps` ahead of the trainer, without groups more than `async_steps` old
+    at the step that would train on them. Rows under way take new weights (`inflight_updates`), or finish first.
+
+    Leaves out: filters of groups, and that a group counts as begun when it is sent to a machine.
+    """
+
+    paper = "allenai/open-instruct data_loader.py at e6c3044, 2026-08"
+
+    async_steps: int = option(8, least=1)  # steps
+    inflight_updates: bool = True
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        gate = {"cap": float(self.async_steps), "cap_version": "taken", "ahead": self.async_steps - 1}
+        send = {"in_flight": "switch" if self.inflight_updates else "drain", "blocking": not self.inflight_updates}
+        return gate | send | stale_rules(self.async_steps, "drop_group")
+
+
+@LAGS.register("tinker")
+@dataclass(frozen=True)
+class Tinker(PipelineLag):
+    """One batch under way, and nothing that holds it back; stale groups are thrown away.
+
+    Each group keeps the weights that were newest when it began. Finished groups are taken in turn; those more than
+    `max_steps_off_policy` steps old are made again, or dropped.
+
+    Leaves out: streamed mini-batches, and when prompts come again that were thrown away.
+    """
+
+    paper = "thinking-machines-lab/tinker-cookbook rl/train.py at 9dfcc3a, 2026-08"
+
+    max_steps_off_policy: int = option(4, least=0)  # steps
+    on_stale: Literal["requeue", "drop_group"] = "requeue"
+
+    def rules(self, demand: Demand) -> dict[str, Any]:
+        return {"slots": rows_of(1.0, demand), **stale_rules(self.max_steps_off_policy, self.on_stale)}

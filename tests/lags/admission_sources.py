@@ -1,0 +1,326 @@
+"""Simulations of the code of systems that hold generation back, each written from the source that it names."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from typing import Any
+
+from source_clock import Group, Process, System
+
+from staleharness.schedule import Demand
+
+
+class Roll(System):
+    """ROLL: alibaba/ROLL at 8eb27cc, roll/distributed/scheduler/generate_scheduler.py.
+
+    A prompt is bound to the step in which it is sent (`begin`, line 263), while fewer than B(n + 1) + ⌈B·ratio⌉ have
+    been (`advance_step`, 221; `_check_send_new_request`, 245). `get_batch` (342) goes from the oldest step on, and
+    waits for each: at most that share of the batch comes from the oldest where the ratio has a fraction (370). `gc`
+    (398) asserts that no prompt is left that would be too old (430). Weights are sent while sampling is suspended and
+    the trainer waits (roll/pipeline/rlvr/rlvr_pipeline.py, 512 to 547).
+    """
+
+    ratio = 0.0
+    limit = sent = 0
+
+    def generation(self) -> Process:
+        self.done: dict[int, list[Group]] = {}  # step of beginning -> as they finish
+        self.unfinished: Counter[int] = Counter()
+        while True:
+            yield lambda: self.sent < self.limit and self.free
+            self.sent += 1
+            self.unfinished[self.step] += 1
+            assert self.launch().version == self.step
+
+    def collect(self, group: Group) -> None:
+        self.unfinished[group.version] -= 1
+        self.done[group.version].append(group)
+
+    def training(self) -> Process:
+        oldest = math.ceil(self.ratio)
+        while True:
+            for begin in [begin for begin in self.done if begin <= self.step - 1 - oldest]:
+                assert not self.done.pop(begin) and not self.unfinished[begin], "the assertion of ROLL's gc"
+            if self.step:
+                yield from self.stand_still()
+            self.send_weights(self.step)
+            self.done[self.step] = []
+            self.limit += self.batch + (0 if self.limit else math.ceil(self.batch * self.ratio))
+            taken: list[Group] = []
+            for begin in list(self.done)[:-1]:
+                if len(taken) < self.batch:
+                    yield from self.get(begin, self.most(begin, len(taken)), taken)
+            while len(taken) < self.batch:
+                yield lambda: bool(self.done[self.step])
+                yield from self.get(self.step, self.batch - len(taken), taken)
+            yield from self.train(taken)
+
+    def most(self, begin: int, n_taken: int) -> int:
+        share, rows = self.ratio % 1, self.demand.rows
+        if share and begin == self.step - math.ceil(self.ratio):
+            return math.ceil(int(self.batch * rows * share) / rows)  # counted in samples, taken by prompt
+        return self.batch - n_taken
+
+    def get(self, begin: int, most: int, taken: list[Group]) -> Process:
+        yield lambda: len(self.done[begin]) >= most or not self.unfinished[begin]
+        taken.extend(self.done[begin][:most])
+        del self.done[begin][:most]
+
+
+class AReaL(System):
+    """AReaL: inclusionAI/AReaL at 4aef98d, areal/infra.
+
+    (eta + version + 1)·B − (accepted + running) more may be submitted (staleness_manager.py, 104). `wait_results`
+    waits for a batch, sorts what there is by when it was made, takes the first of it, and shuffles that
+    (workflow_executor.py, 573 to 601).
+    """
+
+    eta = 0
+    accepted = 0
+
+    def generation(self) -> Process:
+        self.pending: list[Group] = []
+        while True:
+            yield (
+                lambda: (self.eta + self.weights + 1) * self.batch - self.accepted - len(self.running) > 0 and self.free
+            )
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.accepted += 1
+        self.pending.append(group)
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: len(self.pending) >= self.batch
+            self.pending.sort(key=lambda group: group.number)
+            taken, self.pending = self.pending[: self.batch], self.pending[self.batch :]
+            yield from self.train(taken)
+            self.send_weights(self.step)
+
+
+class SkyRL(System):
+    """SkyRL: NovaSky-AI/SkyRL at a956457, skyrl/train/fully_async_trainer.py.
+
+    (max_staleness_steps + global step)·B − (accepted + running) more may be submitted (`_compute_capacity_unlocked`,
+    181), the global step being the one that is worked on. Finished groups go through a queue (930), from which the
+    trainer gets one after the other (809). Weights are sent, and then the step is counted (598, 662).
+    """
+
+    most = 0
+    accepted = 0
+    global_step = 1
+
+    def generation(self) -> Process:
+        self.queue: list[Group] = []
+        while True:
+            yield (
+                lambda: (
+                    (self.most + self.global_step) * self.batch - self.accepted - len(self.running) > 0 and self.free
+                )
+            )
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.queue.append(group)
+        self.accepted += 1
+
+    def training(self) -> Process:
+        while True:
+            taken: list[Group] = []
+            while len(taken) < self.batch:
+                yield lambda: bool(self.queue)
+                taken.append(self.queue.pop(0))
+            yield from self.train(taken)
+            self.send_weights(self.step)
+            self.global_step += 1
+
+
+class Torchtitan(System):
+    """torchtitan: pytorch/torchtitan at b5bcd76, torchtitan/experiments/rl.
+
+    B = (S + 1)·P slots are active, from the beginning of a group until the trainer has trained on it and sent weights
+    (components/work_buffer.py, 202; controller.py, `_trainer_loop`). A batcher takes the oldest finished group among
+    the W from the oldest one on (`take_finalized`, 155) and puts batches into a queue of one (controller.py, 811).
+    """
+
+    staleness = 0
+    window = 1
+    active = 0
+
+    def processes(self) -> list[Process]:
+        return [*super().processes(), self.batcher()]
+
+    def generation(self) -> Process:
+        self.work_by_id: dict[int, Group] = {}
+        self.finalized: set[int] = set()
+        self.queue: list[list[Group]] = []
+        while True:
+            yield lambda: self.active < (self.staleness + 1) * self.batch and self.free
+            self.active += 1
+            group = self.launch()
+            self.work_by_id[group.number] = group
+
+    def collect(self, group: Group) -> None:
+        self.finalized.add(group.number)
+
+    def takeable(self) -> int | None:
+        head = next(iter(self.work_by_id), 0)
+        window = range(head, head + self.window)
+        return next((n for n in self.work_by_id if n in self.finalized and n in window), None)
+
+    def batcher(self) -> Process:
+        batch: list[Group] = []
+        while True:
+            yield lambda: self.takeable() is not None
+            number = self.takeable()
+            assert number is not None
+            batch.append(self.work_by_id.pop(number))
+            if len(batch) == self.batch:
+                yield lambda: not self.queue
+                self.queue.append(batch)
+                batch = []
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: bool(self.queue)
+            yield from self.train(self.queue.pop())
+            self.send_weights(self.step)
+            self.active -= self.batch
+
+
+class PrimeRL(System):
+    """prime-rl: PrimeIntellect-ai/prime-rl at 559b447, src/prime_rl/orchestrator.
+
+    Nothing is dispatched while more than TARGET_LAG batches are shipped beyond the version (orchestrator.py,
+    `update_dispatch_gate`, 969). A finished group goes into the batch that is being made up, unless its version is more
+    than the bound behind the number of that batch (train_sink.py, `_drop_stale`, 166; utils.py, 51). A full batch is
+    held until version (number − TARGET_LAG) is there (orchestrator.py, 668), and meanwhile nothing else is processed.
+    Groups under way are cancelled by the same rule before new weights are applied (dispatcher.py, 367).
+    """
+
+    target = 1
+    bound = 8
+    shipped = 0
+
+    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
+        super().__init__(text, demand, **options)
+        self.results: list[Group] = []
+        self.sent: list[list[Group]] = []
+
+    def processes(self) -> list[Process]:
+        return [self.training(), self.main_loop(), self.generation()]
+
+    def generation(self) -> Process:
+        while True:
+            yield lambda: self.shipped - self.step <= self.target and self.free
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.results.append(group)
+
+    def main_loop(self) -> Process:
+        batch: list[Group] = []
+        while True:
+            yield lambda: bool(self.results)
+            group = self.results.pop(0)
+            if group.version < self.shipped - self.bound:
+                self.drop(group)
+                continue
+            batch.append(group)
+            if len(batch) == self.batch:
+                yield lambda: self.step >= self.shipped - self.target
+                self.sent.append(batch)
+                self.shipped += 1
+                batch = []
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: bool(self.sent)
+            yield from self.train(self.sent.pop(0))
+            for group in list(self.running):
+                if group.version < self.shipped - self.bound:
+                    self.drop(group)
+            self.send_weights(self.step)
+
+
+class VerlFullyAsync(System):
+    """verl, fully asynchronous: verl-project/verl at 1dda039, verl/experimental/fully_async_policy.
+
+    At most int(B·(1 + threshold)·trigger) samples begin (fully_async_rollouter.py, 493, 1155); at a sync those count
+    that are under way or in the queue (605). The trainer gets samples one by one (fully_async_trainer.py, 404), and
+    syncs after every `trigger` steps (684).
+    """
+
+    threshold = 0.0
+    trigger = 1
+    stale_samples = 0
+
+    def generation(self) -> Process:
+        self.queue: list[Group] = []
+        most = int(self.batch * (self.threshold + 1) * self.trigger)
+        while True:
+            yield lambda: self.stale_samples < most and self.free
+            self.stale_samples += 1
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.queue.append(group)
+
+    def training(self) -> Process:
+        while True:
+            for _ in range(self.trigger):
+                taken: list[Group] = []
+                while len(taken) < self.batch:
+                    yield lambda: bool(self.queue)
+                    taken.append(self.queue.pop(0))
+                yield from self.train(taken)
+            self.send_weights(self.step)
+            self.stale_samples = len(self.running) + len(self.queue)
+
+
+class PipelineRL(System):
+    """PipelineRL: ServiceNow/PipelineRL at 58d3934, pipelinerl.
+
+    With a `max_lag`, max_lag + interval batches of groups may be submitted, and `interval` more with each new version
+    (actor.py, 531, 553, 562); the ring is off (preprocess.py, 408), and what is too old is counted, not dropped
+    (finetune_loop.py, 679). Without one, nothing is held back, and a full ring drops its oldest entry (preprocess.py,
+    576 to 584); entries go from it to the trainer up to the end of a batch, once no more than
+    `max_ready_samples_per_lead` are unprocessed (590), which is less than a batch here.
+    """
+
+    max_lag = -1
+    interval = 1
+    ring_size = 0  # groups
+    published = processed = 0
+
+    def generation(self) -> Process:
+        self.ring: list[Group] = []
+        self.ready: list[Group] = []
+        self.can_submit = math.inf if self.max_lag < 0 else (self.max_lag + self.interval) * self.batch
+        while True:
+            yield lambda: len(self.groups) < self.can_submit and self.free
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        if self.max_lag < 0 and len(self.ring) == self.ring_size:
+            self.drop(self.ring.pop(0))
+        self.ring.append(group)
+        self.write()
+
+    def write(self) -> None:
+        while self.ring and (self.published % self.batch or self.published == self.processed):
+            self.published += 1
+            self.ready.append(self.ring.pop(0))
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: len(self.ready) == self.batch
+            yield from self.train(self.ready)
+            self.ready = []
+            self.processed += self.batch
+            if self.step % self.interval == 0:
+                self.send_weights(self.step)
+                self.can_submit += self.interval * self.batch
+            self.write()

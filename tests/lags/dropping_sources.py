@@ -1,0 +1,236 @@
+"""Simulations of the code of systems that drop what is stale, each written from the source that it names."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from source_clock import Group, Process, System
+
+from staleharness.schedule import Demand
+
+
+class TRLAsyncGRPO(System):
+    """TRL: huggingface/trl at f2cd577, trl/experimental/async_grpo.
+
+    max_staleness × (samples of a step) tasks are under way (async_grpo_trainer.py, 769), a group's version is that of
+    its first one (async_rollout_worker.py, `_generate_loop`), and the version counts syncs, of which there is one after
+    every `weight_sync_steps` steps (843, 1139). Samples come from a queue one by one, and go where the version is more
+    than `max_staleness` beyond theirs (277). Generation is paused with mode=keep meanwhile (vllm_client.py, 80).
+    """
+
+    most = 4
+    every = 1
+
+    def generation(self) -> Process:
+        self.queue: list[Group] = []
+        while True:
+            yield lambda: self.free
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.queue.append(group)
+
+    def training(self) -> Process:
+        while True:
+            taken: list[Group] = []
+            while len(taken) < self.batch:
+                yield lambda: bool(self.queue)
+                group = self.queue.pop(0)
+                if self.step // self.every - group.version // self.every > self.most:
+                    self.drop(group)
+                else:
+                    taken.append(group)
+            yield from self.train(taken)
+            if self.step % self.every == 0:
+                self.send_weights(self.step)
+
+
+class VerlV1(System):
+    """verl v1, separate_async: verl-project/verl at 1dda039, verl/trainer/ppo/v1.
+
+    `num_warmup_batches` are sent in advance (trainer_separate_async.py, `on_train_begin`) and one at each step
+    (trainer_base.py, 1420); weights are sent after it (463). Before a batch is taken, finished groups with global step
+    − their step + 1 above the threshold are evicted, and as many new prompts sent (replay_buffer.py,
+    `wait_for_sampleable`). Those of the oldest steps are taken first (`_select_prompt_uids`). With `wait` none is
+    evicted, and no batch is taken while a prompt that is not finished has reached the threshold
+    (`_has_enough_samples`).
+    """
+
+    threshold = 8
+    waits = False
+    warm_up = 1
+    sent = 0
+
+    def generation(self) -> Process:
+        self.terminal: list[Group] = []
+        self.limit = self.warm_up * self.batch
+        while True:
+            yield lambda: self.sent < self.limit and self.free
+            self.sent += 1
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.terminal.append(group)
+
+    def stale(self) -> list[Group]:
+        return [] if self.waits else [g for g in self.terminal if self.step - g.version + 1 > self.threshold]
+
+    def enough(self) -> bool:
+        late = self.waits and any(self.step - g.version + 1 >= self.threshold for g in self.running)
+        return len(self.terminal) >= self.batch and not late
+
+    def training(self) -> Process:
+        while True:
+            self.limit += self.batch
+            while True:
+                yield lambda: bool(self.stale()) or self.enough()
+                if not self.stale():
+                    break
+                for group in self.stale():
+                    self.drop(group)
+                    self.terminal.remove(group)
+                    self.limit += 1
+            self.terminal.sort(key=lambda group: (group.version, group.number))
+            taken, self.terminal = self.terminal[: self.batch], self.terminal[self.batch :]
+            yield from self.train(taken)
+            self.send_weights(self.step)
+
+
+class Miles(System):
+    """miles: radixark/miles at 31f1ca9, miles/rollout and train_async.py.
+
+    A worker keeps a number of groups under way and puts finished ones into a buffer, for which it waits where that is
+    full (fully_async_rollout.py, `_worker_loop`; fully_async_data_buffer.py, `put`). A batch is asked for before the
+    step on the one before it (train_async.py): groups are got one by one, and go where the version at that time is more
+    than the bound beyond their oldest one (`get`). After the step the trainer waits for the next
+    batch, and then sends weights.
+    """
+
+    bound = -1
+    capacity = 0
+
+    def processes(self) -> list[Process]:
+        return [self.drain(), self.training(), self.generation()]
+
+    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
+        super().__init__(text, demand, **options)
+        self.blocked: list[Group] = []
+        self.buffer: list[Group] = []
+        self.asked, self.ready = [0], list[list[Group]]()  # versions; batches
+
+    def generation(self) -> Process:
+        while True:
+            yield lambda: self.free
+            self.launch()
+
+    def hand_over(self, group: Group) -> Process:
+        self.blocked.append(group)
+        yield lambda: self.blocked[0] is group and len(self.buffer) < self.capacity
+        self.running.remove(self.blocked.pop(0))
+        self.buffer.append(group)
+
+    def drain(self) -> Process:
+        while True:
+            yield lambda: bool(self.asked)
+            version, taken = self.asked.pop(), list[Group]()
+            while len(taken) < self.batch:
+                yield lambda: bool(self.buffer)
+                group = self.buffer.pop(0)
+                if 0 <= self.bound < version - group.version:
+                    self.drop(group)
+                else:
+                    taken.append(group)
+            self.ready.append(taken)
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: bool(self.ready)
+            self.send_weights(self.step)
+            self.asked.append(self.weights)
+            yield from self.train(self.ready.pop())
+
+
+class OpenInstruct(System):
+    """open-instruct: allenai/open-instruct at e6c3044, open_instruct/data_loader.py.
+
+    async_steps batches of prompts are sent at first (1390), and one for each result that comes into a batch or is
+    dropped (1101, `process_group`). Batch p is made up of results in turn once p − (last one that was consumed) is at
+    most async_steps (1405), without those whose model step is more than that behind p (1087).
+    """
+
+    steps = 8
+    prompts = 0
+    consumed = -1
+
+    def processes(self) -> list[Process]:
+        return [self.generation(), self.preparation(), self.training()]
+
+    def generation(self) -> Process:
+        self.results: list[Group] = []
+        self.prepared: list[list[Group]] = []
+        self.prompts = self.steps * self.batch
+        while True:
+            yield lambda: self.prompts > 0 and self.free
+            self.prompts -= 1
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.results.append(group)
+
+    def preparation(self) -> Process:
+        step = 0
+        while True:
+            yield lambda step=step: step - self.consumed <= self.steps
+            taken: list[Group] = []
+            while len(taken) < self.batch:
+                yield lambda: bool(self.results)
+                group = self.results.pop(0)
+                self.prompts += 1
+                if step - group.version > self.steps:
+                    self.drop(group)
+                else:
+                    taken.append(group)
+            self.prepared.append(taken)
+            step += 1
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: bool(self.prepared)
+            batch = self.prepared.pop(0)
+            self.consumed = self.step
+            yield from self.train(batch)
+            self.send_weights(self.step)
+
+
+class Tinker(System):
+    """tinker: thinking-machines-lab/tinker-cookbook at 9dfcc3a, tinker_cookbook/rl/train.py.
+
+    As many workers as a batch has groups (1000) keep the client that they began with (1038), and put groups into an
+    unbounded queue. Those more than max_steps_off_policy steps old are thrown away, or their prompts sent again (1099).
+    """
+
+    in_flight = False
+    bound = 0
+
+    def generation(self) -> Process:
+        self.queue: list[Group] = []
+        while True:
+            yield lambda: self.free
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        self.queue.append(group)
+
+    def training(self) -> Process:
+        taken: list[Group] = []
+        while True:
+            yield lambda: bool(self.queue)
+            group = self.queue.pop(0)
+            if self.step - group.version > self.bound:
+                self.drop(group)
+                continue
+            taken.append(group)
+            if len(taken) == self.batch:
+                yield from self.train(taken)
+                self.send_weights(self.step)
+                taken = []
