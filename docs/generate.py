@@ -1,5 +1,6 @@
-"""Pages of the built-in methods, docs/methods/*.md, from their files and algorithms/methods.toml; and
-docs/leaderboard.md, docs/corrections.md and the maps of docs/staleness.md from the published results.
+"""Pages of the built-in methods, docs/methods/*.md, from their files and algorithms/methods.toml; from the published
+results, docs/leaderboard.md and .html, docs/staleness_budgets.md, docs/corrections.md, and the maps of
+docs/staleness.md.
 
     python docs/generate.py
 
@@ -14,15 +15,17 @@ import re
 from pathlib import Path
 from typing import Any, Literal, get_args, get_origin
 
+import leaderboard
 from corrections import corrections
 from fields import descriptions, option_text
-from leaderboard import leaderboard
+from staleness_budgets import staleness_budgets
 
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
 from staleharness.figures.named_figures import sheet
+from staleharness.pages.leaderboard_page import MethodText
 from staleharness.simulator.methods import MethodEntry, entry_of, extra_passes, families
 from staleharness.statistics.results import load
 
@@ -36,6 +39,18 @@ def pages() -> dict[str, str]:
     own = builtin_folder("algorithms").resolve()
     methods = [cls for cls in map(ALGORITHMS.__getitem__, ALGORITHMS) if Path(source_file(cls)).parent == own]
     return {f"{cls.name}.md": page(cls) for cls in methods} | {"README.md": index(methods)}
+
+
+def method_texts() -> dict[str, MethodText]:
+    """Words for the card of each built-in method on the leaderboard."""
+    methods = [ALGORITHMS[name.removesuffix(".md")] for name in pages() if name != "README.md"]
+    return {cls.name: MethodText(summary(cls), card_text(cls), cls.paper, f"methods/{cls.name}.md") for cls in methods}
+
+
+def card_text(cls: type[Algorithm]) -> str:
+    """Docstrings of a method and its bases as text."""
+    parts = [body(cls), *(inspect.cleandoc(base.__doc__ or "") for base in documented_bases(cls))]
+    return re.sub(r"`([^`]+)`", r"\1", "\n\n".join(filter(None, parts)))
 
 
 def page(cls: type[Algorithm]) -> str:
@@ -194,7 +209,8 @@ def main() -> None:
         (FOLDER / name).unlink()
     for name, text in generated.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
-    (FOLDER.parent / "leaderboard.md").write_text(leaderboard(PUBLISHED), encoding="utf-8")
+    (FOLDER.parent / "staleness_budgets.md").write_text(staleness_budgets(PUBLISHED), encoding="utf-8")
+    leaderboard.write(FOLDER.parent, PUBLISHED, method_texts())
     (FOLDER.parent / "corrections.md").write_text(corrections(PUBLISHED), encoding="utf-8")
     staleness = FOLDER.parent / "staleness.md"
     staleness.write_text(with_map(staleness.read_text(encoding="utf-8")), encoding="utf-8")

@@ -1,189 +1,256 @@
-"""The leaderboard: staleness budget and slowdown per method and environment, from published bundles, as Markdown."""
+"""The leaderboard, docs/leaderboard.md and docs/leaderboard.html, from published runs.
+
+Until the runs of the protocol are published, its rules for scores are applied to two earlier studies.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from staleharness.base.text import markdown_table
-from staleharness.errors import UserError
-from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.labels import display_label
-from staleharness.statistics.method_advice import MethodAdvice
-from staleharness.statistics.results import Results, load
-from staleharness.statistics.retention import KEEP, Limit
-from staleharness.statistics.scores import learning_curve
-from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
-from staleharness.store.bundle_reader import is_packed
-from staleharness.store.bundle_writer import STUDY
-from staleharness.store.store import MARKER
+import numpy as np
 
-HIGH = 0.9  # the level where runs begin above `LEVEL`
-Place = tuple[int, float]  # a stale setting: K and mean lag, of which several may share a K
-ORDER = {"below": 0, "=": 1, "at least": 2}
-SETTINGS = ("num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag")
-HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
+from staleharness.base.text import markdown_table
+from staleharness.figures.leaderboard_plot import draw_tracks
+from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
+from staleharness.pages.gallery import picture, picture_file
+from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
+from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable_seed
+from staleharness.statistics.labels import display_label
+from staleharness.statistics.leaderboard import CapacityResult, Estimate, Leaderboard, LeaderboardRow, Track
+from staleharness.statistics.order_agreement import order_agreement
+from staleharness.statistics.power import ALPHA
+from staleharness.statistics.results import Results, load
+from staleharness.statistics.retention import random_returns
+from staleharness.statistics.scores import Array, learning_curve, resolve_auto, score_before_training
+from staleharness.statistics.significance import holm
+from staleharness.statistics.t_intervals import t_p_value, t_reach
+from staleharness.store.flat_columns import curve_area
+from staleharness.store.stored_run import StoredRun
+
+MOST_ROWS = 30  # of the table in Markdown
+HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
 
 # Leaderboard
 
-How much staleness each method takes, from the [published runs](../results/reference/README.md), per environment and
-never pooled. Intervals in brackets are 95 % bootstrap intervals over seeds, which three to five seeds make too narrow
-([how much](advise.md#the-staleness-budget)). No two methods are tested against each other here: neither their order nor
-whether their intervals overlap tells them apart ([what does](corrections.md)).
-
-- **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random policy's return or
-  from 0 (accuracies). It punishes a method for being good without lag.
-- **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < where the measured
-  lags end.
-- **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
-  method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
-
-Rows are sorted by budget, bounds by the lag in the heading of their column, then by the share kept at the largest lag.
-*To type* is what `ALGO=` takes.
+Methods under policy lag: K is the capacity of the policy buffer, and K = 1 is synchronous training. A score is the area
+under the evaluation curve, 0 for a random policy and 1 for PPO-clip without lag; IQM over tasks and seeds, mean over K,
+with 95 % bootstrap intervals. "Less PPO-clip" is a difference of means at the largest K, bold where Welch's test tells
+it from 0 at 5 % after Holm's correction over the rows. **[The whole leaderboard](leaderboard.html)** is one file to
+open in a browser: it sorts and filters, and has every method's formula, curves and runs.
 """
-TAIL = """## A row of your own
-
-    make new NAME=my_idea FOLDER=.
-    make sweep SPEC=experiments/vaco_control.toml ALGO=my_idea PLUGIN=my_idea.py OUT=results/mine
-    make advise RESULTS=results/mine
-
-The first command starts the file ([plugins](plugins.md)), the second runs the grid of the tables of vaco_control, the
-third prints the rows. `make pack OUT=results/mine TO=results/reference/mine` and `make docs` put them on this page.
+TAIL = """[Which corrections survive](corrections.md) tests each study by its own rules;
+[staleness budgets](staleness_budgets.md) has what each method keeps at each lag.
 """
+BASELINE = "ppo_clip"
+LEARNED = 0.5  # share of the baseline's score at the smallest K that a method has to reach
+REPS = 2000  # bootstrap resamples
+Columns = dict[str, Array]  # environment -> score of each run, on the scale of the track
 
 
-@dataclass(frozen=True)
-class BundleAdvice:
-    """Results and advice of one bundle."""
+def earlier_track(results: Results, name: str, title: str, about: str, names: Mapping[str, str] | None = None) -> Track:
+    """Track of a study that is older than the protocol: its runs, scored by the protocol's rules.
 
-    name: str
-    results: Results
-    advice: Advice
-
-
-def leaderboard(folder: Path) -> str:
-    """Page from every bundle in a folder. A bundle without an answer is named with the reason."""
-    bundles, without = [], []
-    for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
-        if is_packed(path) and not (path / STUDY).is_file():
-            without.append(f"- {path.name}: its runs are not a sweep's")
-            continue
-        results = load(path)
-        try:
-            bundles.append(BundleAdvice(path.name, results, advise(results)))
-        except UserError as error:
-            without.append(f"- {path.name}: {str(error).partition(': ')[2]}")
-    bundles.sort(key=lambda bundle: (-len({run.seed for run in bundle.results}), -len(bundle.results), bundle.name))
-    sections = [_section(bundle, env) for bundle in bundles for env in bundle.advice.envs]
-    none = "\n".join(["## No answer", "", "Bundles that no budget can be read from:", "", *without])
-    return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
-
-
-def _section(bundle: BundleAdvice, env: str) -> str:
-    methods = sorted(bundle.advice.on(env), key=_sort_key, reverse=True)
-    level, factors = _slowdowns(bundle.advice, methods)
-    places = sorted({_setting(p["k"], p["lag"]) for m in methods for p in m.row["points"][1:]})
-    head = [
-        "method",
-        "to type",
-        "n",
-        "score, K = 1",
-        *(f"kept, K = {k} (lag {lag:g})" for k, lag in places),
-        "budget, phases",
-        "budget, gradient steps",
-        *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in places),
-    ]
-    digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
+    A run's score is the area under its evaluation curve less a random policy's return, over the mean of the baseline's
+    at the smallest K. A method's score is the IQM over environments and seeds, with a stratified bootstrap interval.
+    `names`: label -> name of the method on all tracks.
+    """
+    grid = results.grid
+    measure, _ = resolve_auto(results, "auto", "auto")
+    envs, ks = grid.envs, grid.capacities
+    random = random_returns(envs, measure)
+    zero = {env: (score_before_training(grid, env, measure) or (random.get(env, 0.0), 0.0))[0] for env in envs}
+    areas = {
+        cell: {run.id: area for run in runs if (area := curve_area(run, measure)) is not None}
+        for cell, runs in grid.cells.items()
+    }
+    top = {
+        cell.env: float(np.mean(list(by_id.values()))) - zero[cell.env]
+        for cell, by_id in areas.items()
+        if (cell.label, cell.capacity) == (BASELINE, ks[0])
+    }
+    scores: dict[str, dict[int, dict[str, dict[str, float]]]] = {label: {k: {} for k in ks} for label in grid.labels}
+    for cell, by_id in areas.items():
+        scaled = {run: (area - zero[cell.env]) / top[cell.env] for run, area in by_id.items()}
+        scores[cell.label][cell.capacity][cell.env] = scaled
+    differences = {k: _against_baseline({x: _columns(scores[x][k]) for x in scores}) for k in ks}
+    seeds = len({run.seed for run in results})
     rows = []
-    for method in methods:
-        row, points = method.row, {_setting(p["k"], p["lag"]): p for p in method.row["points"]}
+    for label, by_k in scores.items():
+        draws = {k: _bootstrap(_columns(runs), (name, label, k)) for k, runs in by_k.items() if len(runs) == len(envs)}
+        capacities = {
+            k: CapacityResult(
+                score=_estimate(*draws[k]) if k in draws else None,
+                runs=runs,
+                expected=seeds * len(envs),
+                **_means(grid.members(label, k)),
+                difference=differences[k].get(label, (None, None))[0],
+                p=differences[k].get(label, (None, None))[1],
+                curve=_mean_curve(grid.members(label, k), measure, zero, top),
+            )
+            for k, runs in by_k.items()
+        }
+        whole = len(draws) == len(ks)
+        value, spread = np.mean([v for v, _ in draws.values()]), np.mean([r for _, r in draws.values()], axis=0)
+        fresh, stale = draws.get(ks[0]), draws.get(ks[-1])
         rows.append(
-            [
-                display_label(method.curve.algorithm),
-                f"`{method.curve.algorithm}`",
-                str(row["n"]),
-                f"{row['synchronous']:.{digits}f}",
-                *(_share_cell(points.get(place)) for place in places),
-                _budget_cell(method, 1.0, 1),
-                _budget_cell(method, row["gradient_steps_per_phase"], 0),
-                *(_slowdown_cell(factors[method.curve.algorithm].get(place)) for place in places),
-            ]
+            LeaderboardRow(
+                label=label,
+                method=(names or {}).get(label, ""),
+                score=_estimate(float(value), spread) if whole else None,
+                capacities=capacities,
+                retained=_estimate(stale[0] / fresh[0], stale[1] / fresh[1]) if fresh and stale else None,
+                learned=fresh is not None and fresh[0] >= LEARNED,
+                cpus=tuple(
+                    sorted({str(r.record["fingerprint"].get("cpu", "")) for k in ks for r in grid.members(label, k)})
+                ),
+            )
         )
-    reasons: dict[str, list[str]] = {}
-    for r in bundle.advice.refusals:
-        if r.env == env:
-            reasons.setdefault(r.reason, []).append(display_label(r.algorithm))
-    refusals = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in reasons.items()]
-    return "\n".join(
-        [f"## {env}, {bundle.name}", "", _about(bundle, level), "", markdown_table(head, rows), "", *refusals]
-    )
+    return Track(name, title, about, tuple(envs), tuple(ks), tuple(rows), baseline=BASELINE)
 
 
-def _about(bundle: BundleAdvice, level: float) -> str:
-    """Facts about the runs, and the level of the slowdown."""
-    s = bundle.advice.settings
-    sizes = " or ".join(f"{steps:,} steps in {phases} phases" for phases, steps in s["sizes"])
-    facts = []
-    for name in SETTINGS:
-        values = sorted({str(run.spec[name]) for run in bundle.results if name in run.spec})
-        facts += [f"{name} = {' or '.join(values)}"] if values else []
-    dates = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
-    return (
-        f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(facts)}; runs of {dates}. "
-        f"Slowdown to {level:.0%} of the best synchronous score."
-    )
+def _columns(runs: Mapping[str, Mapping[str, float]]) -> Columns:
+    return {env: np.array(list(by_id.values())) for env, by_id in runs.items()}
 
 
-def _slowdowns(advice: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
-    """Level, one for all methods, and slowdowns of each by K; empty if its curves do not allow one."""
-    score = advice.settings["score"]
-
-    def at(level: float) -> dict[str, dict[Place, Slowdown]]:
-        by_method: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
-        for method in methods:
-            try:
-                by_method[method.curve.algorithm] = {
-                    _setting(s.k, s.lag): s for s in slowdowns(method.curve, score, level)
-                }
-            except UserError:
-                continue
-        return by_method
-
-    low = at(LEVEL)
-    first_steps = {m.curve.algorithm: learning_curve(m.curve.runs[0][0], score)[0] for m in methods}
-    at_once = [s.steps <= first_steps[name][0] for name, by_place in low.items() for s in by_place.values()]
-    # Where everyone is above it at the first evaluation, the lower level tells nothing.
-    return (HIGH, at(HIGH)) if at_once and all(at_once) else (LEVEL, low)
+def _bootstrap(columns: Columns, name: tuple[object, ...]) -> tuple[float, Array]:
+    """IQM over the runs of all environments, and its resamples [REPS]."""
+    rng = np.random.default_rng(stable_seed("leaderboard", *name))
+    draws = np.concatenate(resample(list(columns.values()), REPS, rng), axis=-1)
+    return float(iqm(np.concatenate(list(columns.values())))), iqm(draws)
 
 
-def _setting(k: int, lag: float) -> Place:
-    """Key of a setting, with two digits of the lag: drawn lags differ a little between methods."""
-    return k, float(f"{lag:.2g}")
+def _estimate(value: float, replicates: Array) -> Estimate:
+    low, high = percentiles(replicates[:, None])
+    return Estimate(value, float(low[0]), float(high[0]))
 
 
-def _sort_key(method: MethodAdvice) -> tuple[int, float, float]:
-    budget, points = method.row["budget"], method.row["points"]
-    # a bound is a lag that was measured, and drawn a little differently for each method
-    lag = budget["lag"] if budget["kind"] == "=" else _setting(0, budget["lag"])[1]
-    return ORDER[budget["kind"]], lag, points[-1]["kept"]
+def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[Estimate, float]]:
+    """Difference of each method from the baseline and p after Holm's correction (Welch, mean over environments)."""
+    base, found = columns[BASELINE], {}
+    for label, own in columns.items():
+        if label == BASELINE or own.keys() != base.keys():
+            continue
+        value = float(np.mean([own[env].mean() - base[env].mean() for env in base]))
+        sides = [side[env] for env in base for side in (own, base)]
+        variances = np.array([side.var(ddof=1) / len(side) for side in sides]) / len(base) ** 2
+        reach = float(t_reach(variances, [len(side) for side in sides]))
+        p = t_p_value(value, variances, [len(side) for side in sides]) if reach else 1.0
+        found[label] = Estimate(value, value - reach, value + reach), p
+    corrected = holm([p for _, p in found.values()])
+    return {label: (e, float(p)) for (label, (e, _)), p in zip(found.items(), corrected, strict=True)}
 
 
-def _share_cell(point: dict[str, float] | None) -> str:
-    if point is None:
+def _means(runs: Sequence[StoredRun]) -> dict[str, float | None]:
+    """Means over runs of lag, learning rate, distance of the data and effective sample size."""
+
+    def mean(*names: str) -> float | None:
+        values = [s[name] for s in (run.record["summary"] for run in runs) for name in names if name in s]
+        return float(np.mean(values)) if values else None
+
+    rates = {run.spec.get("learning_rate") for run in runs}
+    rate = rates.pop() if len(rates) == 1 else None
+    return {"lag": mean("lag_mean"), "tv": mean("tv_data"), "ess": mean("ess_data"), "learning_rate": rate}
+
+
+def _mean_curve(
+    runs: Sequence[StoredRun], measure: str, zero: Mapping[str, float], top: Mapping[str, float]
+) -> tuple[tuple[float, float], ...]:
+    """Mean learning curve over environments and seeds, on the scale of the track, at shares of training."""
+    curves = []
+    for run in runs:
+        steps, values = learning_curve(run, measure)
+        env = str(run.spec["env"])
+        if len(steps) > 1:
+            curves.append((steps / run.record["steps"], (values - zero[env]) / top[env]))
+    if not curves:
+        return ()
+    at = curves[0][0]
+    heights = np.mean([np.interp(at, steps, values) for steps, values in curves], axis=0)
+    return tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(at, heights, strict=True))
+
+
+def board(folder: Path) -> Leaderboard:
+    """All tracks of the leaderboard, from the folder of bundles."""
+    tracks = [
+        earlier_track(
+            load(folder / "vaco_control"),
+            "control",
+            "control (earlier study vaco_control)",
+            "HalfCheetah, Hopper and Walker2d; 100 phases of 16 × 128 steps, lag uniform, published defaults, "
+            "five seeds.",
+        ),
+        earlier_track(
+            load(folder / "stress_lags"),
+            "tokens",
+            "tokens (earlier study stress_lags)",
+            "word-problems, a model of 90k parameters; 64 optimiser steps in 32 phases, lag oldest, one learning rate, "
+            "five seeds.",
+            {"vaco[delta=0.05]": "vaco"},
+        ),
+    ]
+    other = earlier_track(load(folder / "corrections_word_problems", k=16), "", "", "", {"vaco[delta=0.05]": "vaco"})
+    scores = ({r.name: r.capacities[16].score.value for r in t.rows} for t in (tracks[1], other))  # type: ignore[union-attr]
+    both = order_agreement(*scores)
+    assert both is not None
+    notes = [
+        "No run of the protocol is published yet. These are two earlier studies, scored by its rules: nothing was "
+        "tuned, and data only grow as old as K says in the course of a run.",
+        f"On tokens the order is that of one setting. With uniform lag and larger steps (corrections_word_problems) "
+        f"that of the same {both.methods} methods at K = 16 agrees with it by τ = {both.tau:.2f} ({p_text(both.p)}).",
+    ]
+    return Leaderboard("StaleBench v1", tuple(tracks), tuple(notes))
+
+
+def markdown(board: Leaderboard) -> str:
+    """Page of the leaderboard as Markdown: picture, one table of all tracks, and how far its order can be trusted."""
+    names = sorted({row.name for track in board.tracks for row in track.ranking}, key=lambda name: _place(board, name))
+    head = ["method"]
+    for track in board.tracks:
+        head += [f"{track.name}: #", "score", f"K = {track.ks[-1]}", f"less {display_label(track.baseline)}", "kept"]
+    rows = [[display_label(name), *(c for t in board.tracks for c in _cells(t, name))] for name in names[:MOST_ROWS]]
+    parts = [HEAD, *(f"{note}\n" for note in board.notes), picture("Score against K, by track", "leaderboard"), ""]
+    parts += [f"- **{track.title}**: {track.about} {run_count(*track.runs)}." for track in board.tracks]
+    parts += ["", markdown_table(head, rows), ""]
+    parts += [f"{len(names) - MOST_ROWS} more rows are on the page.\n"] if len(names) > MOST_ROWS else []
+    for track in board.tracks:
+        if apart := ", ".join(display_label(row.label) for row in track.apart if not row.learned):
+            parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {apart}.\n")
+    parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]
+    return "\n".join(parts)
+
+
+def _place(board: Leaderboard, name: str) -> tuple[int, float, str]:
+    """Sort key: methods on most tracks first, then by their mean score."""
+    scores = [row.score.value for track in board.tracks for row in track.ranking if row.name == name and row.score]
+    return -len(scores), -float(np.mean(scores)), name
+
+
+def _cells(track: Track, name: str) -> list[str]:
+    for place, row in enumerate(track.ranking, 1):
+        if row.name == name:
+            last = row.capacities[track.ks[-1]]
+            gap = last.difference
+            difference = "" if gap is None else f"{gap.value:+.2f}".replace("-", "−")
+            if last.p is not None and last.p < ALPHA:
+                difference = f"**{difference}**"
+            kept = "–" if row.retained is None else f"{row.retained.value:.0%}"
+            return [str(place), _interval(row.score), _interval(last.score), difference, kept]
+    return [""] * 5
+
+
+def _interval(estimate: Estimate | None) -> str:
+    if estimate is None:
         return "–"
-    return f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
+    ends = "" if estimate.low is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
+    return f"{estimate.value:.2f}{ends}".replace("-", "−")
 
 
-def _budget_cell(method: MethodAdvice, scale: float | None, digits: int) -> str:
-    if scale is None:
-        return "–"
-    limits = [method.row[name] for name in ("budget", "budget_low", "budget_high")]
-    middle, low, high = (Limit(end["lag"] * scale, end["kind"]).sign(digits) for end in limits)
-    return f"{middle} [{low}, {high}]"
-
-
-def _slowdown_cell(slowdown: Slowdown | None) -> str:
-    if slowdown is None:
-        return "–"
-    return f"{slowdown.factor.words} [{slowdown.low.words}, {slowdown.high.words}]"
+def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> None:
+    """Write leaderboard.md, its picture in two widths, and leaderboard.html into a folder."""
+    tracks = board(published)
+    for form, width in (("wide", PAGE), ("narrow", COLUMN)):
+        png = reduce_colours(to_bytes(draw_tracks(tracks, width), "png"))
+        (folder / picture_file("leaderboard", form)).write_bytes(png)
+    (folder / "leaderboard.html").write_text(leaderboard_html(tracks, texts), encoding="utf-8")
+    (folder / "leaderboard.md").write_text(markdown(tracks), encoding="utf-8")

@@ -1,98 +1,129 @@
-"""Leaderboard page: order, columns and reasons for missing answers."""
+"""The leaderboard's pages are those of the published runs, and their numbers those of independent computations."""
 
 from __future__ import annotations
 
-from itertools import product
+import re
 from pathlib import Path
-from typing import Any
 
-from leaderboard import HEAD, leaderboard
+import leaderboard
+import numpy as np
+import pandas as pd
+import pytest
+from boards import board, row, track
 from places import ROOT
-from results_helper import write_run
+from scipy import stats
+
+from staleharness.pages.leaderboard_page import leaderboard_html
+from staleharness.statistics.bootstrap import iqm
+from staleharness.statistics.leaderboard import Leaderboard, Track
+
+DOCS, PUBLISHED = ROOT / "docs", ROOT / "results" / "reference"
 
 
-def write(root: Path, label: str, by_k: dict[int, tuple[float, float]], **options: Any) -> None:
-    """Write three seeds of each K with a mean lag and a score."""
-    for k, (lag, score) in by_k.items():
-        write_seeds(root, label, k, score, said={"summary": {"lag_mean": lag, "lag_max": lag}}, **options)
+@pytest.fixture(scope="module")
+def published() -> Leaderboard:
+    return leaderboard.board(PUBLISHED)
 
 
-def write_seeds(root: Path, label: str, k: int, score: float, **options: Any) -> None:
-    for seed in range(3):
-        write_run(root, label, seed, capacity=k, sampled=score + seed, **options)
+@pytest.fixture(scope="module")
+def control(published: Leaderboard) -> Track:
+    return published.tracks[0]
 
 
-def cells(folder: Path) -> list[list[str]]:
-    """Cells of the rows of methods."""
-    return [line.split(" | ") for line in leaderboard(folder).splitlines() if line.startswith("| ") and "`" in line]
+def areas() -> pd.DataFrame:
+    """Areas of vaco_control from its flat table, on the scale of random returns and of PPO-clip at K = 1."""
+    runs = pd.read_parquet(PUBLISHED / "vaco_control" / "runs.parquet")
+    random = {"HalfCheetah-v5": -357.2, "Hopper-v5": 15.23, "Walker2d-v5": -1.34}
+    runs["gain"] = runs.area - runs.env.map(random)
+    top = runs[(runs.label == "ppo_clip") & (runs.K == 1)].groupby("env").gain.mean()
+    return runs.assign(scaled=runs.gain / runs.env.map(top))
 
 
-def headings(folder: Path) -> list[str]:
-    (head,) = [line for line in leaderboard(folder).splitlines() if line.startswith("| method")]
-    return head.split(" | ")
+def without_plots(page: str) -> str:
+    """The page without its matplotlib figures, whose text widths are those of a machine's fonts."""
+    return re.sub(r'<div class="(wide|narrow)"><svg.*?</svg></div>', "", page, flags=re.DOTALL)
 
 
-def test_the_committed_page_is_that_of_the_published_bundles() -> None:
-    page = (ROOT / "docs" / "leaderboard.md").read_text(encoding="utf-8")
-    assert page == leaderboard(ROOT / "results" / "reference"), "run make docs"
+def test_the_committed_pages_are_those_of_the_published_runs(published: Leaderboard) -> None:
+    import generate
+
+    assert (DOCS / "leaderboard.md").read_text(encoding="utf-8") == leaderboard.markdown(published), "run make docs"
+    page = leaderboard_html(published, generate.method_texts())
+    committed = (DOCS / "leaderboard.html").read_text(encoding="utf-8")
+    assert without_plots(committed) == without_plots(page), "run make docs"
+    assert len(committed.encode()) < 2_000_000 and committed.count("<svg") > 20
+    assert all((DOCS / name).stat().st_size > 10_000 for name in ("leaderboard.png", "leaderboard_narrow.png"))
 
 
-def test_the_page_does_not_take_overlap_for_a_test() -> None:
-    assert "neither their order nor whether their intervals overlap tells them apart" in " ".join(HEAD.split())
+def test_scores_are_those_of_the_flat_table(control: Track) -> None:
+    runs = areas()
+    for method in control.rows:
+        by_k = [iqm(runs[(runs.label == method.label) & (k == runs.K)].scaled.to_numpy()) for k in control.ks]
+        measured = [method.capacities[k].score.value for k in control.ks]
+        assert measured == pytest.approx([float(v) for v in by_k], abs=0.02)  # 0 is as measured in runs
+        assert method.score.value == pytest.approx(np.mean(measured))
+        assert method.score.low < method.score.value < method.score.high
+        assert method.retained.value == pytest.approx(measured[-1] / measured[0])
 
 
-def test_rows_are_sorted_by_budget_and_gaps_have_reasons(tmp_path: Path) -> None:
-    scores = {"impala": (1000, 300, 100), "vaco": (1000, 999, 998), "spo": (1000, 990, 100)}
-    for label, values in {**scores, "a3po": (1000,), "ppo_kl": (1000,)}.items():
-        for k, score in zip((1, 4, 16), values, strict=False):
-            write_seeds(tmp_path / "good", label, k, score)
-    write_seeds(tmp_path / "poor", "vaco", 1, 1000)
-    rows = cells(tmp_path)
-    assert [row[:2] for row in rows] == [["| VACO", "`vaco`"], ["| SPO", "`spo`"], ["| IMPALA", "`impala`"]]
-    assert [row[6][0] for row in rows] == ["≥", "1", "<"]
-    page = leaderboard(tmp_path)
-    assert "No answer for A-3PO, PPO-KL: no stale runs: it has lag 0 only." in page.splitlines()
-    assert "- poor: no stale runs: it has lag 0 only (vaco on Hopper-v5)" in page.splitlines()
-    assert "24,576 steps in 12 phases" in page and "lag = uniform" in page
+def test_a_difference_on_one_task_is_welchs() -> None:
+    rng = np.random.default_rng(5)
+    own, base = rng.normal(0.4, 0.1, 7), rng.normal(0.2, 0.3, 5)
+    found = leaderboard._against_baseline({"spo": {"A": own}, "ppo_clip": {"A": base}})["spo"]
+    expected = stats.ttest_ind(own, base, equal_var=False)
+    interval = expected.confidence_interval()
+    assert found[1] == pytest.approx(expected.pvalue)
+    assert (found[0].low, found[0].high) == pytest.approx((interval.low, interval.high))
 
 
-def test_rows_follow_the_budget_and_not_the_share_at_the_end(tmp_path: Path) -> None:
-    """spo holds at every lag; vaco to a lag of 3 and then falls far; impala loses a little early and keeps the most."""
-    for label, near, far in (("impala", 850.0, 845.0), ("vaco", 1000.0, 100.0), ("spo", 1000.0, 995.0)):
-        write(tmp_path / "a", label, {1: (0, 1000), 4: (3, near), 16: (12, far)})
-    assert [row[1] for row in cells(tmp_path)] == ["`spo`", "`vaco`", "`impala`"]
-
-
-def test_bounds_that_differ_by_the_draw_of_lags_are_equal(tmp_path: Path) -> None:
-    for label, lag, stale in (("vaco", 2.81, 300.0), ("spo", 2.79, 800.0)):
-        write(tmp_path / "a", label, {1: (0, 999), 4: (lag, stale - 4), 16: (4 * lag, stale - 16)})
-    rows = cells(tmp_path)
-    assert [row[0] for row in rows] == ["| SPO", "| VACO"]
-    assert {row[6].split(" ")[1] for row in rows} == {"2.8"}
-
-
-def test_a_level_that_is_reached_at_once_is_replaced(tmp_path: Path) -> None:
-    curve = [700.0, 800.0, 850.0, 900.0, 950.0, 1000.0]
-    for label, k in product(("vaco", "spo"), (1, 4)):
-        write_seeds(tmp_path / "warm", label, k, 1000, curve=curve)
-    assert "Slowdown to 90% of the best synchronous score." in leaderboard(tmp_path)
-    for label, k in product(("vaco", "spo"), (1, 4)):
-        write_seeds(tmp_path / "cold", label, k, 1000, curve=[100.0, *curve])
-    assert "Slowdown to 50% of the best synchronous score." in leaderboard(tmp_path)
-
-
-def test_lags_that_share_a_capacity_have_their_own_columns(tmp_path: Path) -> None:
-    """The lag is part of the label, as in lesson_tokens."""
-    for lag, score in ((0, 1000.0), (2, 700.0), (5, 400.0)):
-        write(tmp_path / "a", f"vaco[lag=fixed:{lag}]", {6: (lag, score)}, settings={"lag": f"fixed:{lag}"})
-    shares = {name: cell.split("%")[0] for name, cell in zip(headings(tmp_path), cells(tmp_path)[0], strict=True)}
-    assert {name: share for name, share in shares.items() if name.startswith("kept")} == {
-        "kept, K = 6 (lag 2)": "70",
-        "kept, K = 6 (lag 5)": "39",
+def test_p_values_are_corrected_over_the_rows() -> None:
+    rng = np.random.default_rng(5)
+    columns = {f"m{i}": {"A": rng.normal(0.1 * i, 0.2, 6)} for i in range(4)} | {
+        "ppo_clip": {"A": rng.normal(0, 0.2, 6)}
     }
+    found = leaderboard._against_baseline(columns)
+    plain = sorted(stats.ttest_ind(columns[m]["A"], columns["ppo_clip"]["A"], equal_var=False).pvalue for m in found)
+    assert min(p for _, p in found.values()) == pytest.approx(min(1.0, 4 * plain[0]))
 
 
-def test_methods_whose_lags_differ_a_little_share_a_column(tmp_path: Path) -> None:
-    for label, lag in (("vaco", 15.66), ("spo", 15.84)):
-        write(tmp_path / "a", label, {1: (0, 999), 64: (lag, 936)})
-    assert [name for name in headings(tmp_path) if name.startswith("kept")] == ["kept, K = 64 (lag 16)"]
+def test_the_headline_table_has_at_most_thirty_rows_best_on_both_first(published: Leaderboard) -> None:
+    def names(page: str) -> list[str]:
+        table = page.partition("| --- |")[2].partition("## Would")[0]
+        return [line.split(" | ")[0].strip("| ") for line in table.splitlines()[1:] if line.startswith("| ")]
+
+    assert len(names(leaderboard.markdown(published))) == 26
+    large = board(methods=40)
+    assert len(names(leaderboard.markdown(large))) == 30 and "10 more rows are on the page." in leaderboard.markdown(
+        large
+    )
+    rows = [row("ppo_clip", 0.5), row("spo", 0.7), row("vaco", 0.9)]
+    two = Leaderboard("B", (track("a", rows[:2]), track("b", rows)))
+    assert names(leaderboard.markdown(two)) == ["SPO", "PPO-clip", "VACO"]
+
+
+def test_a_method_that_did_not_learn_is_named_below_the_table() -> None:
+    rows = [row("ppo_clip", 0.9), row("impala", 0.1, learned=False)]
+    page = leaderboard.markdown(Leaderboard("B", (track("control", rows),)))
+    assert "Below half of PPO-clip's score at K = 1 on control: IMPALA." in page and "| IMPALA" not in page
+
+
+def test_the_page_states_the_agreement_of_two_token_settings(published: Leaderboard) -> None:
+    """Spearman's correlation of the final scores is .17; that of areas is as low."""
+    assert any("τ = 0.19 (p = 0.19)" in note for note in published.notes)
+    scores = []
+    for name in ("stress_lags", "corrections_word_problems"):
+        runs = pd.read_parquet(PUBLISHED / name / "runs.parquet")
+        runs = runs[(runs.K == 16) & ~runs.label.str.contains("lag=")]
+        scores.append(runs.groupby("method").area.apply(lambda values: float(iqm(values.to_numpy()))))
+    together = pd.concat(scores, axis=1)
+    assert len(together) == 26
+    tau = stats.kendalltau(*together.to_numpy().T)
+    assert f"τ = {tau.statistic:.2f} (p = {tau.pvalue:.2g})" in published.notes[1]
+
+
+def test_pages_are_written_with_a_picture_in_two_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(leaderboard, "board", lambda folder: board())
+    leaderboard.write(tmp_path, tmp_path, {})
+    assert sorted(p.name for p in tmp_path.iterdir()) == [
+        "leaderboard.html", "leaderboard.md", "leaderboard.png", "leaderboard_narrow.png",
+    ]  # fmt: skip

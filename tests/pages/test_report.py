@@ -2,11 +2,9 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import html.parser
 import json
 import os
 import re
-import shutil
 import subprocess
 import sys
 import zipfile
@@ -16,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from browser import CHROMIUM, Page, in_browser
 from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
@@ -26,26 +25,6 @@ from staleharness.statistics.results import Results
 from staleharness.store.stored_run import StoredRun
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
-
-
-class Page(html.parser.HTMLParser):
-    """A page as a browser splits it: every element with its attributes, and every text."""
-
-    def __init__(self, text: str) -> None:
-        super().__init__()
-        self.elements: list[tuple[str, dict[str, str | None]]] = []
-        self.texts: list[str] = []
-        self.feed(text)
-
-    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        self.elements.append((tag, dict(attrs)))
-
-    def handle_data(self, data: str) -> None:
-        self.texts.append(data)
-
-    @property
-    def text(self) -> str:
-        return " ".join(" ".join(self.texts).split())
 
 
 def small(root: Path, *labels: str) -> tuple[list[StoredRun], stats.Table]:
@@ -252,25 +231,6 @@ def test_inline_figures_keep_their_text_and_lose_their_ids():
 
 
 # --- in a real browser
-
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-
-
-def in_browser(path: Path, choice: str, profile: Path) -> Page:
-    """The page as the browser has it after its script has run with `choice` in the address."""
-    assert CHROMIUM is not None
-    quiet = (
-        "--disable-gpu",
-        "--disable-quic",
-        "--no-first-run",
-        "--disable-background-networking",
-        "--disable-component-update",
-        "--disable-sync",
-        "--window-size=1600,1200",
-    )
-    command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, f"--user-data-dir={profile}", "--dump-dom"]
-    done = subprocess.run([*command, f"{path.as_uri()}#{choice}"], capture_output=True, text=True, timeout=90)
-    return Page(done.stdout)
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: sorting and filtering are not tried")

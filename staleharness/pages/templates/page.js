@@ -10,13 +10,17 @@
   }
 
   function filter() {
-    const off = { series: new Set(), panel: new Set() };
+    const off = { series: new Set(), panel: new Set(), track: new Set(), k: new Set() };
     for (const box of all("input[data-filter]")) if (!box.checked) off[box.dataset.filter].add(box.value);
     for (const e of all("[data-series], [data-panel]")) {
       const row = e.tagName.toLowerCase() === "tr";
       const out = off.panel.has(e.dataset.panel);
       e.classList.toggle("off", off.series.has(e.dataset.series) || (row && out));
       e.classList.toggle("dim", !row && out);
+    }
+    for (const kind of ["track", "k"]) {
+      for (const e of all(`[data-${kind}]`)) e.classList.toggle("off", off[kind].has(e.dataset[kind]));
+      state.set(kind, [...off[kind]].join(","));
     }
     state.set("hide", [...off.series].join(","));
     state.set("out", [...off.panel].join(","));
@@ -50,9 +54,29 @@
   }
   for (const box of all("input[data-filter]")) box.addEventListener("change", () => { filter(); save(); });
 
+  for (const button of all("button[data-all]")) button.addEventListener("click", () => {
+    for (const box of all(`input[data-filter=${button.dataset.all}]`)) box.checked = button.dataset.check === "1";
+    filter();
+    save();
+  });
+  for (const row of all("main tr[data-series], #plot g[data-series]")) {
+    const mark = (on) => all("#plot figure").forEach((figure) => {
+      figure.classList.toggle("focus", on);
+      for (const g of all(`g[data-series="${row.dataset.series}"]`, figure)) g.classList.toggle("on", on);
+    });
+    for (const [event, on] of [["mouseenter", true], ["mouseleave", false], ["focusin", true], ["focusout", false]]) {
+      row.addEventListener(event, () => mark(on));
+    }
+  }
+  function openCard() {
+    const card = document.getElementById(location.hash.slice(1));
+    if (card && card.matches("details.card")) { card.open = true; card.scrollIntoView(); }
+  }
+  addEventListener("hashchange", openCard);
+
   for (const part of location.hash.slice(1).split("&")) {
     const [key, text = ""] = part.split("=");
-    const kind = { hide: "series", out: "panel" }[key];
+    const kind = { hide: "series", out: "panel", track: "track", k: "k" }[key];
     if (kind) for (const box of all(`input[data-filter=${kind}]`)) box.checked = !text.split(",").includes(box.value);
     const table = all("table[data-sortable]").find((t) => t.dataset.sortable === key);
     const [column, direction] = text.split(":").map(Number);
@@ -60,4 +84,5 @@
   }
   if (innerWidth < 620) for (const e of all("#scores details")) e.open = false;  // the figures are not far down
   filter();
+  openCard();
 })();

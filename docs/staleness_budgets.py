@@ -1,0 +1,205 @@
+"""Page of staleness budgets: score, share kept, budget and slowdown per method and environment, from all bundles."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from staleharness.base.text import markdown_table
+from staleharness.errors import UserError
+from staleharness.statistics.advice import Advice, advise
+from staleharness.statistics.labels import display_label
+from staleharness.statistics.method_advice import MethodAdvice
+from staleharness.statistics.results import Results, load
+from staleharness.statistics.retention import KEEP, Limit
+from staleharness.statistics.scores import learning_curve
+from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
+from staleharness.store.bundle_reader import is_packed
+from staleharness.store.bundle_writer import STUDY
+from staleharness.store.store import MARKER
+
+HIGH = 0.9  # the level where runs begin above `LEVEL`
+Place = tuple[int, float]  # a stale setting: K and mean lag, of which several may share a K
+BASELINE = "ppo_clip"
+LEARNED = 0.5  # share of the baseline's synchronous gain that a method has to reach to be in a table
+SETTINGS = ("num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag")
+HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
+
+# Staleness budgets
+
+How much staleness each method takes, from the [published runs](../results/reference/README.md), per environment and
+never pooled. Intervals in brackets are 95 % bootstrap intervals over seeds, which three to five seeds make too narrow
+([how much](advise.md#the-staleness-budget)). No two methods are tested against each other here: neither their order nor
+whether their intervals overlap tells them apart ([what does](corrections.md)). The [leaderboard](leaderboard.md) ranks
+methods by one protocol; these are the studies before it, each with its own tasks and settings.
+
+- **score** at K, and **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random
+  policy's return or from 0 (accuracies). It punishes a method for being good without lag.
+- **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < where the measured
+  lags end.
+- **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
+  method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
+
+Rows are sorted by the score at the largest lag. A method that gains less than {LEARNED:.0%} of what PPO-clip gains
+without lag is named below its table: it has little to lose. *To type* is what `ALGO=` takes.
+"""
+TAIL = """## A row of your own
+
+    make new NAME=my_idea FOLDER=.
+    make sweep SPEC=experiments/vaco_control.toml ALGO=my_idea PLUGIN=my_idea.py OUT=results/mine
+    make advise RESULTS=results/mine
+
+The first command starts the file ([plugins](plugins.md)), the second runs the grid of the tables of vaco_control, the
+third prints the rows. `make pack OUT=results/mine TO=results/reference/mine` and `make docs` put them on this page.
+"""
+
+
+@dataclass(frozen=True)
+class BundleAdvice:
+    """Results and advice of one bundle."""
+
+    name: str
+    results: Results
+    advice: Advice
+
+
+def staleness_budgets(folder: Path) -> str:
+    """Page from every bundle in a folder. A bundle without an answer is named with the reason."""
+    bundles, without = [], []
+    for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
+        if is_packed(path) and not (path / STUDY).is_file():
+            without.append(f"- {path.name}: its runs are not a sweep's")
+            continue
+        results = load(path)
+        try:
+            bundles.append(BundleAdvice(path.name, results, advise(results)))
+        except UserError as error:
+            without.append(f"- {path.name}: {str(error).partition(': ')[2]}")
+    bundles.sort(key=lambda bundle: (-len({run.seed for run in bundle.results}), -len(bundle.results), bundle.name))
+    sections = [_section(bundle, env) for bundle in bundles for env in bundle.advice.envs]
+    none = "\n".join(["## No answer", "", "Bundles that no budget can be read from:", "", *without])
+    return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
+
+
+def _section(bundle: BundleAdvice, env: str) -> str:
+    everyone = bundle.advice.on(env)
+    places = sorted({_setting(p["k"], p["lag"]) for m in everyone for p in m.row["points"][1:]}, key=lambda x: x[::-1])
+    everyone = sorted(everyone, key=lambda m: _stale_score(m, places[-1]), reverse=True)
+    level, factors = _slowdowns(bundle.advice, everyone)
+    methods = _those_that_learned(everyone)
+    head = [
+        "method",
+        "to type",
+        "n",
+        "score, K = 1",
+        *(f"score, K = {k} (lag {lag:g}), and kept" for k, lag in places),
+        "budget, phases",
+        "budget, gradient steps",
+        *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in places),
+    ]
+    digits = 3 if max(abs(m.row["synchronous"]) for m in everyone) < 10 else 0
+    rows = []
+    for method in methods:
+        row, points = method.row, {_setting(p["k"], p["lag"]): p for p in method.row["points"]}
+        rows.append(
+            [
+                display_label(method.curve.algorithm),
+                f"`{method.curve.algorithm}`",
+                str(row["n"]),
+                f"{row['synchronous']:.{digits}f}",
+                *(_score_cell(points.get(place), digits) for place in places),
+                _budget_cell(method, 1.0, 1),
+                _budget_cell(method, row["gradient_steps_per_phase"], 0),
+                *(_slowdown_cell(factors[method.curve.algorithm].get(place)) for place in places),
+            ]
+        )
+    reasons: dict[str, list[str]] = {}
+    for r in bundle.advice.refusals:
+        if r.env == env:
+            reasons.setdefault(r.reason, []).append(display_label(r.algorithm))
+    few = [
+        f"{display_label(m.curve.algorithm)} {m.row['synchronous']:.{digits}f}" for m in everyone if m not in methods
+    ]
+    note = [f"Learned less than {LEARNED:.0%} of what PPO-clip did at K = 1: {', '.join(few)}.\n"] if few else []
+    refusals = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in reasons.items()]
+    return "\n".join(
+        [f"## {env}, {bundle.name}", "", _about(bundle, level), "", markdown_table(head, rows), "", *note, *refusals]
+    )
+
+
+def _about(bundle: BundleAdvice, level: float) -> str:
+    """Facts about the runs, and the level of the slowdown."""
+    s = bundle.advice.settings
+    sizes = " or ".join(f"{steps:,} steps in {phases} phases" for phases, steps in s["sizes"])
+    facts = []
+    for name in SETTINGS:
+        values = sorted({str(run.spec[name]) for run in bundle.results if name in run.spec})
+        facts += [f"{name} = {' or '.join(values)}"] if values else []
+    dates = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
+    return (
+        f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(facts)}; runs of {dates}. "
+        f"Slowdown to {level:.0%} of the best synchronous score."
+    )
+
+
+def _slowdowns(advice: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
+    """Level, one for all methods, and slowdowns of each by K; empty if its curves do not allow one."""
+    score = advice.settings["score"]
+
+    def at(level: float) -> dict[str, dict[Place, Slowdown]]:
+        by_method: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
+        for method in methods:
+            try:
+                by_method[method.curve.algorithm] = {
+                    _setting(s.k, s.lag): s for s in slowdowns(method.curve, score, level)
+                }
+            except UserError:
+                continue
+        return by_method
+
+    low = at(LEVEL)
+    first_steps = {m.curve.algorithm: learning_curve(m.curve.runs[0][0], score)[0] for m in methods}
+    at_once = [s.steps <= first_steps[name][0] for name, by_place in low.items() for s in by_place.values()]
+    # Where everyone is above it at the first evaluation, the lower level tells nothing.
+    return (HIGH, at(HIGH)) if at_once and all(at_once) else (LEVEL, low)
+
+
+def _setting(k: int, lag: float) -> Place:
+    """Key of a setting, with two digits of the lag: drawn lags differ a little between methods."""
+    return k, float(f"{lag:.2g}")
+
+
+def _stale_score(method: MethodAdvice, place: Place) -> tuple[float, float]:
+    """Sort key: score at the largest lag, then without lag; a method without the former comes last."""
+    scores = [p["iqm"] for p in method.row["points"] if _setting(p["k"], p["lag"]) == place]
+    return (scores[0] if scores else -math.inf), method.row["synchronous"]
+
+
+def _those_that_learned(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
+    """Methods whose gain without lag is at least `LEARNED` of the baseline's; all where the baseline is absent."""
+    gains = {m.curve.algorithm: m.row["synchronous"] - m.row["zero"] for m in methods}
+    least = LEARNED * gains.get(BASELINE, -math.inf)
+    return [m for m in methods if gains[m.curve.algorithm] >= least]
+
+
+def _score_cell(point: dict[str, float] | None, digits: int) -> str:
+    if point is None:
+        return "–"
+    share = f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
+    return f"{point['iqm']:.{digits}f}, {share}"
+
+
+def _budget_cell(method: MethodAdvice, scale: float | None, digits: int) -> str:
+    if scale is None:
+        return "–"
+    limits = [method.row[name] for name in ("budget", "budget_low", "budget_high")]
+    middle, low, high = (Limit(end["lag"] * scale, end["kind"]).sign(digits) for end in limits)
+    return f"{middle} [{low}, {high}]"
+
+
+def _slowdown_cell(slowdown: Slowdown | None) -> str:
+    if slowdown is None:
+        return "–"
+    return f"{slowdown.factor.words} [{slowdown.low.words}, {slowdown.high.words}]"

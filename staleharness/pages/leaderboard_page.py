@@ -1,0 +1,248 @@
+"""Page of a leaderboard: one HTML file that loads nothing. Tables by track, a plot, and a card for each method."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+from typing import Any
+
+from ..base.text import plural
+from ..base.version import __version__
+from ..figures.leaderboard_plot import draw_tracks, track_looks
+from ..figures.palette import Style
+from ..statistics.labels import display_label
+from ..statistics.leaderboard import CapacityResult, Estimate, Leaderboard, LeaderboardRow, Track
+from ..statistics.power import ALPHA
+from .report import PAGE
+
+KINDS = {"method": "", "control": "width control", "added": "added"}
+WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card
+MARGIN = 16.0
+
+
+@dataclass(frozen=True)
+class MethodText:
+    """Words about a method on its card."""
+
+    summary: str = ""
+    formula: str = ""
+    """Plain text, lines kept."""
+    source: str = ""
+    link: str = ""
+    """Address of the method's page; empty for none."""
+
+
+def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str:
+    """Render the page; the same text for the same rows. texts: by name of the method without options."""
+    import jinja2
+    from markupsafe import Markup
+
+    looks = track_looks(board.tracks)
+    script, css = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
+    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    plots = _plots(board)
+    return environment.get_template("leaderboard.html.j2").render(
+        title=board.title,
+        notes=board.notes,
+        version=__version__,
+        tracks=[_track(i, track, looks) for i, track in enumerate(board.tracks)],
+        ks=sorted({k for track in board.tracks for k in track.ks}),
+        looks=list(looks.values()),
+        plots={form: Markup(svg) for form, svg in plots.items()},
+        robustness=robustness(board),
+        cards=[_card(name, look, board, texts) for name, look in looks.items()],
+        css=Markup(css + (PAGE / "leaderboard.css").read_text(encoding="utf-8")),
+        script=Markup(script),
+        script_hash=f"sha256-{sha}",
+    )
+
+
+def _plots(board: Leaderboard) -> dict[str, str]:
+    from ..figures.plot_layout import COLUMN, to_bytes
+    from ..figures.plot_layout import PAGE as FULL
+    from .inline_svg import inline_svg
+
+    title = "Score against K"
+    return {
+        form: inline_svg(to_bytes(draw_tracks(board, width), "svg"), f"{form}-", title)
+        for form, width in (("wide", FULL), ("narrow", COLUMN))
+    }
+
+
+def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, Any]:
+    have, expected = track.runs
+    ranks = {row.label: str(place) for place, row in enumerate(track.ranking, 1) if row.kind == "method"}
+    return {
+        "index": index,
+        "title": track.title,
+        "about": track.about,
+        "protocol": track.protocol,
+        "runs": run_count(have, expected),
+        "baseline": display_label(track.baseline),
+        "ks": track.ks,
+        "rows": [_row(row, track, looks, ranks) for row in track.ranking],
+        "apart": [_row(row, track, looks, {}) for row in track.apart],
+    }
+
+
+def run_count(have: int, expected: int) -> str:
+    """`n of m runs`, or `n runs` where none is missing."""
+    return plural(have, "run") if have == expected else f"{have:,} of {expected:,} runs"
+
+
+def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: Mapping[str, str]) -> dict[str, Any]:
+    largest = row.capacities.get(track.ks[-1], CapacityResult(None))
+    have, expected = (sum(values) for values in zip(*((r.n, r.expected) for r in row.capacities.values()), strict=True))
+    return {
+        "index": looks[row.name].index,
+        "colour": looks[row.name].colour,
+        "rank": ranks.get(row.label, ""),
+        "name": display_label(row.label),
+        "kind": KINDS.get(row.kind, row.kind),
+        "score": _estimate(row.score),
+        "cells": [{"k": k, **_capacity(row.capacities.get(k), row.label == track.baseline)} for k in track.ks],
+        "retained": _estimate(row.retained, percent=True),
+        "tv": _number(largest.tv, 3),
+        "runs": f"{have}" if have >= expected else f"{have} of {expected}",
+        "run_count": have,
+    }
+
+
+def _capacity(result: CapacityResult | None, baseline: bool) -> dict[str, Any]:
+    result = result or CapacityResult(None)
+    d, p = result.difference, result.p
+    return {
+        **_estimate(result.score),
+        "difference": "" if baseline or d is None else f"{round(d.value, 2) + 0.0:+.2f}".replace("-", "−"),
+        "interval_of_difference": "" if baseline or d is None else _interval(d, 2),
+        "p": "" if baseline or p is None else p_text(p),
+        "distinct": p is not None and p < ALPHA and not baseline,
+    }
+
+
+def _estimate(estimate: Estimate | None, percent: bool = False) -> dict[str, Any]:
+    if estimate is None:
+        return {"value": "", "text": "–", "interval": ""}
+    scale, digits = (100, 0) if percent else (1, 2)
+    scaled = Estimate(*(None if v is None else scale * v for v in (estimate.value, estimate.low, estimate.high)))  # type: ignore[arg-type]
+    text = f"{scaled.value:.{digits}f}".replace("-", "−") + (" %" if percent else "")
+    return {"value": round(estimate.value, 6), "text": text, "interval": _interval(scaled, digits)}
+
+
+def _interval(estimate: Estimate, digits: int) -> str:
+    if estimate.low is None or estimate.high is None:
+        return ""
+    return f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]".replace("-", "−")
+
+
+def p_text(p: float) -> str:
+    """Format a p value: `p < 0.001`, `p = 0.03`."""
+    return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
+
+
+def _number(value: float | None, digits: int) -> dict[str, Any]:
+    return {"value": "" if value is None else round(value, 6), "text": "–" if value is None else f"{value:.{digits}f}"}
+
+
+def robustness(board: Leaderboard) -> list[str]:
+    """Sentences on how far the orders would come out again, and how far tracks agree."""
+    lines = []
+    for track in board.tracks:
+        n = len(track.ranking)
+        if (tau := track.replication) is not None:
+            lines.append(
+                f"{track.title}: the order of {n} methods would agree with that of other seeds by τ = {tau:.2f} "
+                f"({(1 + tau) / 2:.0%} of pairs in the same order), in expectation."
+            )
+    lines += [
+        f"{a.name} and {b.name}: over the {both.methods} methods on both, the orders agree by τ = {both.tau:.2f} "
+        f"({p_text(both.p)})."
+        for a, b in combinations(board.tracks, 2)
+        if (both := a.agreement(b)) is not None
+    ]
+    return lines
+
+
+def _card(name: str, look: Style, board: Leaderboard, texts: Mapping[str, MethodText]) -> dict[str, Any]:
+    rows = [(track, row) for track in board.tracks for row in track.rows if row.name == name]
+    return {
+        "index": look.index,
+        "colour": look.colour,
+        "name": look.name,
+        "text": texts.get(name, texts.get(name.partition("[")[0], MethodText())),
+        "tracks": [_card_track(track, row) for track, row in rows],
+        "cpus": sorted({cpu for _, row in rows for cpu in row.cpus}),
+        "digests": sorted({row.digest for _, row in rows if row.digest}),
+    }
+
+
+def _card_track(track: Track, row: LeaderboardRow) -> dict[str, Any]:
+    results = [(k, row.capacities[k]) for k in track.ks if k in row.capacities]
+    baseline = next((r for r in track.rows if r.label == track.baseline), None)
+    return {
+        "title": track.title,
+        "label": row.label,
+        "kind": KINDS.get(row.kind, row.kind),
+        "learned": row.learned,
+        "baseline": display_label(track.baseline),
+        "curves": _curves(
+            [(k, r.curve) for k, r in results],
+            [(k, baseline.capacities[k].curve) for k, _ in results if k in baseline.capacities]
+            if baseline is not None and baseline is not row
+            else [],
+        ),
+        "ks": [
+            {
+                "k": k,
+                **_capacity(r, row.label == track.baseline),
+                "lag": _number(r.lag, 1)["text"],
+                "rate": "–" if r.learning_rate is None else f"{r.learning_rate:.2g}",
+                "tv": _number(r.tv, 3)["text"],
+                "ess": _number(r.ess, 2)["text"],
+                "n": run_count(r.n, max(r.expected, r.n)),
+                "envs": [
+                    {"env": env, "runs": [{"id": run, "score": f"{v:.2f}"} for run, v in sorted(runs.items())]}
+                    for env, runs in r.runs.items()
+                ],
+            }
+            for k, r in results
+        ],
+    }
+
+
+Curve = tuple[tuple[float, float], ...]
+
+
+def _curves(own: Sequence[tuple[int, Curve]], others: Sequence[tuple[int, Curve]]) -> dict[str, Any] | None:
+    """Lines of an SVG picture: of the method, and of the baseline at the same capacities; None without evaluations."""
+    heights = [y for _, curve in own for _, y in curve]
+    if not heights:
+        return None
+    low, high = min(0.0, *heights), max(1.0, *heights)
+
+    def at(y: float) -> float:
+        return round(HEIGHT - 8 - (y - low) / (high - low) * (HEIGHT - 16), 1)
+
+    def points(curve: Curve) -> str:
+        inside = ((x, min(max(y, low), high)) for x, y in curve)
+        return " ".join(f"{MARGIN + x * (WIDTH - MARGIN - 4):.1f},{at(y):g}" for x, y in inside)
+
+    return {
+        "width": WIDTH,
+        "height": HEIGHT,
+        "margin": MARGIN,
+        "zero": at(0.0),
+        "one": at(1.0),
+        "own": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(own) if curve],
+        "others": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(others) if curve],
+    }

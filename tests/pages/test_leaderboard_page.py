@@ -1,0 +1,198 @@
+"""Page of a leaderboard: one file that works with a script, without one, and with hostile names."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import html
+import re
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+from boards import board, row, track
+from browser import CHROMIUM, Page, in_browser
+
+from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, robustness, run_count
+from staleharness.statistics.leaderboard import CapacityResult, Leaderboard
+
+TEXTS = {"method_01": MethodText("One line.", "L = min(r A, clip(r) A)\n  r ≤ 1", "A. Author 2026", "methods/m.md")}
+HOSTILE = "</script><img src=x onerror=alert(1)>"
+needs_browser = pytest.mark.skipif(CHROMIUM is None, reason="no chromium on this machine: the page is not opened")
+
+
+@pytest.fixture(scope="module")
+def text() -> str:
+    return leaderboard_html(board(), TEXTS)
+
+
+@pytest.fixture(scope="module")
+def page(text: str) -> Page:
+    return Page(text)
+
+
+def rows_of(page: Page, table: int) -> list[list[str]]:
+    """Sort values of the cells of a table's rows."""
+    found: list[list[str]] = []
+    tables = -1
+    for tag, attributes in page.elements:
+        tables += tag == "table" and "data-sortable" in attributes
+        if tables == table and tag == "tr" and "data-series" in attributes:
+            found.append([])
+        elif tables == table and found and tag in ("td", "th") and "data-v" in attributes:
+            found[-1].append(attributes["data-v"] or "")
+        elif tables == table and tag == "details":
+            break
+    return found
+
+
+def test_the_page_loads_nothing_and_allows_no_script_but_its_own(text: str, page: Page) -> None:
+    policy = next(a["content"] for t, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    script = re.search(r"<script>(.*?)</script>", text, re.DOTALL)[1]
+    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy.startswith("default-src 'none'") and f"script-src 'sha256-{sha}'" in policy
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form") and "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
+
+
+def test_every_id_is_unique_and_every_link_inside_the_page_has_a_target(page: Page) -> None:
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    inside = {a["href"][1:] for t, a in page.elements if t == "a" and a["href"].startswith("#")}
+    assert inside == {f"method-{i}" for i in range(4)} <= set(ids)
+
+
+def test_rows_come_sorted_by_score_with_numbers_and_tests(page: Page) -> None:
+    first = rows_of(page, 0)
+    assert [cells[1] for cells in first] == ["PPO-clip", "method_00", "method_01", "method_02"]
+    assert [cells[0] for cells in first] == ["1", "2", "3", "4"]
+    assert first[1][2:6] == ["0.98", "1.176", "1.078", "0.98"]
+    assert [cells[1] for cells in rows_of(page, 1)] == ["method_02", "method_01", "method_00", "PPO-clip"]
+    assert "+0.68, p = 0.03" in page.text and "80 % [70, 90]" in page.text
+
+
+def test_a_card_has_formula_source_curves_and_runs(text: str) -> None:
+    card = html.unescape(text).partition('id="method-1"')[2].partition('<details class="card"')[0]
+    for words in ("One line.", "L = min(r A, clip(r) A)\n  r ≤ 1", "A. Author 2026", "methods/m.md", "000010000001"):
+        assert words in card
+    assert card.count("<polyline") == 2 * 2 * 3  # its own and the baseline's, at each K of both tracks
+    assert card.count("A-v1: ") == 2 * 3 and "Test CPU" in card and "abc123" in card
+
+
+def test_everything_is_there_without_the_script(page: Page) -> None:
+    """The script only sorts, hides and highlights: nothing is hidden in the file."""
+    assert not any("off" in (a.get("class") or "").split() or "hidden" in a for _, a in page.elements)
+    for label in ("PPO-clip", "method_02", "Read this first.", "Would the order come out again?", "Protocol"):
+        assert label in page.text
+
+
+def test_rows_that_did_not_learn_are_apart_and_missing_runs_are_counted() -> None:
+    whole = row("spo", 0.8)
+    partial = replace(whole, label="vaco", capacities={**whole.capacities, 16: CapacityResult(None, expected=4)})
+    rows = [row("ppo_clip", 0.9), whole, partial, row("impala", 0.1, learned=False), row("wide", 0.7, kind="control")]
+    made = Page(leaderboard_html(Leaderboard("B", (track("control", rows),)), {}))
+    ranked = rows_of(made, 0)
+    assert [cells[0] for cells in ranked] == ["1", "2", "3", "", ""]  # a width control and a row apart have no place
+    assert [cells[1] for cells in ranked] == ["PPO-clip", "SPO", "VACO", "wide", "IMPALA"]
+    assert "56 of 60 runs" in made.text and "8 of 12" in made.text and "width control" in made.text
+    assert "Apart: did not reach half of PPO-clip’s score at K = 1" in made.text
+    assert run_count(3, 3) == "3 runs" and run_count(1200, 1300) == "1,200 of 1,300 runs"
+
+
+def test_hostile_names_and_texts_stay_text() -> None:
+    rows = [row("ppo_clip", 0.9), row(HOSTILE, 0.5), row("{{ 7 * 7 }}", 0.4)]
+    made = replace(track(HOSTILE, rows), about=HOSTILE, protocol=HOSTILE)
+    bad = MethodText(HOSTILE, HOSTILE, HOSTILE, HOSTILE)
+    text = leaderboard_html(Leaderboard(HOSTILE, (made,), (HOSTILE,)), {HOSTILE: bad})
+    found = Page(text)
+    assert [t for t, _ in found.elements].count("script") == 1 and "img" not in {t for t, _ in found.elements}
+    assert not any(name.startswith("on") for _, a in found.elements for name in a)
+    assert "{{ 7 * 7 }}" in found.text
+
+
+def test_sentences_on_the_order_state_what_the_rows_say() -> None:
+    made = board(methods=5)
+    lines = robustness(made)
+    assert len(lines) == 3 and f"τ = {made.tracks[0].replication:.2f}" in lines[0]
+    assert "over the 5 methods on both, the orders agree by τ = -1.00 (p = 0.017)" in lines[2]
+
+
+def test_thirty_methods_on_three_tracks_weigh_less_than_two_megabytes_and_repeat() -> None:
+    made = board(methods=30, tracks=("control", "tokens", "paper"), seeds=8)
+    text = leaderboard_html(made, TEXTS)
+    assert 200_000 < len(text.encode()) < 2_000_000
+    assert text == leaderboard_html(made, TEXTS)
+
+
+@needs_browser
+def test_sorting_and_filtering_work_in_a_browser(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(text, encoding="utf-8")
+    made = in_browser(path, "track0=2:1&hide=1&k=4&track=1", tmp_path / "profile")
+    assert [float(cells[2]) for cells in rows_of(made, 0)] == [0.94, 0.96, 0.98, 1.0]
+
+    def is_off(attributes: dict[str, str | None]) -> bool:
+        return "off" in (attributes.get("class") or "").split()
+
+    for _, a in made.elements:
+        if "data-k" in a and "data-series" not in a:
+            assert is_off(a) == (a["data-k"] == "4")
+        if "data-track" in a:
+            assert is_off(a) == (a["data-track"] == "1")
+        if "data-series" in a:
+            assert is_off(a) == (a["data-series"] == "1")
+    boxes = {(a["data-filter"], a["value"]) for t, a in made.elements if t == "input"}
+    assert {("track", "0"), ("k", "16"), ("series", "3")} <= boxes
+
+
+@needs_browser
+def test_a_link_to_a_card_opens_it_in_a_browser(text: str, tmp_path: Path) -> None:
+    path = tmp_path / "page.html"
+    path.write_text(text, encoding="utf-8")
+    made = in_browser(path, "method-2", tmp_path / "profile")
+    assert [a["id"] for t, a in made.elements if t == "details" and "open" in a] == ["method-2"]
+
+
+@needs_browser
+def test_clicks_and_keys_work_in_a_browser(text: str, tmp_path: Path) -> None:
+    """A second script, which the page's own policy would refuse, presses what a person would."""
+    press = """<script>
+const q = (s) => document.querySelector(s), out = [];
+q('[data-sortable=track0] thead th:nth-child(3) button').click();
+out.push(q('[data-sortable=track0] tbody tr th').dataset.v);
+q('[data-sortable=track0] thead th:nth-child(3) button').click();
+out.push(q('[data-sortable=track0] tbody tr th').dataset.v);
+q('button[data-all][data-check="0"]').click();
+out.push(document.querySelectorAll('main tr[data-series]:not(.off)').length);
+q('button[data-all][data-check="1"]').click();
+out.push(document.querySelectorAll('main tr[data-series].off').length);
+q('main tr[data-series="2"] a').focus();
+out.push([...new Set([...document.querySelectorAll('#plot g.on')].map((g) => g.dataset.series))].join());
+out.push(document.querySelectorAll('.scroll:not([tabindex])').length);
+q('main tr[data-series="2"] a').click();
+setTimeout(() => {
+  out.push(document.querySelectorAll('details.card[open]').length, location.hash);
+  document.title = JSON.stringify(out);
+}, 200);
+</script></body>"""
+    path = tmp_path / "page.html"
+    free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    path.write_text(free.replace("</body>", press), encoding="utf-8")
+    made = in_browser(path, "", tmp_path / "profile", "--virtual-time-budget=2000")
+    title = made.elements and re.search(r'\["[^]]*\]', made.text)
+    assert title and title[0].replace('"', "") == "[PPO-clip,method_02,0,0,2,0,1,#method-2]"
+
+
+@needs_browser
+@pytest.mark.parametrize("width", [400, 1600])
+def test_the_page_is_no_wider_than_the_window(text: str, tmp_path: Path, width: int) -> None:
+    measure = """<script>document.title = `${document.documentElement.scrollWidth} of ${innerWidth}`;</script></body>"""
+    path = tmp_path / "page.html"
+    free = re.sub(r'<meta http-equiv="Content-Security-Policy"[^>]*>', "", text)
+    frame = html.escape(free.replace("</body>", measure.replace("document.title", "parent.document.title")), quote=True)
+    path.write_text(f'<title></title><iframe style="width:{width}px;height:900px" srcdoc="{frame}"></iframe>')
+    made = in_browser(path, "", tmp_path / "profile", "--virtual-time-budget=3000")
+    measured = re.search(r"(\d+) of (\d+)", made.text)
+    assert measured and int(measured[1]) <= int(measured[2]) == width
