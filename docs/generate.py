@@ -48,9 +48,11 @@ def method_texts() -> dict[str, MethodText]:
 
 
 def card_text(cls: type[Algorithm]) -> str:
-    """Docstrings of a method and its bases as text."""
+    """Docstrings of a method and its bases as text: paragraphs without an indented line are one line each."""
     parts = [body(cls), *(inspect.cleandoc(base.__doc__ or "") for base in documented_bases(cls))]
-    return re.sub(r"`([^`]+)`", r"\1", "\n\n".join(filter(None, parts)))
+    paragraphs = "\n\n".join(filter(None, parts)).split("\n\n")
+    flowing = [p if re.search(r"^\s|^`[^`]+`\s{2}", p, re.MULTILINE) else " ".join(p.split("\n")) for p in paragraphs]
+    return re.sub(r"`([^`]+)`", r"\1", "\n\n".join(flowing))
 
 
 def page(cls: type[Algorithm]) -> str:
