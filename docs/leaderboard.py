@@ -17,7 +17,7 @@ from staleharness.pages.gallery import picture, picture_file
 from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
 from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable_seed
 from staleharness.statistics.labels import display_label
-from staleharness.statistics.leaderboard import CapacityResult, Estimate, Leaderboard, LeaderboardRow, Track
+from staleharness.statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.order_agreement import order_agreement
 from staleharness.statistics.power import ALPHA
 from staleharness.statistics.results import Results, load
@@ -99,8 +99,8 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
                 method=(names or {}).get(label, ""),
                 score=_estimate(float(value), spread) if whole else None,
                 capacities=capacities,
-                retained=_estimate(stale[0] / fresh[0], stale[1] / fresh[1]) if fresh and stale else None,
-                learned=fresh is not None and fresh[0] >= LEARNED,
+                retention=_estimate(stale[0] / fresh[0], stale[1] / fresh[1]) if fresh and stale else None,
+                has_learned=fresh is not None and fresh[0] >= LEARNED,
                 cpus=tuple(
                     sorted({str(r.record["fingerprint"].get("cpu", "")) for k in ks for r in grid.members(label, k)})
                 ),
@@ -120,12 +120,12 @@ def _bootstrap(columns: Columns, name: tuple[object, ...]) -> tuple[float, Array
     return float(iqm(np.concatenate(list(columns.values())))), iqm(draws)
 
 
-def _estimate(value: float, replicates: Array) -> Estimate:
+def _estimate(value: float, replicates: Array) -> ScoreEstimate:
     low, high = percentiles(replicates[:, None])
-    return Estimate(value, float(low[0]), float(high[0]))
+    return ScoreEstimate(value, float(low[0]), float(high[0]))
 
 
-def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[Estimate, float]]:
+def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[ScoreEstimate, float]]:
     """Difference of each method from the baseline and p after Holm's correction (Welch, mean over environments)."""
     base, found = columns[BASELINE], {}
     for label, own in columns.items():
@@ -136,7 +136,7 @@ def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[Estimat
         variances = np.array([side.var(ddof=1) / len(side) for side in sides]) / len(base) ** 2
         reach = float(t_reach(variances, [len(side) for side in sides]))
         p = t_p_value(value, variances, [len(side) for side in sides]) if reach else 1.0
-        found[label] = Estimate(value, value - reach, value + reach), p
+        found[label] = ScoreEstimate(value, value - reach, value + reach), p
     corrected = holm([p for _, p in found.values()])
     return {label: (e, float(p)) for (label, (e, _)), p in zip(found.items(), corrected, strict=True)}
 
@@ -214,7 +214,7 @@ def markdown(board: Leaderboard) -> str:
     parts += ["", markdown_table(head, rows), ""]
     parts += [f"{len(names) - MOST_ROWS} more rows are on the page.\n"] if len(names) > MOST_ROWS else []
     for track in board.tracks:
-        if apart := ", ".join(display_label(row.label) for row in track.apart if not row.learned):
+        if apart := ", ".join(display_label(row.label) for row in track.apart if not row.has_learned):
             parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {apart}.\n")
     parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]
     return "\n".join(parts)
@@ -234,12 +234,12 @@ def _cells(track: Track, name: str) -> list[str]:
             difference = "" if gap is None else f"{gap.value:+.2f}".replace("-", "−")
             if last.p is not None and last.p < ALPHA:
                 difference = f"**{difference}**"
-            kept = "–" if row.retained is None else f"{row.retained.value:.0%}"
+            kept = "–" if row.retention is None else f"{row.retention.value:.0%}"
             return [str(place), _interval(row.score), _interval(last.score), difference, kept]
     return [""] * 5
 
 
-def _interval(estimate: Estimate | None) -> str:
+def _interval(estimate: ScoreEstimate | None) -> str:
     if estimate is None:
         return "–"
     ends = "" if estimate.low is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"

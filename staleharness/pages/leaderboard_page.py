@@ -14,7 +14,7 @@ from ..base.version import __version__
 from ..figures.leaderboard_plot import draw_tracks, track_looks
 from ..figures.palette import Style
 from ..statistics.labels import display_label
-from ..statistics.leaderboard import CapacityResult, Estimate, Leaderboard, LeaderboardRow, Track
+from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
 from ..statistics.power import ALPHA
 from .report import PAGE
 
@@ -111,7 +111,7 @@ def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: M
         "kind": KINDS.get(row.kind, row.kind),
         "score": _estimate(row.score),
         "cells": [{"k": k, **_capacity(row.capacities.get(k), row.label == track.baseline)} for k in track.ks],
-        "retained": _estimate(row.retained, percent=True),
+        "retained": _estimate(row.retention, percent=True),
         "tv": _number(largest.tv, 3),
         "runs": f"{have}" if have >= expected else f"{have} of {expected}",
         "run_count": have,
@@ -130,16 +130,16 @@ def _capacity(result: CapacityResult | None, baseline: bool) -> dict[str, Any]:
     }
 
 
-def _estimate(estimate: Estimate | None, percent: bool = False) -> dict[str, Any]:
+def _estimate(estimate: ScoreEstimate | None, percent: bool = False) -> dict[str, Any]:
     if estimate is None:
         return {"value": "", "text": "–", "interval": ""}
     scale, digits = (100, 0) if percent else (1, 2)
-    scaled = Estimate(*(None if v is None else scale * v for v in (estimate.value, estimate.low, estimate.high)))  # type: ignore[arg-type]
-    text = f"{scaled.value:.{digits}f}".replace("-", "−") + (" %" if percent else "")
-    return {"value": round(estimate.value, 6), "text": text, "interval": _interval(scaled, digits)}
+    display = ScoreEstimate(*(None if v is None else scale * v for v in (estimate.value, estimate.low, estimate.high)))  # type: ignore[arg-type]
+    text = f"{display.value:.{digits}f}".replace("-", "−") + (" %" if percent else "")
+    return {"value": round(estimate.value, 6), "text": text, "interval": _interval(display, digits)}
 
 
-def _interval(estimate: Estimate, digits: int) -> str:
+def _interval(estimate: ScoreEstimate, digits: int) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
     return f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]".replace("-", "−")
@@ -193,7 +193,7 @@ def _card_track(track: Track, row: LeaderboardRow) -> dict[str, Any]:
         "title": track.title,
         "label": row.label,
         "kind": KINDS.get(row.kind, row.kind),
-        "learned": row.learned,
+        "learned": row.has_learned,
         "baseline": display_label(track.baseline),
         "curves": _curves(
             [(k, r.curve) for k, r in results],
@@ -223,9 +223,9 @@ def _card_track(track: Track, row: LeaderboardRow) -> dict[str, Any]:
 Curve = tuple[tuple[float, float], ...]
 
 
-def _curves(own: Sequence[tuple[int, Curve]], others: Sequence[tuple[int, Curve]]) -> dict[str, Any] | None:
+def _curves(lines: Sequence[tuple[int, Curve]], others: Sequence[tuple[int, Curve]]) -> dict[str, Any] | None:
     """Lines of an SVG picture: of the method, and of the baseline at the same capacities; None without evaluations."""
-    heights = [y for _, curve in own for _, y in curve]
+    heights = [y for _, curve in lines for _, y in curve]
     if not heights:
         return None
     low, high = min(0.0, *heights), max(1.0, *heights)
@@ -243,6 +243,6 @@ def _curves(own: Sequence[tuple[int, Curve]], others: Sequence[tuple[int, Curve]
         "margin": MARGIN,
         "zero": at(0.0),
         "one": at(1.0),
-        "own": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(own) if curve],
+        "own": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(lines) if curve],
         "others": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(others) if curve],
     }

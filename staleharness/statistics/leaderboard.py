@@ -9,7 +9,7 @@ from .order_agreement import Agreement, order_agreement, replication_tau
 
 
 @dataclass(frozen=True)
-class Estimate:
+class ScoreEstimate:
     """A value and its interval; the ends are None where there are too few runs for one."""
 
     value: float
@@ -21,7 +21,7 @@ class Estimate:
 class CapacityResult:
     """Results of a method at one capacity K of the policy buffer."""
 
-    score: Estimate | None
+    score: ScoreEstimate | None
     """Share of the reference's gain over a random policy; None without runs."""
     runs: Mapping[str, Mapping[str, float]] = field(default_factory=dict)
     """Environment -> run id -> score of the run."""
@@ -35,7 +35,7 @@ class CapacityResult:
     """Total variation between the newest policy and those that acted, mean over training."""
     ess: float | None = None
     """Effective sample size as a share of the data."""
-    difference: Estimate | None = None
+    difference: ScoreEstimate | None = None
     """Score less the baseline's at the same K; None for the baseline."""
     p: float | None = None
     """Of no difference from the baseline, after Holm's correction over the rows of the track."""
@@ -53,14 +53,14 @@ class LeaderboardRow:
     """A method on a track."""
 
     label: str
-    score: Estimate | None
+    score: ScoreEstimate | None
     """Mean over the capacities."""
     capacities: Mapping[int, CapacityResult]
-    retained: Estimate | None = None
+    retention: ScoreEstimate | None = None
     """Share of its score at the smallest K that remains at the largest."""
     kind: str = "method"
     """`method`, `control` (a width control, which a correction has to beat) or `added` (a bundle of somebody else)."""
-    learned: bool = True
+    has_learned: bool = True
     """Whether it reached half of the baseline's score at the smallest K; others are listed apart."""
     cpus: tuple[str, ...] = ()
     """Kinds of CPU of its runs."""
@@ -93,13 +93,13 @@ class Track:
     @property
     def ranking(self) -> list[LeaderboardRow]:
         """Rows that learned and have a score, best first."""
-        rows = [row for row in self.rows if row.learned and row.score is not None]
+        rows = [row for row in self.rows if row.has_learned and row.score is not None]
         return sorted(rows, key=lambda row: (-row.score.value if row.score else 0.0, row.label))
 
     @property
     def apart(self) -> list[LeaderboardRow]:
         """Rows that did not learn or have no score, by label."""
-        return sorted((row for row in self.rows if not row.learned or row.score is None), key=lambda row: row.label)
+        return sorted((row for row in self.rows if not row.has_learned or row.score is None), key=lambda row: row.label)
 
     @property
     def runs(self) -> tuple[int, int]:

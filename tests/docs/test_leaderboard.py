@@ -63,7 +63,7 @@ def test_scores_are_those_of_the_flat_table(control: Track) -> None:
         assert measured == pytest.approx([float(v) for v in by_k], abs=0.02)  # 0 is as measured in runs
         assert method.score.value == pytest.approx(np.mean(measured))
         assert method.score.low < method.score.value < method.score.high
-        assert method.retained.value == pytest.approx(measured[-1] / measured[0])
+        assert method.retention.value == pytest.approx(measured[-1] / measured[0])
 
 
 def test_a_difference_on_one_task_is_welchs() -> None:
@@ -86,7 +86,7 @@ def test_p_values_are_corrected_over_the_rows() -> None:
     assert min(p for _, p in found.values()) == pytest.approx(min(1.0, 4 * plain[0]))
 
 
-def test_the_headline_table_has_at_most_thirty_rows_best_on_both_first(published: Leaderboard) -> None:
+def test_the_headline_has_thirty_rows_at_most_best_on_both_first(published: Leaderboard) -> None:
     def names(page: str) -> list[str]:
         table = page.partition("| --- |")[2].partition("## Would")[0]
         return [line.split(" | ")[0].strip("| ") for line in table.splitlines()[1:] if line.startswith("| ")]
@@ -102,7 +102,7 @@ def test_the_headline_table_has_at_most_thirty_rows_best_on_both_first(published
 
 
 def test_a_method_that_did_not_learn_is_named_below_the_table() -> None:
-    rows = [row("ppo_clip", 0.9), row("impala", 0.1, learned=False)]
+    rows = [row("ppo_clip", 0.9), row("impala", 0.1, has_learned=False)]
     page = leaderboard.markdown(Leaderboard("B", (track("control", rows),)))
     assert "Below half of PPO-clip's score at K = 1 on control: IMPALA." in page and "| IMPALA" not in page
 

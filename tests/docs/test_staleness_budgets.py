@@ -65,14 +65,14 @@ def test_rows_follow_the_score_at_the_largest_lag_and_not_the_budget(tmp_path: P
     assert [row[1] for row in cells(tmp_path)] == ["`vaco`", "`spo`", "`impala`"]
 
 
-def test_methods_of_equal_stale_scores_follow_their_scores_without_lag(tmp_path: Path) -> None:
+def test_ties_follow_the_score_without_lag(tmp_path: Path) -> None:
     for label, fresh in (("impala", 700.0), ("vaco", 900.0), ("spo", 800.0)):
         write(tmp_path / "a", label, {1: (0, fresh), 4: (3, 500.0)})
     assert [row[1] for row in cells(tmp_path)] == ["`vaco`", "`spo`", "`impala`"]
 
 
 def test_a_method_that_learned_less_than_half_is_named_apart(tmp_path: Path) -> None:
-    """As IMPALA on Hopper, which keeps 100 % of a return of 299 where PPO-clip has 2,441."""
+    """IMPALA on Hopper, which keeps 100 % of a return of 299 where PPO-clip has 2,441."""
     for label, fresh in (("impala", 299.0), ("ppo_clip", 2441.0), ("vaco", 1400.0)):
         write(tmp_path / "a", label, {1: (0, fresh), 4: (3, fresh)})
     assert [row[1] for row in cells(tmp_path)] == ["`ppo_clip`", "`vaco`"]

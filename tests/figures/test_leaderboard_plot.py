@@ -14,8 +14,8 @@ from staleharness.statistics.leaderboard import Leaderboard
 
 
 @pytest.mark.parametrize("width", [PAGE, COLUMN])
-def test_each_method_that_learned_has_its_line_and_name_in_each_panel(width: float) -> None:
-    rows = [row("ppo_clip", 0.9), row("spo", 0.5), row("impala", 0.1, learned=False)]
+def test_each_method_that_learned_has_a_line_and_a_name(width: float) -> None:
+    rows = [row("ppo_clip", 0.9), row("spo", 0.5), row("impala", 0.1, has_learned=False)]
     figure = draw_tracks(Leaderboard("B", (track("a", rows), track("b", rows[:2]))), width)
     assert len(figure.axes) == 2
     for ax in figure.axes:

@@ -4,25 +4,25 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staleharness.statistics.leaderboard import CapacityResult, Estimate, Leaderboard, LeaderboardRow, Track
+from staleharness.statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
 
 KS = (1, 4, 16)
 ENVS = ("A-v1", "B-v1")
 
 
-def row(label: str, score: float, learned: bool = True, seeds: int = 2, kind: str = "method") -> LeaderboardRow:
+def row(label: str, score: float, has_learned: bool = True, seeds: int = 2, kind: str = "method") -> LeaderboardRow:
     """Row whose score falls with K; the runs of a cell lie around its score."""
     values = {k: score * (1.2 - 0.1 * i) for i, k in enumerate(KS)}
     capacities = {
         k: CapacityResult(
-            score=Estimate(value, value - 0.05, value + 0.05),
+            score=ScoreEstimate(value, value - 0.05, value + 0.05),
             runs={env: {f"{k:06x}{i:06x}": value + 0.01 * (i - (seeds - 1) / 2) for i in range(seeds)} for env in ENVS},
             expected=seeds * len(ENVS),
             lag=(k - 1) / 2,
             learning_rate=3e-4,
             tv=0.01 * k,
             ess=0.9,
-            difference=Estimate(value - 0.5, value - 0.6, value - 0.4),
+            difference=ScoreEstimate(value - 0.5, value - 0.6, value - 0.4),
             p=0.03 if value > 0.6 else 0.4,
             curve=tuple((step / 20, value * step / 20) for step in range(1, 21)),
         )
@@ -30,10 +30,10 @@ def row(label: str, score: float, learned: bool = True, seeds: int = 2, kind: st
     }
     return LeaderboardRow(
         label,
-        Estimate(score, score - 0.05, score + 0.05),
+        ScoreEstimate(score, score - 0.05, score + 0.05),
         capacities,
-        retained=Estimate(0.8, 0.7, 0.9),
-        learned=learned,
+        retention=ScoreEstimate(0.8, 0.7, 0.9),
+        has_learned=has_learned,
         cpus=("Test CPU",),
         digest="abc123",
         kind=kind,

@@ -57,7 +57,7 @@ def test_the_page_loads_nothing_and_allows_no_script_but_its_own(text: str, page
     assert not re.search(r"url\((?!#)|@import|https?://(?!www\.w3\.org)", text)
 
 
-def test_every_id_is_unique_and_every_link_inside_the_page_has_a_target(page: Page) -> None:
+def test_ids_are_unique_and_links_inside_the_page_have_targets(page: Page) -> None:
     ids = [a["id"] for _, a in page.elements if "id" in a]
     assert len(ids) == len(set(ids))
     inside = {a["href"][1:] for t, a in page.elements if t == "a" and a["href"].startswith("#")}
@@ -88,10 +88,16 @@ def test_everything_is_there_without_the_script(page: Page) -> None:
         assert label in page.text
 
 
-def test_rows_that_did_not_learn_are_apart_and_missing_runs_are_counted() -> None:
+def test_rows_apart_and_missing_runs_are_stated() -> None:
     whole = row("spo", 0.8)
     partial = replace(whole, label="vaco", capacities={**whole.capacities, 16: CapacityResult(None, expected=4)})
-    rows = [row("ppo_clip", 0.9), whole, partial, row("impala", 0.1, learned=False), row("wide", 0.7, kind="control")]
+    rows = [
+        row("ppo_clip", 0.9),
+        whole,
+        partial,
+        row("impala", 0.1, has_learned=False),
+        row("wide", 0.7, kind="control"),
+    ]
     made = Page(leaderboard_html(Leaderboard("B", (track("control", rows),)), {}))
     ranked = rows_of(made, 0)
     assert [cells[0] for cells in ranked] == ["1", "2", "3", "", ""]  # a width control and a row apart have no place
@@ -119,7 +125,7 @@ def test_sentences_on_the_order_state_what_the_rows_say() -> None:
     assert "over the 5 methods on both, the orders agree by τ = -1.00 (p = 0.017)" in lines[2]
 
 
-def test_thirty_methods_on_three_tracks_weigh_less_than_two_megabytes_and_repeat() -> None:
+def test_thirty_methods_weigh_less_than_two_megabytes_and_repeat() -> None:
     made = board(methods=30, tracks=("control", "tokens", "paper"), seeds=8)
     text = leaderboard_html(made, TEXTS)
     assert 200_000 < len(text.encode()) < 2_000_000

@@ -11,8 +11,8 @@ from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow
 from staleharness.statistics.order_agreement import replication_tau
 
 
-def test_rows_that_learned_are_ranked_by_score_and_others_listed_apart() -> None:
-    rows = [row("spo", 0.5), row("impala", 0.9, learned=False), row("vaco", 0.8), LeaderboardRow("tba", None, {})]
+def test_rows_that_learned_are_ranked_and_others_are_apart() -> None:
+    rows = [row("spo", 0.5), row("impala", 0.9, has_learned=False), row("vaco", 0.8), LeaderboardRow("tba", None, {})]
     board = track("control", rows)
     assert [r.label for r in board.ranking] == ["vaco", "spo"]
     assert [r.label for r in board.apart] == ["impala", "tba"]
@@ -30,7 +30,7 @@ def test_the_order_replicates_as_runs_of_each_task_say() -> None:
     tasks = {r.label: [list(runs.values()) for k in r.capacities.values() for runs in k.runs.values()] for r in rows}
     assert track("control", rows).replication == pytest.approx(replication_tau(tasks))
     assert all(len(each) == 6 for each in tasks.values())
-    poor = row("impala", 0.1, learned=False)
+    poor = row("impala", 0.1, has_learned=False)
     assert track("control", [*rows, poor]).replication == track("control", rows).replication
 
 
