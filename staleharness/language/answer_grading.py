@@ -15,20 +15,19 @@ from dataclasses import dataclass
 from decimal import Decimal
 
 from ..errors import UserError, nearest, shorten
+from .boxed_answers import last_box
 
 Extractor = Callable[[str], str | None]
 
 LONGEST = 100  # characters of a number; GSM8K's longest has 11. A longer one is no answer and is never converted.
 VERL_TAIL = 300  # characters that verl looks at, from the end
-BOX = 200  # characters that a box may hold
 
 _HASH_MARK = re.compile(r"#### (-?[0-9.,]+)")
 _ANY = re.compile(r"-?[0-9.,]+")
 _LM_EVAL_REVERSED = re.compile(r"(?:[$0-9.,]{2,}|[0-9])-?")
 _FLOAT = re.compile(r"[+-]?(?:[0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)(?:[eE][+-]?[0-9]+)?")
 _DIGIT = re.compile(r"[0-9]")
-# LaTeX around a number: spacing, currency and percent signs, `1{,}000`, a unit in \text{...}.
-_LATEX = re.compile(r"\\[$%!,;: ]|[%~]|\{,\}|\\(?:text|mathrm)\{[^{}0-9]*\}")
+_THOUSANDS = re.compile(r"[-+]?\$?[0-9]{1,3}(,[0-9]{3})+(\.[0-9]*)?")
 _PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 
 
@@ -78,6 +77,11 @@ def plain(text: str) -> str:
     return text.replace(",", "").replace("$", "").strip().removesuffix(".")
 
 
+def has_odd_commas(text: str) -> bool:
+    """Return whether a number has commas that do not group its thousands, such as a decimal comma."""
+    return "," in text and not _THOUSANDS.fullmatch(text.strip())
+
+
 def first_marked(text: str) -> str | None:
     """Return the first `#### <number>`. OpenAI's grade-school-math, and the strict-match filter of lm-eval's gsm8k."""
     match = _HASH_MARK.search(text)
@@ -119,21 +123,6 @@ def last_number(text: str) -> str | None:
     # The number ends here, or with a point after its last digit. Cut at the front, it stays too long for `number`.
     numbers: list[str] = _FLOAT.findall(text[max(0, end - LONGEST - 1) : end + 1])
     return numbers[-1]
-
-
-def last_box(text: str) -> str | None:
-    r"""Return the content of the last `\boxed{...}`, braces matched, without LaTeX's spacing, currency and units.
-
-    The convention of AReaL and TRL, who hand the box to a symbolic verifier. Here it holds a number or it is wrong:
-    a fraction, an equation or prose does not parse.
-    """
-    _, box, rest = text.rpartition(r"\boxed{")
-    depth = 1
-    for position, character in enumerate(rest[: BOX + 1] if box else ""):
-        depth += (character == "{") - (character == "}")
-        if depth == 0:
-            return _LATEX.sub("", rest[:position]).strip()
-    return None
 
 
 EXTRACTORS: dict[str, Extractor] = {

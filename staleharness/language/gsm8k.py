@@ -10,8 +10,9 @@ from typing import Any, Literal
 
 from ..base.files import parse_json
 from ..errors import UserError, shorten
-from .answer_grading import number, plain
+from .answer_grading import has_odd_commas, number, plain
 from .problem import Problem
+from .row_shapes import question_and_answer
 
 Split = Literal["train", "test"]
 
@@ -23,9 +24,9 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
     """Return all problems of a split, in file order: from `<folder>/<split>.jsonl`, or without a folder from the hub's
     `openai/gsm8k` (its local cache first, then the network).
 
-    Other data of the same format are welcome. Raises `UserError`, naming file and line, for a file that cannot be read,
-    a row that is no JSON object with a question and an answer, an answer without `####` or without a number after it,
-    and a file without rows.
+    Other data with numbers as answers are welcome, in the same format or one of `row_shapes`. Raises `UserError`,
+    naming file and line, for a file that cannot be read, a row that is no JSON object with a question and an answer, an
+    answer without `####` or without a number after it, and a file without rows.
     """
     if split not in ("train", "test"):
         raise UserError(f"GSM8K has the splits train and test, not {shorten(split)!r}")
@@ -92,23 +93,14 @@ def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
 def _problem(row: Any, where: str) -> Problem:
     if not isinstance(row, dict):
         raise UserError(f"{where}: a row is one JSON object with question and answer, not {type(row).__name__}")
-    question, solution = _text(row, "question", where), _text(row, "answer", where)
+    question, solution = question_and_answer(row, where)
     _, mark, gold = solution.rpartition("####")
     if not mark:
         raise UserError(f"{where}: the answer has no '####'; it ends in '#### <number>'")
+    if has_odd_commas(gold):
+        raise UserError(
+            f"{where}: the commas of {shorten(gold.strip())!r} do not group thousands; write 1234.5 or 1,234.5"
+        )
     if number(gold.strip()) is None:
         raise UserError(f"{where}: the answer ends in {shorten(gold.strip())!r}, which is not a number")
     return Problem(question, solution, plain(gold))
-
-
-def _text(row: dict[str, Any], key: str, where: str) -> str:
-    if key not in row:
-        raise UserError(f"{where}: has no {key!r}")
-    value = row[key]
-    if not isinstance(value, str) or not value.strip():
-        raise UserError(f"{where}: {key!r} is not text, or is empty")
-    try:
-        value.encode()
-    except UnicodeEncodeError as error:
-        raise UserError(f"{where}: {key!r} is not valid Unicode: a lone surrogate") from error
-    return value

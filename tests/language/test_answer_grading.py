@@ -6,14 +6,17 @@ import decimal
 import re
 import time
 from collections.abc import Callable
+from fractions import Fraction
 
 import pytest
 from gsm8k_rows import real_rows
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
+from places import ROOT
 
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import EXTRACTORS, LONGEST, Grade, find_extractor, grade, number, plain
+from staleharness.language.boxed_answers import last_box
 
 RIGHT = Grade(correct=True, has_answer=True)
 WRONG = Grade(correct=False, has_answer=True)
@@ -119,15 +122,28 @@ CASES: dict[str, list[tuple[str, str | None]]] = {
         (r"\boxed{18}", "18"),
         (r"\boxed{18} or \boxed{19}", "19"),
         (r"\boxed{\boxed{18}}", "18"),
-        (r"\boxed{\frac{1}{2}} x}", r"\frac{1}{2}"),
+        (r"\boxed{\frac{1}{2}} x}", "0.5"),
+        (r"\boxed{\frac{1}{3}}", r"\frac{1}{3}"),
+        (r"\boxed{-\dfrac{7}{0}}", r"-\dfrac{7}{0}"),
+        (r"\boxed{-2.50 \cdot 10^{-2}}", "-0.025"),
+        (r"\boxed{1\times 10^{99}}", r"1\times 10^{99}"),
+        (r"\boxed{x = -18}", "-18"),
+        (r"\boxed{3 + 15 = 18}", "18"),
+        (r"\boxed{18 = 3 + 15}", "3 + 15"),
+        (r"\boxed{\approx(18)}", "18"),
+        (r"\boxed{-\frac12}", "-0.5"),
+        (r"\boxed{36 / 2}", "18"),
+        (r"\boxed{18^\circ}", "18"),
+        (r"\boxed{18\text{ m}^2}", "18"),
         (r"\boxed{1{,}800\!}", "1800"),
         (r"\boxed{\$1\,800 \text{ dollars}}", "1800"),
         (r"\boxed{50\%}", "50"),
-        (r"\boxed{\text{18}}", r"\text{18}"),  # a unit has no digits
+        (r"\boxed{\text{18}}", "18"),
         (r"\boxed{ 18 }", "18"),
         (r"\boxed{18} and \boxed{19", None),  # the last box was never closed
         (r"\boxed{" + "1" * 500 + "}", None),
-        (r"\boxed 18", None),
+        (r"\boxed 18", "18"),
+        (r"\boxed{18}. Then \boxed{}", "18"),
         ("18", None),
         (r"\boxed{}", ""),
     ],
@@ -338,3 +354,21 @@ def test_a_right_answer_behind_a_megabyte_of_anything_is_still_right(extractor: 
     answer = r" so \boxed{18}" if extractor == "boxed" else "\n#### 18"
     for kind in ("letters", "digits", "nested braces", "minus signs", "prices", "marks", "lone surrogates"):
         assert grade(HOSTILE[kind] + answer, "18", extractor) == RIGHT, kind
+
+
+def verdicts() -> list[tuple[str, str, bool]]:
+    lines = (ROOT / "tests" / "data" / "language" / "boxed.tsv").read_text(encoding="utf-8").splitlines()[1:]
+    return [(text, gold, verdict == "correct") for text, gold, verdict, _ in (line.split("\t") for line in lines)]
+
+
+@pytest.mark.parametrize(("text", "gold", "correct"), verdicts(), ids=[text for text, _, _ in verdicts()])
+def test_boxes_are_paid_as_math_verify_pays_them(text: str, gold: str, correct: bool) -> None:
+    """Verdicts of math-verify 0.9.0, recorded."""
+    assert grade(text, gold, "boxed").correct is correct
+
+
+@given(above=st.integers(-(10**9), 10**9), twos=st.integers(0, 12), fives=st.integers(0, 12))
+def test_a_fraction_in_a_box_is_its_decimals(above: int, twos: int, fives: int) -> None:
+    below = 2**twos * 5**fives
+    found = last_box(rf"\boxed{{\frac{{{above}}}{{{below}}}}}")
+    assert found is not None and Fraction(found) == Fraction(above, below)

@@ -1,0 +1,108 @@
+"""Rows of data sets as question and answer: GSM8K, MATH, DAPO and verl, chats, TRL, open-r1.
+
+| shape | question | worked solution | gold |
+|---|---|---|---|
+| GSM8K | `question` | `answer` | behind `####` |
+| MATH, open-r1 | `problem` | `solution` | `answer`, or the last box of the solution |
+| DAPO, verl | `prompt`: one user message | none | `reward_model.ground_truth` |
+| TRL | `prompt`: text or one user message | `completion` | `solution`, `answer`, `ground_truth`, or its own |
+| chat | `messages`: one of the user, one of the assistant | the assistant's | behind `####`, or its last box |
+
+A message of the system before that of the user is refused: the prompt format writes the instruction.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from ..errors import UserError, shorten
+from .boxed_answers import last_box
+
+QUESTIONS = ("question", "problem", "prompt", "messages")  # columns that may hold the question, by rank
+SOLUTIONS = ("solution", "completion", "response")
+GOLDS = ("answer", "ground_truth", "final_answer", "expected_answer", "solution")
+
+
+def question_and_answer(row: Mapping[str, Any], where: str) -> tuple[str, str]:
+    """Return the question, and a solution that ends in `#### <gold>`. Raises `UserError`, with the place `where`."""
+    column = next((name for name in QUESTIONS if name in row), None)
+    if column in (None, "question"):  # GSM8K's own columns
+        return text_of(row, "question", where), text_of(row, "answer", where)
+    if column == "messages":
+        question, solution = _turns(row[column], where, column, assistant=True)
+    else:
+        value = row[column]
+        question = _turns(value, where, column)[0] if isinstance(value, list) else text_of(row, column, where)
+        solution = _solution(row, where)
+    if "####" in solution:
+        return question, solution
+    gold = _gold(row, where) or last_box(solution)
+    if gold is None:
+        raise UserError(
+            f"{where}: no answer was found beside {column!r}: none of {', '.join(GOLDS)}, reward_model.ground_truth, "
+            f"'####' or a box; rename columns to question and answer, where the answer ends in '#### <number>'"
+        )
+    end = f"#### {gold.strip()}"
+    return question, f"{solution.rstrip()}\n{end}" if solution.strip() else end
+
+
+def text_of(row: Mapping[str, Any], key: str, where: str) -> str:
+    """Return the text of a column. Raises `UserError` where there is none."""
+    if key not in row:
+        columns = ", ".join(shorten(str(name)) for name in list(row)[:8])
+        raise UserError(f"{where}: has no {key!r}; rename a column to it (there are: {columns})")
+    return _text(row[key], where, key)
+
+
+def _text(value: Any, where: str, key: str) -> str:
+    if not isinstance(value, str) or not value.strip():
+        raise UserError(f"{where}: {key!r} is not text, or is empty")
+    try:
+        value.encode()
+    except UnicodeEncodeError as error:
+        raise UserError(f"{where}: {key!r} is not valid Unicode: a lone surrogate") from error
+    return value
+
+
+def _solution(row: Mapping[str, Any], where: str) -> str:
+    """Return the worked solution; empty where no column has one, or one that is only the gold."""
+    for key in SOLUTIONS:
+        value = row.get(key)
+        if isinstance(value, list):
+            return "\n".join(_text(_content(turn), where, key) for turn in value)
+        if isinstance(value, str) and value.strip() and not (key == "solution" and _is_gold(value)):
+            return _text(value, where, key)
+    return ""
+
+
+def _is_gold(text: str) -> bool:
+    """Return whether a `solution` is the bare answer, as in TRL's data, and no text that leads to one."""
+    return "\\boxed" not in text and "####" not in text and len(text.split()) == 1
+
+
+def _gold(row: Mapping[str, Any], where: str) -> str | None:
+    reward = row.get("reward_model")
+    values = [("reward_model", reward.get("ground_truth"))] if isinstance(reward, Mapping) else []
+    values += [(key, row.get(key)) for key in GOLDS]
+    for key, value in values:
+        if isinstance(value, int | float) and not isinstance(value, bool):
+            return repr(value)
+        if isinstance(value, str) and value.strip() and (key != "solution" or _is_gold(value)):
+            return _text(value, where, key).rpartition("####")[2]
+    return None
+
+
+def _turns(turns: Any, where: str, key: str, assistant: bool = False) -> tuple[str, str]:
+    """Return the texts of the user and the assistant of a chat of one turn each."""
+    roles = [turn.get("role") for turn in turns if isinstance(turn, Mapping)] if isinstance(turns, list) else []
+    expected_roles = ["user", "assistant"] if assistant else ["user"]
+    if roles != expected_roles:
+        names = ", ".join(map(str, roles[:4])) or "none"
+        raise UserError(f"{where}: {key!r} has messages of {names}; one each of {' and '.join(expected_roles)} is read")
+    texts = [_text(_content(turn), where, key) for turn in turns]
+    return texts[0], texts[-1] if assistant else ""
+
+
+def _content(turn: Any) -> Any:
+    return turn.get("content") if isinstance(turn, Mapping) else None

@@ -1,0 +1,82 @@
+"""Rows of other data sets as GSM8K's: question, worked solution, gold."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+from places import ROOT
+
+from staleharness.errors import UserError
+from staleharness.language.gsm8k import load
+from staleharness.language.problem import Problem
+
+APPLES = "Tom has 2 apples and buys 3. How many?"
+DATA = ROOT / "tests" / "data" / "language"
+
+
+def read(folder: Path, row: dict[str, Any] | str) -> Problem:
+    (folder / "train.jsonl").write_text(row if isinstance(row, str) else json.dumps(row))
+    (problem,) = load("train", folder)
+    return problem
+
+
+@pytest.mark.parametrize(
+    "kind, solution",
+    [("math", "Adding gives $\\boxed{5}$.\n#### 5"), ("dapo", "#### 5"), ("chat", "#### 5")],
+    ids=["MATH", "DAPO", "chat"],
+)
+def test_each_case_is_read(tmp_path: Path, kind: str, solution: str) -> None:
+    found = read(tmp_path, (DATA / f"{kind}.jsonl").read_text())
+    assert (found.question, found.solution, found.answer) == (APPLES, solution, "5")
+
+
+@pytest.mark.parametrize(
+    "row, solution, answer",
+    [
+        ({"prompt": APPLES, "completion": "2 + 3 = 5\n#### 5"}, "2 + 3 = 5\n#### 5", "5"),
+        (
+            {
+                "prompt": [{"role": "user", "content": APPLES}],
+                "completion": [{"role": "assistant", "content": "\\boxed{5}"}],
+            },
+            "\\boxed{5}\n#### 5",
+            "5",
+        ),
+        ({"prompt": [{"role": "user", "content": APPLES}], "solution": "5"}, "#### 5", "5"),
+        ({"prompt": APPLES, "answer": 5}, "#### 5", "5"),
+        ({"problem": APPLES, "solution": "It is five.", "answer": "1,005"}, "It is five.\n#### 1,005", "1005"),
+        ({"problem": APPLES, "answer": "2 + 3\n#### 5"}, "#### 5", "5"),
+    ],
+    ids=["TRL text", "TRL messages", "TRL solution", "number", "open-r1", "marked answer"],
+)
+def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], solution: str, answer: str) -> None:
+    found = read(tmp_path, row)
+    assert (found.question, found.solution, found.answer) == (APPLES, solution, answer)
+
+
+@pytest.mark.parametrize(
+    "row, words",
+    [
+        ((DATA / "euro.jsonl").read_text(), "the commas of '1.234,50' do not group thousands"),
+        ({"question": APPLES, "answer": "#### 1,5"}, "the commas of '1,5' do not group thousands"),
+        ({"problem": APPLES, "solution": "It is five."}, "no answer was found beside 'problem'"),
+        ({"problem": APPLES, "solution": "\\boxed{x + 1}"}, "the answer ends in 'x + 1', which is not a number"),
+        ({"text": APPLES, "label": "5"}, "has no 'question'; rename a column to it (there are: text, label)"),
+        (
+            {"messages": [{"role": r, "content": "a"} for r in ("system", "user", "assistant")]},
+            "'messages' has messages of system, user, assistant; one each of user and assistant is read",
+        ),
+        ({"prompt": [{"role": "user", "content": APPLES}] * 2, "answer": "5"}, "messages of user, user"),
+        ({"prompt": [], "answer": "5"}, "messages of none"),
+        ({"messages": "hello"}, "'messages' has messages of none"),
+        ({"prompt": 3, "answer": "5"}, "'prompt' is not text"),
+    ],
+    ids=lambda value: str(value)[:40] if isinstance(value, str) else "",
+)
+def test_what_cannot_be_read_is_one_line(tmp_path: Path, row: dict[str, Any] | str, words: str) -> None:
+    with pytest.raises(UserError) as caught:
+        read(tmp_path, row)
+    assert words in str(caught.value) and "line 1" in str(caught.value) and "\n" not in str(caught.value)
