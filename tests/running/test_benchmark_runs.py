@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from sweeping import staleharness
 
 from staleharness import api
 from staleharness.errors import UserError
@@ -183,3 +184,21 @@ def test_a_mistake_is_said_before_anything_is_written(place: Path, given: dict[s
     with pytest.raises(UserError, match=words):
         api.benchmark(**{"track": "toy", "out": place / "unwritten", **given})
     assert not (place / "unwritten").exists()
+
+
+def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
+    words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={place / 'out'}")
+    pages = []
+    for _ in range(2):
+        done = staleharness(*words)
+        assert done.returncode == 0
+        assert "stalebench toy v1 (protocol " in done.stdout and "K=4: place" in done.stdout
+        pages.append(Path(done.stdout.rpartition("page: ")[2].strip()).read_bytes())
+    assert pages[0] == pages[1]
+    assert "0 runs to do; nothing to do" in done.stderr
+
+
+def test_the_command_without_a_method_says_what_to_give(place: Path) -> None:
+    done = staleharness("benchmark", "--track=toy")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.count("\n") == 1 and "ALGO is missing; give a method, e.g. ALGO=my_idea" in done.stderr
