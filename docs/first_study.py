@@ -68,6 +68,7 @@ from staleharness.objectives import importance_ratio
 class MyIdea(Algorithm):
     """w·A with the importance weight truncated at `cap`."""
 
+    paper = "unpublished"
     cap: float = 1.2
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:

@@ -12,11 +12,14 @@ import sys
 from pathlib import Path
 
 import pytest
+from known_plugins import loaded_plugins
 from places import ROOT
 
+from staleharness.algorithm import ALGORITHMS
 from staleharness.commands.shared.parser import parse
 from staleharness.commands.shared.train_and_report import plan_grid
 from staleharness.pages.paper_figure_specs import read_paper, select_figures
+from staleharness.testing import check_algorithm
 
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 PAGES.append(ROOT / "results" / "reference" / "README.md")
@@ -98,6 +101,12 @@ def passed_on(words: list[str], scratch: Path) -> list[str]:
     assert done.returncode == 0, done.stderr
     argv: list[str] = json.loads(done.stdout)
     return argv
+
+
+def test_the_readmes_plugin_keeps_the_contract(tmp_path: Path) -> None:
+    (tmp_path / "my_idea.py").write_text(IDEA)
+    with loaded_plugins(tmp_path / "my_idea.py"):
+        check_algorithm(ALGORITHMS["my_idea"])
 
 
 def test_the_readme_is_one_screen() -> None:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator, Mapping
-from typing import Generic, TypeVar
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest
+from .plugins import Registry, note_function
 
 T = TypeVar("T")
 
@@ -18,20 +19,29 @@ def module_names(package: str) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(paths) if not module.ispkg)
 
 
-class PackageRegistry(Mapping[str, T], Generic[T]):
-    """Entries by name, sorted. The first access imports all modules of the package."""
+_PLUGINS: dict[str, Registry[type]] = {}  # loaders of plugin files, by kind: registries of one kind share them
 
-    def __init__(self, package: str, what: str) -> None:
-        self.package = package
+
+class PackageRegistry(Mapping[str, T], Generic[T]):
+    """Entries by name, sorted. The first access imports all modules of the package, and plugins of its kind."""
+
+    def __init__(self, package: str, what: str, plugins: str = "") -> None:
+        """plugins: kind of the plugin files, and of the entry points, that add entries; empty: none do."""
+        self.package, self.plugins = package, plugins
         self.what = what  # an entry in words, for messages
         self._entries: dict[str, T] = {}
+        self._origins: dict[str, object] = {}
         self._complete = False
 
-    def put(self, name: str, entry: T) -> None:
-        """Add an entry. Raises `ValueError` for a name in use."""
+    def put(self, name: str, entry: T, function: Callable[..., Any] | None = None) -> None:
+        """Add an entry, made of a function if it may come from a plugin file. Raises `UserError` for a name in use; a
+        file that is executed again, for another kind of plugin, gives the first entry."""
+        origin = self.package if function is None else note_function(function)
         if name in self._entries:
-            raise ValueError(f"two files of {self.package} register {name!r}")
-        self._entries[name] = entry
+            if function is not None and self._origins[name] == origin:
+                return
+            raise UserError(f"two files register the {self.what} {name!r}; rename one of them")
+        self._entries[name], self._origins[name] = entry, origin
 
     def __getitem__(self, name: str) -> T:
         """Raises `UserError` with the nearest known name."""
@@ -56,3 +66,5 @@ class PackageRegistry(Mapping[str, T], Generic[T]):
             self._complete = True  # first, so that a module which reads the registry on import does not recurse
             for name in module_names(self.package):
                 importlib.import_module(f"{self.package}.{name}")
+        if self.plugins:
+            list(_PLUGINS.setdefault(self.plugins, Registry(self.plugins, builtin=False)))

@@ -3,7 +3,8 @@
 Files are found in four places of equal rank: the built-in folder (`algorithms/` or `envs/` of a checkout,
 `staleharness/_builtin/...` in a wheel; of lag models `staleharness/lags/`), the files and folders of
 `$STALEHARNESS_PLUGINS` (separated like `$PATH`), files passed with `--plugin`, and the entry points of installed
-packages in the groups `staleharness.algorithms`, `staleharness.envs` and `staleharness.lags`.
+packages in the groups `staleharness.algorithms`, `staleharness.envs`, `staleharness.lags`, `staleharness.figures` and
+`staleharness.exporters`.
 """
 
 from __future__ import annotations
@@ -30,19 +31,20 @@ from .syntax import meaning_hash
 
 T = TypeVar("T", bound=type)
 
-KINDS = ("algorithms", "envs", "lags", "decoders")
+KINDS = ("algorithms", "envs", "lags", "decoders", "figures", "exporters")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 _registered: set[type] = set()  # classes of any kind
-_with_environments: set[Path] = set()  # plugin files that have registered environments with gymnasium
+_with_entries: set[Path] = set()  # plugin files that have registered something elsewhere: with gymnasium, as a figure
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
 
 
 class Registry(Generic[T]):
     """Named plugin classes of one kind (`algorithms`, `envs` or `lags`), loaded on first use."""
 
-    def __init__(self, kind: str, base: type | None = None) -> None:
-        """base: class that every plugin of the kind extends; its `check_class`, if any, is called once per plugin."""
-        self.kind, self.base = kind, base
+    def __init__(self, kind: str, base: type | None = None, builtin: bool = True) -> None:
+        """base: class that every plugin of the kind extends; its `check_class`, if any, is called once per plugin.
+        builtin: whether the kind has a built-in folder of plugin files."""
+        self.kind, self.base, self.builtin = kind, base, builtin
         self._checked: set[type] = set()
         self._classes: dict[str, T] = {}
         self._loaded: set[Path] = set()
@@ -114,7 +116,7 @@ class Registry(Generic[T]):
         names = vars(sys.modules.get(module, object)).values()
         modules = {module, *(x.__name__.partition(".")[0] for x in names if isinstance(x, ModuleType))}
         return any(isinstance(x, type) and x in _registered for x in names) or bool(
-            path.resolve() in _with_environments or modules & _environment_modules()
+            path.resolve() in _with_entries or modules & _environment_modules()
         )
 
     def _module(self, path: Path) -> str:
@@ -140,7 +142,7 @@ class Registry(Generic[T]):
                 spec.loader.exec_module(module)
             done = True
             if _environments() != environments:
-                _with_environments.add(path)
+                _with_entries.add(path)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
@@ -171,7 +173,8 @@ class Registry(Generic[T]):
         self._broken.clear()
         self._complete = paths  # set first: a plugin that asks the registry while loading must not recurse
         try:
-            for folder in (builtin_folder(self.kind), *user_paths()):
+            builtin = [builtin_folder(self.kind)] if self.builtin else []
+            for folder in (*builtin, *user_paths()):
                 for path in plugin_files(folder, self.kind):
                     self.load_file(path)
                 if folder.is_file() and not self._holds_plugin(folder):
@@ -213,6 +216,13 @@ def _entry_points(path: tuple[str, ...]) -> dict[str, list[importlib.metadata.En
     return {kind: sorted(points.select(group=f"staleharness.{kind}"), key=str) for kind in KINDS}
 
 
+def note_function(function: Callable[..., Any]) -> tuple[str, str]:
+    """Note that the file of a function has registered it; return what tells it from another function."""
+    file = Path(inspect.getsourcefile(function) or "").resolve()
+    _with_entries.add(file)
+    return str(file), function.__qualname__
+
+
 def builtin_folder(kind: str) -> Path:
     """Folder of the built-in plugins of `kind`: inside the package, or beside it in a checkout."""
     package = Path(__file__).resolve().parents[1]
@@ -252,12 +262,12 @@ def plugin_files(path: Path, kind: str) -> list[Path]:
     """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
 
     A folder may hold several kinds, each in a sub-folder of that name; files beside those are then no plugins, nor are
-    files whose name starts with `_` or `.`. A single file is loaded for every kind and registers its own.
+    files whose name starts with `_`, `.` or `test_`. A single file is loaded for every kind and registers its own.
     """
     if path.is_file():
         return [path]
     folder = path / kind if any((path / each).is_dir() for each in KINDS) else path
-    return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".")))
+    return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".", "test_", "conftest.")))
 
 
 def is_builtin(cls: type, kind: str) -> bool:

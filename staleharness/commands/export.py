@@ -21,18 +21,22 @@ class Command(RunFilters):
     """Folder with results."""
     to: Annotated[str | None, option("FOLDER", "OUT/exports/KIND")] = None
     """Where to write."""
+    plugin: Annotated[str | None, option("PATH,...")] = None
+    """Plugin files or folders with exporters to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""
 
 
 def handle(command: Command) -> int:
     """Export the runs that match, in the order of their ids. Raises `UserError` before anything is written."""
+    from ..api import load_plugins
     from ..base.files import make_subfolder
     from ..base.text import plural, printable
     from ..exporters.exporter import EXPORTERS
     from ..statistics.results import Results
     from ..store.store import Store
 
+    load_plugins(command.plugin)
     exporter = EXPORTERS[command.kind]
     exporter.check()
     store = Store(command.out)

@@ -1,4 +1,4 @@
-"""`staleharness report`: table and report again. Trains nothing, and needs no plugin."""
+"""`staleharness report`: table and report again. Trains nothing, and needs no plugin of the runs."""
 
 from __future__ import annotations
 
@@ -16,14 +16,17 @@ class Command(Presentation, RunFilters):
 
     out: Annotated[str, option("FOLDER", "results")] = "results"
     """Folder with results."""
+    plugin: Annotated[str | None, option("PATH,...")] = None
+    """Plugin files or folders with figures to load besides the built-in ones."""
 
 
 def handle(command: Command) -> int:
-    from ..api import load
+    from ..api import load, load_plugins
     from ..base.files import safe_name
     from ..store.store import Store
     from .shared.train_and_report import check_presentation, publish
 
+    load_plugins(command.plugin)
     check_presentation(command)
     store = Store(command.out)
     store.check_readable()  # here, where the report goes; what is published elsewhere is not written to

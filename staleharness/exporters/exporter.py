@@ -45,13 +45,13 @@ class Exporters(PackageRegistry[Exporter]):
         """Decorator of a function that writes runs into a folder."""
 
         def add(write: Write) -> Write:
-            self.put(name, Exporter(name, write, then, extra))
+            self.put(name, Exporter(name, write, then, extra), write)
             return write
 
         return add
 
 
-EXPORTERS = Exporters("staleharness.exporters", "export")
+EXPORTERS = Exporters("staleharness.exporters", "export", "exporters")
 
 
 HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases

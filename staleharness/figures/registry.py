@@ -60,7 +60,7 @@ class Figures(PackageRegistry[Drawing]):
         """Decorator of a drawing function (results, table, width, **options) -> figure."""
 
         def add(draw: Draw) -> Draw:
-            self.put(name, Drawing(name, draw, section, panel))
+            self.put(name, Drawing(name, draw, section, panel), draw)
             return draw
 
         return add
@@ -73,7 +73,7 @@ class Sheets(PackageRegistry[Tabulation]):
         """Decorator of a function (results, table, **options) -> sheet."""
 
         def add(write: Write) -> Write:
-            self.put(name, Tabulation(name, write, section))
+            self.put(name, Tabulation(name, write, section), write)
             return write
 
         return add
@@ -89,5 +89,5 @@ def single_choice(what: str, choice: Choice | None, choices: Sequence[Choice]) -
     raise UserError(f"{what}={choice!r}: one panel shows one {what} of these results, which have {names}")
 
 
-FIGURES = Figures("staleharness.figures", "figure")
-SHEETS = Sheets("staleharness.figures", "table")
+FIGURES = Figures("staleharness.figures", "figure", "figures")
+SHEETS = Sheets("staleharness.figures", "table", "figures")

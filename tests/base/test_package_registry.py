@@ -43,5 +43,5 @@ def test_an_unknown_name_names_the_nearest(things: PackageRegistry[str]) -> None
 
 
 def test_a_name_in_use_is_refused(things: PackageRegistry[str]) -> None:
-    with pytest.raises(ValueError, match="two files of registry_of_tests register 'one'"):
+    with pytest.raises(UserError, match="two files register the thing 'one'"):
         things.put("one", things["one"])
