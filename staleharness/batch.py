@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One phase as the collector wrote it down: B actors, T decisions each. Nothing in it is ever recomputed."""
+    """One phase as the collector wrote it down: B actors, T decisions each. The learner recomputes nothing in it."""
 
     obs: Tensor  # [B, T, D] raw observations, float32
     action: Tensor  # [B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice
@@ -54,14 +54,14 @@ class Rollout:
 class Completions:
     """One generation round as it was sampled and graded: B completions of up to T tokens, group by group.
 
-    Nothing in it is ever recomputed. Prompts are padded on the left, completions on the right.
+    The learner recomputes nothing in it. Prompts are padded on the left, completions on the right.
     """
 
     prompt: Tensor  # [B, P] token ids
     prompt_mask: Tensor  # [B, P] int64, 1 for a token
     token: Tensor  # [B, T] token ids
     mask: Tensor  # [B, T] float, 1 for a sampled token, the ending one included
-    behaviour_logp: Tensor  # [B, T] under the version that sampled the token
+    behaviour_logp: Tensor  # [B, T] log μ of each token: one of the two below, as the run's `behaviour` says
     version: Tensor  # [B, T] int64, phases done when that version was stored
     gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
     group: Tensor  # [B] int64, completions of one prompt share it
@@ -69,6 +69,9 @@ class Completions:
     truncated: Tensor  # [B] bool, cut at the limit
     unparsed: Tensor  # [B] bool, no answer could be read
     kept: Tensor | None = None  # [B, T] float, 0: the token is masked out of the loss; None: all are kept
+    sampler_logp: Tensor | None = None  # [B, T] as the engine that sampled the token reports it; None: it reports none
+    version_logp: Tensor | None = None  # [B, T] of the version that acted, by the trainer's arithmetic
+    version_entropy: Tensor | None = None  # [B, T] likewise, nats
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""
@@ -89,7 +92,7 @@ class Trajectories:
     continues: Tensor  # 1, and 0 where terminated or truncated
     value: Tensor  # V(s_t) of the learner's critic at the moment of asking
     next_value: Tensor  # V of the true next observation (the final one where the episode ended), same critic
-    behaviour_logp: Tensor  # log μ(a_t|s_t), recorded when sampled, never recomputed
+    behaviour_logp: Tensor  # log μ(a_t|s_t), fixed when the data were made
     target_logp: Tensor  # log π(a_t|s_t) of the learner when asked (π_T when asked once per phase)
     lag: Tensor  # version(target) − version(behaviour), in phases
     mask: Tensor  # 1 for a decision, 0 for padding
@@ -132,7 +135,7 @@ class Decisions:
     """
 
     target_logp: Tensor  # log π_θ(a|s), with gradient
-    behaviour_logp: Tensor  # log μ(a|s), recorded when sampled, never recomputed
+    behaviour_logp: Tensor  # log μ(a|s), fixed when the data were made
     proximal_logp: Tensor  # log of the anchor that `Algorithm.proximal` asks for; behaviour by default
     advantage: Tensor  # exactly as it stands in the loss (normalised if the run normalises)
     lag: Tensor  # backward lag d in phases (float)
@@ -150,6 +153,8 @@ class Decisions:
     outcome: Tensor | None = None  # [B] reward of the whole row, before any baseline
     logit_norm: Tensor | None = None  # Σ_v π_θ(v)² over the vocabulary, without gradient
     reference_logp: Tensor | None = None  # log-probability under the fixed reference policy, without gradient
+    # of the version that acted, by the trainer's arithmetic; None: `behaviour_logp` is that, to the bit
+    version_logp: Tensor | None = None
 
 
 @dataclass(frozen=True)

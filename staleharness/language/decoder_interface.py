@@ -60,7 +60,8 @@ class Decoded:
     token: Tensor  # int64
     mask: Tensor  # float32; 1 for a token that was sampled, the ending one included
     ended: Tensor  # [B] bool; False where the limit cut the completion
-    logp: Tensor  # float32, the decoder's own log-probability of each token under the version that sampled it
+    # float32, the decoder's own log-probability of each token when it sampled it; None: the engine reports none
+    logp: Tensor | None
     version: Tensor  # int64, the version that sampled each token; at padding any one of the buffer
 
 
@@ -81,8 +82,9 @@ class Decoder:
         raise NotImplementedError(f"{type(self).__name__} must define decode(request, buffer)")
 
     def trusted(self, request: Request) -> bool:
-        """Return whether the decoder's own log-probabilities are the behaviour's. By default they are not: teacher
-        forcing under the version that sampled, by the trainer's arithmetic, leaves staleness as the only mismatch."""
+        """Return whether the decoder's own log-probabilities are the behaviour's. By default they are only compared
+        with them: teacher forcing under the version that sampled, by the trainer's arithmetic, leaves staleness as the
+        only difference between behaviour and target."""
         return False
 
     def complete(self, request: Request, buffer: PolicyBuffer) -> Decoded:
@@ -125,7 +127,7 @@ def make_decoder(name: str, policy: CausalLM) -> Decoder:
 def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | None:
     """Return the fault of an answer, in words."""
     rows, width = len(request.prompt), decoded.mask.shape[-1]
-    matrices = "token mask logp version".split()
+    matrices = [name for name in ("token", "mask", "logp", "version") if getattr(decoded, name) is not None]
     for name, shape in {**dict.fromkeys(matrices, (rows, width)), "ended": (rows,)}.items():
         actual = tuple(getattr(decoded, name).shape)
         if actual != shape:
@@ -133,12 +135,14 @@ def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | No
     if not 1 <= width <= request.length:
         return f"completions of up to {width} tokens where 1 to {request.length} were asked for"
     for names, kind in (("token version", "int64"), ("mask logp", "float32"), ("ended", "bool")):
-        for name in names.split():
+        for name in set(names.split()) & {*matrices, "ended"}:
             dtype = str(getattr(decoded, name).dtype).removeprefix("torch.")
             if dtype != kind:
                 return f"{name} in {dtype} where {kind} is due"
     if bool((decoded.mask[:, 1:] > decoded.mask[:, :-1]).any()):
         return "a mask with tokens behind padding"
+    if decoded.logp is not None and not bool((decoded.logp.isfinite() | (decoded.mask == 0)).all()):
+        return "log-probabilities that are not finite; an engine that reports none gives logp=None"
     unknown = [v for v in decoded.version.unique().tolist() if v not in buffer]
     if unknown:
         return f"version {unknown[0]}, which is not in the buffer"

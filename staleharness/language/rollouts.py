@@ -44,6 +44,7 @@ class GenerationRound:
     dropped_groups: int  # turned away by dynamic sampling, or never to be trained on
     flow: Flow
     seconds: Seconds = field(default_factory=Seconds)
+    candidates: Completions | None = None  # those and the ones that dynamic sampling turned away; None: none was
 
 
 class ScheduledCompletions:
@@ -85,6 +86,7 @@ class ScheduledCompletions:
             self._extend_schedule(buffer, phase, seconds)
         target, each = spec.minibatches * spec.prompts, spec.completions
         batches: list[Completions] = []
+        candidates: list[Completions] = []
         draws, without_signal = 0, 0
         generated, dropped, lags = Count(), Count(), list[int]()
         while (missing := target - sum(len(batch.group.unique()) for batch in batches)) > 0:
@@ -97,6 +99,7 @@ class ScheduledCompletions:
             batch = self._complete(plan, buffer, seconds)
             draws += missing
             generated += count(batch)
+            candidates.append(batch)
             if spec.dynamic_sampling:
                 right = batch.outcome.view(-1, each).sum(1)
                 mixed = ((right > 0) & (right < each)).repeat_interleave(each)
@@ -111,7 +114,9 @@ class ScheduledCompletions:
         lengths = self._sampled_lengths(plan.schedule, buffer, phase, seconds)
         flow = flow_of(plan.schedule, phase, count(completions), lengths)
         flow = flow or Flow(generated, dropped=dropped, dropped_lags=lags)
-        return GenerationRound(completions, without_signal + dropped_groups(plan.schedule, phase), flow, seconds)
+        everything = concatenate(candidates, self.sampler.decoder.policy.pad) if spec.dynamic_sampling else None
+        dropped_here = without_signal + dropped_groups(plan.schedule, phase)
+        return GenerationRound(completions, dropped_here, flow, seconds, everything)
 
     def _complete(self, plan: PhaseRows, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
         """Return the completions of the rows to train on, sampled in one batch, or group by group where a recorded run

@@ -1,4 +1,4 @@
-"""Sampler of completions: noise, decoding, behaviour log-probabilities written once, grades."""
+"""Sampler of completions: noise, decoding, log-probabilities by sampler and by trainer, grades."""
 
 from __future__ import annotations
 
@@ -16,6 +16,7 @@ from ..base.streams import stream
 from ..batch import Completions
 from ..schedule import Ints
 from ..simulator.policy_buffer import PolicyBuffer
+from ..tokens.policy_interface import TokenScores
 from ..tokens.token_minibatch import parts
 from .answer_grading import grade
 from .decoder_interface import Decoded, Decoder, Request
@@ -94,11 +95,11 @@ class Sampler:
         groups: Ints,
         seconds: Seconds,
     ) -> Completions:
-        """Return the completions with their behaviour log-probabilities and outcomes."""
+        """Return the completions with their log-probabilities, by sampler and by trainer, and outcomes."""
         policy, each = self.decoder.policy, self.spec.completions
         device = policy.device
         begin = time.perf_counter()
-        logp = behaviour_logp(self.decoder, request, decoded, buffer)
+        version = teacher_force(self.decoder, request, decoded, buffer)
         middle = _now(device)
         texts = completion_texts(policy, decoded)
         answers = [self.prompts.problems[i].answer for i in problems for _ in range(each)]
@@ -113,13 +114,16 @@ class Sampler:
             prompt_mask=request.prompt_mask,
             token=decoded.token,
             mask=decoded.mask,
-            behaviour_logp=logp,
+            behaviour_logp=behaviour_logp(self.decoder, request, decoded, version.logp),
             version=decoded.version,
             gradient_step=gradient_step,
             group=torch.from_numpy(np.repeat(groups, each)).to(device),
             outcome=torch.tensor([float(g.correct) for g in grades], device=device),
             truncated=~decoded.ended,
             unparsed=torch.tensor([not g.has_answer for g in grades], device=device),
+            sampler_logp=decoded.logp,
+            version_logp=version.logp,
+            version_entropy=version.entropy,
         )
 
 
@@ -138,19 +142,23 @@ def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     return texts
 
 
-def behaviour_logp(decoder: Decoder, request: Request, decoded: Decoded, buffer: PolicyBuffer) -> Tensor:
-    """Return the log-probability [B, T] of each token under the version that sampled it, 0 at padding."""
-    return decoded.logp if decoder.trusted(request) else teacher_force(decoder, request, decoded, buffer)
+def behaviour_logp(decoder: Decoder, request: Request, decoded: Decoded, version_logp: Tensor) -> Tensor:
+    """Return log μ [B, T] of each token, 0 at padding: the decoder's own number where that is trusted, otherwise
+    `version_logp`."""
+    trusted = decoder.trusted(request)
+    return decoded.logp if trusted and decoded.logp is not None else version_logp
 
 
-def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: PolicyBuffer) -> Tensor:
-    """Return the same by the trainer's arithmetic."""
+def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: PolicyBuffer) -> TokenScores:
+    """Return log-probabilities and entropies of the version that sampled each token, by the trainer's arithmetic."""
     policy = decoder.policy
-    logp = torch.zeros_like(decoded.mask)
+    logp, entropy = torch.zeros_like(decoded.mask), torch.zeros_like(decoded.mask)
     versions: NDArray[np.int64] = decoded.version.cpu().numpy()
     completions = request.prompt, request.prompt_mask, decoded.token, decoded.mask
     if policy.caches_score and _is_one_learner_batch(decoder, versions, buffer):
-        return policy.cache_score(*completions).logp.detach()
+        scores = policy.cache_score(*completions)
+        assert scores.entropy is not None
+        return TokenScores(scores.logp.detach(), scores.entropy.detach(), None)
     with torch.no_grad():
         for group in policy.groups(versions):
             for part in parts(group, policy.micro_batch):
@@ -159,9 +167,11 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
                     acting, position = np.unique(versions[part, first], return_inverse=True)
                     with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
                         prompt, prompt_mask, token, mask = (x[index] for x in completions)
-                        scores = policy.score(prompt, prompt_mask, token, mask, forward, entropy="none")
+                        scores = policy.score(prompt, prompt_mask, token, mask, forward)
+                    assert scores.entropy is not None
                     logp[index, first:last] = scores.logp[:, first:last]
-    return logp
+                    entropy[index, first:last] = scores.entropy[:, first:last]
+    return TokenScores(logp, entropy, None)
 
 
 def _is_one_learner_batch(decoder: Decoder, versions: NDArray[np.int64], buffer: PolicyBuffer) -> bool:

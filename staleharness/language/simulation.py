@@ -12,6 +12,7 @@ from ..batch import Completions
 from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, PhaseRecord, Scores
 from ..tokens.learner import TokenLearner
+from ..tokens.token_metrics import of_mismatch
 from .evaluation import evaluate
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
@@ -72,6 +73,7 @@ class LanguageSimulation(Simulation[Completions]):
         data = batch.completions
         metrics: dict[str, Any] = {"dropped_groups": batch.dropped_groups, "dropped_problems": self.dropped_problems}
         metrics |= self.external_lag(phase, data.gradient_step[data.mask.bool()])
+        metrics |= of_mismatch(batch.candidates or data)
         return PhaseData(data, data.behaviour_logp, metrics, asdict(batch.seconds), batch.flow)
 
     def artifacts(self) -> dict[str, bytes]:

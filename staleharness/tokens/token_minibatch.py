@@ -72,6 +72,7 @@ class Minibatch:
             outcome=self.data.outcome,
             logit_norm=logit_norm,
             reference_logp=self.reference_logp,
+            version_logp=self.data.version_logp,
         )
 
 

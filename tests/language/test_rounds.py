@@ -68,7 +68,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     assert torch.equal(made.version, torch.from_numpy(of_token))
     assert torch.equal(made.gradient_step, made.version * 2)  # two optimiser steps a phase
     assert made.group.tolist() == np.repeat(np.arange(groups), EACH).tolist()
-    scored = teacher_force(simulation.decoder, request, wanted, simulation.buffer)
+    scored = teacher_force(simulation.decoder, request, wanted, simulation.buffer).logp
     acted = wanted.logp if kv_cache == "keep" else scored
     torch.testing.assert_close(made.behaviour_logp, acted, atol=1e-5, rtol=1e-5)
     texts = completion_texts(policy, wanted)

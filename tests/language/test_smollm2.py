@@ -15,7 +15,7 @@ from staleharness.language.decoder_interface import Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, pad_left, tokenise_prompts
-from staleharness.language.sampler import behaviour_logp, teacher_force
+from staleharness.language.sampler import teacher_force
 from staleharness.language.spec import LanguageSpec
 from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.task import find_env
@@ -134,11 +134,7 @@ def test_log_probabilities_are_those_of_a_plain_pass(
     request = make_request(actor, tokens, versions, stretch)
     decoder = make_decoder(name, actor)
     found = decoder.complete(request, buffer)
-    for scored in (
-        found.logp,
-        behaviour_logp(decoder, request, found, buffer),
-        teacher_force(decoder, request, found, buffer),
-    ):
+    for scored in (found.logp, teacher_force(decoder, request, found, buffer).logp):
         for version in range(count):
             set_weights(actor, buffer[version].tensors)
             for row in range(ROWS):

@@ -134,7 +134,7 @@ def test_behaviour_logp_is_that_of_the_acting_version(policy: Policies, kind: st
     actor.micro_batch = 3
     decoder, asked = make_decoder(DECODER, actor), request(actor, versions, uniform=uniform)
     found = decoder.complete(asked, buffer)
-    scored = behaviour_logp(decoder, asked, found, buffer)
+    scored = behaviour_logp(decoder, asked, found, teacher_force(decoder, asked, found, buffer).logp)
     assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
     for row in range(8):
         with torch.no_grad():
@@ -156,7 +156,7 @@ def test_in_flight_updates_leave_each_token_its_version(policy: Policies, kind: 
     decoder, asked = make_decoder(DECODER, actor), request(actor, versions, uniform=uniform, stretch=3)
     found = decoder.complete(asked, buffer)
     assert torch.equal(found.version, torch.from_numpy(versions.repeat(3, 1)[:, : found.token.shape[1]]))
-    scored = teacher_force(decoder, asked, found, buffer)
+    scored = teacher_force(decoder, asked, found, buffer).logp
     reached = 0
     for row in range(8):
         count = int(found.mask[row].sum())
@@ -170,7 +170,7 @@ def test_in_flight_updates_leave_each_token_its_version(policy: Policies, kind: 
                 assert found.logp[row, t].item() == pytest.approx(wanted.item(), abs=1e-5)
             reached = max(reached, t)
     assert reached > 6  # at least one sequence saw three versions
-    written = behaviour_logp(decoder, asked, found, buffer)
+    written = behaviour_logp(decoder, asked, found, scored)
     if kv_cache == "recompute":
         assert torch.equal(written, scored)
     else:  # keys and values of earlier versions stay in the cache: another distribution

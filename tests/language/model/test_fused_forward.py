@@ -12,7 +12,7 @@ from torch.nn import functional as F
 from staleharness.language.decoder_interface import make_decoder
 from staleharness.language.model import fused_forward
 from staleharness.language.model.fused_forward import MATRICES, ResidentVersions, fused_weights, linear, prepack
-from staleharness.language.sampler import behaviour_logp
+from staleharness.language.sampler import teacher_force
 from staleharness.simulator.policy_buffer import Version
 
 
@@ -115,7 +115,7 @@ def test_past_versions_are_loaded_once_and_the_learner_never(policy: Policies, m
     for one in (actor, plain):
         decoder, asked = make_decoder("transformers", one), request(one, MIXED, uniform=uniform)
         decoded = decoder.complete(asked, buffer)
-        found.append(behaviour_logp(decoder, asked, decoded, buffer))
+        found.append(teacher_force(decoder, asked, decoded, buffer).logp)
     assert sorted(worn) == [0, 1]
     assert torch.equal(*found)
     with torch.no_grad():
