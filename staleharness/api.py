@@ -54,6 +54,7 @@ def plan(
     steps: float | str | None = None,
     preset: str | None = None,
     lag: str | None = None,
+    mismatch: Names | None = None,
     n: Numbers | None = None,
     model: str | Path | None = None,
     data: str | Path | None = None,
@@ -68,7 +69,7 @@ def plan(
     env, algo: names, as a list or separated by commas, `["vaco[delta=0.1]", "spo"]`; no algo: the core methods.
     k: capacities of the policy buffer. n: minibatches per generation round, of tasks that have such rounds.
     seeds: how many (0, 1, ...), or a list of seeds, `[3, 4]` or "3,4".
-    steps, preset, lag, model, data, device: as `staleharness sweep --help` says.
+    steps, preset, lag, mismatch, model, data, device: as `staleharness sweep --help` says.
     settings: other settings of a run by name, e.g. `{"learning_rate": 1e-4}`.
     spec: TOML file of a sweep; other arguments override it. scale: its `small` grid, or that of `paper`.
     plugin: files or folders with algorithms and environments beside the built-in ones, e.g. `"my_idea.py"`.
@@ -87,6 +88,7 @@ def plan(
         steps=steps,
         preset=preset,
         lag=lag,
+        mismatch=mismatch,
         n=n,
         model=model,
         data=data,
@@ -111,6 +113,7 @@ def plan(
         n=_text(n),
         preset=_text(preset),
         lag=_text(lag),
+        mismatch=_text(mismatch),
         seeds=_text(seeds) if seed_list is None else None,
         spec_file=_text(spec),
         scale=str(scale),
@@ -131,6 +134,7 @@ def sweep(
     steps: float | str | None = None,
     preset: str | None = None,
     lag: str | None = None,
+    mismatch: Names | None = None,
     n: Numbers | None = None,
     model: str | Path | None = None,
     data: str | Path | None = None,
@@ -188,6 +192,7 @@ def sweep(
         steps=steps,
         preset=preset,
         lag=lag,
+        mismatch=mismatch,
         n=n,
         model=model,
         data=data,
@@ -277,6 +282,7 @@ def simulate(
     steps: float | str | None = None,
     preset: str | None = None,
     lag: str | None = None,
+    mismatch: str | None = None,
     plugin: Paths | None = None,
     **settings: Any,
 ) -> Iterator[PhaseRecord]:
@@ -293,7 +299,16 @@ def simulate(
     from .running.run_phases import phases
 
     grid_plan = plan(
-        env=env, algo=algo, k=k, seeds=[seed], steps=steps, preset=preset, lag=lag, settings=settings, plugin=plugin
+        env=env,
+        algo=algo,
+        k=k,
+        seeds=[seed],
+        steps=steps,
+        preset=preset,
+        lag=lag,
+        mismatch=mismatch,
+        settings=settings,
+        plugin=plugin,
     )
     if len(grid_plan.runs) != 1:
         raise UserError(

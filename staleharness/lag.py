@@ -18,9 +18,8 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import Options, active_options, build_choice, parse_choice_of, values_before
+from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of, values_before
 from .base.options import option as option
-from .base.parsing import format_value
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
 from .errors import UserError, nearest, shorten
@@ -187,15 +186,8 @@ class LagModel(Options):
 
     @property
     def text(self) -> str:
-        """Canonical text, which enters run ids: options in order, without defaults, the first one in short form."""
-        default = self.hyper_parameters()
-        values = {name: getattr(self, name) for name in self.hyper_parameter_types()}
-        changes = {k: v for k, v in values.items() if k not in default or default[k] != v}
-        if list(changes) == list(values)[:1] and changes:
-            (value,) = changes.values()
-            return f"{self.name}:{value if isinstance(value, str) else format_value(value)}"
-        inside = ",".join(f"{key}={format_value(value)}" for key, value in changes.items())
-        return f"{self.name}[{inside}]" if changes else self.name
+        """Canonical text, which enters run ids."""
+        return canonical_text(self)
 
     @classmethod
     def title(cls) -> str:

@@ -53,6 +53,9 @@ class RunSpec:
     # on-policy phases before the `steps` of the run, with its first learning rate: with K - 1 or more of them, data are
     # as old as the lag model says from the first step on, and runs of every K begin there with the same policy
     fill_phases: int = later(0, before=0)
+    mismatch: str = later("none", before="none")  # between sampler and trainer, see `mismatch.read_mismatch`
+    # log μ of methods: the sampler's, its version's by the trainer's arithmetic, or as docs/mismatch.md says
+    behaviour: Literal["auto", "sampler", "version"] = later("auto", before="auto")
 
     evaluations: int = 10  # points on the learning curve, the final one included
 
@@ -172,10 +175,12 @@ class RunSpec:
         lag_hash: str = "",
         lag: str = "",
         hyper: Mapping[str, Any] | None = None,
+        mismatch_hash: str = "",
     ) -> str:
         """Return 12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others;
         that of the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not
-        its text (`lag.identity`). `hyper`: the hyper-parameters that count, if not all (`algorithm.identity`)."""
+        its text (`lag.identity`); that of the mismatch model where there is one (`mismatch.mismatch_hash`). `hyper`:
+        the hyper-parameters that count, if not all (`algorithm.identity`)."""
         before = _plain(values_before(self))
         identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
         identity_spec = {k: v for k, v in identity_spec.items() if k not in self.outside_id}
@@ -187,6 +192,7 @@ class RunSpec:
         }
         identity["spec"] |= {"lag": lag} if lag else {}
         identity |= {"lag_file": lag_hash} if lag_hash else {}
+        identity |= {"mismatch_file": mismatch_hash} if mismatch_hash else {}
         return hashlib.sha256(canonical_json(identity).encode()).hexdigest()[:12]
 
 
@@ -194,4 +200,4 @@ def _plain(values: dict[str, Any]) -> dict[str, Any]:
     return {key: list(v) if isinstance(v, tuple) else v for key, v in values.items()}
 
 
-COMMON = "env algorithm hyper capacity lag seed".split()
+COMMON = "env algorithm hyper capacity lag mismatch seed".split()

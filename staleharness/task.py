@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 from .base.plugins import Registry, source_file
 from .errors import UserError, nearest, shorten
 from .lag import parse_lag, schedule_of
+from .mismatch import NONE, read_mismatch
 from .spec import RunSpec
 
 
@@ -59,6 +60,9 @@ class Task:
 
     real_time: ClassVar[bool] = False
     """Actors can be processes of their own."""
+
+    mismatch: ClassVar[bool] = False
+    """Another copy of the policy can sample (MISMATCH)."""
 
     paced: ClassVar[bool] = False
     """Rows differ in length, so that their time can follow from it."""
@@ -121,6 +125,17 @@ class Task:
             raise UserError(
                 f"LAG={spec.lag} plans whole runs, and warm_phases is for lag that is drawn; give uniform, or "
                 "warm_phases=0"
+            )
+        if not cls.mismatch and (spec.mismatch != NONE or spec.behaviour != "auto"):
+            raise UserError(
+                f"MISMATCH={spec.mismatch}, behaviour={spec.behaviour}: what samples in {spec.env} is the trainer's "
+                "own policy; only language tasks have another one"
+            )
+        models = read_mismatch(spec.mismatch)
+        if any(model.raw for model in models) and spec.behaviour != "version":
+            raise UserError(
+                f"MISMATCH={spec.mismatch}: raw log-probabilities are not of the distribution that was drawn from, so "
+                "μ cannot be read from them; give logprobs=processed, or SET=behaviour=version"
             )
         schedule_of(spec)
 

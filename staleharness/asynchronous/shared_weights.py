@@ -76,5 +76,6 @@ class SharedWeights:
         content, tensors = torch.frombuffer(copy, dtype=torch.uint8), {}
         for (name, shape, dtype), (begin, _) in zip(self.layout, self.spans, strict=True):
             count = int(torch.Size(shape).numel()) * dtype.itemsize
-            tensors[name] = content[begin : begin + count].view(dtype).view(shape)
+            # memory of its own: products may round otherwise where it begins at another address within a cache line
+            tensors[name] = content[begin : begin + count].view(dtype).view(shape).clone()
         return tensors

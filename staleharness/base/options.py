@@ -9,7 +9,7 @@ from dataclasses import MISSING, dataclass, field, fields
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from ..errors import UserError, nearest, shorten
-from .parsing import build, convert, parse_assignments, parse_value, split_choice, type_hints
+from .parsing import build, convert, format_value, parse_assignments, parse_value, split_choice, type_hints
 from .plugins import Registry
 
 
@@ -153,6 +153,18 @@ class Options:
         """Raise `UserError` naming the option `key` and the `condition` unless `holds`; for `__post_init__`."""
         if not holds:
             raise UserError(f"{self.title()}: {key} must be {condition}, not {getattr(self, key)!r}")
+
+
+def canonical_text(instance: Options) -> str:
+    """Return a plugin as it is typed: options in order, without defaults, the first one alone in short form."""
+    default = instance.hyper_parameters()
+    values = {name: getattr(instance, name) for name in instance.hyper_parameter_types()}
+    changes = {k: v for k, v in values.items() if k not in default or default[k] != v}
+    if list(changes) == list(values)[:1] and changes:
+        (value,) = changes.values()
+        return f"{instance.name}:{value if isinstance(value, str) else format_value(value)}"
+    inside = ",".join(f"{key}={format_value(value)}" for key, value in changes.items())
+    return f"{instance.name}[{inside}]" if changes else instance.name
 
 
 def parse_choice_of(

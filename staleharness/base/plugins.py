@@ -31,7 +31,7 @@ from .syntax import meaning_hash
 
 T = TypeVar("T", bound=type)
 
-KINDS = ("algorithms", "envs", "lags", "decoders", "figures", "exporters")
+KINDS = ("algorithms", "envs", "lags", "mismatches", "decoders", "figures", "exporters")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 _registered: set[type] = set()  # classes of any kind
 _with_entries: set[Path] = set()  # plugin files that have registered something elsewhere: with gymnasium, as a figure

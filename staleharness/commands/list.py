@@ -11,7 +11,7 @@ from .shared.arguments import SWITCH, option
 
 @dataclass(frozen=True)
 class Command:
-    """List the algorithms, environments and lag models that can be run."""
+    """List the algorithms, environments, lag models and mismatch models that can be run."""
 
     plugin: Annotated[str | None, option("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, ClassVar
 
 from ..base.plugins import Registry, source_hash
 from ..errors import UserError, nearest, shorten
+from ..mismatch import NONE, Mismatch, read_mismatch
 
 if TYPE_CHECKING:
     import numpy as np
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
 
     from ..simulator.policy_buffer import PolicyBuffer
     from .model.causal_lm_policy import CausalLM
+    from .spec import LanguageSpec
 
 BUILT_IN = ("transformers", "shared_prompts", "packed_weights")  # registered by transformers_decoder.py
 
@@ -36,6 +38,7 @@ class Request:
     uniform: Tensor | None  # [B, length] in [0, 1), the noise of each token; None: the likeliest token
     length: int  # most tokens of a completion
     stops: tuple[str, ...] = ()  # strings that end a completion, besides the model's end tokens
+    sampling: tuple[Mismatch, ...] = ()  # models whose `logits` are drawn from, one after the other; none: all of them
     ends: tuple[int, ...] = ()  # tokens sampled at the end of each stretch, where their lengths differ
 
     @property
@@ -74,6 +77,12 @@ class Decoder:
 
     name: ClassVar[str] = ""  # set by registration
 
+    reports_logp: ClassVar[bool] = True
+    """The engine tells the log-probabilities of what it sampled; where it does not, `Decoded.logp` is None."""
+
+    reads_sampling: ClassVar[bool] = False
+    """Draws from what the models in `request.sampling` make of its logits."""
+
     def __init__(self, policy: CausalLM) -> None:
         self.policy = policy
 
@@ -109,6 +118,30 @@ def check_decoder(name: str) -> None:
     names = {*BUILT_IN, *DECODERS}
     if name not in names:
         raise UserError(f"no decoder is called {shorten(name)!r}; {nearest(name, names)}")
+
+
+def samples_mu(spec: LanguageSpec) -> bool:
+    """Return whether μ is what the decoder reports, in any run of a spec."""
+    return spec.behaviour == "sampler" or (spec.behaviour == "auto" and spec.mismatch != NONE)
+
+
+def check_sampler(spec: LanguageSpec) -> None:
+    """Raise `UserError` where the decoder, or what a version is, does not go with the mismatch model."""
+    models, where = read_mismatch(spec.mismatch), f"MISMATCH={spec.mismatch}"
+    if spec.versions == "lora" and any(model.changes_weights() for model in models):
+        raise UserError(f"{where} copies whole matrices, and a LoRA version is an adapter alone; give versions=full")
+    if spec.device != "cpu" and any(model.truncates for model in models):
+        raise UserError(f"{where} adds probabilities up in an order that a GPU does not keep; use DEVICE=cpu")
+    if spec.decoder in BUILT_IN:
+        return
+    decoder = DECODERS[spec.decoder]
+    if samples_mu(spec) and not decoder.reports_logp:
+        raise UserError(
+            f"{where}, behaviour={spec.behaviour}: the decoder {spec.decoder} reports no log-probabilities to take μ "
+            "from; give SET=behaviour=version"
+        )
+    if any(model.changes_logits() for model in models) and not decoder.reads_sampling:
+        raise UserError(f"{where}: the decoder {spec.decoder} samples from all tokens at temperature 1 only")
 
 
 def decoder_digest(name: str) -> str:

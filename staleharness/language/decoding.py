@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import copy
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
@@ -15,6 +15,8 @@ from .decoder_interface import Request
 from .model.causal_lm_policy import CausalLM
 from .model.kv_caches import distinct_prompts
 
+# (logits [B, V], noise [B] or None) -> (token, its log-probability) [B]
+Sample = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 CHECK_EVERY = 16  # tokens between checks of the sampled text, each a wait on a GPU
 COMPACT_SHARE = 0.8  # rows that have ended are dropped when no more than this share is left
 CHUNK_ROWS = 8  # rows whose distributions over a large vocabulary are sampled at once
@@ -32,6 +34,7 @@ class DecodingBatch:
         self.prompt, self.prompt_mask = request.prompt[index], request.prompt_mask[index]
         rows, self.width = self.prompt.shape
         self.uniform = None if request.uniform is None else request.uniform[index]
+        self.sampling = request.sampling
         self.prompt_length = self.prompt_mask.sum(1, keepdim=True)
         self.token = self.prompt.new_full((rows, self.length), policy.pad)
         self.mask = torch.zeros((rows, self.length), device=index.device)
@@ -67,6 +70,17 @@ class DecodingBatch:
     def _write(self) -> None:
         for target, part in zip(self.out, (self.token, self.mask, self.logp, self.ended), strict=True):
             target[self.index] = part
+
+    def sample_shaped(self, logits: Tensor, uniform: Tensor | None, sample: Sample) -> tuple[Tensor, Tensor]:
+        """Return (token, the log-probability that the sampler reports) [B], drawn by `sample` from what the request's
+        models make of logits [B, V]."""
+        shaped_logits = logits
+        for model in self.sampling:
+            shaped_logits = model.logits(shaped_logits)
+        token, logp = sample(shaped_logits, uniform)
+        if any(model.raw for model in self.sampling):
+            logp = logits.log_softmax(-1).gather(-1, token[:, None])[:, 0]
+        return token, logp
 
     def result(self) -> tuple[Tensor, Tensor, Tensor, Tensor]:
         """Return (token, mask, logp, ended) of all rows."""
@@ -123,7 +137,11 @@ class GrowingBatch(DecodingBatch):
         """Sample tokens `first` … `last` − 1 with one forward pass function."""
         for t in range(first, last):
             logits = self._logits(forward, t)
-            token, logp = self._sample(logits, None if self.uniform is None else self.uniform[:, t])
+            uniform = None if self.uniform is None else self.uniform[:, t]
+            if self.sampling:
+                token, logp = self.sample_shaped(logits.float(), uniform, self._sample)
+            else:
+                token, logp = self._sample(logits, uniform)
             alive = ~self.ended
             self.token[:, t] = torch.where(alive, token, self.policy.pad)
             self.mask[:, t] = alive.float()

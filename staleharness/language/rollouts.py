@@ -266,7 +266,7 @@ class LanguageActor:
         stretches = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
         problems = [sampler.problem(group)]
         request = sampler.request(problems, [(nth, self.number)], stretches, stretch)
-        decoded = sampler.decoder.complete(request, buffer)
+        decoded = sampler.decoder.complete(request, sampler.acting(buffer))
         versions = torch.from_numpy(np.array([version.phase for version in buffer.by_stretch]))
         decoded = replace(decoded, version=versions[decoded.version])
         batch = sampler.grade(request, decoded, feed.buffer, problems, np.zeros(1, np.int64), Seconds())

@@ -14,12 +14,15 @@ from torch import Tensor
 
 from ..base.streams import stream
 from ..batch import Completions
+from ..errors import UserError
+from ..mismatch import read_mismatch
 from ..schedule import Ints
 from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.sampler_copies import SamplerCopies, matrices_of_blocks
 from ..tokens.policy_interface import TokenScores
 from ..tokens.token_minibatch import parts
 from .answer_grading import grade
-from .decoder_interface import Decoded, Decoder, Request
+from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM
 from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
@@ -42,6 +45,12 @@ class Sampler:
     ) -> None:
         self.spec, self.decoder = spec, decoder
         self.prompts, self.extractor, self.stops = prompts, extractor, stops
+        self.models = read_mismatch(spec.mismatch)
+        self.copies: SamplerCopies | None = None
+        if self.models or samples_mu(
+            spec
+        ):  # from memory of its own, as an actor that is a process has it: products round alike
+            self.copies = SamplerCopies(matrices_of_blocks(self.models, spec.seed), spec.capacity)
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
     def problem(self, number: int) -> int:
@@ -71,7 +80,12 @@ class Sampler:
         tokens = [self.prompts.tokens[i] for i in problems for _ in range(each)]
         prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
         noise = torch.from_numpy(uniform).to(policy.device)
-        return Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops, ends)
+        sampling = tuple(model for model in self.models if model.changes_logits())
+        return Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops, sampling, ends)
+
+    def acting(self, buffer: PolicyBuffer) -> PolicyBuffer:
+        """Return the buffer of what samples: copies of the versions under a mismatch model."""
+        return buffer if self.copies is None else self.copies.view(buffer)
 
     def complete(
         self, request: Request, buffer: PolicyBuffer, problems: Sequence[int], groups: Ints, seconds: Seconds
@@ -82,7 +96,7 @@ class Sampler:
     def decode(self, request: Request, buffer: PolicyBuffer, seconds: Seconds) -> Decoded:
         """Sample completions without scoring or grading them."""
         begin = time.perf_counter()
-        decoded = self.decoder.complete(request, buffer)
+        decoded = self.decoder.complete(request, self.acting(buffer))
         seconds.generate += _now(self.decoder.policy.device) - begin
         return decoded
 
@@ -143,10 +157,15 @@ def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
 
 
 def behaviour_logp(decoder: Decoder, request: Request, decoded: Decoded, version_logp: Tensor) -> Tensor:
-    """Return log μ [B, T] of each token, 0 at padding: the decoder's own number where that is trusted, otherwise
-    `version_logp`."""
+    """Return log μ [B, T] of each token, 0 at padding, as the run's `behaviour` says: the decoder's own number, or
+    `version_logp`. Raises `UserError` where that is the decoder's, and it reports none."""
+    spec = decoder.policy.spec
     trusted = decoder.trusted(request)
-    return decoded.logp if trusted and decoded.logp is not None else version_logp
+    if not (samples_mu(spec) or (spec.behaviour == "auto" and trusted)):
+        return version_logp
+    if decoded.logp is None:
+        raise UserError(f"the decoder {decoder.name} reports no log-probabilities to take μ from")
+    return decoded.logp
 
 
 def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: PolicyBuffer) -> TokenScores:

@@ -81,7 +81,7 @@ class StaticBatch(DecodingBatch):
     def _step(self, forward: FusedForward, step: _Step, columns: int) -> None:
         cache, mask = self.cache.newest(columns), self.cache.mask[..., :columns]
         logits = forward.run(step.current, mask, step.position, cache, 1)[:, -1].float()
-        token, logp = sample_blocks(logits, None if self.uniform is None else step.uniform)
+        token, logp = self.sample_shaped(logits, None if self.uniform is None else step.uniform, sample_blocks)
         step.token.copy_(torch.where(self.ended, self.policy.pad, token))
         step.logp.copy_(logp)
         step.over.copy_(torch.isin(token, self.end))

@@ -19,7 +19,7 @@ from ..pipeline_lag import PipelineLag
 from ..spec import RunSpec
 from ..task import Task
 from .answer_grading import find_extractor
-from .decoder_interface import check_decoder, decoder_digest
+from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_folder_checks import check_fits, check_model, has_template, is_chat
 from .problem import Problem
@@ -75,6 +75,7 @@ class LanguageTask(Task):
     inflight: ClassVar[bool] = True
     real_time: ClassVar[bool] = True
     paced: ClassVar[bool] = True
+    mismatch: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
@@ -102,6 +103,7 @@ class LanguageTask(Task):
             raise UserError(f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu")
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         check_decoder(spec.decoder)
+        check_sampler(spec)
         if spec.model:
             check_model(spec)
 

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.machine import memory
-from ..simulator.policy_buffer import PolicyBuffer
+from ..simulator.policy_buffer import PolicyBuffer, Version
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .decoding import GrowingBatch
 from .model.fused_forward import FusedForward
@@ -31,6 +31,8 @@ FORWARDS_SHARE = 0.2  # of the machine's memory for the weights of versions that
 @DECODERS.register("transformers")
 class TransformersDecoder(Decoder):
     """The policy's own model and forward pass, in the process of the run."""
+
+    reads_sampling: ClassVar[bool] = True
 
     shares_prompts: ClassVar[bool] = False
     """One product over a prompt serves all its completions."""
@@ -56,14 +58,20 @@ class TransformersDecoder(Decoder):
                 batch = StaticBatch(policy, request, index, real, len(parts))
             else:
                 batch = GrowingBatch(policy, request, index, real, len(parts), self.shares_prompts)
+            before: list[Version] = []
             for first, last, column in join_stretches(request.spans, request.versions[numbers]):
-                if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute":
-                    batch.cache = None
                 if len(parts) > 1:  # each with weights of its own, perhaps the same
                     acting, position = column[::size], np.repeat(np.arange(len(parts)), size)
                 else:
                     acting, position = np.unique(column, return_inverse=True)
-                with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
+                versions = [buffer[v] for v in acting.tolist()]
+                same = len(versions) == len(before) == 1 and versions[0] is before[0]  # as with actors, whose numbers
+                if (
+                    isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not same
+                ):  # are stretches
+                    batch.cache = None
+                before = versions
+                with policy.acting(versions, position) as forward:
                     if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
                         forward = forward.prepack()
                     batch.advance(forward, first, last)
@@ -84,12 +92,16 @@ class TransformersDecoder(Decoder):
         size = sum(p.nbytes for p in policy.base_model.parameters())
         forwards = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))(forward_of)
         outputs = []
+        known: list[tuple[Version, int]] = []
         for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
             index = torch.from_numpy(numbers)
             real = torch.ones(len(index), dtype=torch.bool)
             start = GrowingBatch(policy, request, index, real, 1, self.shares_prompts)
             batches: dict[int, GrowingBatch] = {NO_VERSION: start}
             for first, last, column in join_stretches(request.spans, request.versions[numbers]):
+                if not batches:
+                    break
+                column = one_number_each(column, buffer, known)
                 batches, arrivals = regroup(batches, column)
                 for number in sorted({*batches, *arrivals}):
                     pair = batches.get(number), arrivals.get(number)
@@ -181,6 +193,22 @@ def join_stretches(
         else:
             stretches.append((first, last, column))
     return stretches
+
+
+def one_number_each(
+    versions: NDArray[np.int64], buffer: PolicyBuffer, known: list[tuple[Version, int]]
+) -> NDArray[np.int64]:
+    """Return versions [B] by the first number that each was `known` by, which is extended. Where actors are processes,
+    versions are numbered by stretch, and one that did not change needs no new cache."""
+    numbers, position = np.unique(versions, return_inverse=True)
+    for i, number in enumerate(numbers.tolist()):
+        version = buffer[number]
+        first = next((n for other, n in known if other is version), None)
+        if first is None:
+            known.append((version, number))
+        else:
+            numbers[i] = first
+    return numbers[position]
 
 
 def regroup(

@@ -7,13 +7,15 @@ from typing import Any
 from ..algorithm import ALGORITHMS, Algorithm
 from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
+from ..mismatch import MISMATCHES, Mismatch
 from ..simulator.methods import OTHER, entry_of, extra_passes, families
 from ..task import ENVS, all_families
 from .grid_axes import is_core
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:
-    """Return {"algorithms", "envs", "lags"}: entries {name, summary, paper, hyper-parameters, file, ...}."""
+    """Return {"algorithms", "envs", "lags", "mismatches"}: entries {name, summary, paper, hyper-parameters, file,
+    ...}."""
     algorithms = [_algorithm(ALGORITHMS[name]) for name in ALGORITHMS]
     envs = [
         {
@@ -28,10 +30,12 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
+    mismatches = [_mismatch(MISMATCHES[name]) for name in MISMATCHES]
     return {
         "algorithms": algorithms,
         "envs": envs,
         "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_lag_order),
+        "mismatches": mismatches,
     }
 
 
@@ -48,6 +52,17 @@ def _lag(cls: type[LagModel]) -> dict[str, Any]:
         "paper": cls.paper,
         "family": cls.listed_under(),
         "hyper_parameters": dict.fromkeys(cls.hyper_parameter_types()) | cls.hyper_parameters(),
+        "file": source_file(cls),
+        "usage": cls.usage(),
+    }
+
+
+def _mismatch(cls: type[Mismatch]) -> dict[str, Any]:
+    return {
+        "name": cls.name,
+        "summary": summary(cls),
+        "paper": cls.paper,
+        "hyper_parameters": cls.hyper_parameters(),
         "file": source_file(cls),
         "usage": cls.usage(),
     }
@@ -104,6 +119,8 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
     for family in dict.fromkeys(entry["family"] for entry in content["lags"]):
         lines += ["", family]
         lines += [line for entry in content["lags"] if entry["family"] == family for line in _of_lag(entry)]
+    lines += ["", "mismatch models, of sampler and trainer (MISMATCH=name, several joined by +)"]
+    lines += [line for entry in content["mismatches"] for line in _of_lag(entry)]
     return "\n".join(lines)
 
 

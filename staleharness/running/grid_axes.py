@@ -6,7 +6,7 @@ import re
 import warnings
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -18,6 +18,7 @@ from ..base.plugins import is_builtin
 from ..base.streams import global_generators_restored
 from ..errors import UserError, nearest
 from ..lag import read_lag
+from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..simulator.methods import OTHER, entry_of
 from ..store.record_schema import MOST_VERSIONS
 from ..store.study import USUAL_LAG, Question
@@ -76,6 +77,7 @@ class GridAxes:
     forward: Sequence[int | None]
     seeds: Sequence[int]
     lag: str  # lag model for all runs; empty: the environment's
+    mismatch: str  # mismatch model for all runs whose method names none
     title: str
     preset: str
     settings: Mapping[str, Any]  # of all runs, as in the question
@@ -86,6 +88,7 @@ class GridAxes:
         usual = self.environments[0].lag
         rest: dict[str, Any] = {"settings": self.settings, "lag": self.lag or usual}
         rest |= {"forward": list(self.forward)} if self.forward != (None,) else {}
+        rest |= {"mismatch": self.mismatch} if self.mismatch != NONE else {}
         return report_name({env.id: env.short for env in self.environments}, self.capacities, self.preset, rest, usual)
 
 
@@ -105,8 +108,12 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
     check_device(str(question.settings.get("device", "cpu")))
     environments = resolve_environments(question)
-    settings = {key for env in environments for key in env.family.settings.settings()} | {"lag"}
+    settings = {key for env in environments for key in env.family.settings.settings()} | {"lag", "mismatch"}
     methods = resolve_methods(question.algorithm, settings)
+    mismatches = [mismatch_text(read_mismatch(text)) for text in question.mismatch] or [NONE]
+    check_unique(mismatches, "MISMATCH")
+    if len(mismatches) > 1:
+        methods = [_under_mismatch(method, text) for text in mismatches for method in methods]
     check_unique([str(n) for n in forward], "N")
     _check_count(len(environments) * cells * len(methods))
     title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
@@ -117,6 +124,7 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         forward,
         range(question.seeds) if seeds is None else seeds,
         lag,
+        mismatches[0] if len(mismatches) == 1 else NONE,
         question.question or title,
         question.preset,
         dict(question.settings),
@@ -184,7 +192,18 @@ def _parse_method(text: str, settings: Collection[str]) -> RequestedMethod:
     of_runs = {k: v for k, v in options.items() if k in settings and k not in parameters}
     if isinstance(of_runs.get("lag"), str):
         of_runs["lag"] = read_lag(of_runs["lag"]).text
+    if isinstance(of_runs.get("mismatch"), str):
+        of_runs["mismatch"] = mismatch_text(read_mismatch(of_runs["mismatch"]))
     return RequestedMethod(name, {k: v for k, v in options.items() if k not in of_runs}, of_runs)
+
+
+def _under_mismatch(method: RequestedMethod, mismatch: str) -> RequestedMethod:
+    """Return the method of an axis of several mismatch models. Raises `UserError` for one that names its own."""
+    if "mismatch" in method.settings:
+        raise UserError(f"MISMATCH names several models, and {method.label} has its own; give one of the two")
+    if mismatch == NONE:
+        return method
+    return replace(method, settings={**method.settings, "mismatch": mismatch})
 
 
 def method_label(algorithm: Algorithm, settings: Mapping[str, Any] = MappingProxyType({})) -> str:

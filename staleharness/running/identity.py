@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import algorithm, lag
+from .. import algorithm, lag, mismatch
 from ..algorithm import ALGORITHMS, make_algorithm
 from ..base.options import active_options, values_before
 from ..base.plugins import source_hash
@@ -22,12 +22,14 @@ class RunIds:
     def __init__(self) -> None:
         self._source_hash: Callable[..., str] = functools.cache(source_hash)
         self._lag = functools.cache(lambda text: (lag.file_hash(text), lag.identity(text)))
+        self._mismatch = functools.cache(mismatch.mismatch_hash)
 
     def of(self, spec: RunSpec, family: type[Task]) -> str:
         """Return the id of a run."""
         method = make_algorithm(spec)
         hashes = self._source_hash(type(method), active_options(method)), self._source_hash(family)
-        return spec.run_id(*hashes, *self._lag(spec.lag), algorithm.identity(method))
+        identity, mismatches = algorithm.identity(method), self._mismatch(spec.mismatch)
+        return spec.run_id(*hashes, *self._lag(spec.lag), identity, mismatches)
 
 
 def run_id(spec: RunSpec, family: type[Task]) -> str:

@@ -76,7 +76,13 @@ def _expand(axes: GridAxes) -> Plan:
         if not method.explicit and (reason := unmet(algorithm, env.family.provides)) is not None:
             notes[f"{reason}, which {env.id} does not have"] = None
             continue
-        cell = {"capacity": capacity, "lag": axes.lag or env.lag, "seed": seed, **env.settings}
+        cell = {
+            "capacity": capacity,
+            "lag": axes.lag or env.lag,
+            "mismatch": axes.mismatch,
+            "seed": seed,
+            **env.settings,
+        }
         cell |= {} if n is None else {env.family.axes["N"]: n}
         suffix = f" N={n}" if len(axes.forward) > 1 else ""
         runs.append(_plan_run(env, method, algorithm, cell, suffix, ids))
@@ -93,7 +99,8 @@ def with_stored_labels(question: Question) -> Question:
         labels = dict.fromkeys(label.partition(" N=")[0] for label in _expand(axes).labels)
     except UserError:
         return question
-    return replace(question, algorithm=tuple(labels), lag=axes.lag or axes.environments[0].lag)
+    mismatch = () if len(question.mismatch) > 1 else question.mismatch  # several are in the labels
+    return replace(question, algorithm=tuple(labels), lag=axes.lag or axes.environments[0].lag, mismatch=mismatch)
 
 
 def _plan_run(

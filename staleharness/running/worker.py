@@ -26,6 +26,7 @@ from ..base.files import write_json
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory
 from ..lag import models_in_hash
+from ..mismatch import read_mismatch
 from ..simulator.loop import Simulation, simulation_of
 from ..simulator.phase_record import PhaseRecord, Scores
 from ..store.store import Store, log_tail, shorten_log
@@ -177,7 +178,8 @@ def check_plugins(job: Job) -> None:
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     if run_id(spec, family) != job.run_id:
-        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *models_in_hash(spec.lag))]
+        models = *models_in_hash(spec.lag), *map(type, read_mismatch(spec.mismatch))
+        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *models)]
         raise Changed(f"{' or '.join(files)} was edited since the sweep began; start the sweep again")
 
 

@@ -223,7 +223,7 @@ class Learner(ABC, Generic[Data, Part]):
 
 
 # Of a step's measures, those that describe the data when taken at the first step, before anything has moved.
-OF_DATA = ("tv", "ess", "kl_k1", "kl_k3")
+OF_DATA = ("tv", "ess", "kl_k1", "kl_k3", "mismatch/kl_k1_engine", "mismatch/kl_k1_lag")
 
 
 def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:

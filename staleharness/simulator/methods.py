@@ -5,15 +5,20 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from ..algorithm import Algorithm
 from ..base.parsing import build
 from ..base.plugins import source_file, summary
+from ..batch import Decisions
 from ..errors import UserError
+from ..mismatch import NONE
 from ..spec import RunSpec
+
+if TYPE_CHECKING:
+    from torch import Tensor
 
 OTHER = "other"  # the family of methods that no `methods.toml` places
 ANCHORS = {
@@ -94,10 +99,47 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
 def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     """Return a warning of a mechanism that cannot act under the run's settings although the data are stale."""
     updates = spec.epochs * spec.minibatches
+    if spec.mismatch != NONE and (spec.behaviour == "version" or ignores_behaviour(algorithm)):
+        reason = "behaviour=version" if spec.behaviour == "version" else "its loss does not depend on μ"
+        blind = [f"{algorithm.name} is blind to MISMATCH={spec.mismatch}, which changes its data alone: {reason}"]
+        return [*blind, *warnings_of(algorithm, replace(spec, mismatch=NONE, behaviour="auto"))]
     if spec.capacity == 1 and updates == 1:
         return []  # nothing is stale: there is nothing to act on
     line = algorithm.inactive(updates)
     return [] if line is None else [line]
+
+
+def ignores_behaviour(algorithm: Algorithm) -> bool:
+    """Return whether a method's gradient is the same whatever μ is; False for one that cannot be tried here."""
+    import torch
+
+    def pull(drift: float) -> Tensor:
+        target = -1.0 - torch.arange(8.0).reshape(2, 4) / 8.0
+        target.requires_grad_()
+        behaviour = target.detach() + drift * torch.tensor([1.0, -0.5, 0.5, -0.25])
+        ones = torch.ones_like(behaviour)
+        anchored = algorithm.proximal == "behaviour"
+        decisions = Decisions(
+            target_logp=target,
+            behaviour_logp=behaviour,
+            proximal_logp=behaviour if anchored else target.detach() + 0.1,
+            advantage=ones * torch.tensor([1.0, 1.0, -1.0, -1.0]),
+            lag=ones,
+            gradient_lag=ones,
+            mask=ones,
+            state=algorithm.init_state(),
+            group=torch.zeros(2, dtype=torch.int64),
+            outcome=torch.tensor([1.0, 0.0]),
+            logit_norm=0.5 * ones,
+            reference_logp=target.detach() + 0.2,
+        )
+        (answer,) = torch.autograd.grad(algorithm.policy_loss(decisions).loss.sum(), target)
+        return answer
+
+    try:
+        return all(torch.equal(pull(0.0), pull(drift)) for drift in (0.05, 1.0, -1.0))
+    except Exception:
+        return False
 
 
 def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import user_path
-from ..base.parsing import build, parse_assignments, read_toml, split_list, whole_number
+from ..base.parsing import build, parse_assignments, parse_choice, read_toml, split_list, whole_number
 from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 
 SCALES = ("small", "paper")
 USUAL_LAG = "uniform"  # if neither question nor preset names one
-LISTS = ("env", "algorithm", "capacity", "forward")  # one of them may be written without brackets
+LISTS = ("env", "algorithm", "capacity", "forward", "mismatch")  # one of them may be written without brackets
 
 
 @dataclass(frozen=True)
@@ -32,6 +32,7 @@ class Question:
     seeds: int = 3
     preset: str = "quick"
     lag: str = ""  # empty: the preset's, or `USUAL_LAG`
+    mismatch: tuple[str, ...] = ()  # of sampler and trainer; several: each with every method that names none
     question: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)  # replacements at the paper's own scale
@@ -53,8 +54,15 @@ class Question:
     def cells(self) -> list[tuple[str, int, str]]:
         """List (algorithm, K, environment) of every cell, as the study's file names them."""
         several = len(self.forward) > 1
-        labels = [f"{a} N={n}" if several else a for a in self.algorithm for n in self.forward or (0,)]
+        methods = [with_mismatch(a, m) for m in self.mismatch for a in self.algorithm] if len(self.mismatch) > 1 else ()
+        labels = [f"{a} N={n}" if several else a for a in methods or self.algorithm for n in self.forward or (0,)]
         return [(label, k, env) for env in self.env for k in self.capacity or (1,) for label in labels]
+
+
+def with_mismatch(method: str, mismatch: str) -> str:
+    """Return the label of a method in a sweep over several mismatch models."""
+    choice = parse_choice(method)
+    return method if mismatch == "none" else replace(choice, options={**choice.options, "mismatch": mismatch}).label
 
 
 def check_scale_name(scale: str) -> None:
@@ -90,6 +98,7 @@ def ask(
     preset: str | None = None,
     lag: str | None = None,
     n: str | None = None,
+    mismatch: str | None = None,
     model: str | None = None,
     data: str | None = None,
     device: str | None = None,
@@ -116,6 +125,8 @@ def ask(
         if not lag.strip():
             raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")
         values["lag"] = lag
+    if mismatch is not None:
+        values["mismatch"] = _split(mismatch, "MISMATCH")
     extra = dict(values["settings"])
     if settings is not None:
         extra |= parse_assignments(settings, "SET")

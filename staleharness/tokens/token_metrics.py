@@ -42,6 +42,7 @@ def of_step(
             "policy_loss": (weights * answer.loss).sum().detach(),
             "entropy": masked_mean(entropy, mask),
             **of_weights(decisions.target_logp.detach(), decisions.behaviour_logp, mask),
+            **of_two_factors(decisions),
             **of_proximal(decisions, answer, proximal != "behaviour", mask),
             **of_clipping(pull, decisions.advantage, mask),
         }
@@ -88,6 +89,18 @@ def of_mismatch(data: Completions) -> dict[str, float]:
     values = {name: of[name] for name in ("kl_k1", "kl_k3", "tv", "ess", "ess_sequence")}
     values |= {"abs_mean": distance, "max": of["weight_max"], "min": of["weight_min"]}
     return {f"mismatch/{name}": float(x) for name, x in values.items()} | gap
+
+
+def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
+    """Return KL[μ ‖ π], estimator k1, in its two parts: μ to the version that acted, and from there to π. Nothing where
+    the first is 0, since μ is that version's own number."""
+    version, mask = decisions.version_logp, decisions.mask
+    if version is None or version is decisions.behaviour_logp:
+        return {}
+    return {
+        "mismatch/kl_k1_engine": -masked_mean(version - decisions.behaviour_logp, mask),
+        "mismatch/kl_k1_lag": -masked_mean(decisions.target_logp.detach() - version, mask),
+    }
 
 
 def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:

@@ -94,8 +94,10 @@ def test_rows_have_their_prompts_versions_and_masks(given_schedule: Say, spec: S
     assert torch.equal(part.mask, made.mask * made.kept) and float(part.mask.sum()) < float(made.mask.sum())
 
 
-@pytest.mark.parametrize("fetch", [0, 4])
-def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Path, fetch: int) -> None:
+@pytest.mark.parametrize(
+    ("fetch", "mismatch"), [(0, "none"), (4, "none"), (0, "sampling[top_p=0.9]"), (4, "noise:0.1+int8")]
+)
+def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Path, fetch: int, mismatch: str) -> None:
     """With weights that are fetched inside completions, and with an actor that is killed."""
     lag = f"async[actors=2,fetch={fetch},delay=0.004,spread=3.0]"
     write_problems(tmp_path)
@@ -109,6 +111,7 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Pat
         env="gsm8k",
         data=str(tmp_path),
         learning_rate=3e-2,
+        mismatch=mismatch,
     )
     simulation: Any = simulation_of(asked)
     hashes, said = [], []
@@ -121,6 +124,11 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Pat
     path.write_bytes(simulation.artifacts()["trace.parquet"])
     again, repeated = run(replace(asked, lag=f"trace:{path}"))
     assert again == hashes and len(set(hashes)) > 1
+    distances = [[m.pop(key) for key in sorted(m) if key.startswith("mismatch/")] for m in (*repeated, *said)]
+    if mismatch == "none":  # what sampled is then not μ, and rounds as the memory of the weights has it
+        assert np.allclose(distances[: len(said)], distances[len(said) :], atol=1e-6)
+    else:
+        assert distances[: len(said)] == distances[len(said) :]
     assert but_assigned(repeated) == but_assigned(said), "accounts and all"
     _, rows = read_trace(str(path))
     assert sum(sum(m["lag_histogram"][1:]) for m in said) > 0, "nothing was stale, so nothing was shown"

@@ -51,6 +51,8 @@ class GridOptions:
     lag: Annotated[str | None, option("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync every M phases;
     `staleharness list` names them."""
+    mismatch: Annotated[str | None, option("MODEL,...", "none")] = None
+    """What samples beside the trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
     n: Annotated[str | None, option("N,...", "the preset's")] = None
     """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
     model: Annotated[str | None, option("NAME|FOLDER", "the task's")] = None

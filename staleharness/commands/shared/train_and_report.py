@@ -40,6 +40,7 @@ def plan_grid(command: GridOptions, seeds: Sequence[int] | None = None) -> Plan:
         steps=command.steps,
         preset=command.preset,
         lag=command.lag,
+        mismatch=command.mismatch,
         n=command.n,
         model=command.model,
         data=command.data,

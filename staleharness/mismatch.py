@@ -1,0 +1,134 @@
+"""Base class, registry and notation of mismatch models: what samples is a copy of the policy, not the trainer's own.
+
+A model changes the matrices of a version (`matrix`) or the logits that actions are drawn from (`logits`), or both.
+`fp8+sampling[top_p=0.95]` applies several in this order.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of
+from .base.options import option as option
+from .base.plugins import Registry, source_hash
+from .base.streams import stream
+from .errors import UserError, nearest, shorten
+
+if TYPE_CHECKING:
+    import numpy as np
+    from torch import Tensor
+
+NONE = "none"
+"""Text of a sampler that is the trainer."""
+
+
+@dataclass(frozen=True)
+class Place:
+    """Place of a matrix: its name in the policy, the version that it belongs to, and the seed of the run."""
+
+    name: str
+    version: int
+    seed: int
+
+    def generator(self, fixed: bool = False) -> np.random.Generator:
+        """Return the generator of this matrix at its beginning; `fixed`: the same for every version."""
+        indices = (zlib.crc32(self.name.encode()), *(() if fixed else (self.version,)))
+        return stream(self.seed, "mismatch/fixed" if fixed else "mismatch", *indices)
+
+
+@dataclass(frozen=True)
+class Mismatch(Options):
+    """Difference between the policy that samples and the version that it is a copy of.
+
+    Subclass it as a frozen dataclass whose fields are its options, and define `matrix` or `logits`.
+    """
+
+    paper: ClassVar[str] = ""
+    """Source of the model: authors, year, identifier."""
+
+    @property
+    def raw(self) -> bool:
+        """True where the log-probabilities that the sampler reports are of its logits before `logits`."""
+        return False
+
+    @property
+    def temperature(self) -> float:
+        """Temperature that `logits` divides by, for policies of real-valued actions, which have no logits."""
+        return 1.0
+
+    @property
+    def truncates(self) -> bool:
+        """True where `logits` takes actions away."""
+        return False
+
+    def matrix(self, weight: Tensor, place: Place) -> Tensor:
+        """Return the sampler's copy of a matrix [out, in]. Deterministic: random numbers come from
+        `place.generator()`."""
+        return weight
+
+    def logits(self, logits: Tensor) -> Tensor:
+        """Return the logits [B, V] that tokens are drawn from."""
+        return logits
+
+    @classmethod
+    def changes_weights(cls) -> bool:
+        """Return whether the model changes matrices."""
+        return cls.matrix is not Mismatch.matrix
+
+    @classmethod
+    def changes_logits(cls) -> bool:
+        """Return whether the model changes logits."""
+        return cls.logits is not Mismatch.logits
+
+    @property
+    def text(self) -> str:
+        """Canonical text, which enters run ids."""
+        return canonical_text(self)
+
+    @classmethod
+    def title(cls) -> str:
+        return f"MISMATCH={cls.name}"
+
+
+MISMATCHES: Registry[type[Mismatch]] = Registry("mismatches", Mismatch)
+
+
+def read_mismatch(text: str) -> tuple[Mismatch, ...]:
+    """Parse `name`, `name:value`, `name[option=value,...]` or several of them joined by `+`; `none` gives none.
+
+    Raises `UserError`.
+    """
+    return () if text.strip() == NONE else tuple(map(_read, _split(text.strip())))
+
+
+def _read(text: str) -> Mismatch:
+    if (choice := parse_choice_of(text, MISMATCHES, "MISMATCH")) is None:
+        name = text.split("[")[0].split(":")[0]
+        extra = "; it stands alone" if name == NONE else f"; {nearest(name, {NONE, *MISMATCHES})}"
+        raise UserError(f"MISMATCH={shorten(text)!r} is not a mismatch model{extra}")
+    return build_choice(*choice, f"MISMATCH={shorten(text)}", choice[0].title())
+
+
+def _split(text: str) -> list[str]:
+    """Split at each `+` outside of brackets."""
+    parts, depth = [""], 0
+    for character in text:
+        depth += (character == "[") - (character == "]")
+        if character == "+" and depth == 0:
+            parts.append("")
+        else:
+            parts[-1] += character
+    return parts
+
+
+def mismatch_text(models: Sequence[Mismatch]) -> str:
+    """Return the canonical text of models."""
+    return "+".join(model.text for model in models) or NONE
+
+
+def mismatch_hash(text: str) -> str:
+    """Return the hash of the files that the models are written in, whose edits expire their runs; empty of none."""
+    return "+".join(source_hash(type(model), active_options(model)) for model in read_mismatch(text))

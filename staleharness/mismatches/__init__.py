@@ -1,0 +1,1 @@
+"""Mismatch models: copies of the policy that sample in its place."""

@@ -1,0 +1,79 @@
+"""Sampler's copies of versions: a view of the policy buffer that acts in its place, under a mismatch model."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from ..mismatch import Mismatch, Place
+from .policy_buffer import PolicyBuffer, Version
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+# name -> tensor of a version, to the same with the sampler's matrices
+CopyTensors = Callable[[Version], dict[str, "Tensor"]]
+BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
+
+
+class SamplerCopies:
+    """Copies of versions, each made once; a copy goes when `capacity` newer ones are there. A version is a function of
+    its number within a run, and so is its copy: nothing of this is state."""
+
+    def __init__(self, copy: CopyTensors, capacity: int) -> None:
+        self.copy, self.capacity = copy, capacity
+        self._copies: dict[int, Version] = {}
+
+    def of(self, version: Version) -> Version:
+        """Return the copy of a version."""
+        if version.phase not in self._copies:
+            self._copies[version.phase] = replace(version, tensors=self.copy(version))
+            while len(self._copies) > self.capacity:
+                del self._copies[min(self._copies)]
+        return self._copies[version.phase]
+
+    def view(self, buffer: PolicyBuffer) -> PolicyBuffer:
+        """Return a buffer that answers with copies."""
+        return _CopiesView(buffer, self)
+
+
+class _CopiesView(PolicyBuffer):
+    def __init__(self, buffer: PolicyBuffer, copies: SamplerCopies) -> None:
+        super().__init__(buffer.capacity)
+        self.buffer, self.copies = buffer, copies
+
+    def __getitem__(self, phase: int) -> Version:
+        return self.copies.of(self.buffer[phase])
+
+    def __contains__(self, phase: int) -> bool:
+        return phase in self.buffer
+
+    def __len__(self) -> int:
+        return len(self.buffer)
+
+    @property
+    def newest(self) -> Version:
+        return self.copies.of(self.buffer.newest)
+
+
+def matrices_of_blocks(models: Sequence[Mismatch], seed: int) -> CopyTensors:
+    """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave
+    embedding, head and norms as they are."""
+
+    def copy(version: Version) -> dict[str, Tensor]:
+        tensors = {name: tensor.clone() for name, tensor in version.tensors.items()}
+        for name, tensor in tensors.items():
+            if tensor.ndim >= 2 and BLOCK.search(name):
+                tensors[name] = apply(models, tensor, Place(name, version.phase, seed))
+        return tensors
+
+    return copy
+
+
+def apply(models: Sequence[Mismatch], weight: Tensor, place: Place) -> Tensor:
+    """Return the sampler's copy of a matrix under all models in their order."""
+    for model in models:
+        weight = model.matrix(weight, place)
+    return weight
