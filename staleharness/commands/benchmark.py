@@ -50,7 +50,7 @@ def handle(command: Command) -> int:
     from ..running.plan_execution import runner_for
     from ..statistics.benchmark.benchmark_table import REFERENCE, USER, benchmark_table
     from ..statistics.benchmark.protocol import read_protocol
-    from ..statistics.benchmark.verdict import verdict
+    from ..statistics.benchmark.verdict import remarks, verdict
     from ..store.store import Store
     from .shared.display import listener_for
 
@@ -95,7 +95,7 @@ def handle(command: Command) -> int:
     source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
     text = "\n\n".join(verdict(table, *row) for row in keys)
-    path = write_page(store.root, table, text)
+    path = write_page(store.root, table, protocol, [line for row in keys for line in remarks(table, *row)])
     if command.json:
         print(json.dumps(table.to_json(), sort_keys=True))
     else:

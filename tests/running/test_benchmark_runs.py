@@ -16,7 +16,7 @@ from staleharness.pages.benchmark_page import write_page
 from staleharness.running import benchmark_runs
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable
-from staleharness.statistics.benchmark.verdict import verdict
+from staleharness.statistics.benchmark.verdict import remarks
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 
@@ -102,12 +102,12 @@ def test_a_method_is_run_and_the_published_rows_are_not(place: Path) -> None:
 
 
 def test_a_second_time_nothing_is_run_and_the_page_is_the_same(place: Path) -> None:
-    pages = []
+    protocol, pages = protocols.read_protocol("toy"), []
     for _ in range(2):
         heard: list[dict[str, Any]] = []
         table = run(place, "mine", progress=heard.append)
         assert not heard
-        pages.append(write_page(place / "out/toy", table, verdict(table, "mine", "yours")).read_bytes())
+        pages.append(write_page(place / "out/toy", table, protocol, remarks(table, "mine", "yours")).read_bytes())
     assert pages[0] == pages[1]
 
 

@@ -60,12 +60,12 @@ class BenchmarkRow:
     rate: float | None = None  # factor of the learning rate that the ladder chose
     did_not_learn: bool = False  # below half of PPO-clip's score at K = 1 without lag
     cpus: tuple[str, ...] = ()  # kinds of processor that made the runs
-    scores: Mapping[str, Any] = field(default_factory=dict)  # environment -> score of each reported run, by seed
+    scores: Mapping[str, Any] = field(default_factory=dict)  # environment -> run id -> score of each reported run
 
     @property
     def columns(self) -> list[Array]:
         """Scores [runs] of each environment."""
-        return [np.array(self.scores[env], dtype=np.float64) for env in sorted(self.scores)]
+        return [np.array(list(self.scores[env].values()), dtype=np.float64) for env in sorted(self.scores)]
 
 
 @dataclass(frozen=True)
@@ -258,7 +258,7 @@ def _with_scores(
     """Fill in the scores of a row. fresh: the method's row at the smallest capacity; None where that is this row."""
     runs = [run for each in by_env for run in each.values()]
     scores = {
-        env: [area_of(protocol, each[seed]) for seed in sorted(each)]
+        env: {each[seed].id: area_of(protocol, each[seed]) for seed in sorted(each)}
         for env, each in zip(protocol.env, by_env, strict=True)
     }
     cpus = tuple(sorted({str(run.record["fingerprint"].get("cpu", "")) for run in runs} - {""}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ...base.text import fixed_width, number
 from ..power import ALPHA
-from .benchmark_table import LOOK_SEEDS, BenchmarkRow, BenchmarkTable
+from .benchmark_table import LOOK_SEEDS, USER, BenchmarkRow, BenchmarkTable
 from .protocol import BASELINE
 
 HEAD = ["K", "score", "95 %", "kept", "- PPO-clip", "95 %", "p (Holm)", "TV", "ESS", "rate", "n"]
@@ -14,12 +14,18 @@ BASELINE_NAME = "PPO-clip"
 
 def verdict(table: BenchmarkTable, method: str, source: str) -> str:
     """Return the verdict on a method as lines that fit on a screen."""
+    title, *others = remarks(table, method, source)
+    rows = [row for row in table.rows if (row.method, row.source) == (method, source)]
+    return "\n".join([title, "", *fixed_width(HEAD, [_cells(row) for row in rows]), "", *others])
+
+
+def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
+    """Return the results on a method in sentences, the first of which names it."""
     rows = [row for row in table.rows if (row.method, row.source) == (method, source)]
     name = rows[0].label if rows else method
     lines = [f"stalebench {table.track} v{table.version} (protocol {table.digest}): {name}"]
-    if table.quick and source != "reference":
+    if table.quick and source == USER:
         lines.append(LOOK)
-    lines += ["", *fixed_width(HEAD, [_cells(row) for row in rows]), ""]
     lines += [line for row in rows if row.score is not None for line in _sentences(table, row)]
     if any(row.did_not_learn for row in rows):
         lines.append(f"did not learn: below half of {BASELINE_NAME}'s score at K={table.capacities[0]}")
@@ -27,7 +33,7 @@ def verdict(table: BenchmarkTable, method: str, source: str) -> str:
         lines.append(f"partial: {missing} runs of this method are missing")
     if table.runs_done < table.runs_total:
         lines.append(f"the table of all methods is partial: {table.runs_done} of {table.runs_total} runs")
-    return "\n".join([*lines, *(f"note: {note}" for note in table.notes)])
+    return [*lines, *(f"note: {note}" for note in table.notes)]
 
 
 def _cells(row: BenchmarkRow) -> list[str]:
