@@ -1,6 +1,7 @@
 """The leaderboard, docs/leaderboard.md and docs/leaderboard.html, from published runs.
 
-Until the runs of the protocol are published, its rules for scores are applied to two earlier studies.
+Until the runs of a protocol are published (`results/reference/stalebench_v1_<track>`), its rules for scores are applied
+to an earlier study.
 """
 
 from __future__ import annotations
@@ -15,6 +16,9 @@ from staleharness.figures.leaderboard_plot import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
 from staleharness.pages.gallery import picture, picture_file
 from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
+from staleharness.statistics.benchmark.benchmark_table import REFERENCE, benchmark_table
+from staleharness.statistics.benchmark.protocol import read_protocol
+from staleharness.statistics.benchmark.track_rows import leaderboard_track
 from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable_seed
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
@@ -26,6 +30,7 @@ from staleharness.statistics.scores import Array, learning_curve, resolve_auto, 
 from staleharness.statistics.significance import holm
 from staleharness.statistics.t_intervals import t_p_value, t_reach
 from staleharness.store.flat_columns import curve_area
+from staleharness.store.store import MARKER
 from staleharness.store.stored_run import StoredRun
 
 MOST_ROWS = 30  # of the table in Markdown
@@ -42,6 +47,19 @@ open in a browser: it sorts and filters, and has every method's formula, curves 
 TAIL = """[Which corrections survive](corrections.md) tests each study by its own rules;
 [staleness budgets](staleness_budgets.md) has what each method keeps at each lag.
 """
+EARLIER: dict[str, tuple[str, str, dict[str, str]]] = {  # track -> study, its settings, names of labels on all tracks
+    "control": (
+        "vaco_control",
+        "HalfCheetah, Hopper and Walker2d; 100 phases of 16 × 128 steps, lag uniform, published defaults, five seeds.",
+        {},
+    ),
+    "tokens": (
+        "stress_lags",
+        "word-problems, a model of 90k parameters; 64 optimiser steps in 32 phases, lag oldest, one learning rate, "
+        "five seeds.",
+        {"vaco[delta=0.05]": "vaco"},
+    ),
+}
 BASELINE = "ppo_clip"
 LEARNED = 0.5  # share of the baseline's score at the smallest K that a method has to reach
 REPS = 2000  # bootstrap resamples
@@ -170,35 +188,39 @@ def _mean_curve(
     return tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(at, heights, strict=True))
 
 
+def protocol_track(folder: Path, name: str) -> tuple[Track | None, str]:
+    """Track from the published runs of its protocol, None while no method has a score; and what is there, in words."""
+    protocol = read_protocol(name)
+    bundle = folder / protocol.name
+    runs = list(load(bundle)) if (bundle / MARKER).is_file() else []
+    table = benchmark_table(protocol, {REFERENCE: runs})
+    track = leaderboard_track(protocol, table, runs)
+    words = (
+        f"{name} v{protocol.version}: {table.runs_done:,} of {table.runs_total:,} runs of the protocol are published"
+    )
+    return (track if track.ranking else None), words
+
+
 def board(folder: Path) -> Leaderboard:
-    """All tracks of the leaderboard, from the folder of bundles."""
-    tracks = [
-        earlier_track(
-            load(folder / "vaco_control"),
-            "control",
-            "control (earlier study vaco_control)",
-            "HalfCheetah, Hopper and Walker2d; 100 phases of 16 × 128 steps, lag uniform, published defaults, "
-            "five seeds.",
-        ),
-        earlier_track(
-            load(folder / "stress_lags"),
-            "tokens",
-            "tokens (earlier study stress_lags)",
-            "word-problems, a model of 90k parameters; 64 optimiser steps in 32 phases, lag oldest, one learning rate, "
-            "five seeds.",
-            {"vaco[delta=0.05]": "vaco"},
-        ),
-    ]
-    other = earlier_track(load(folder / "corrections_word_problems", k=16), "", "", "", {"vaco[delta=0.05]": "vaco"})
-    scores = ({r.name: r.capacities[16].score.value for r in t.rows} for t in (tracks[1], other))  # type: ignore[union-attr]
-    both = order_agreement(*scores)
-    assert both is not None
-    notes = [
-        "No run of the protocol is published yet. These are two earlier studies, scored by its rules: nothing was "
-        "tuned, and data only grow as old as K says in the course of a run.",
-        f"On tokens the order is that of one setting. With uniform lag and larger steps (corrections_word_problems) "
-        f"that of the same {both.methods} methods at K = 16 agrees with it by τ = {both.tau:.2f} ({p_text(both.p)}).",
-    ]
+    """All tracks of the leaderboard, from the folder of bundles; earlier studies where a protocol has no runs."""
+    tracks, notes = [], []
+    for name in ("control", "tokens", "paper"):
+        track, words = protocol_track(folder, name)
+        if track is None and name in EARLIER:
+            study, about, names = EARLIER[name]
+            track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about, names)
+            words += f"; until then its place is taken by {study}, whose data only grow old in the course of a run"
+        tracks += [track] if track is not None else []
+        notes.append(f"{words}.")
+    if all(not track.protocol for track in tracks):
+        other = earlier_track(load(folder / "corrections_word_problems", k=16), "", "", "", EARLIER["tokens"][2])
+        scores = ({r.name: r.capacities[16].score.value for r in t.rows} for t in (tracks[1], other))  # type: ignore[union-attr]
+        both = order_agreement(*scores)
+        assert both is not None
+        notes.append(
+            "On tokens the order is that of one setting. With uniform lag and larger steps (corrections_word_problems) "
+            f"that of the {both.methods} methods at K = 16 agrees with it by τ = {both.tau:.2f} ({p_text(both.p)})."
+        )
     return Leaderboard("StaleBench v1", tuple(tracks), tuple(notes))
 
 

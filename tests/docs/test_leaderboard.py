@@ -118,7 +118,7 @@ def test_the_page_states_the_agreement_of_two_token_settings(published: Leaderbo
     together = pd.concat(scores, axis=1)
     assert len(together) == 26
     tau = stats.kendalltau(*together.to_numpy().T)
-    assert f"τ = {tau.statistic:.2f} (p = {tau.pvalue:.2g})" in published.notes[1]
+    assert f"τ = {tau.statistic:.2f} (p = {tau.pvalue:.2g})" in published.notes[-1]
 
 
 def test_pages_are_written_with_a_picture_in_two_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,3 +127,11 @@ def test_pages_are_written_with_a_picture_in_two_widths(tmp_path: Path, monkeypa
     assert sorted(p.name for p in tmp_path.iterdir()) == [
         "leaderboard.html", "leaderboard.md", "leaderboard.png", "leaderboard_narrow.png",
     ]  # fmt: skip
+
+
+def test_a_protocol_without_runs_is_counted_and_replaced_by_a_study(tmp_path: Path, published: Leaderboard) -> None:
+    track, words = leaderboard.protocol_track(tmp_path, "tokens")
+    assert track is None and re.fullmatch(r"tokens v1: 0 of \d+ runs of the protocol are published", words)
+    notes = " ".join(published.notes)
+    for shown in published.tracks:
+        assert shown.protocol or f"place is taken by {leaderboard.EARLIER[shown.name][0]}" in notes

@@ -1,0 +1,114 @@
+"""Track of a leaderboard from the table of a protocol and its stored runs."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from ...base.parsing import parse_choice
+from ...store.stored_run import StoredRun
+from ..bootstrap import percentiles, pooled_iqm, resample, stable_seed
+from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
+from ..scores import learning_curve
+from .benchmark_table import REFERENCE, REPS, USER, BenchmarkRow, BenchmarkTable, MethodRuns, runs_by_row
+from .protocol import BASELINE, Protocol
+
+
+def leaderboard_track(protocol: Protocol, table: BenchmarkTable, runs: Iterable[StoredRun]) -> Track:
+    """Make the track: rows of the table, with the mean over K, and with curves and ids of the runs behind them.
+
+    runs: those that the table was made of; others are left out.
+    """
+    held = runs_by_row(protocol, runs)
+    about = (
+        f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs included, are"
+    )
+    return Track(
+        name=table.track,
+        title=f"{table.track} v{table.version}",
+        about=f"{about} published; here are those that are reported:",
+        envs=table.envs,
+        ks=table.capacities,
+        rows=tuple(_row(protocol, table, method, source, held) for method, source in table.methods),
+        protocol=table.digest,
+        baseline=BASELINE,
+    )
+
+
+def _row(
+    protocol: Protocol, table: BenchmarkTable, method: str, source: str, held: dict[tuple[str, int], MethodRuns]
+) -> LeaderboardRow:
+    by_k = {k: row for k in table.capacities if (row := table.row(method, k, source)) is not None}
+    methods = protocol.entry_methods(method)
+    control = bool(protocol.title_of(method))
+    last = by_k.get(table.capacities[-1])
+    return LeaderboardRow(
+        label=next(iter(by_k.values())).label if control else method,
+        score=_mean_over_capacities(table, by_k),
+        capacities={k: _result(protocol, table, row, held.get((methods[k], k))) for k, row in by_k.items()},
+        retention=None if last is None else _estimate(last.retained, last.retained_low, last.retained_high),
+        kind="control" if control else "method" if source in (REFERENCE, USER) else "added",
+        has_learned=not any(row.did_not_learn for row in by_k.values()),
+        cpus=tuple(sorted({cpu for row in by_k.values() for cpu in row.cpus})),
+        method=method if control or source not in (REFERENCE, USER) else parse_choice(method).name,
+    )
+
+
+def _mean_over_capacities(table: BenchmarkTable, by_k: dict[int, BenchmarkRow]) -> ScoreEstimate | None:
+    """Mean of the scores at all capacities, with a bootstrap interval; None where one is missing."""
+    rows = [by_k[k] for k in table.capacities if k in by_k]
+    if len(rows) < len(table.capacities) or any(row.score is None for row in rows):
+        return None
+    value = float(np.mean([row.score for row in rows]))
+    if min(row.n for row in rows) < 2:
+        return ScoreEstimate(value)
+    draws = []
+    for row in rows:
+        rng = np.random.default_rng(stable_seed("stalebench mean", row.track, row.method, row.capacity))
+        draws.append(pooled_iqm(*resample(row.columns, REPS, rng)))
+    low, high = percentiles(np.mean(draws, axis=0)[:, None])
+    return ScoreEstimate(value, float(low[0]), float(high[0]))
+
+
+def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, members: MethodRuns | None) -> CapacityResult:
+    by_env: dict[str, dict[int, StoredRun]] = {}
+    if members is not None and row.rate is not None and row.scores:
+        by_env = {env: dict(sorted(members.report.get((env, row.rate), {}).items())) for env in table.envs}
+    runs = {
+        env: {run.id: float(score) for run, score in zip(by_seed.values(), row.scores[env], strict=True)}
+        for env, by_seed in by_env.items()
+    }
+    everyone = [run for by_seed in by_env.values() for run in by_seed.values()]
+    lags = [lag for run in everyone if (lag := run.record["summary"].get("lag_mean")) is not None]
+    baseline = row.method == BASELINE
+    return CapacityResult(
+        score=_estimate(row.score, row.low, row.high),
+        runs=runs,
+        expected=table.seeds * len(table.envs),
+        lag=float(np.mean(lags)) if lags else None,
+        learning_rate=None if row.rate is None else protocol.rate(row.rate),
+        tv=row.tv,
+        ess=row.ess,
+        difference=None if baseline else _estimate(row.difference, row.difference_low, row.difference_high),
+        p=None if baseline else row.holm,
+        curve=_mean_curve(protocol, everyone),
+    )
+
+
+def _estimate(value: float | None, low: float | None, high: float | None) -> ScoreEstimate | None:
+    return None if value is None else ScoreEstimate(value, low, high)
+
+
+def _mean_curve(protocol: Protocol, runs: Sequence[StoredRun]) -> tuple[tuple[float, float], ...]:
+    """Mean learning curve over tasks and seeds on the protocol's scale, at shares of the budget."""
+    curves = []
+    for run in runs:
+        steps, values = learning_curve(run, protocol.score)
+        if len(steps) > 1:
+            curves.append((steps / float(protocol.settings["steps"]), protocol.scale(str(run.spec["env"]), values)))
+    if not curves:
+        return ()
+    at = curves[0][0]
+    heights = np.mean([np.interp(at, steps, values) for steps, values in curves], axis=0)
+    return tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(at, heights, strict=True))

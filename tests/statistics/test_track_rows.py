@@ -1,0 +1,70 @@
+"""Track of a leaderboard from a protocol's table: its numbers, its runs, and what is missing."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from test_benchmark_table import TOY, method, raw, stored_run
+
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.track_rows import leaderboard_track
+from staleharness.statistics.leaderboard import Track
+from staleharness.store.stored_run import StoredRun
+
+RUNS = [*method("ppo_clip", {1: 1.0, 4: 0.6}), *method("other", {1: 1.1, 4: 0.9})]
+
+
+def table_and_track(runs: list[StoredRun]) -> tuple[BenchmarkTable, Track]:
+    table = benchmark_table(TOY, {"reference": runs})
+    return table, leaderboard_track(TOY, table, runs)
+
+
+def test_a_track_has_the_numbers_of_the_table_and_the_mean_over_k() -> None:
+    table, track = table_and_track(RUNS)
+    assert [row.label for row in track.ranking] == ["other", "ppo_clip"]
+    other = track.ranking[0]
+    for k in (1, 4):
+        row = table.row("other", k)
+        result = other.capacities[k]
+        assert (result.score.value, result.score.low, result.p) == (row.score, row.low, row.holm)
+        assert result.difference.value == row.difference and result.learning_rate == 0.01
+        assert {env: list(runs.values()) for env, runs in result.runs.items()} == row.scores
+    assert other.score.value == pytest.approx(np.mean([table.row("other", k).score for k in (1, 4)]))
+    assert other.score.low < other.score.value < other.score.high
+    assert other.retention.value == table.row("other", 4).retained
+    assert track.protocol == TOY.digest and track.replication == pytest.approx(1.0, abs=0.2)
+    assert track.ranking[1].capacities[4].difference is None  # of the baseline from itself
+
+
+def test_runs_of_a_row_are_the_reported_ones_by_id() -> None:
+    _, track = table_and_track(RUNS)
+    ids = {run.id for run in RUNS if run.seed in TOY.seeds}
+    found = {run for row in track.ranking for r in row.capacities.values() for runs in r.runs.values() for run in runs}
+    assert found == ids
+    assert track.ranking[0].capacities[1].n == 8 == track.ranking[0].capacities[1].expected
+
+
+def test_the_curve_is_the_mean_on_the_scale_of_the_protocol() -> None:
+    runs = [run for run in RUNS if run.label.startswith("ppo_clip")]
+    rest = [stored_run("other", env, k, seed, [raw(env, x) for x in (0.0, 0.5, 1.0)], factor)
+            for env in TOY.env for k in TOY.capacity for factor in TOY.rates
+            for seed in (*TOY.tuning_seeds, *(TOY.seeds if factor == 1.0 else ()))]  # fmt: skip
+    _, track = table_and_track([*runs, *rest])
+    other = next(row for row in track.rows if row.label == "other")
+    assert other.capacities[4].curve == ((0.0, 0.0), (0.1, 0.5), (0.2, 1.0))  # steps 0, 1, 2 of 10
+
+
+def test_what_is_missing_has_no_score_and_is_counted() -> None:
+    _, track = table_and_track(
+        [run for run in RUNS if not (run.label.startswith("other") and run.spec["capacity"] == 4)]
+    )
+    row = next(row for row in track.rows if row.label == "other")
+    assert row.score is None and row.capacities[4].score is None and row.capacities[1].n == 8
+    assert row in track.apart and "of" in track.about
+    control = next(row for row in track.rows if row.kind == "control")
+    assert control.label == "a wide clip" and control.name == "wide" and control.capacities[1].n == 8
+
+
+def test_no_run_at_all_is_a_track_without_ranking() -> None:
+    _, track = table_and_track([])
+    assert track.ranking == [] and track.runs == (0, 48) and track.replication is None
