@@ -99,7 +99,8 @@ def step_factor(d: Decisions, rule: StepSize) -> float:
     """Factor on the coming gradient step's size, whatever the method.
 
     `ess`          √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ratio 1)
-    `inverse_lag`  1/max(1, mean lag in phases), after the law η_max ∝ 1/lag (arXiv:2607.01083)
+    `inverse_lag`  1/max(1, mean lag in phases): holds lag × rate, which limits the rate only where the stale data
+                   bind; otherwise steps × rate does (arXiv:2607.01083)
     """
     if rule == "ess":
         weight = sequence_log_ratio(d.target_logp.detach() - d.behaviour_logp, d.mask).exp()

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -177,15 +177,19 @@ def slowdown(
         name: [rows[name].factor for rows in by_env.values() if name in rows]
         for name in sorted({n for rows in by_env.values() for n in rows})
     }
-    # The least slowed first, by the geometric mean over environments; a bound counts as its value.
-    means = {name: -sum(math.log(f.value) for f in fs) / len(fs) for name, fs in factors.items()}
+    # The least slowed first, by the geometric mean over environments; those with a bound, which may be anything above
+    # it, behind all others.
+    means = {
+        name: -sum(math.log(f.value) for f in fs) / len(fs) - 1e3 * sum(f.never for f in fs)
+        for name, fs in factors.items()
+    }
     looks = highest_first(looks_of_curves(table, means), means)
     ns = sorted({c.n for c in curves})
     subtitle = (
         f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
         f"{table.settings['measure']} (n = {' to '.join(str(n) for n in dict.fromkeys((ns[0], ns[-1])))} seeds); bars: "
-        f"{table.settings['level']:.0%} bootstrap interval; triangle to the right: more than that, not reached in the "
-        "steps that there were"
+        f"{table.settings['level']:.0%} bootstrap interval; arrow: more than where it begins, not reached in the steps "
+        "that there were, and behind all estimates"
     )
     zeros = " or ".join(sorted({c.zero_note for c in curves}))
     subtitle += f"; scores are counted from {zeros}"
@@ -193,8 +197,10 @@ def slowdown(
     columns, height = columns_for(width, min(3, len(by_env))), 0.5 + 0.2 * len(looks)
     title = "Slowdown by stale data"
     with panels(title, subtitle, [0] * len(by_env), table, width, height, columns) as (figure, axes):
+        every = [f.value for rows in by_env.values() for r in rows.values() for f in (r.low, r.factor, r.high)]
+        ends = min(0.8, *every) / 1.1, max(2.0, *every) * math.sqrt(2)
         for i, (ax, (env, rows)) in enumerate(zip(axes, by_env.items(), strict=True)):
-            _slowdown_panel(ax, rows, looks)
+            _slowdown_panel(ax, rows, looks, ends)
             ax.set_title(env, loc="left")
             names = [short_label(look.name or name, width) for name, look in looks.items()]
             ax.set_yticks(range(len(names)), labels=names)
@@ -202,24 +208,28 @@ def slowdown(
     return figure
 
 
-def _slowdown_panel(ax: Axes, rows: Mapping[str, Slowdown], looks: Mapping[str, Style]) -> None:
-    """Draw a row per method, from top to bottom; one without a slowdown on this environment keeps its row, empty."""
+def _slowdown_panel(
+    ax: Axes, rows: Mapping[str, Slowdown], looks: Mapping[str, Style], ends: tuple[float, float]
+) -> None:
+    """Draw a row per method, from top to bottom; one without a slowdown on this environment keeps its row, empty. A
+    bound is an arrow from it to the edge. ends: of the axis, the same in all panels."""
     ax.axvline(1, color=INK, linewidth=0.7, dashes=(4, 2))
     for at, (name, look) in enumerate(looks.items()):
         if name not in rows:
             continue
         row = rows[name]
-        draw_interval(ax, look, [row.low.value, row.high.value], [at, at], 3)
-        if row.high.never and not row.factor.never:
-            ax.plot(row.high.value, at, color=look.colour, marker=">", markersize=3.5, alpha=0.5, gid=gid(look))
-        marker = ">" if row.factor.never else look.marker
-        ax.plot(row.factor.value, at, color=look.colour, marker=marker, markersize=5, gid=gid(look))
-    values = [f.value for r in rows.values() for f in (r.low, r.factor, r.high)]
+        edge = ends[1] / 1.04
+        draw_interval(ax, look, [row.low.value, edge if row.high.never else row.high.value], [at, at], 3, 0.25)
+        if row.factor.never:
+            pen: dict[str, Any] = {"color": look.colour, "marker": ">", "markevery": [1], "markersize": 5}
+            ax.plot([row.factor.value, edge], [at, at], linewidth=1.1, dashes=(2, 1), gid=gid(look), **pen)
+        else:
+            ax.plot(row.factor.value, at, color=look.colour, marker=look.marker, markersize=5, gid=gid(look))
     ax.set_xscale("log")
     ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
     ax.xaxis.set_minor_locator(NullLocator())
     ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
-    ax.set_xlim(min(0.8, *values) / 1.1, max(2.0, *values) * math.sqrt(1.5))
+    ax.set_xlim(*ends)
     ax.set_ylim(len(looks) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("times as many steps")

@@ -123,6 +123,12 @@ def iqm_axis(table: Table) -> str:
     return f"IQM of {table.settings['measure']}" if table.settings["normalise"] == "raw" else "normalised IQM"
 
 
+def below_zero(table: Table, curves: Iterable[float]) -> str:
+    """Reason why scores over training lie below 0, the worst final score; empty where none does."""
+    low = table.settings["normalise"] == "minmax" and min(curves, default=0.0) < 0
+    return "; below 0: lower than any run ends" if low else ""
+
+
 def scale(table: Table) -> str:
     """Name of the score and its normalisation."""
     s = table.settings

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from ..store.study import plain_env
 from .captions import axis, band, looks_of, scale, seeds
 from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
 from .palette import Style
-from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, steps_axis
+from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, short_label, steps_axis
 from .registry import FIGURES, Section, single_choice
 
 if TYPE_CHECKING:
@@ -70,6 +71,32 @@ def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figu
     tasks_of = returns(results, table)
     levels = {env: untrained_return(results, table, env) for env in grid.envs}
     return _curve_panels("Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, levels, width)
+
+
+@FIGURES.register("curves_by_method")
+def curves_by_method(
+    results: Results, table: Table, width: float = PAGE, *, env: str | None = None, k: int | None = None
+) -> Figure:
+    """Learning curves of one environment and capacity, a small panel per method: IQM and band, the others' in grey."""
+    grid, looks, tasks_of = results.grid, looks_of(table), returns(results, table)
+    env, k = single_choice("env", env, grid.envs), single_choice("k", k, grid.capacities)
+    tasks = {label: tasks_of(label, env, k) for label in looks if grid.cells.get(Cell(label, k, env))}
+    fewest, titles = table.settings.get("fewest", 0), [short_label(looks[label].name, width / 2) for label in tasks]
+    subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(grid)}), {band(table)}"
+    subtitle += f"; grey: the other methods{UNTRAINED_NOTE}"
+    columns = columns_for(width, 4)
+    with panels("Learning curves", subtitle, [0] * len(tasks), table, width, 1.35, columns) as (figure, axes):
+        for ax, label, title in zip(axes, tasks, titles, strict=True):
+            for other in tasks:
+                if other != label:
+                    grey = replace(looks[other], colour="#C8C8C8", dashes=(1, 0))
+                    draw_curve(ax, tasks[other], ("curve", other, env, k), grey, fewest, band=False)
+            draw_curve(ax, tasks[label], ("curve", label, env, k), looks[label], fewest)
+            level_line(ax, untrained_return(results, table, env))
+            ax.set_title(title, loc="left")
+            steps_axis(ax)
+        label_edges(axes, table.settings["unit"], _return_axis(table))
+    return figure
 
 
 def _several_envs(results: Results) -> bool:
@@ -150,9 +177,10 @@ def _curves(ax: Axes, table: Table, tasks_of: TasksOf, env: str, k: int) -> list
 
 
 def draw_curve(
-    ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style, fewest: int = 0
+    ax: Axes, tasks: list[list[Curve]], name: tuple[Any, ...], look: Style, fewest: int = 0, band: bool = True
 ) -> tuple[float, float]:
-    """Draw IQM and band, or the runs themselves if fewer than `fewest`. Returns the end point.
+    """Draw IQM and band, or the runs themselves if fewer than `fewest`; without `band` the IQM alone. Returns the end
+    point.
 
     Runs of a sweep are evaluated at the same steps; where they are not, curves are interpolated within the
     range that all of them cover.
@@ -163,7 +191,9 @@ def draw_curve(
     steps = steps[(steps >= first) & (steps <= last)] if first <= last else steps
     values = [np.stack([np.interp(steps, x, y) for x, y in task]) for task in tasks]
     middle, low, high = curve_band(values, name=name, reps=CURVE_REPS)
-    if min(map(len, tasks)) < fewest:
+    if not band:
+        pass
+    elif min(map(len, tasks)) < fewest:
         for run in np.concatenate(values):
             ax.plot(steps, run, color=look.colour, linewidth=0.5, alpha=0.6, gid=gid(look))
     elif low is not None and high is not None:

@@ -86,6 +86,8 @@ def draw_spread(
         variances = np.array([s.var(axis=0, ddof=1) / len(s) for s in values]) / len(values) ** 2
         reach = t_reach(variances, [len(s) for s in values])
         low, high = middle - reach, middle + reach
+        if to_axis is np.asarray and min(float(np.nanmin(v)) for v in values) >= 0:
+            low = np.maximum(low, 0.0)  # of what is never negative
     low, high = to_axis(low), to_axis(high)
     ax.fill_between(curves[0][0], low, high, color=look.colour, alpha=0.13, linewidth=0, gid=gid(look))
 

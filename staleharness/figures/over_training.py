@@ -17,7 +17,7 @@ from ..statistics.results import Results
 from ..statistics.scores import Array
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
-from .captions import band, bars, iqm_axis, looks_of, scale, seeds, spread
+from .captions import band, bars, below_zero, iqm_axis, looks_of, scale, seeds, spread
 from .learning_curves import draw_curve, normalised_curves
 from .marks import level_line, name_identical_lines, points_against_capacity
 from .metric_curves import capital, draw_metric
@@ -40,6 +40,8 @@ def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figur
         f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; AUC: IQM of each run's area under "
         f"its curve, {bars(table)}; {scale(table)}"
     )
+    every = [normalised_curves(grid, table, label, k) for label in looks for k in grid.capacities]
+    subtitle += below_zero(table, (float(y.min()) for tasks in every for task in tasks for _, y in task if len(y)))
 
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():

@@ -55,8 +55,8 @@ def caption(advice: Advice) -> str:
     zeros = " or ".join(sorted({m.curve.zero_note for m in advice.methods}))
     text = (
         f"share of the synchronous IQM of {s['measure']}, counted from {zeros} (n = {n} seeds a point); lines: not "
-        f"rising with lag, straight between points; points: as measured; bars: {s['level']:.0%} bootstrap interval of "
-        f"the line; dashed: {s['keep']:.0%}"
+        f"rising with lag, straight between points; points: as measured; bars: their {s['level']:.0%} bootstrap "
+        f"intervals; dashed: {s['keep']:.0%}"
     )
     if any((m.retention.raw > TOP).any() for m in advice.methods):
         text += f"; points with a number: above {TOP:.0%}"
@@ -78,8 +78,8 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
         look, share = looks[method.curve.algorithm], method.retention
         shift = step * (at - (len(methods) - 1) / 2)
         draw_line(ax, look, share.lags, share.fit, linewidth=1.1)
-        for point in method.row["points"][1:]:
-            draw_interval(ax, look, [point["lag"] + shift] * 2, [point["kept_low"], point["kept_high"]], 2)
+        for lag, *interval in list(zip(share.lags, *share.interval_of_points(), strict=True))[1:]:
+            draw_interval(ax, look, [lag + shift] * 2, np.minimum(interval, TOP), 2)
         draw_line(ax, look, share.lags[1:] + shift, np.minimum(share.raw[1:], TOP), marker=4.5, linestyle="")
         for lag, raw in zip(share.lags[1:], share.raw[1:], strict=True):
             if raw > TOP:
@@ -99,8 +99,11 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
 
 def _span(methods: list[MethodAdvice]) -> tuple[float, float]:
     """Ends of the axis of shares: from 0, unless nothing comes near it."""
-    low = min(min(float(m.retention.raw.min()), *(p["kept_low"] for p in m.row["points"])) for m in methods)
-    high = min(TOP, max(1.0, *(float(m.retention.raw.max()) for m in methods)))
+    ends = [m.retention.interval_of_points() for m in methods]
+    low = min(float(np.minimum(m.retention.raw, below).min()) for m, (below, _) in zip(methods, ends, strict=True))
+    high = min(
+        TOP, max(1.0, *(float(np.maximum(m.retention.raw, e).max()) for m, (_, e) in zip(methods, ends, strict=True)))
+    )
     margin = 0.04 * (high - min(low, 1.0)) + 0.01
     return (low if low > 0.5 else min(0.0, low)) - margin, high + margin
 

@@ -16,13 +16,13 @@ from ..statistics.claims.claim_results import ClaimResult, evaluate_claim
 from ..statistics.claims.run_measures import Evidence
 from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
-from ..statistics.small_samples import COVERAGE, MIN_RUNS, show_single_runs
+from ..statistics.small_samples import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
 from ..statistics.table import Table, extent
 from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study import check_scale_name
 from ..store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
-from .paper_figure_specs import PaperFigure
+from .paper_figure_specs import PaperFigure, experiments
 
 DRAFT = "DRAFT, runs are missing"
 TEXTS = ("question", "claim", "asked", "saw", "part", "verdict")  # of an entry; they stand beside its picture
@@ -122,7 +122,8 @@ class GalleryFigure:
             f"n = {plural(question.seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
             f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {size[0].upper()}{size[1:]}. "
-            f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples. "
+            f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples"
+            f"{coverage_text(question.seeds)}. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
         if question.seeds < MIN_RUNS:
@@ -131,9 +132,36 @@ class GalleryFigure:
             size = run_facts(Table([], [], extent(results)))
             text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {size}."
         text += _sharing_note(self.bundle)
+        if self.scale == "small":
+            text += dates_note(figure_dates().get(f"{self.figure.paper}/{self.figure.name}"))
         if self.bundle.strangers:
             text += f" Left out: {plural(self.bundle.strangers, 'run')} in the folder with other settings."
         return text if self.bundle.complete else f"{DRAFT}. {text}"
+
+
+@functools.cache
+def figure_dates() -> dict[str, dict[str, str]]:
+    """Days of the tests and runs of figures, by `paper/figure`, as docs/figure_dates.py found them."""
+    path = experiments() / "test_dates.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def dates_note(dates: Mapping[str, str] | None) -> str:
+    """Sentence on whether a figure's tests were written before its runs were published; empty without tests."""
+    if not dates:
+        return ""
+    if dates["before"] == "yes":
+        return f" Its tests were written on {dates['last']}, before its runs were published ({dates['runs']})."
+    if dates["before"] == "no":
+        later = f", last changed on {dates['last']}" if dates["last"] != dates["first"] else ""
+        return (
+            f" Its tests were written after its runs: tests of {dates['first']}{later}, runs published from "
+            f"{dates['runs']} on."
+        )
+    return (
+        f" Its tests were written on {dates['first']}, before its runs were published ({dates['runs']}), and changed "
+        f"after that, on {dates['last']}."
+    )
 
 
 def at_scale(scale: str) -> dict[str, str]:

@@ -128,6 +128,7 @@ class RetentionCurve:
     raw: Array  # [m], measured
     fit: Array  # [m], antitonic
     replicates: Array  # [reps, m], antitonic
+    raw_replicates: Array  # [reps, m], as measured
     reference: Array  # [reps], resampled synchronous IQM
     resampling: str  # "paired" or "independent"
 
@@ -137,6 +138,11 @@ class RetentionCurve:
             return None
         low, high = np.percentile(self.replicates_at(lag), TAILS)
         return float(np.interp(lag, self.lags, self.fit)), float(low), float(high)
+
+    def interval_of_points(self) -> tuple[Array, Array]:
+        """Ends [m] of the intervals of the shares as measured, which may rise with lag and exceed 1."""
+        low, high = np.percentile(self.raw_replicates, TAILS, axis=0)
+        return low, high
 
     def replicates_at(self, lag: float) -> Array:
         """Shares retained at a mean lag in each resample [reps]."""
@@ -172,7 +178,9 @@ def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
     raw = mine / mine[0] if mine[0] else np.ones_like(mine)
     fit, replicates = shares(mine[None], weights)[0], shares(iqms, weights)
     how = "paired" if curve.is_paired else "independent"
-    return RetentionCurve(curve.lags, raw, fit, replicates, iqms[:, 0], how)
+    above = iqms[:, :1] > 0
+    raw_replicates = np.where(above, iqms / np.where(above, iqms[:, :1], 1.0), 1.0)
+    return RetentionCurve(curve.lags, raw, fit, replicates, raw_replicates, iqms[:, 0], how)
 
 
 def shares(iqms: Array, weights: Array) -> Array:

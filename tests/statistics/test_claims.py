@@ -274,7 +274,7 @@ def test_hits_and_false_alarms_are_counted_over_stale_runs(tmp_path: Path) -> No
     assert run.record["summary"]["lag_max"] == 0
     counts = warning.count_warnings(_read(tmp_path))
     assert counts == warning.WarningCounts((1, 1, 1, 0, 0), (1, 1, 0, 0, 0), (0, 0, 0, 1, 1), (0, 0, 0, 1, 0))
-    assert counts.text.startswith("ESS first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
+    assert counts.text.startswith("ESS of completions first in 2 of 3 runs whose reward fell; a false alarm in 1 of 2")
     assert counts.hits_over_alarms.value == pytest.approx(2 / 3 - 1 / 2) and counts.hits_over_alarms.n == (5,) * 4
 
 

@@ -219,3 +219,14 @@ def test_coverage_of_budget_intervals_is_as_in_the_docs(
     assert budget / 2 < np.median(fits) < budget and np.median(raws) < 0.6 * budget
     if (seeds, spread) == (5, 0.25):
         assert np.median(fits) == pytest.approx(3.9, abs=0.3) and np.median(raws) == pytest.approx(0.9, abs=0.1)
+
+
+def test_intervals_stand_around_the_points_and_not_the_line() -> None:
+    """A share above 1 has an interval around itself, though the line stops at 1."""
+    scores = (np.array([10.0, 11.0, 9.0]), np.array([20.0, 22.0, 21.0]))
+    seeds = ((0, 1, 2), (0, 1, 2))
+    lags = np.array([0.0, 2.0])
+    found = retention_curve(LagCurve("a", "E-v1", (1, 4), lags, None, scores, seeds, 0.0, "0", ((), ())))
+    low, high = found.interval_of_points()
+    assert found.fit.tolist() == [1.0, 1.0] and found.raw[1] == pytest.approx(2.1)
+    assert low[1] < found.raw[1] < high[1] and low[1] > 1.5 and low[0] == high[0] == 1.0

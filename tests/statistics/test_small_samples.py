@@ -4,12 +4,20 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import numpy as np
 import pytest
 from results_helper import write_grid
 
+from staleharness.statistics.bootstrap import iqm
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results
-from staleharness.statistics.small_samples import MIN_RUNS, has_small_samples, show_single_runs
+from staleharness.statistics.small_samples import (
+    MIN_RUNS,
+    SHARE_COVERED,
+    coverage_text,
+    has_small_samples,
+    show_single_runs,
+)
 
 
 def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path) -> None:
@@ -43,3 +51,18 @@ def test_methods_are_called_as_readers_know_them() -> None:
         display_label("vaco", names) == "ours"
         and display_label("ppo_clip[clip_high=0.272] N=4", names) == "clip, N = 4"
     )
+
+
+@pytest.mark.parametrize("seeds", SHARE_COVERED)
+def test_real_coverage_is_as_said(seeds: int) -> None:
+    """Percentile intervals of the mean and of the IQM of normal scores, simulated."""
+    rng, covered = np.random.default_rng(seeds), np.zeros(2)
+    for _ in range(1500):
+        scores = rng.normal(size=seeds)
+        draws = scores[rng.integers(seeds, size=(400, seeds))]
+        for i, values in enumerate((draws.mean(axis=1), iqm(draws))):
+            low, high = np.percentile(values, [2.5, 97.5])
+            covered[i] += low <= 0 <= high
+    assert covered / 1500 == pytest.approx(SHARE_COVERED[seeds], abs=0.025)
+    mean, middle = SHARE_COVERED[seeds]
+    assert f"{mean:.0%}" in coverage_text(seeds) and f"{middle:.0%}" in coverage_text(seeds) and not coverage_text(7)

@@ -18,6 +18,7 @@ from ..scores import Array
 from .claim import Contrast, contrast
 
 METRIC = "ess_sequence"
+ESS_NAMES = {METRIC: "ESS of completions", "ess_data": "ESS of tokens"}
 SHARE, WINDOW = 2 / 3, 8  # of the best so far; phases that are averaged
 WARNINGS = ("warned", "warned first")  # hits against false alarms, and hits against a half
 
@@ -30,11 +31,13 @@ class WarningCounts:
     before: Sequence[int]  # with a fall of the effective sample size before it
     stable: Sequence[int]  # without a fall of the reward
     alarms: Sequence[int]  # with a fall of the effective sample size alone
+    metric: str = METRIC  # the effective sample size: of completions or of tokens
 
     @property
     def text(self) -> str:
+        name = ESS_NAMES.get(self.metric, self.metric)
         return (
-            f"ESS first in {sum(self.before)} of {sum(self.fell)} runs whose reward fell; a false alarm in "
+            f"{name} first in {sum(self.before)} of {sum(self.fell)} runs whose reward fell; a false alarm in "
             f"{sum(self.alarms)} of {sum(self.stable)} whose reward did not"
         )
 
@@ -67,20 +70,21 @@ def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], floa
     return replace(contrast({"": [np.array(row, dtype=float) for row in rows]}, statistic, by_seed=True), envs={})
 
 
-def count_warnings(runs: Iterable[StoredRun]) -> WarningCounts:
+def count_warnings(runs: Iterable[StoredRun], metric: str = METRIC) -> WarningCounts:
     """Count hits and alarms over stale runs, from twice the largest lag on: before, the data are fresher."""
     counts: dict[tuple[str, int], list[int]] = {}
     for run in runs:
         lag = largest_lag(run)
         if lag == 0:
             continue
-        warning, fall = falls(run, METRIC, SHARE, steps_after(run, 2 * lag), WINDOW)
+        warning, fall = falls(run, metric, SHARE, steps_after(run, 2 * lag), WINDOW)
         stable, warns = math.isnan(fall), not math.isnan(warning)
         mine = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
         for i, yes in enumerate((not stable, not stable and warning < fall, stable, stable and warns)):
             mine[i] += yes
     seeds = [counts[unit] for unit in sorted(counts)]
-    return WarningCounts(*(tuple(mine[i] for mine in seeds) for i in range(4)))
+    fell, before, calm, alarms = (tuple(mine[i] for mine in seeds) for i in range(4))
+    return WarningCounts(fell, before, calm, alarms, metric)
 
 
 def largest_lag(run: StoredRun) -> int:

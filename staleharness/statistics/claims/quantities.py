@@ -23,7 +23,7 @@ from ..scores import Array, learning_curve
 from ..slowdown import slowdowns
 from ..small_samples import MIN_RUNS
 from .claim import ClaimPart, Contrast
-from .early_warning import count_warnings
+from .early_warning import METRIC, count_warnings
 from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
 from .run_measures import Evidence, measure
@@ -202,7 +202,8 @@ def _share_reaching(query: NumberQuery, evidence: Evidence) -> str:
 def _warnings(query: NumberQuery, evidence: Evidence) -> str:
     """Hits and false alarms of the effective sample size as a warning of a fall of the reward."""
     labels = query.label.split("+") if query.label else []
-    return count_warnings(run for run in evidence.results if not labels or run.label in labels).text
+    runs = [run for run in evidence.results if not labels or run.label in labels]
+    return count_warnings(runs, query.options.get("of", METRIC)).text
 
 
 def _environments(query: NumberQuery, evidence: Evidence) -> str:

@@ -1,0 +1,87 @@
+"""Days on which the tests of each figure were written, against the day on which its runs were published, from git.
+
+    python docs/figure_dates.py     writes experiments/test_dates.json
+
+Of each figure with tests: `first`, the day of the first version of its file that had any; `last`, the day since which
+its tests are what they are now; `runs`, the day on which its study's bundle was first committed; `before`, whether the
+tests as they are now (`yes`), or earlier ones (`earlier ones`), were committed before the bundle. A file that differs
+from the last commit counts as changed today.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import subprocess
+import tomllib
+from pathlib import Path
+from typing import Any
+
+ROOT = Path(__file__).resolve().parents[1]
+FILE = ROOT / "experiments" / "test_dates.json"
+
+
+def _git(*words: str) -> str:
+    return subprocess.run(["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True).stdout
+
+
+def is_complete() -> bool:
+    """Return whether this is a checkout with its whole history."""
+    try:
+        return _git("rev-parse", "--is-shallow-repository").strip() == "false"
+    except (OSError, subprocess.CalledProcessError):
+        return False
+
+
+def definition(text: str) -> str:
+    """Tests of a figure's file, without their words; empty without tests."""
+    content = tomllib.loads(text)
+    words = ("says", "role", "untested")
+    parts = [{k: v for k, v in part.items() if k not in words} for part in content.get("part", [])]
+    parts = [part for part in parts if part]
+    return json.dumps([content.get("study"), parts], sort_keys=True) if parts else ""
+
+
+def versions(path: Path) -> list[tuple[str, str]]:
+    """Times and texts of a file, oldest first; the working copy last if it differs from the last commit."""
+    name = str(path.relative_to(ROOT))
+    log = [line.split() for line in _git("log", "--format=%H %aI", "--diff-filter=AM", "--", name).splitlines()]
+    found = [(time, _git("show", f"{commit}:{name}")) for commit, time in reversed(log)]
+    if not found or found[-1][1] != path.read_text(encoding="utf-8"):
+        found.append((datetime.datetime.now(datetime.UTC).isoformat(), path.read_text(encoding="utf-8")))
+    return found
+
+
+def first_commit(path: str) -> str:
+    """Time of the first commit of a file, empty where it has none."""
+    return (_git("log", "--reverse", "--format=%aI", "--diff-filter=A", "--", path).split() or [""])[0]
+
+
+def dates_of(path: Path) -> dict[str, str] | None:
+    """Entry of a figure; None without tests, or without a committed bundle."""
+    now = definition(path.read_text(encoding="utf-8"))
+    study = tomllib.loads(path.read_text(encoding="utf-8"))["study"]
+    runs = first_commit(f"results/reference/{study}/runs.parquet")
+    if not now or not runs:
+        return None
+    tests = [(time, definition(text)) for time, text in versions(path)]
+    first = next(time for time, tested in tests if tested)
+    last = ""
+    for time, tested in reversed(tests):
+        if tested != now:
+            break
+        last = time
+    moment = datetime.datetime.fromisoformat
+    before = "yes" if moment(last) < moment(runs) else "earlier ones" if moment(first) < moment(runs) else "no"
+    return {"first": first[:10], "last": last[:10], "runs": runs[:10], "before": before}
+
+
+def all_dates() -> dict[str, Any]:
+    """Entries by `paper/figure`."""
+    files = [p for p in sorted((ROOT / "experiments").glob("*/*.toml")) if p.name != "paper.toml"]
+    entries = {f"{path.parent.name}/{path.stem}": dates_of(path) for path in files}
+    return {name: entry for name, entry in entries.items() if entry}
+
+
+if __name__ == "__main__":
+    FILE.write_text(json.dumps(all_dates(), indent=1, sort_keys=True) + "\n", encoding="utf-8")
