@@ -16,6 +16,7 @@ from ..statistics.results import Results
 from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
+from ..store.stored_run import StoredRun
 from ..store.study import plain_env
 from .captions import axis, band, looks_of, scale, seeds
 from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
@@ -70,7 +71,20 @@ def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figu
     subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(grid)}), {band(table)}"
     tasks_of = returns(results, table)
     levels = {env: untrained_return(results, table, env) for env in grid.envs}
-    return _curve_panels("Learning curves", subtitle, _return_axis(table), table, titles, tasks_of, levels, width)
+    alone = {cell: runs[0] for cell, runs in grid.cells.items() if len(runs) == 1 and len(grid.cells) == 1}
+    errors = {cell: error for cell, run in alone.items() if (error := sampling_error(run, table)) is not None}
+    subtitle += "; pale: 95% interval of one policy, from the problems alone" if errors else ""
+    args = (subtitle, _return_axis(table), table, titles, tasks_of, levels, width, errors)
+    return _curve_panels("Learning curves", *args)
+
+
+def sampling_error(run: StoredRun, table: Table) -> float | None:
+    """Standard error of an evaluation's accuracy p over √(p (1 − p)), measured before training; None where unknown."""
+    summary, name = run.record["summary"], f"untrained/{table.settings['score']}"
+    p, error = summary.get(name), summary.get(f"{name}_error")
+    if table.settings["normalise"] != "raw" or p is None or not error or not 0 < p < 1:
+        return None
+    return float(error / math.sqrt(p * (1 - p)))
 
 
 @FIGURES.register("curves_by_method")
@@ -139,9 +153,10 @@ def _curve_panels(
     tasks_of: TasksOf,
     levels: Mapping[str, float],
     width: float,
+    errors: Mapping[Cell, float] | None = None,
 ) -> Figure:
     """A panel per (environment, capacity), a line per algorithm: its curves by task, as IQM and band. `levels`:
-    scores of the untrained policy by environment."""
+    scores of the untrained policy by environment. errors: `sampling_error` of cells of one run."""
     subtitle += UNTRAINED_NOTE if any(map(math.isfinite, levels.values())) else ""
     looks, envs = looks_of(table), [env for env, _ in titles]
     count, per_env = len(titles), envs.count(envs[0])
@@ -152,6 +167,10 @@ def _curve_panels(
             if env in table.settings["envs"]:
                 ax.set_gid(f"panel-{table.settings['envs'].index(env)}")
             ends = _curves(ax, table, tasks_of, env, k)
+            for cell, error in (errors or {}).items():
+                ((steps, p),) = tasks_of(cell.label, cell.env, cell.capacity)[0]
+                reach, look = 1.96 * error * np.sqrt(p * (1 - p)), looks[cell.label]
+                ax.fill_between(steps, p - reach, p + reach, color=look.colour, alpha=0.1, linewidth=0, gid=gid(look))
             level_line(ax, levels[env])
             name_identical_lines(ax, looks)
             inches = width / columns - 0.35  # over the panel: a long name stands above its K

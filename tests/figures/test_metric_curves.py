@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +10,7 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
+from staleharness.figures.learning_curves import sampling_error
 from staleharness.figures.metric_curves import binned_mean, draw_spread
 from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
@@ -101,3 +103,52 @@ def test_curves_that_join_labels_are_drawn_under_their_own_names(figure: str, tm
 def test_a_curve_with_its_lag_model_has_a_name() -> None:
     assert display_label("vaco (oldest)") == "VACO (oldest)"
     assert display_label("vaco[delta=0.8] N=4 (oldest)") == "VACO, δ = 0.8, N = 4 (oldest)"
+
+
+def test_a_band_of_what_is_never_negative_ends_at_0(tmp_path: Path) -> None:
+    from matplotlib.figure import Figure
+
+    for seed, value in enumerate((0.0, 0.0, 0.3, 0.0, 0.1)):
+        write_run(tmp_path, "vaco", seed, phases=4, columns={"clipped": [value] * 4, "change": [value - 0.1] * 4})
+    for column, ends_at_0 in (("clipped", True), ("change", False)):
+        with plot_settings():
+            ax = Figure().subplots()
+            draw_spread(ax, list(load(tmp_path)), column, styles(["vaco"])["vaco"])
+        low = ax.collections[0].get_paths()[0].vertices[:, 1].min()
+        assert low == 0.0 if ends_at_0 else low < -0.1
+
+
+def test_one_accuracy_has_the_interval_of_its_problems(tmp_path: Path) -> None:
+    """A standard error of 0.05 at 0.2, that is of 0.125 √(p (1 − p))."""
+    of: Any = {"kind": "language", "env": "word-problems", "capacity": 1, "phases": 4}
+    write_run(tmp_path, "tis", 0, deterministic=0.5, **of)
+    results = load(tmp_path)
+    (run,) = results
+    summary = run.record["summary"] | {"untrained/deterministic": 0.2, "untrained/deterministic_error": 0.05}
+    evaluated = replace(run, record={**run.record, "summary": summary})
+    table = results.table(reps=50, engine="quick")
+    assert sampling_error(evaluated, table) == pytest.approx(0.05 / 0.4)
+    assert sampling_error(run, table) is None or "untrained/deterministic" in run.record["summary"]
+
+
+def test_each_method_has_a_panel_with_the_others_in_grey(tmp_path: Path) -> None:
+    for label in ("vaco", "ppo_clip", "spo"):
+        for seed in range(5):
+            write_run(tmp_path, label, seed, phases=4, curve=[1.0, 2.0 + seed])
+    figure = draw("curves_by_method", load(tmp_path))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["PPO-clip", "SPO", "VACO"]
+    for ax in figure.axes:
+        assert sum(line.get_color() == "#C8C8C8" for line in ax.lines) == 2 and len(ax.collections) == 1
+
+
+def test_a_bound_stands_behind_every_estimate(tmp_path: Path) -> None:
+    """At K = 4 one method needs twice the steps; the other never gets there, after 1.3 times the steps."""
+    for seed in range(5):
+        write_run(tmp_path, "a", seed, capacity=1, phases=8, curve=[20.0, 60.0, 100.0, 100.0], sampled=100.0 + seed)
+        write_run(tmp_path, "a", seed, capacity=4, phases=8, curve=[20.0, 20.0, 30.0, 100.0], sampled=100.0 + seed)
+        write_run(tmp_path, "b", seed, capacity=1, phases=8, curve=[20.0, 20.0, 60.0, 100.0], sampled=100.0 + seed)
+        write_run(tmp_path, "b", seed, capacity=4, phases=8, curve=[20.0, 20.0, 20.0, 20.0], sampled=20.0 + seed)
+    (ax,) = draw("slowdown", load(tmp_path), k=4).axes
+    assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"]
+    (arrow,) = [line for line in ax.lines if line.get_marker() == ">"]
+    assert arrow.get_xdata()[1] > 0.9 * ax.get_xlim()[1] > arrow.get_xdata()[0]
