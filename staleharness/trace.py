@@ -160,6 +160,26 @@ def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     return header, rows.assign(left_in=rows["left_in"].where(~lost, LOST - rows["left_in"]))
 
 
+def fit_rows(
+    header: Mapping[str, Any], rows: pd.DataFrame, length: int, how: str
+) -> tuple[dict[str, Any], pd.DataFrame]:
+    """Return the trace with rows of at most `length` decisions: `how` is "cut", or "scale" for rows of exactly so many,
+    whose stretches keep their shares of the row. Rows that were not finished are cut. A stretch that is left with no
+    decision is left out.
+    """
+    versions, ends = [], []
+    for version, end, fate in zip(rows["versions"], rows["ends"], rows["fate"], strict=True):
+        last = np.asarray(end, dtype=np.int64)
+        if how == "scale" and fate not in ("in_flight", "lost") and last[-1] > 0:
+            last = -(-last * length // last[-1])  # rounded up
+        last = np.minimum(last, length)
+        present = np.diff(last, prepend=0) > 0
+        present[0] |= not present.any()
+        versions.append(np.asarray(version)[present])
+        ends.append(last[present])
+    return {**header, "decisions": None}, rows.assign(versions=versions, ends=ends)
+
+
 def _read_failure(path: str, error: Exception) -> str:
     """Return the reason for a failure to read a file, in few words."""
     if isinstance(error, KeyError):

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Literal
 
 import numpy as np
 
@@ -13,7 +13,8 @@ from staleharness.base.reference_results import portable_name, results_path
 from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, LagModel
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.trace import read_replay
+from staleharness.spec import later
+from staleharness.trace import fit_rows, read_replay
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -28,9 +29,13 @@ class Trace(LagModel):
     weights, bit for bit; `staleharness pipeline` writes one, too. Any method and any seed can run on it, in the same
     environment or another, for as many phases as it has or fewer. A run's id depends on the file's content. A published
     trace (`results/reference/<bundle>/traces/<run>.parquet`) is found wherever the harness is installed.
+
+    A trace of rows that are longer than the run's is refused, unless `lengths` says how to fit them: `cut` leaves out
+    what lies beyond the run's length, `scale` gives each row the run's length, its versions in the same proportions.
     """
 
     file: str
+    lengths: Literal["same", "cut", "scale"] = later("same", before="same")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -45,10 +50,14 @@ class Trace(LagModel):
     def identity(self) -> str:
         if not self.path.is_file():
             raise UserError(f"LAG={self.text}: there is no such file")
+        if self.lengths != "same":
+            return f"trace[file={digest(self.path)[:16]},lengths={self.lengths}]"
         return f"trace:{digest(self.path)[:16]}"
 
     def schedule(self, demand: Demand) -> Schedule:
         header, rows = read_replay(str(self.path))
+        if self.lengths != "same":
+            header, rows = fit_rows(header, rows, demand.length, self.lengths)
         self._check_shape(header.get("decisions"), demand, rows)
         rows = rows.sort_values(["group", "row"], kind="stable")
         rows = rows[[versions[0] < demand.phases for versions in rows["versions"]]]

@@ -14,7 +14,10 @@ import pytest
 from staleharness.base.plugins import source_hash
 from staleharness.cli import main
 from staleharness.errors import UserError
-from staleharness.lag import LAGS, parse_lag, read_lag
+from staleharness.lag import LAGS, identity, parse_lag, read_lag
+from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_schedule import to_parquet
+from staleharness.pipeline.pipeline_settings import preset
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.schedule import NEVER, Demand
 from staleharness.store.study import ask
@@ -191,3 +194,37 @@ def test_the_header_says_what_a_trace_is(tmp_path: Path) -> None:
         and said["source"] == "actors"
         and list(said["columns"]) == [*rows(), "finished_in", "left_in"]
     )
+
+
+def test_longer_rows_are_cut_or_scaled(tmp_path: Path) -> None:
+    table = rows()
+    both = zip(table["versions"], table["phase"], strict=True)
+    table["versions"] = [[v[0], v[0] + 1] if phase > v[0] else v for v, phase in both]
+    table["ends"] = [[15, 20] if len(v) == 2 else [20] for v in table["versions"]]
+    path = trace(tmp_path, table)
+    demand = Demand(phases=3, groups=2, rows=1, length=12, seed=0)
+    with pytest.raises(UserError, match="is of rows of 20 decisions; the run's have 12"):
+        read_lag(f"trace:{path}").schedule(demand)
+    plans = {how: read_lag(f"trace[file={path},lengths={how}]").schedule(demand) for how in ("cut", "scale")}
+    for how, made in plans.items():
+        made.check(demand, 3, how)
+        assert made.end[made.first[1:] - 1].tolist() == [12] * len(made)
+    trained = plans["scale"].trained_in(2)[0]
+    first = slice(*plans["scale"].first[trained : trained + 2])
+    assert plans["scale"].version[first].tolist() == [1, 2] and plans["scale"].end[first].tolist() == [9, 12]
+    assert plans["cut"].version[slice(*plans["cut"].first[trained : trained + 2])].tolist() == [
+        1
+    ]  # 15 of 20 come first
+    assert len({identity(f"trace:{path}"), *(identity(f"trace[file={path},lengths={x}]") for x in plans)}) == 3
+
+
+def test_a_trace_of_long_tailed_rows_is_trained_on(tmp_path: Path) -> None:
+    settings = {"slots": 8, "batch": 4, "group": 1, "steps": 6, "cap": 2, "lengths": "lognormal[mean=900,cv=1.5]"}
+    (tmp_path / "async.parquet").write_bytes(to_parquet(simulate(preset("async", settings))))
+    demand = Demand(phases=6, groups=4, rows=1, length=16, seed=0)
+    plans = [
+        read_lag(f"trace[file={tmp_path / 'async.parquet'},lengths={how}]").schedule(demand) for how in ("cut", "scale")
+    ]
+    for made in plans:
+        made.check(demand, made.longest_lag + 1, "trace")
+    np.testing.assert_array_equal(plans[0].oldest, plans[1].oldest)  # lengths fit, lags stay
