@@ -182,8 +182,10 @@ OTHER = ("PolicyLoss(-objective", "PolicyLoss(-1.01 * objective")
 
 
 def numbers(root: Path) -> list[list[Any]]:
-    """Everything but names: metrics and scores of each run, in the order of method, seed and phase."""
-    runs = sorted(read_runs(root), key=lambda run: (run[1]["label"], run[1]["spec"]["seed"]))
+    """Everything but names: metrics and scores of each run, in the order of method, capacity, seed and phase."""
+    runs = sorted(
+        read_runs(root), key=lambda run: (run[1]["label"], run[1]["spec"]["capacity"], run[1]["spec"]["seed"])
+    )
     return [[record["scores"], repr(read_table(root, "metrics", run_id).to_dict())] for run_id, record, *_ in runs]
 
 
