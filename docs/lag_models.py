@@ -28,7 +28,8 @@ def page() -> str:
         "# Lag models, one by one",
         "`LAG='name[option=value,...]'`, or `name:value` for the first option. What lag is and how it is measured: "
         "[staleness.md](staleness.md). What is simulated, and how that is known to be right: "
-        "[pipeline.md](pipeline.md). Adding one: [plugins.md](plugins.md).",
+        "[pipeline.md](pipeline.md). Models that name a source by its commit agree with a simulation of that code, row "
+        "by row ([tests/lags/test_sources.py](../tests/lags/test_sources.py)). Adding one: [plugins.md](plugins.md).",
     ]
     families = dict.fromkeys([DRAWN, *sorted(cls.listed_under() for cls in models)])
     for family in families:

@@ -117,7 +117,8 @@ class PipelineLag(LagModel):
 
     def bound(self, demand: Demand) -> int | None:
         rules = self.rules(demand)
-        limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
+        names = ("max_lag",) if rules.get("cap_version") == "taken" else ("cap", "max_lag")
+        limits = [rules[name] for name in names if rules.get(name) is not None]
         return math.floor(min(limits)) if limits else None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:

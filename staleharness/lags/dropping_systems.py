@@ -126,7 +126,9 @@ class Tinker(PipelineLag):
     """One batch under way, and nothing that holds it back; stale groups are thrown away.
 
     Each group keeps the weights that were newest when it began. Finished groups are taken in turn; those more than
-    `max_steps_off_policy` steps old are made again, or dropped.
+    `max_steps_off_policy` steps old are made again, or dropped. With a `pipeline_depth` (pull request 822, not merged,
+    of which we know the description) generation runs at most that many steps ahead and nothing is thrown away: no batch
+    is taken while a group under way would then become too old.
 
     Leaves out: streamed mini-batches, and when prompts come again that were thrown away.
     """
@@ -135,6 +137,15 @@ class Tinker(PipelineLag):
 
     max_steps_off_policy: int = option(4, least=0)  # steps
     on_stale: Literal["requeue", "drop_group"] = "requeue"
+    pipeline_depth: int = option(-1, least=-1)  # steps ahead; -1: stale groups are thrown away
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        most = self.max_steps_off_policy
+        self.require("pipeline_depth", self.pipeline_depth <= most, f"at most max_steps_off_policy={most}")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
+        if self.pipeline_depth >= 0:
+            wait = {"max_lag": self.max_steps_off_policy, "stale": "wait", "order": "began"}
+            return {"slots": rows_of(1.0 + self.pipeline_depth, demand), "cap": float(self.pipeline_depth), **wait}
         return {"slots": rows_of(1.0, demand), **stale_rules(self.max_steps_off_policy, self.on_stale)}

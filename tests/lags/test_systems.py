@@ -235,6 +235,19 @@ def test_verl_v1_drops_or_waits_for_what_becomes_too_old(warm_up: int, threshold
     assert drop.ledger["rows"]["dropped_stale"] > 0 == wait.ledger["rows"]["dropped_stale"]
 
 
+@pytest.mark.parametrize("most, depth", [(0, 0), (2, 1), (2, 2), (4, 1)])
+def test_tinkers_pacing_keeps_its_bound_and_drops_nothing(most: int, depth: int) -> None:
+    plan = schedule_of(f"tinker[max_steps_off_policy={most},pipeline_depth={depth},cv=2.0]")
+    assert plan.ledger["rows"]["dropped_stale"] == 0 and lags(plan).max() == most
+    with pytest.raises(UserError, match="pipeline_depth must be at most max_steps_off_policy=1, not 2"):
+        read_lag("tinker[max_steps_off_policy=1,pipeline_depth=2]")
+
+
+def test_a_bound_on_what_is_under_way_is_none_on_lag() -> None:
+    assert read_lag("nemo_rl[max_staleness=6,sampler=windowed,buffered=2]").bound(LONG) == 6
+    assert read_lag("areal[eta=2.5]").bound(LONG) == 2
+
+
 @pytest.mark.parametrize("size", [1, 2, 3])
 def test_openrlhfs_batches_are_as_old_as_its_queue_is_long(size: int) -> None:
     """Rows that take less than a step: all batches of the queue are made in advance."""
