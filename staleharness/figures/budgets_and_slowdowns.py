@@ -13,9 +13,10 @@ from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocato
 
 from ..base.text import listing
 from ..errors import UserError
-from ..statistics.claims.claim import ClaimPart, Contrast
+from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.part_tests import Term, compare_terms
 from ..statistics.claims.run_measures import Evidence
+from ..statistics.contrasts import Contrast
 from ..statistics.labels import display_label
 from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results

@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 import re
 
-from ..statistics.claims.claim import Contrast
 from ..statistics.claims.claim_results import ClaimResult
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
+from ..statistics.contrasts import Contrast
 from .paper_figure_results import GalleryFigure
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"

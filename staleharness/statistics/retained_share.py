@@ -13,7 +13,7 @@ import numpy as np
 
 from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
-from .claims.claim import Contrast, contrast
+from .contrasts import Contrast, contrast
 from .labels import display_label
 from .power import ALPHA
 from .retention import has_learned, random_returns

@@ -15,8 +15,8 @@ from staleharness.figures.metric_curves import binned_mean, draw_spread
 from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
 from staleharness.figures.plot_layout import plot_settings
-from staleharness.statistics.claims.claim import contrast
 from staleharness.statistics.comparison import compare_runs
+from staleharness.statistics.contrasts import contrast
 from staleharness.statistics.diagnostics import diagnostics, in_bins
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results, load

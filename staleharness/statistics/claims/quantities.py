@@ -16,13 +16,14 @@ from ...base.text import plural
 from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
+from ..contrasts import Contrast
 from ..lag_curve import lag_curves
 from ..normalise import normaliser_of
 from ..retention import retention
 from ..scores import Array, learning_curve
 from ..slowdown import slowdowns
 from ..small_samples import MIN_RUNS
-from .claim import ClaimPart, Contrast
+from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings
 from .number_query import NumberQuery
 from .part_tests import Term, compare_terms

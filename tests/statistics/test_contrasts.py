@@ -8,8 +8,9 @@ from scipy import stats
 
 from staleharness.errors import UserError
 from staleharness.pages.verdict_texts import _cells
-from staleharness.statistics.claims.claim import ClaimPart, Contrast, Outcome, combine_outcomes, contrast, verdict
+from staleharness.statistics.claims.claim import ClaimPart, combine_outcomes, verdict
 from staleharness.statistics.claims.part_tests import PartComparison, PartResult
+from staleharness.statistics.contrasts import Contrast, Outcome, contrast
 from staleharness.statistics.scores import Array
 
 
