@@ -31,11 +31,11 @@ class BAPO(Algorithm):
     paper = "Xi et al. 2025, arXiv:2510.18927"
     core: ClassVar[bool] = False
 
+    step: float = 0.05  # by which a bound rises
     low: float = 0.6  # c_low at first
     low_most: float = 0.9  # largest c_low
     high: float = 1.2  # c_high at first
     high_most: float = 3.0  # largest c_high
-    step: float = 0.05  # by which a bound rises
     share: float = 0.5  # least part of the objective's absolute value that good decisions have
     form: Literal["paper", "release"] = "paper"
     anchor: Literal["behaviour", "proximal"] = "behaviour"
