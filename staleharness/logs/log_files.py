@@ -4,6 +4,7 @@ table of metrics and values."""
 from __future__ import annotations
 
 import csv
+import functools
 import math
 import re
 from array import array
@@ -15,7 +16,7 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import user_path
+from ..base.files import stamp, user_path
 from ..errors import UserError, shorten
 from .event_file import scalars
 from .json_stream import json_objects
@@ -70,6 +71,12 @@ def log_columns(path: Path) -> list[str]:
 
 
 def _column_names(path: Path) -> list[str]:
+    return list(_names_once(path, stamp(path)))
+
+
+@functools.lru_cache(maxsize=4)
+def _names_once(path: Path, content: tuple[str, int, int, int]) -> Sequence[str]:
+    """Read the names of the columns once; `content` is the file's stamp, so that a changed file is read again."""
     if EVENTS in path.name:
         with path.open("rb") as stream:
             return _distinct(tag for tag, _ in scalars(stream))

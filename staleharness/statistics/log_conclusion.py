@@ -12,7 +12,7 @@ from ..logs.lag_log import LagLog
 from .method_advice import MethodAdvice
 
 MOST = 12  # names in a list
-COUNTS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be told"}
+COUNTS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be judged"}
 
 
 def by_share(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
