@@ -20,23 +20,36 @@ if TYPE_CHECKING:
 class Rollout:
     """One phase as the collector wrote it down: B actors, T decisions each. The learner recomputes nothing in it."""
 
-    obs: Tensor  # [B, T, D] raw observations, float32
-    action: Tensor  # [B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice
-    behaviour_logp: Tensor  # [B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)
-    behaviour_mean: Tensor  # [B, T, A] of the Gaussian that acted, or the logits of A choices
-    behaviour_log_std: Tensor  # [B, T, A]; [B, T, 0] of choices
-    version: Tensor  # [B, T] int64, phases done when the acting version was stored
-    gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
-    reward: Tensor  # [B, T] raw, float64
-    terminated: Tensor  # [B, T] bool
-    truncated: Tensor  # [B, T] bool
-    # The true next observation wherever it is not the next column: at episode ends and at the end of each row.
-    final_obs: Tensor  # [M, D]
-    final_row: Tensor  # [M] int64
-    final_step: Tensor  # [M] int64
-    # V(s) by the critic of the version that acted, at each decision and at `final_obs`; nothing where it kept none.
-    behaviour_value: Tensor  # [B, T, 1] or [B, T, 0]
-    final_value: Tensor  # [M, 1] or [M, 0]
+    obs: Tensor
+    """[B, T, D] raw observations, float32."""
+    action: Tensor
+    """[B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice."""
+    behaviour_logp: Tensor
+    """[B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)."""
+    behaviour_mean: Tensor
+    """[B, T, A] of the Gaussian that acted, or the logits of A choices."""
+    behaviour_log_std: Tensor
+    """[B, T, A]; [B, T, 0] of choices."""
+    version: Tensor
+    """[B, T] int64, phases done when the acting version was stored."""
+    gradient_step: Tensor
+    """[B, T] int64, optimiser steps done when it was stored."""
+    reward: Tensor
+    """[B, T] raw, float64."""
+    terminated: Tensor
+    """[B, T] bool."""
+    truncated: Tensor
+    """[B, T] bool."""
+    final_obs: Tensor
+    """[M, D] true next observation where that is not the next column: at episode ends and at the end of each row."""
+    final_row: Tensor
+    """[M] int64, row of each final observation."""
+    final_step: Tensor
+    """[M] int64, step of each final observation within its row."""
+    behaviour_value: Tensor
+    """[B, T, 1] V(s) by the critic of the version that acted; [B, T, 0] where it has none."""
+    final_value: Tensor
+    """[M, 1] likewise at `final_obs`; [M, 0]."""
 
     def to(self, device: torch.device) -> Rollout:
         """The same on a device."""
@@ -57,21 +70,36 @@ class Completions:
     The learner recomputes nothing in it. Prompts are padded on the left, completions on the right.
     """
 
-    prompt: Tensor  # [B, P] token ids
-    prompt_mask: Tensor  # [B, P] int64, 1 for a token
-    token: Tensor  # [B, T] token ids
-    mask: Tensor  # [B, T] float, 1 for a sampled token, the ending one included
-    behaviour_logp: Tensor  # [B, T] log μ of each token: one of the two below, as the run's `behaviour` says
-    version: Tensor  # [B, T] int64, phases done when that version was stored
-    gradient_step: Tensor  # [B, T] int64, optimiser steps done when it was stored
-    group: Tensor  # [B] int64, completions of one prompt share it
-    outcome: Tensor  # [B] verifiable reward, 0 or 1
-    truncated: Tensor  # [B] bool, cut at the limit
-    unparsed: Tensor  # [B] bool, no answer could be read
-    kept: Tensor | None = None  # [B, T] float, 0: the token is masked out of the loss; None: all are kept
-    sampler_logp: Tensor | None = None  # [B, T] as the engine that sampled the token reports it; None: it reports none
-    version_logp: Tensor | None = None  # [B, T] of the version that acted, by the trainer's arithmetic
-    version_entropy: Tensor | None = None  # [B, T] likewise, nats
+    prompt: Tensor
+    """[B, P] token ids."""
+    prompt_mask: Tensor
+    """[B, P] int64, 1 for a token."""
+    token: Tensor
+    """[B, T] token ids."""
+    mask: Tensor
+    """[B, T] float, 1 for a sampled token, the ending one included."""
+    behaviour_logp: Tensor
+    """[B, T] log μ of each token: one of the two below, as the run's `behaviour` says."""
+    version: Tensor
+    """[B, T] int64, phases done when that version was stored."""
+    gradient_step: Tensor
+    """[B, T] int64, optimiser steps done when it was stored."""
+    group: Tensor
+    """[B] int64, completions of one prompt share it."""
+    outcome: Tensor
+    """[B] verifiable reward, 0 or 1."""
+    truncated: Tensor
+    """[B] bool, cut at the limit."""
+    unparsed: Tensor
+    """[B] bool, no answer could be read."""
+    kept: Tensor | None = None
+    """[B, T] float, 0: the token is masked out of the loss; None: all are kept."""
+    sampler_logp: Tensor | None = None
+    """[B, T] as the engine that sampled the token reports it; None: it reports none."""
+    version_logp: Tensor | None = None
+    """[B, T] of the version that acted, by the trainer's arithmetic."""
+    version_entropy: Tensor | None = None
+    """[B, T] likewise, nats."""
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""
@@ -83,20 +111,30 @@ class Completions:
 class Trajectories:
     """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
 
-    The two ends of an episode are kept apart: `discount` is zero only where the world ended (terminated);
+    `discount` is zero only where the world ended (terminated),
     `continues` is zero wherever the next decision is not this one's successor (terminated or truncated).
     """
 
-    reward: Tensor  # r_t, scaled by the run's shared return statistic
-    discount: Tensor  # γ, and 0 where terminated
-    continues: Tensor  # 1, and 0 where terminated or truncated
-    value: Tensor  # V(s_t) of the learner's critic at the moment of asking
-    next_value: Tensor  # V of the true next observation (the final one where the episode ended), same critic
-    behaviour_logp: Tensor  # log μ(a_t|s_t), fixed when the data were made
-    target_logp: Tensor  # log π(a_t|s_t) of the learner when asked (π_T when asked once per phase)
-    lag: Tensor  # version(target) − version(behaviour), in phases
-    mask: Tensor  # 1 for a decision, 0 for padding
-    gae_lambda: float  # λ
+    reward: Tensor
+    """r_t, scaled by the run's shared return statistic."""
+    discount: Tensor
+    """γ, and 0 where terminated."""
+    continues: Tensor
+    """1, and 0 where terminated or truncated."""
+    value: Tensor
+    """V(s_t) of the learner's critic at the moment of asking."""
+    next_value: Tensor
+    """V of the true next observation (the final one where the episode ended), same critic."""
+    behaviour_logp: Tensor
+    """log μ(a_t|s_t), fixed when the data were made."""
+    target_logp: Tensor
+    """log π(a_t|s_t) of the learner when asked (π_T when asked once per phase)."""
+    lag: Tensor
+    """Backward lag: version of the target policy less that of the behaviour policy, in phases."""
+    mask: Tensor
+    """1 for a decision, 0 for padding."""
+    gae_lambda: float
+    """λ of generalised advantage estimation."""
 
 
 @dataclass(frozen=True)
@@ -104,7 +142,9 @@ class Targets:
     """Advantage and value target of each decision, both [B, T]."""
 
     advantage: Tensor
+    """[B, T] before any normalisation."""
     value_target: Tensor
+    """[B, T] what the critic is trained towards."""
 
 
 class Progress(NamedTuple):
@@ -134,42 +174,65 @@ class Decisions:
     `target_logp` and what `analytic_kl` returns.
     """
 
-    target_logp: Tensor  # log π_θ(a|s), with gradient
-    behaviour_logp: Tensor  # log μ(a|s), fixed when the data were made
-    proximal_logp: Tensor  # log of the anchor that `Algorithm.proximal` asks for; behaviour by default
-    advantage: Tensor  # exactly as it stands in the loss (normalised if the run normalises)
-    lag: Tensor  # backward lag d in phases (float)
-    gradient_lag: Tensor  # gradient steps between the behaviour version and the learner now (float)
-    mask: Tensor  # 1 for a decision, 0 for padding
-    state: Mapping[str, Any] = field(default_factory=dict)  # the algorithm's own state (`init_state`)
-    progress: Progress = BEGINNING  # how far the run is
-    # 1 where the next column is the next decision of the same episode; only for a method with `time_order`, on control
+    target_logp: Tensor
+    """log π_θ(a|s), with gradient."""
+    behaviour_logp: Tensor
+    """log μ(a|s), fixed when the data were made."""
+    proximal_logp: Tensor
+    """Log of the anchor that `Algorithm.proximal` asks for; behaviour by default."""
+    advantage: Tensor
+    """As it stands in the loss (normalised if the run normalises)."""
+    lag: Tensor
+    """Backward lag d in phases (float)."""
+    gradient_lag: Tensor
+    """Gradient steps between the behaviour version and the learner now (float)."""
+    mask: Tensor
+    """1 for a decision, 0 for padding."""
+    state: Mapping[str, Any] = field(default_factory=dict)
+    """The algorithm's own state (`init_state`)."""
+    progress: Progress = BEGINNING
+    """Fraction of the run that is done, by phase, epoch and step."""
     continues: Tensor | None = None
-    # "behaviour" or "proximal", the anchor of `proximal_logp` -> KL[anchor ‖ π_θ] per decision; None where there is no
-    # closed form (tokens): a method that cannot do without has "closed_form" among its `needs`
+    """1 where the next column is the next decision of the same episode; only for a method with `time_order`, on
+    control."""
     analytic_kl: Callable[[str], Tensor] | None = None
-    # Only for a method that `needs` them, and only on tasks that have them (see `algorithm.NEEDS`).
-    group: Tensor | None = None  # [B] int64, the prompt that the row answers; a minibatch has whole groups
-    outcome: Tensor | None = None  # [B] reward of the whole row, before any baseline
-    logit_norm: Tensor | None = None  # Σ_v π_θ(v)² over the vocabulary, without gradient
-    reference_logp: Tensor | None = None  # log-probability under the fixed reference policy, without gradient
-    # of the version that acted, by the trainer's arithmetic; None: `behaviour_logp` is that, to the bit
+    """Maps "behaviour" or "proximal", the anchor of `proximal_logp`, to KL[anchor ‖ π_θ] per decision; None where there
+    is no closed form (tokens). A method that cannot do without has "closed_form" among its `needs`."""
+    # The next four only for a method that `needs` them, and only on tasks that have them (`algorithm.NEEDS`).
+    group: Tensor | None = None
+    """[B] int64, the prompt that the row answers; a minibatch has whole groups."""
+    outcome: Tensor | None = None
+    """[B] reward of the whole row, before any baseline."""
+    logit_norm: Tensor | None = None
+    """Σ_v π_θ(v)² over the vocabulary, without gradient."""
+    reference_logp: Tensor | None = None
+    """Log-probability under the fixed reference policy, without gradient."""
     version_logp: Tensor | None = None
+    """Of the version that acted, by the trainer's arithmetic; None: `behaviour_logp` is that, to the bit."""
 
 
 @dataclass(frozen=True)
 class Values:
     """One minibatch as `Algorithm.value_loss` sees it: tensors [B, T], with gradient through `value` only."""
 
-    value: Tensor  # V(s) of the critic being trained
-    start: Tensor  # of the critic at the start of the phase
-    target: Tensor  # the value target that `Algorithm.targets` gave
-    behaviour_logp: Tensor  # log μ(a|s), recorded when sampled
-    target_logp: Tensor  # log π(a|s) of the learner now
-    lag: Tensor  # backward lag d in phases (float)
+    value: Tensor
+    """V(s) of the critic being trained."""
+    start: Tensor
+    """V(s) of the critic at the start of the phase."""
+    target: Tensor
+    """The value target that `Algorithm.targets` gave."""
+    behaviour_logp: Tensor
+    """log μ(a|s), recorded when sampled."""
+    target_logp: Tensor
+    """log π(a|s) of the learner now."""
+    lag: Tensor
+    """Backward lag d in phases (float)."""
     mask: Tensor
+    """1 for a decision, 0 for padding."""
     state: Mapping[str, Any] = field(default_factory=dict)
+    """The algorithm's own state (`init_state`)."""
     progress: Progress = BEGINNING
+    """Fraction of the run that is done, by phase, epoch and step."""
 
 
 @dataclass(frozen=True)
@@ -189,4 +252,6 @@ class PolicyLoss:
     """
 
     loss: Tensor
+    """[B, T] loss of each decision."""
     diagnostics: dict[str, Tensor] = field(default_factory=dict)
+    """Name to [B, T]."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import re
 import subprocess
@@ -12,6 +13,8 @@ from urllib.parse import unquote, urldefrag
 
 import pytest
 from needs import needs_extra
+
+from staleharness import batch
 
 ROOT = Path(__file__).resolve().parents[2]
 pytestmark = needs_extra("docs")
@@ -72,3 +75,10 @@ def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path
             if not target.is_file() or (anchor and target in pages and unquote(anchor) not in pages[target].anchors):
                 dead.append((path.relative_to(site).as_posix(), link))
     assert not dead
+
+
+@pytest.mark.parametrize("name", ["Decisions", "Trajectories", "Values", "PolicyLoss"])
+def test_the_reference_lists_every_field_of_what_a_method_is_given(pages: dict[Path, Links], name: str) -> None:
+    (reference,) = [page for path, page in pages.items() if path.name == "reference.html"]
+    fields = [f"staleharness.batch.{name}.{field.name}" for field in dataclasses.fields(getattr(batch, name))]
+    assert [field for field in fields if field not in reference.anchors] == []
