@@ -36,6 +36,11 @@ REFERENCE = {
 }
 
 
+def slug(text: str, separator: str) -> str:
+    """Return the anchor of a heading as code hosts make it."""
+    return re.sub(r"[^\w\- ]", "", text.strip().lower()).replace(" ", separator)
+
+
 def on_files(files: Files, config: MkDocsConfig) -> Files:
     """Add pages of the checkout's root, the API reference, and the files that pages link to."""
     for source, target in PAGES.items():

@@ -1,4 +1,4 @@
-"""What the page translates into is there: each method with its options, each lag model."""
+"""Targets of the page exist: each method with its options, each lag model."""
 
 from __future__ import annotations
 
