@@ -32,12 +32,12 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
         )
     paper, figures = read_paper("p", shelf)
     (shown,) = gallery.load_figures(figures, tmp_path, reps=50)
-    assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.parts] == ["yes", "no"]
-    assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [40, 40] more; 4 of 4."
+    assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.parts] == ["yes", "open"]
+    assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
     gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.md").read_text()
     assert "**Verdict:** partly." in page and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
-    assert "40 [40, 40]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
+    assert "40 [38, 42]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
     assert "<b>partly</b>" in (tmp_path / "out" / "p.html").read_text()
     assert verdict_on_page(page) == "partly"
 
