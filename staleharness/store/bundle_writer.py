@@ -15,7 +15,7 @@ import functools
 import itertools
 import json
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -57,12 +57,19 @@ STUDY = "study.toml"  # in a bundle: the study that asks for its runs
 REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace
 
 
-def pack(source: str, to: str, spec_file: str | None, command: str = "", study: Question | None = None) -> str:
+def pack(
+    source: str,
+    to: str,
+    spec_file: str | None,
+    command: str = "",
+    study: Question | None = None,
+    protocol_of: Callable[[StoredRun], str] = lambda run: "",
+) -> str:
     """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
 
-    A bundle packed onto itself gets the columns that its tables of runs lack.
-    `command`: the command that makes the runs, if no study does. `study`: the content of the spec file with labels as
-    in stored runs. A bundle at `to` gets a part with the runs that it lacks; if one of its runs is another now, it is
+    A bundle packed onto itself gets the columns that it lacks. `command`: what makes the runs, if no study does.
+    `study`: the content of the spec file with labels as in stored runs. `protocol_of`: digest of a run's benchmark
+    protocol, or "". A bundle at `to` gets a part with the runs that it lacks; if one of its runs is another now, it is
     written anew. Raises `UserError`, also if runs in it would be lost.
     """
     if not to.strip():
@@ -75,7 +82,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
         shutil.rmtree(backup_path(new)) if target.exists() else backup_path(new).rename(target)
     store.check_readable()
     if is_packed(target) and store.root.resolve() == target:
-        return _update_columns(target, new)
+        return _update_columns(target, new, protocol_of)
     total = ""
     if spec_file is None:
         runs = store.read_all()
@@ -90,7 +97,7 @@ def pack(source: str, to: str, spec_file: str | None, command: str = "", study: 
     _check_target(store.root, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
     traces = find_traces(runs)
-    rows = _rows(runs, traces, target)
+    rows = _rows(runs, traces, target, protocol_of)
     same_runs = _same_runs(target, rows)
     with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
@@ -152,7 +159,9 @@ def _write_bundle_manifest(
     )
 
 
-def _rows(runs: Sequence[StoredRun], traces: Mapping[str, Path], target: Path) -> dict[str, dict[str, Any]]:
+def _rows(
+    runs: Sequence[StoredRun], traces: Mapping[str, Path], target: Path, protocol_of: Callable[[StoredRun], str]
+) -> dict[str, dict[str, Any]]:
     """Return the rows of the table of runs, by id."""
     names = {digest(path): name for name, path in traces.items()}
     copies = copies_elsewhere(target)
@@ -163,19 +172,19 @@ def _rows(runs: Sequence[StoredRun], traces: Mapping[str, Path], target: Path) -
             for content in (run.record, run.job())
         )
         canonical = is_canonical(str(record["date"]), target.name, copies.get(run.id, ()))
-        plain = flat_row(dataclasses.replace(run, record=record), target.name, canonical)
+        plain = flat_row(dataclasses.replace(run, record=record), target.name, canonical, protocol_of(run))
         texts = {name: json.dumps(content, sort_keys=True) for name, content in (("record", record), ("job", job))}
         return {**plain, "seal": run.seal, **texts}
 
     return {run.id: row(run) for run in runs}
 
 
-def _update_columns(target: Path, new: Path) -> str:
+def _update_columns(target: Path, new: Path, protocol_of: Callable[[StoredRun], str]) -> str:
     """Add the columns that a bundle's table of runs lacks; return a summary. Raises `UserError`."""
     runs = Store(target).read_all()
     if lost := sorted(read_ids(target) - {run.id for run in runs}):
         raise UserError(f"TO={target} holds a damaged run, {lost[0]}; its columns cannot be derived")
-    rows = _rows(runs, find_traces(runs), target)
+    rows = _rows(runs, find_traces(runs), target, protocol_of)
     with temporary_folder(new):
         shutil.copytree(target, new, symlinks=True)
         names = _add_columns(new, rows)
@@ -187,11 +196,13 @@ def _update_columns(target: Path, new: Path) -> str:
 
 
 def _add_columns(root: Path, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Write the tables of runs anew that lack columns, or whose canonical copies are others now; return their names."""
+    """Write the tables of runs anew that lack columns or whose canonical copies or protocols changed; return names."""
     names = []
     for runs, *_ in parts(root):
         table = arrow_table(root / runs).to_pylist()
-        if lacks_columns(root / runs) or any(row["canonical"] != rows[row["id"]]["canonical"] for row in table):
+        if lacks_columns(root / runs) or any(
+            row[name] != rows[row["id"]][name] for row in table for name in ("canonical", "protocol")
+        ):
             names.append(runs)
             _write_table(root / runs, runs_table([{**rows[row["id"]], "seal": row["seal"]} for row in table]))
     return names

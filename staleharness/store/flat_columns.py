@@ -52,7 +52,7 @@ COLUMNS = {  # name -> (type in pyarrow, content)
 }
 
 
-def flat_row(run: StoredRun, bundle: str, canonical: bool) -> dict[str, Any]:
+def flat_row(run: StoredRun, bundle: str, canonical: bool, protocol: str = "") -> dict[str, Any]:
     """Return the plain columns of a run, but for `seal`, `record` and `job`."""
     record, spec = run.record, run.record["spec"]
     task = record["task"]
@@ -61,7 +61,7 @@ def flat_row(run: StoredRun, bundle: str, canonical: bool) -> dict[str, Any]:
         "bundle": bundle,
         "id": run.id,
         "canonical": canonical,
-        "protocol": str(record.get("protocol", "")),
+        "protocol": protocol,
         "task": task["kind"],
         "env": spec["env"],
         "method": spec["algorithm"],

@@ -22,7 +22,7 @@ from staleharness.statistics.benchmark.benchmark_table import (
     runs_by_row,
 )
 from staleharness.statistics.benchmark.benchmark_track import track_of
-from staleharness.statistics.benchmark.protocol import Protocol, ProtocolPlace, WidthControl, read_protocol
+from staleharness.statistics.benchmark.protocol import Protocol, ProtocolPlace, WidthControl, digest_of, read_protocol
 from staleharness.statistics.benchmark.verdict import rank, verdict
 from staleharness.statistics.t_intervals import welch
 from staleharness.store.stored_run import StoredRun
@@ -282,3 +282,12 @@ def test_a_track_of_the_leaderboard_has_the_same_numbers() -> None:
     assert row.retention is not None and row.retention.value == at_4.retained
     assert track.apart[0].capacities[4].learning_rate == 0.005
     assert track.runs == (3 * 2 * 8, 3 * 2 * 8)
+
+
+def test_a_run_has_the_digest_of_the_protocol_that_it_follows() -> None:
+    tokens = read_protocol("tokens")
+    spec = {**tokens.settings, "env": "word-problems", "capacity": 4, "seed": 3, "lag": tokens.lag}
+    run = StoredRun(Path("x"), {"id": "x", "label": "spo", "spec": spec}, "")
+    assert digest_of(run) == tokens.digest
+    for other in ({"fill_phases": 0}, {"capacity": 5}, {"learning_rate": 1e-2}):
+        assert digest_of(replace(run, record={**run.record, "spec": spec | other})) == ""

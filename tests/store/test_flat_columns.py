@@ -22,6 +22,7 @@ from staleharness.store.bundle_reader import check_bundle
 from staleharness.store.bundle_writer import pack
 from staleharness.store.flat_columns import COLUMNS, flat_row, is_canonical, lacks_columns
 from staleharness.store.store import MARKER, Store
+from staleharness.store.stored_run import StoredRun
 
 PUBLISHED = ROOT / "results" / "reference"
 BUNDLES = sorted(path.parent for path in PUBLISHED.glob(f"*/{MARKER}"))
@@ -33,7 +34,7 @@ def folder(tmp_path: Path) -> Path:
     """Bundles `control` and `tokens` in one folder; `tokens` has a run of `control` too."""
     for seed in range(2):
         write_run(tmp_path / "a", "vaco[delta=0.1]", seed, capacity=4, curve=[0.0, 10.0, 20.0], sampled=20.0)
-    said = {"fingerprint": {"cpu": "Abacus"}, "protocol": "abc"}
+    said = {"fingerprint": {"cpu": "Abacus"}}
     for root in ("a", "b"):
         write_run(tmp_path / root, "spo", 0, capacity=1, said=said, settings={"learning_rate": 0.25})
     tokens = {"minibatch_rounds": 3, "lag": "oldest"}
@@ -41,9 +42,13 @@ def folder(tmp_path: Path) -> Path:
     run = write_run(tmp_path / "c", "spo", 5, kind="language", env="word-problems", settings=tokens)
     task = {**run.record["task"], **axes}
     write_run(tmp_path / "b", "spo", 5, kind="language", env="word-problems", settings=tokens, said={"task": task})
-    pack(str(tmp_path / "a"), str(tmp_path / "packed" / "control"), None)
+    pack(str(tmp_path / "a"), str(tmp_path / "packed" / "control"), None, protocol_of=protocol_of)
     pack(str(tmp_path / "b"), str(tmp_path / "packed" / "tokens"), None)
     return tmp_path / "packed"
+
+
+def protocol_of(run: StoredRun) -> str:
+    return "abc" if run.label == "spo" else ""
 
 
 def frame(folder: Path) -> pd.DataFrame:
@@ -70,6 +75,14 @@ def test_values_are_those_of_the_record(folder: Path) -> None:
     tokens = runs[runs.task == "language"].iloc[0]
     assert (tokens.N, tokens.lag, tokens.measure, tokens.seed) == (3, "oldest", "deterministic", 5)
     assert tokens.score == pytest.approx(110.0)
+
+
+def test_a_protocol_that_is_known_later_is_added(folder: Path) -> None:
+    bundle = str(folder / "tokens")
+    assert set(frame(folder)[lambda runs: runs.bundle == "tokens"].protocol) == {""}
+    assert "written" in pack(bundle, bundle, None, protocol_of=lambda run: "f00d")
+    assert set(frame(folder)[lambda runs: runs.bundle == "tokens"].protocol) == {"f00d"}
+    assert pack(bundle, bundle, None, protocol_of=lambda run: "f00d").endswith("has all columns")
 
 
 def test_area_weights_evaluations_by_their_steps(tmp_path: Path) -> None:
@@ -119,13 +132,13 @@ def test_a_bundle_of_an_earlier_make_gets_its_columns_once(folder: Path) -> None
     expected = (bundle / "runs.parquet").read_bytes()
     before, runs = earlier_make(bundle), Store(bundle).read_all()
     assert lacks_columns(bundle / "runs.parquet")
-    assert "runs.parquet written with all columns" in pack(str(bundle), str(bundle), None)
+    assert "runs.parquet written with all columns" in pack(str(bundle), str(bundle), None, protocol_of=protocol_of)
     check_bundle(bundle)
     assert (bundle / "runs.parquet").read_bytes() == expected
     assert Store(bundle).read_all() == runs and [run.job() for run in runs]
     after = {file.name: file.read_bytes() for file in bundle.iterdir()}
     assert {name for name in before if before[name] != after[name]} == {"runs.parquet", "manifest.json"}
-    assert pack(str(bundle), str(bundle), None).endswith("has all columns")
+    assert pack(str(bundle), str(bundle), None, protocol_of=protocol_of).endswith("has all columns")
     assert after == {file.name: file.read_bytes() for file in bundle.iterdir()}
 
 
@@ -161,6 +174,8 @@ def test_published_bundles_have_equal_columns_and_each_run_once() -> None:
     assert canonical.id.is_unique and set(canonical.id) == set(runs.id), "pack the older bundle onto itself"
     assert len(runs) >= 4001 and runs[["score", "area", "cpu", "env", "lag"]].notna().all().all()
     assert set(runs.bundle) == {bundle.name for bundle in BUNDLES}
+    of_protocol = runs.bundle.str.startswith("stalebench_")
+    assert (runs[of_protocol].protocol != "").all() and (runs[~of_protocol].protocol == "").all()
 
 
 @pytest.mark.parametrize("name", ["quick_hopper", "a3po_language", "vaco_rho_bar", "ppo_ewma_staleness"])

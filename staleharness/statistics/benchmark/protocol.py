@@ -5,6 +5,7 @@ A protocol never changes: its digest is in every row, and other rules are anothe
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import math
 from collections.abc import Mapping
@@ -141,6 +142,16 @@ def read_protocol(track: str) -> Protocol:
         raise UserError(f"TRACK={track!r} is unknown; {nearest(track, tracks)}")
     path = folder / f"{track}.toml"
     return build(Protocol, read_toml(path), f"protocol {path.name}")
+
+
+@functools.cache
+def _protocols() -> tuple[Protocol, ...]:
+    return tuple(read_protocol(path.stem) for path in sorted(protocol_folder().glob("*.toml")))
+
+
+def digest_of(run: StoredRun) -> str:
+    """Return the digest of the protocol that a run has a place in, or an empty text."""
+    return next((protocol.digest for protocol in _protocols() if protocol.place_of(run) is not None), "")
 
 
 def _equal(value: Any, wish: Any) -> bool:
