@@ -75,16 +75,12 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
     by_env: dict[str, dict[int, StoredRun]] = {}
     if members is not None and row.rate is not None and row.scores:
         by_env = {env: dict(sorted(members.report.get((env, row.rate), {}).items())) for env in table.envs}
-    runs = {
-        env: {run.id: float(score) for run, score in zip(by_seed.values(), row.scores[env], strict=True)}
-        for env, by_seed in by_env.items()
-    }
     everyone = [run for by_seed in by_env.values() for run in by_seed.values()]
     lags = [lag for run in everyone if (lag := run.record["summary"].get("lag_mean")) is not None]
     baseline = row.method == BASELINE
     return CapacityResult(
         score=_estimate(row.score, row.low, row.high),
-        runs=runs,
+        runs=row.scores,
         expected=table.seeds * len(table.envs),
         lag=float(np.mean(lags)) if lags else None,
         learning_rate=None if row.rate is None else protocol.rate(row.rate),
