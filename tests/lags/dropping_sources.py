@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from source_clock import Group, Process, System
@@ -234,3 +235,49 @@ class Tinker(System):
                 yield from self.train(taken)
                 self.send_weights(self.step)
                 taken = []
+
+
+class PipelineRL(System):
+    """PipelineRL: ServiceNow/PipelineRL at 58d3934, pipelinerl.
+
+    With a `max_lag`, max_lag + interval batches of groups may be submitted, and `interval` more with each new version
+    (actor.py, 531, 553, 562); the ring is off (preprocess.py, 408), and what is too old is counted, not dropped
+    (finetune_loop.py, 679). Without one, nothing is held back, and a full ring drops its oldest entry (preprocess.py,
+    576 to 584); entries go from it to the trainer up to the end of a batch, once no more than
+    `max_ready_samples_per_lead` are unprocessed (590), which is less than a batch here.
+    """
+
+    max_lag = -1
+    interval = 1
+    ring_size = 0  # groups
+    published = processed = 0
+
+    def generation(self) -> Process:
+        self.ring: list[Group] = []
+        self.ready: list[Group] = []
+        self.can_submit = math.inf if self.max_lag < 0 else (self.max_lag + self.interval) * self.batch
+        while True:
+            yield lambda: len(self.groups) < self.can_submit and self.free
+            self.launch()
+
+    def collect(self, group: Group) -> None:
+        if self.max_lag < 0 and len(self.ring) == self.ring_size:
+            self.drop(self.ring.pop(0))
+        self.ring.append(group)
+        self.write()
+
+    def write(self) -> None:
+        while self.ring and (self.published % self.batch or self.published == self.processed):
+            self.published += 1
+            self.ready.append(self.ring.pop(0))
+
+    def training(self) -> Process:
+        while True:
+            yield lambda: len(self.ready) == self.batch
+            yield from self.train(self.ready)
+            self.ready = []
+            self.processed += self.batch
+            if self.step % self.interval == 0:
+                self.send_weights(self.step)
+                self.can_submit += self.interval * self.batch
+            self.write()

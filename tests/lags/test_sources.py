@@ -72,7 +72,7 @@ def test_verl_fully_async_is_what_its_rollouter_does(threshold: float, trigger: 
 )
 def test_pipeline_rl_is_what_its_actor_and_ring_do(max_lag: int, interval: int, ring: float, load: str) -> None:
     text = f"pipeline_rl[max_lag={max_lag},weight_update_interval={interval},buffer={ring},{load}]"
-    check(admission.PipelineRL, text, max_lag=max_lag, interval=interval, ring_size=int(ring * SMALL.groups))
+    check(dropping.PipelineRL, text, max_lag=max_lag, interval=interval, ring_size=int(ring * SMALL.groups))
 
 
 @pytest.mark.parametrize("load", LOADS)
