@@ -196,7 +196,8 @@ def find_env(env: str) -> tuple[str, type[Task]]:
     families = sorted(all_families(), key=lambda family: family.fallback)
     for family in families:
         if (id := family.find(env)) is not None:
-            return id, family
+            owners = [f for f in families if not f.fallback and f.find(id) is not None] if family.fallback else []
+            return id, (owners or [family])[0]  # as a worker finds it, which is given the id
     names = {id for family in families for id in (*family.ids, *family.aliases)}
     other = " (one of another package: ENV=module:Id-v0)" if re.search(r"-v\d+$", env) and ":" not in env else ""
     hints = "; ".join([f"{nearest(env, names)}{other}", *ENVS.broken])

@@ -22,7 +22,7 @@ ODD: dict[str, list[str]] = {
     "a NUL in an environment": ["sweep", "--env", "Hopper\0"],
     "a long environment": ["sweep", "--env", "H" * 300],
     "bytes that are no text": ["sweep", "--env", "\udcff"],
-    "a module for an environment": ["sweep", "--env", "os:Hopper"],
+    "a module for an environment": ["sweep", "--env", "os:Hoppper-v5"],
     "an environment that gymnasium has retired": ["sweep", "--env", "Hopper-v2"],
     "an environment that lacks a library": ["sweep", "--env", "phys2d/CartPole-v1"],
     "an environment of pictures or tuples": ["sweep", "--env", "Blackjack-v1"],

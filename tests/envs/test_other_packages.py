@@ -114,6 +114,11 @@ def test_an_id_may_name_its_module_and_keywords(typed: str, id: str) -> None:
     assert find_env(id) == (id, ENVS["gymnasium"]), "what a worker is given"
 
 
+@pytest.mark.parametrize(("typed", "id"), [("os:Hopper-v5", "Hopper-v5"), ("os:hopper", "Hopper-v5")])
+def test_an_id_has_one_family_however_it_was_typed(typed: str, id: str) -> None:
+    assert find_env(typed) == (id, ENVS["mujoco"]) == find_env(id)
+
+
 @pytest.mark.parametrize(
     ("env", "words"),
     [
