@@ -189,7 +189,7 @@ def _mean_curve(
 
 
 def protocol_track(folder: Path, name: str) -> tuple[Track | None, str]:
-    """Track from the published runs of its protocol, None while no method has a score; and what is there, in words."""
+    """Track from the published runs of its protocol, None while under half of them is there; and what is, in words."""
     protocol = read_protocol(name)
     bundle = folder / protocol.name
     runs = list(load(bundle)) if (bundle / MARKER).is_file() else []
@@ -198,7 +198,8 @@ def protocol_track(folder: Path, name: str) -> tuple[Track | None, str]:
     words = (
         f"{name} v{protocol.version}: {table.runs_done:,} of {table.runs_total:,} runs of the protocol are published"
     )
-    return (track if track.ranking else None), words
+    shown = track.ranking and 2 * table.runs_done >= table.runs_total
+    return (track if shown else None), words
 
 
 def board(folder: Path) -> Leaderboard:
