@@ -379,5 +379,5 @@ def test_a_trust_region_around_the_learner_is_idle_at_first(name: str) -> None:
 
 def test_who_has_an_idle_mechanism_with_one_step_a_phase() -> None:
     said = {name for name in ALGORITHMS if make(name).inactive(1)}
-    assert said == {"decoupled_ppo", "geppo"}
+    assert said == {"decoupled_ppo", "geppo", "minirl", "verl"}
     assert make("appo").inactive(1) is None  # its anchor is not only the proximal policy
