@@ -99,7 +99,7 @@ def test_a_temperature_divides_the_logits() -> None:
     assert torch.equal(model.logits(logits), 2 * logits)
 
 
-def test_copies_change_matrices_inside_blocks_alone_and_are_made_once() -> None:
+def test_copies_change_matrices_inside_blocks_and_are_made_once() -> None:
     tensors = {
         "model.embed_tokens.weight": matrix(),
         "model.layers.0.mlp.up_proj.weight": matrix(),
@@ -156,7 +156,7 @@ def test_a_mistyped_model_is_one_line(text: str, words: str) -> None:
     assert "\n" not in str(caught.value)
 
 
-def planned(env: str = "word-problems", algo: str = "ppo_clip", **given: str) -> Plan:
+def plan_of(env: str = "word-problems", algo: str = "ppo_clip", **given: str) -> Plan:
     return plan(ask(env=env, algo=algo, seeds="1", **given))
 
 
@@ -176,20 +176,20 @@ def planned(env: str = "word-problems", algo: str = "ppo_clip", **given: str) ->
 )
 def test_what_cannot_be_is_refused_when_planned(given: dict[str, str], words: str) -> None:
     with pytest.raises(UserError, match=words) as caught:
-        planned(**given)
+        plan_of(**given)
     assert "\n" not in str(caught.value)
 
 
 def test_a_mismatch_is_part_of_an_id_only_where_there_is_one() -> None:
     plain, none, noise, same = (
-        planned(**({"mismatch": text} if text else {})).runs[0].run_id
+        plan_of(**({"mismatch": text} if text else {})).runs[0].run_id
         for text in ("", "none", "noise", "noise[sigma=0.2]")
     )
     assert plain == none != noise == same
 
 
 def test_an_axis_of_models_runs_each_with_every_method() -> None:
-    found = planned(algo="ppo_clip,vaco[delta=0.1]", mismatch="none,fp8,noise[sigma=0.4]")
+    found = plan_of(algo="ppo_clip,vaco[delta=0.1]", mismatch="none,fp8,noise[sigma=0.4]")
     labels = [run.label for run in found.runs]
     assert labels == [
         "ppo_clip",
@@ -202,18 +202,18 @@ def test_an_axis_of_models_runs_each_with_every_method() -> None:
     assert [run.spec.mismatch for run in found.runs] == ["none"] * 2 + ["fp8"] * 2 + ["noise:0.4"] * 2
     question = ask(env="word-problems", algo="ppo_clip,vaco[delta=0.1]", mismatch="none,fp8,noise:0.4")
     assert [label for label, _, _ in question.cells()] == labels
-    (one,) = planned(algo="ppo_clip[mismatch=fp8]").runs
+    (one,) = plan_of(algo="ppo_clip[mismatch=fp8]").runs
     assert one.run_id == found.runs[2].run_id
-    (all_runs,) = planned(mismatch="fp8").runs
+    (all_runs,) = plan_of(mismatch="fp8").runs
     assert all_runs.run_id == one.run_id and all_runs.label == "ppo_clip"
 
 
 def test_an_edit_of_a_model_expires_its_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from staleharness.running import identity
 
-    before = [planned(mismatch=text).runs[0].run_id for text in ("none", "fp8")]
+    before = [plan_of(mismatch=text).runs[0].run_id for text in ("none", "fp8")]
     monkeypatch.setattr(identity.mismatch, "source_hash", lambda cls, active: "edited")
-    after = [planned(mismatch=text).runs[0].run_id for text in ("none", "fp8")]
+    after = [plan_of(mismatch=text).runs[0].run_id for text in ("none", "fp8")]
     assert before[0] == after[0] and before[1] != after[1]
 
 

@@ -222,6 +222,8 @@ OTHER: dict[str, Any] = {
     "gae_lambda": 0.9,
     "value_function": "behaviour",
     "learner": "native",
+    "mismatch": "fp8",
+    "behaviour": "version",
     "start_digest": "0123456789abcdef",
     "keep": "none",
     "start": "results/runs/0123456789ab",

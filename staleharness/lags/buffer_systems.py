@@ -64,7 +64,7 @@ class RLlibAPPO(PipelineLag):
     1), and the target network, which belongs to the method.
     """
 
-    paper = "IMPACT, arXiv 1912.00167; ray-project/ray rllib/algorithms/appo/utils.py at 0f93eac"
+    paper = "IMPACT, arXiv 1912.00167; ray-project/ray at 0f93eac, appo/utils.py of RLlib"
 
     circular_buffer_num_batches: int = option(4, least=1, unit="batch")  # batches
     broadcast_interval: int = option(1, least=1, unit="step")  # steps

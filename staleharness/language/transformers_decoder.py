@@ -65,10 +65,9 @@ class TransformersDecoder(Decoder):
                 else:
                     acting, position = np.unique(column, return_inverse=True)
                 versions = [buffer[v] for v in acting.tolist()]
-                same = len(versions) == len(before) == 1 and versions[0] is before[0]  # as with actors, whose numbers
-                if (
-                    isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not same
-                ):  # are stretches
+                # actors number versions by stretch: one that did not change keeps its cache
+                is_same = len(versions) == len(before) == 1 and versions[0] is before[0]
+                if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not is_same:
                     batch.cache = None
                 before = versions
                 with policy.acting(versions, position) as forward:
@@ -92,7 +91,7 @@ class TransformersDecoder(Decoder):
         size = sum(p.nbytes for p in policy.base_model.parameters())
         forwards = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))(forward_of)
         outputs = []
-        known: list[tuple[Version, int]] = []
+        first_numbers: list[tuple[Version, int]] = []
         for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
             index = torch.from_numpy(numbers)
             real = torch.ones(len(index), dtype=torch.bool)
@@ -101,7 +100,7 @@ class TransformersDecoder(Decoder):
             for first, last, column in join_stretches(request.spans, request.versions[numbers]):
                 if not batches:
                     break
-                column = one_number_each(column, buffer, known)
+                column = one_number_each(column, buffer, first_numbers)
                 batches, arrivals = regroup(batches, column)
                 for number in sorted({*batches, *arrivals}):
                     pair = batches.get(number), arrivals.get(number)
@@ -196,16 +195,18 @@ def join_stretches(
 
 
 def one_number_each(
-    versions: NDArray[np.int64], buffer: PolicyBuffer, known: list[tuple[Version, int]]
+    versions: NDArray[np.int64], buffer: PolicyBuffer, first_numbers: list[tuple[Version, int]]
 ) -> NDArray[np.int64]:
-    """Return versions [B] by the first number that each was `known` by, which is extended. Where actors are processes,
-    versions are numbered by stretch, and one that did not change needs no new cache."""
+    """Return versions [B], each under its first number, and add new ones to `first_numbers`.
+
+    Actor processes number versions by stretch, and one that did not change needs no new cache.
+    """
     numbers, position = np.unique(versions, return_inverse=True)
     for i, number in enumerate(numbers.tolist()):
         version = buffer[number]
-        first = next((n for other, n in known if other is version), None)
+        first = next((n for other, n in first_numbers if other is version), None)
         if first is None:
-            known.append((version, number))
+            first_numbers.append((version, number))
         else:
             numbers[i] = first
     return numbers[position]

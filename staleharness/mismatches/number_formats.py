@@ -18,7 +18,7 @@ GROUP = 32  # columns that share a scale of int4
 LARGEST = 448.0  # of float8_e4m3fn
 
 
-def rounded(weight: Tensor, steps: int) -> Tensor:
+def round_weight(weight: Tensor, steps: int) -> Tensor:
     """Return `weight` [..., n] as whole multiples, at most ±`steps`, of the largest magnitude along its last axis over
     `steps`."""
     scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-12) / steps
@@ -52,7 +52,7 @@ class Int8(Mismatch):
     """Weights in eight-bit integers, one scale for each row."""
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
-        return rounded(weight, 127)
+        return round_weight(weight, 127)
 
 
 @MISMATCHES.register("int4")
@@ -63,4 +63,4 @@ class Int4(Mismatch):
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
         import torch
 
-        return torch.cat([rounded(part, 7) for part in weight.split(GROUP, -1)], -1)
+        return torch.cat([round_weight(part, 7) for part in weight.split(GROUP, -1)], -1)

@@ -118,11 +118,11 @@ def ignores_behaviour(algorithm: Algorithm) -> bool:
         target.requires_grad_()
         behaviour = target.detach() + drift * torch.tensor([1.0, -0.5, 0.5, -0.25])
         ones = torch.ones_like(behaviour)
-        anchored = algorithm.proximal == "behaviour"
+        at_behaviour = algorithm.proximal == "behaviour"
         decisions = Decisions(
             target_logp=target,
             behaviour_logp=behaviour,
-            proximal_logp=behaviour if anchored else target.detach() + 0.1,
+            proximal_logp=behaviour if at_behaviour else target.detach() + 0.1,
             advantage=ones * torch.tensor([1.0, 1.0, -1.0, -1.0]),
             lag=ones,
             gradient_lag=ones,
