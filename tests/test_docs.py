@@ -30,7 +30,7 @@ def prose(page: Path) -> str:
 @pytest.mark.parametrize("page", PAGES, ids=NAMES)
 def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
     text = prose(page)
-    for path in re.findall(rf"\b((?:{FOLDERS})/[\w/]+\.\w+|tests/\w+/)", text):
+    for path in re.findall(rf"(?<!/)\b((?:{FOLDERS})/[\w/]+\.\w+|tests/\w+/)", text):
         if "my_" not in path and "XX" not in path:  # the reader's own, still to be written; any Python's
             assert (ROOT / path).exists(), path
     for name in re.findall(r"`(staleharness(?:\.\w+)+)`", text):
