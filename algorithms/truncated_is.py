@@ -58,9 +58,9 @@ class TIS(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("low", 0 <= self.low <= (self.cap or self.low), "0 (no bound) or above, and at most cap")
         for key in ("cap", "clip", "veto"):
             self.require(key, getattr(self, key) >= 0, "0 (none) or above")
+        self.require("low", 0 <= self.low <= (self.cap or self.low), "0 (no bound) or above, and at most cap")
 
     @property
     def proximal(self) -> Proximal:

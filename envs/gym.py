@@ -38,8 +38,15 @@ class Gymnasium(ControlTask):
     def find(cls, env: str) -> str | None:
         """Return the id as gymnasium spells it; a module that it names is imported (`module:Id-v0`)."""
         name, bracket, options = env.partition("[")
-        listed = super().find(name)
-        return find(env if listed is None else f"{listed}{bracket}{options}")
+        if (listed := super().find(name)) is not None and not bracket:
+            return listed
+        found = find(env if listed is None else f"{listed}{bracket}{options}")
+        if found is None and "/" in name:
+            raise UserError(
+                f"no environment is called {env!r}: no installed package registers such an id under "
+                f"{name.rpartition('/')[0]}/ (and images are not served, so no Atari)"
+            )
+        return found
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         """See `ControlTask.make`. Steps on one thread, whatever `threads` is; state by replay (`ReplayState`).

@@ -23,7 +23,8 @@ class Accounts:
     and of decisions as realised (all that were due in a phase) and as trained on; histograms are of the run's budget,
     without the phases that fill the buffer."""
 
-    def __init__(self) -> None:
+    def __init__(self, fill_phases: int = 0) -> None:
+        self.fill_phases = fill_phases
         self.ledger = Ledger()
         self.histograms: dict[str, list[int]] = {kind: [] for kind in KINDS}
 
@@ -56,7 +57,7 @@ class Accounts:
         if learner.rows is not None:
             columns["lags/realised"] = mean_lag(realised_lags)
             columns["lags/at_cap"] = sum(trained_lags[lags.cap :]) / max(1, sum(trained_lags))
-        if phase >= learner.spec.fill_phases:
+        if phase >= self.fill_phases:
             for kind, counts in {"assigned": assigned_lags, "realised": realised_lags, "trained": trained_lags}.items():
                 self.histograms[kind] = add_histograms(self.histograms[kind], counts)
         return columns | self.ledger.enter(phase, flow, handed_count, trained)

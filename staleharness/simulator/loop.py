@@ -77,7 +77,7 @@ class Simulation(ABC, Generic[Data]):
         self.algorithm = make_algorithm(spec)
         check(self.algorithm, spec, task.provides)
         self.buffer, self.lags = PolicyBuffer(spec.capacity), Lags(spec)
-        self.accounts = Accounts()
+        self.accounts = Accounts(spec.fill_phases)
         self.phase = 0
         self.evaluation_steps = 0
         self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # a phase before its evaluation

@@ -159,7 +159,7 @@ def test_list_is_text_for_people_and_json_for_scripts(call: Call) -> None:
     assert "ppo_clip: " in text and "Hopper-v5" in text
     code, text, errors = call("list", "--json")
     content = json.loads(text)
-    assert code == 0 and errors == "" and set(content) == {"algorithms", "envs", "lags"}
+    assert code == 0 and errors == "" and set(content) == {"algorithms", "envs", "lags", "mismatches"}
     for entry in [*content["algorithms"], *content["envs"], *content["lags"]]:
         assert {"name", "summary", "paper", "hyper_parameters", "file"} <= set(entry)
         assert entry["summary"] and Path(entry["file"]).is_file()

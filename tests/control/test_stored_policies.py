@@ -12,6 +12,7 @@ import numpy as np
 import pytest
 import torch
 from command_line import run_cli
+from needs import hint
 
 import staleharness as sh
 from staleharness.control.simulation import ControlSimulation
@@ -54,7 +55,7 @@ def test_the_file_is_what_its_format_says() -> None:
     assert texts == {"env": "x"} and arrays.keys() == ARRAYS.keys()
     for name, array in ARRAYS.items():
         np.testing.assert_array_equal(arrays[name], array, strict=True)
-    safetensors = pytest.importorskip("safetensors.numpy")
+    safetensors = pytest.importorskip("safetensors.numpy", reason=hint("llm"))
     np.testing.assert_array_equal(safetensors.load(content)["a"], ARRAYS["a"], strict=True)
     other, _ = from_bytes(safetensors.save(ARRAYS), "here")
     np.testing.assert_array_equal(other["b"], ARRAYS["b"], strict=True)

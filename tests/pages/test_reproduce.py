@@ -49,7 +49,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     out = tmp_path / "out"
     assert call(monkeypatch, "reproduce", "--fig", "3", "--dry", "--json", "--out", str(out)) == 0
     (said,) = json.loads(capsys.readouterr().out)["studies"]
-    assert (said["study"], said["runs"], said["done"]) == ("vaco_control", 315, 0) and said["seconds"] > 3600
+    assert (said["study"], said["runs"], said["done"]) == ("vaco_ratio", 315, 0) and said["seconds"] > 3600
     assert not out.exists()
 
 

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from needs import require_extra
 
 from staleharness import api
 from staleharness.errors import UserError
@@ -47,7 +48,7 @@ def test_the_first_phase_of_the_budget_is_as_old_as_the_buffer(kind: str, lag: s
 
 
 def test_tokens_are_as_old_as_the_buffer_from_the_first_step_on() -> None:
-    pytest.importorskip("transformers", reason="make setup EXTRAS=llm")
+    require_extra("llm")
     settings = {"fill_phases": 15, "prompts": 1, "completions": 2, "completion_tokens": 4, "evaluation_problems": 2}
     spec = api.plan(env="word-problems", algo="ppo_clip", k=16, seeds=1, lag="oldest", steps=2, settings=settings)
     said = metrics_of(simulation_of(spec.runs[0].spec))

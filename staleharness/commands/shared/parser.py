@@ -23,8 +23,8 @@ from .arguments import Help, flag_of
 
 # order of the help; other verbs follow by name
 ORDER = (
-    "sweep run list status report benchmark figures reproduce compare verify export config pack unpack pipeline advise"
-    " new completion"
+    "sweep run list status show report benchmark figures reproduce compare verify export config pack unpack pipeline"
+    " advise new completion"
 ).split()
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
