@@ -43,8 +43,8 @@ class Gymnasium(ControlTask):
         found = find(env if listed is None else f"{listed}{bracket}{options}")
         if found is None and "/" in name:
             raise UserError(
-                f"no environment is called {env!r}: no installed package registers such an id under "
-                f"{name.rpartition('/')[0]}/ (and images are not served, so no Atari)"
+                f"no environment is called {env!r}: no installed package registers it under {name.rpartition('/')[0]}/ "
+                "(one of another package: ENV=module:Id-v0); images are not served, so no Atari"
             )
         return found
 
