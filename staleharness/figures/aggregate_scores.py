@@ -29,7 +29,7 @@ from .registry import FIGURES, Section
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
 
 
-@FIGURES.register("aggregate_scores", Section(40, "Aggregate scores", "Black: the estimate. Coloured: its interval."))
+@FIGURES.register("aggregate_scores", Section(40, "Aggregate scores", "Line: the estimate. Bar: its interval."))
 def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Figure:
     """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity."""
     looks = looks_of(table)

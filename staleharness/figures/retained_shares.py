@@ -10,7 +10,7 @@ from ..statistics.scores import AUTO, resolve_auto
 from ..statistics.table import Table
 from .captions import looks_of, size
 from .marks import REFERENCE_LINE, highest_first, named_rows
-from .plot_layout import PAGE, columns_for, panels, percent_axis
+from .plot_layout import PAGE, columns_for, label_edges, panels, percent_axis
 from .registry import FIGURES, Section
 
 TOP = 2.0  # an axis of shares ends here at most
@@ -29,7 +29,7 @@ def _fits(results: Results) -> bool:
     Section(
         5,
         "Share of the score without lag that is retained",
-        "Black: the score at K over that at K = 1, each above a random policy's (an accuracy: above 0). Coloured: its "
+        "Line: the score at K over that at K = 1, each above a random policy's (an accuracy: above 0). Bar: its "
         "interval, Student's, cut at the edge.",
         _fits,
     ),
@@ -60,4 +60,5 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
             ax.set_title(f"K = {k}", loc="left")
             ax.set_xlim(low, high)
             percent_axis(ax, across=True)
+        label_edges(axes, "share retained", "")
     return figure

@@ -21,12 +21,11 @@ from pathlib import Path
 
 from ..base.files import check_creatable, check_replaceable, remove_temporaries, user_path, write_bytes
 from ..base.text import invocation
-from ..base.version import __version__
 from ..errors import UserError
 from ..figures.result_tables import Sheet
+from .page_shell import read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
-from .report import PAGE
 from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
@@ -45,6 +44,7 @@ def make(
     is in the place of the page.
     """
     from ..figures.named_figures import check_drawing, draw, sheet
+    from ..figures.panel_axes import panel_axes
     from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS
@@ -78,7 +78,8 @@ def make(
                 path = folder / picture_file(s.figure.name, form, kind)
                 write_bytes(path, data)
                 files_written.append(path)
-            forms[form] = inline_svg(svg, f"{s.figure.name}-{form}-", s.figure.heading)
+            prefix = f"{s.figure.name}-{form}-"
+            forms[form] = inline_svg(svg, prefix, s.figure.heading, panel_axes(figure))
         inline[s.figure.name] = forms
     out.mkdir(parents=True, exist_ok=True)
     earlier = drawn_sections(page)
@@ -220,16 +221,8 @@ def html(
     sheets: Mapping[str, Sheet],
 ) -> str:
     """Page of a paper as one file; `inline` holds each figure's two SVG elements, `sheets` its tables."""
-    import jinja2
     from markupsafe import Markup
 
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     rows = []
     for s in entries:
         # Only the rewritten SVG and the tables are trusted as markup.
@@ -251,6 +244,4 @@ def html(
                 "files": f"{name}/{s.figure.name}",
             }
         )
-    return environment.get_template("gallery.html.j2").render(
-        paper=paper, figures=rows, version=__version__, css=Markup((PAGE / "page.css").read_text(encoding="utf-8"))
-    )
+    return read_template("gallery.html.j2").render(**shell(), title=paper.title, paper=paper, figures=rows)

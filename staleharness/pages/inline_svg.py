@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
 TITLE_HEIGHT = 12.0  # points: the figure's own title, which the page prints as a heading
 HREF = "{http://www.w3.org/1999/xlink}href"
 
 
-def inline_svg(svg: bytes, prefix: str, label: str) -> str:
+def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) -> str:
     """Return an `<svg>` element that scales with the page, from a figure of `plot_layout`.
 
     Ids are prefixed (two figures on a page must not share any) or dropped; a group that belongs to an
     algorithm gets `data-series`, a panel `data-panel`, for the page's filters; coordinates are rounded to 0.1
-    points. The tree is rewritten as a tree, so that no text in it, whoever wrote it, can become an element.
+    points. `axes` (`panel_axes` of the figure) become the attribute `data-axes` of the panels. The tree is rewritten
+    as a tree, so that no text in it, whoever wrote it, can become an element.
     """
     root = ET.fromstring(svg)
     references = set(re.findall(rb'(?:url\(#|href="#)([^)"]+)', svg))
@@ -23,6 +25,9 @@ def inline_svg(svg: bytes, prefix: str, label: str) -> str:
             name = child.tag.split("}")[-1]
             if name in ("metadata", "style") or child.get("id") == "figure-title":
                 parent.remove(child)
+    panels = [g for group in root for g in group if re.fullmatch(r"(axes_|panel-)\d+", g.get("id", ""))]
+    for panel, about in zip(panels, axes if len(axes) == len(panels) else (), strict=False):
+        panel.set("data-axes", about)
     for element in root.iter():
         element.tag = element.tag.split("}")[-1]
         if (target := element.attrib.pop(HREF, None)) is not None:

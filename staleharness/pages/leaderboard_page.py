@@ -2,21 +2,18 @@
 
 from __future__ import annotations
 
-import base64
-import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
 from typing import Any
 
 from ..base.text import plural
-from ..base.version import __version__
 from ..figures.leaderboard_plot import draw_tracks, track_looks
 from ..figures.palette import Style
 from ..statistics.labels import display_label
 from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
 from ..statistics.power import ALPHA
-from .report import PAGE
+from .page_shell import read_template, shell
 
 KINDS = {"method": "", "control": "width control", "added": "added"}
 WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card
@@ -37,45 +34,33 @@ class MethodText:
 
 def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str:
     """Render the page; the same text for the same rows. texts: by name of the method without options."""
-    import jinja2
     from markupsafe import Markup
 
     looks = track_looks(board.tracks)
-    script, css = ((PAGE / name).read_text(encoding="utf-8") for name in ("page.js", "page.css"))
-    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
     plots = _plots(board)
-    return environment.get_template("leaderboard.html.j2").render(
+    return read_template("leaderboard.html.j2").render(
+        **shell("leaderboard.css"),
         title=board.title,
         notes=board.notes,
-        version=__version__,
         tracks=[_track(i, track, looks) for i, track in enumerate(board.tracks)],
         ks=sorted({k for track in board.tracks for k in track.ks}),
         looks=list(looks.values()),
         plots={form: Markup(svg) for form, svg in plots.items()},
         robustness=robustness(board),
         cards=[_card(name, look, board, texts) for name, look in looks.items()],
-        css=Markup(css + (PAGE / "leaderboard.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=f"sha256-{sha}",
     )
 
 
 def _plots(board: Leaderboard) -> dict[str, str]:
+    from ..figures.panel_axes import panel_axes
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from .inline_svg import inline_svg
 
-    title = "Score against K"
+    drawings = {"wide": draw_tracks(board, FULL), "narrow": draw_tracks(board, COLUMN)}
     return {
-        form: inline_svg(to_bytes(draw_tracks(board, width), "svg"), f"{form}-", title)
-        for form, width in (("wide", FULL), ("narrow", COLUMN))
+        form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score against K", panel_axes(figure))
+        for form, figure in drawings.items()
     }
 
 

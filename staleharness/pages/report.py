@@ -6,7 +6,6 @@ script but its own. Identical results give identical bytes.
 
 from __future__ import annotations
 
-import base64
 import gc
 import hashlib
 import json
@@ -28,6 +27,7 @@ from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
 from .method_cards import cards
+from .page_shell import read_template, shell
 from .report_contents import (
     AXES,
     NUMBERS,
@@ -42,7 +42,6 @@ from .report_contents import (
     squares,
 )
 
-PAGE = Path(__file__).with_name("templates")  # template, style and script
 PACKAGE = Path(__file__).parents[1]
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 # A report is made anew when one of these packages changes.
@@ -72,6 +71,7 @@ def write(
         return index
 
     from ..figures.named_figures import sections
+    from ..figures.panel_axes import panel_axes
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import Tabulation
@@ -98,7 +98,7 @@ def write(
             continue
         for form, width in (("wide", FULL), ("narrow", COLUMN)):
             figure = drawing.draw(results, table, width)
-            content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading)
+            content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, panel_axes(figure))
             if form == "wide":
                 contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
         gc.collect()  # a figure is a circle of many objects, and several would pile up
@@ -131,26 +131,16 @@ def _page(
     against: Sequence[Mapping[str, Any]],
 ) -> Iterator[bytes]:
     """Yield the HTML in pieces: the list of runs can be long."""
-    import jinja2
     from markupsafe import Markup
 
     looks = styles(row["algorithm"] for row in table.rows)
     envs = table.settings["envs"]
-    script = (PAGE / "page.js").read_text(encoding="utf-8")
-    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
     markup = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
-    environment = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(PAGE),
-        autoescape=True,
-        undefined=jinja2.StrictUndefined,
-        trim_blocks=True,
-        lstrip_blocks=True,
-    )
-    page = environment.get_template("page.html.j2").stream(
+    page = read_template("page.html.j2").stream(
+        **shell(),
         title=title,
-        version=__version__,
         command=command,
         notes=table.notes,
         answers=table.answers,
@@ -173,9 +163,6 @@ def _page(
             {"title": "Versions and hardware", "entries": entries(r.record["fingerprint"] for r in runs)},
             {"title": "Settings", "entries": entries(flat_settings(r.record["spec"]) for r in runs)},
         ],
-        css=Markup((PAGE / "page.css").read_text(encoding="utf-8")),
-        script=Markup(script),
-        script_hash=f"sha256-{sha}",
     )
     page.enable_buffering(1000)
     for piece in page:

@@ -38,7 +38,7 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     page = (tmp_path / "out" / "p.md").read_text()
     assert "**Verdict:** partly." in page and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
     assert "40 [38, 42]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
-    assert "<b>partly</b>" in (tmp_path / "out" / "p.html").read_text()
+    assert 'data-word="partly">partly</b>' in (tmp_path / "out" / "p.html").read_text()
     assert verdict_on_page(page) == "partly"
 
 
@@ -109,7 +109,7 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
     paper, figures = read_paper("p", shelf)
     gallery.make(paper, figures, gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
-    assert "<script" not in page and page.count("&lt;script&gt;") >= 3
+    assert page.count("<script") == 1 and "<script>alert" not in page and page.count("&lt;script&gt;") >= 3
 
 
 def test_a_figure_without_a_claim_has_its_own_verdict_words(shelf: Path, tmp_path: Path) -> None:

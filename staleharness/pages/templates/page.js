@@ -82,7 +82,6 @@
     const [column, direction] = text.split(":").map(Number);
     if (table && table.tHead.rows[0].cells[column]) sort(table, column, direction < 0 ? -1 : 1);
   }
-  if (innerWidth < 620) for (const e of all("#scores details")) e.open = false;  // the figures are not far down
   filter();
   openCard();
 })();
