@@ -15,12 +15,14 @@ import shutil
 import tempfile
 import time
 import unicodedata
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..errors import UserError, shorten
 from .parsing import canonical_json
+
+WRITTEN = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
 
 
 def digest(path: Path) -> str:
@@ -68,6 +70,42 @@ def check_replaceable(path: Path, head: str, kind: str) -> None:
             raise UserError(f"{path} is not {kind} and would be replaced; give another folder or move it away")
 
 
+def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
+    """Return what `WRITTEN` lists in a folder: the digests that files of `replace_own` may have. Raises `UserError` if
+    one of `names` is there and is not as `replace_own` left it."""
+    path = folder / WRITTEN
+    try:
+        listed = {str(name): list(map(str, digests)) for name, digests in read_json(path)["files"].items()}
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        listed = {}  # none yet, or a file of somebody else
+    others = [] if listed or not os.path.lexists(path) else [path]
+    for file in (folder / name for name in names):
+        own = file.is_file() and not file.is_symlink() and digest(file) in listed.get(file.name, [])
+        others += [file] if os.path.lexists(file) and not own else []
+    if others:
+        raise UserError(
+            f"{others[0]} is not an earlier file of this command, or was changed since, and would be replaced; give "
+            "another folder or move it away"
+        )
+    return listed
+
+
+def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
+    """Write files into a folder and return their paths. Only files that an earlier call wrote and nobody changed are
+    replaced: their digests are in `WRITTEN`. A call that was killed is repeated by the next one. Raises `UserError`,
+    before anything is written, for any other file in the way."""
+    listed = check_own(folder, contents)
+    folder.mkdir(parents=True, exist_ok=True)
+    remove_temporaries(folder, *contents, WRITTEN, age=3600.0)
+    for name, data in contents.items():
+        path, sha = folder / name, hashlib.sha256(data).hexdigest()
+        listed[name] = [sha, *([digest(path)] if path.is_file() else [])]
+    write_json(folder / WRITTEN, {"files": listed})  # first: after a kill, the old and the new file are both ours
+    for name, data in contents.items():
+        write_bytes(folder / name, data)
+    return [folder / name for name in contents]
+
+
 @contextlib.contextmanager
 def atomic_write(path: Path) -> Iterator[BinaryIO]:
     """Open a stream whose content replaces the file on success (temporary file, fsync, rename)."""
@@ -102,8 +140,13 @@ def read_json(path: Path) -> Any:
 
 
 def write_json(path: Path, content: Any) -> None:
-    """Write canonical JSON (sorted keys, no NaN) atomically."""
-    write_bytes(path, (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode())
+    """Write canonical JSON atomically."""
+    write_bytes(path, json_bytes(content))
+
+
+def json_bytes(content: Any) -> bytes:
+    """Return canonical JSON: sorted keys, no NaN."""
+    return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
 def remove_temporaries(folder: Path, *names: str, age: float = 0.0) -> None:

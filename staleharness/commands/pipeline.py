@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import check_creatable, user_path, write_bytes, write_json
+from ..base.files import check_creatable, check_own, json_bytes, replace_own, user_path
 from ..base.text import fixed_width, number, printable
 from ..errors import UserError
 from .shared.arguments import SWITCH, option
@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 LENGTH = 1000  # decisions per row of a lag model
 LENGTH_BIAS = 0.03  # least bias that is reported
+SUMMARY = "pipeline.json"
 HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "trainer", "slots", "binds"]
 
 
@@ -57,6 +58,8 @@ def handle(command: Command) -> int:
     names = list(dict.fromkeys(split_list(command.preset)))
     pipelines = {name: _pipeline(name, values, seed) for name in names}
     folder = None if command.out is None else _folder(command.out)
+    if folder is not None:
+        check_own(folder, [SUMMARY, *(file for name in names for file in _files(name))])
     records = {}
     for name, pipeline in pipelines.items():
         try:
@@ -164,17 +167,18 @@ def _folder(out: str) -> Path:
     return path
 
 
+def _files(name: str) -> tuple[str, str]:
+    """Names of a pipeline's trace and timeline."""
+    return f"{name}.parquet", f"{name}.png"
+
+
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
     from ..figures.plot_layout import to_bytes
     from ..figures.timeline import timeline
     from ..pipeline.pipeline_schedule import to_parquet
 
-    folder.mkdir(parents=True, exist_ok=True)
-    paths = [folder / "pipeline.json"]
-    write_json(paths[0], summaries)
+    contents = {SUMMARY: json_bytes(summaries)}
     for name, record in records.items():
-        trace, picture = folder / f"{name}.parquet", folder / f"{name}.png"
-        write_bytes(trace, to_parquet(record))
-        write_bytes(picture, to_bytes(timeline(record, name), "png"))
-        paths += [trace, picture]
-    return paths
+        trace, picture = _files(name)
+        contents |= {trace: to_parquet(record), picture: to_bytes(timeline(record, name), "png")}
+    return replace_own(folder, contents)

@@ -31,7 +31,7 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
     all_runs = load(command.out)
-    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
+    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where).without_doubtful()
     if not runs:
         raise UserError(f"OUT={command.out} holds no finished run{' that matches' if all_runs else ''}")
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]

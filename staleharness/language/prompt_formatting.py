@@ -101,6 +101,7 @@ def tokenise_prompts(
     """
     texts = [render(form, problem.question, shots) for problem in problems]
     if spec.chat_template:
+        _check_chat(policy.tokenizer, spec)
         texts = [_render_chat(policy.tokenizer, [{"role": "user", "content": text}], spec) for text in texts]
     tokens = policy.tokens(texts, special=not spec.chat_template)  # a template has them already
     if not all(tokens):
@@ -129,15 +130,24 @@ def closing_token(policy: CausalLM) -> int:
     return next((token for token in tokens if token in policy.end), policy.end[0])
 
 
+def _check_chat(tokenizer: Any, spec: LanguageSpec) -> None:
+    """Raise `UserError` for a chat template that makes one prompt of all questions."""
+    one, other = ([{"role": "user", "content": text}] for text in ("one question", "another question"))
+    if _render_chat(tokenizer, one, spec) == _render_chat(tokenizer, other, spec):
+        raise UserError(f"the chat template of MODEL={spec.model} leaves out what a user says; SET=chat_template=false")
+
+
 def _render_chat(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec) -> str:
     """Return turns of a conversation as text, with the beginning of the model's turn after a user's."""
     if tokenizer.chat_template is None:
         raise UserError(f"MODEL={spec.model} has no chat template; SET=chat_template=false")
     prompt = turns[-1]["role"] == "user"
     try:
-        return str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=prompt))
+        text = str(tokenizer.apply_chat_template(turns, tokenize=False, add_generation_prompt=prompt))
+        text.encode()  # raises for half a surrogate pair, which no tokenizer takes
+        return text
     except Exception as error:  # a template is a foreign program, in a sandbox
-        reason = " ".join(str(error).split())
+        reason = " ".join(str(error).split()) or type(error).__name__
         what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
         raise UserError(
             f"the chat template of MODEL={spec.model} takes {what}: {shorten(reason, 160)}; SET=chat_template=false"

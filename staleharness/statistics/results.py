@@ -74,6 +74,11 @@ class Results:
         where={"lag": "oldest"}`. Omitted criteria take all. Raises `UserError` for a setting that no run has."""
         return Results(tuple(select_runs(self.stored_runs, env, k, algo, where)))
 
+    def without_doubtful(self) -> Results:
+        """Leave out runs that claim one place and that no setting tells apart, with a line in the log for each place
+        (`run_grid.drop_doubtful`)."""
+        return Results(tuple(run_grid.drop_doubtful(self.stored_runs)))
+
     @functools.cached_property
     def grid(self) -> RunGrid:
         """The runs by cell. Raises `UserError` where two runs claim the same seed of the same cell."""

@@ -193,7 +193,7 @@ def record_problem(record: Any, run_id: str, job: Any) -> str | None:
         return f"its record is that of run {shorten(str(record.get('id')))!r}"
     if record.get("format") != FORMAT:
         return None
-    return _schema_problem(record, job) or _inconsistency(record)
+    return _schema_problem(record, job) or _inconsistency(record, job)
 
 
 def warn_damaged(run_id: str, problem: str) -> None:
@@ -208,12 +208,20 @@ def _others(content: dict[str, Any], schema: Any) -> dict[str, Any]:
     return {name: value for name, value in content.items() if name not in schema.__annotations__}
 
 
-def _inconsistency(record: dict[str, Any]) -> str | None:
+def _inconsistency(record: dict[str, Any], job: dict[str, Any]) -> str | None:
     """Describe a fault between entries that are each well-formed, or return None."""
     if absent := [name for name in ("total", "evaluate") if name not in record["seconds"]]:
         return f"run.json.seconds: Object missing required field `{absent[0]}`"
     if (score := record["task"]["score"]) not in record["scores"]:
         return f"run.json.scores: Object missing required field `{score}`, which its task is reported by"
+    ours, asked = ({"label": content["label"], **content["spec"]} for content in (record, job))
+    if other := next(
+        (name for name in ours | asked if (name in ours, ours.get(name)) != (name in asked, asked.get(name))), None
+    ):
+        return f"run.json: {shorten(other)} is not that of job.json"
+    lag = max((int(lag) for lag, count in record["lag_histogram"].items() if count), default=0)
+    if lag >= (capacity := record["spec"]["capacity"]):
+        return f"run.json.lag_histogram has a lag of {lag} phases, and capacity={capacity}"
     return None
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
+from ..base.console_log import LOGGER
 from ..base.parsing import is_empty, parse_assignments, split_list, whole_number
 from ..errors import UserError, nearest
 from .stored_run import StoredRun, with_newer_settings
@@ -65,30 +67,55 @@ def cell_of(run: StoredRun) -> Cell:
 
 
 def grid(runs: Iterable[StoredRun] | RunGrid) -> RunGrid:
-    """Sort runs into cells; a grid stays as it is. Raises `UserError` if two runs claim the same seed of a cell."""
+    """Sort runs into cells; a grid stays as it is. Runs that claim the same seed of a cell, and that no setting tells
+    apart, are left out (`drop_doubtful`). Raises `UserError` if a setting does tell them apart."""
     if isinstance(runs, RunGrid):
         return runs
     cells: dict[Cell, dict[int, StoredRun]] = {}
-    for run in sorted(runs, key=lambda r: r.id):
+    for run in sorted(drop_doubtful(runs), key=lambda r: r.id):
         seeds = cells.setdefault(cell_of(run), {})
         seed = run.seed
         if (other := seeds.get(seed)) is not None and other.id != run.id:
             a, b = other.record["spec"], run.record["spec"]
             differ = ", ".join(f"{k}={a.get(k)!r} or {b.get(k)!r}" for k in sorted(a | b) if a.get(k) != b.get(k))
+            choice = _choice(a, b)
+            assert choice is not None, "drop_doubtful leaves no such pair"
             raise UserError(
                 f"two runs are {describe_cell(cell_of(run))}, seed {seed} ({other.id} and {run.id}): they differ in "
-                f"{differ or 'code or versions'}; a table can hold only one of them{_advice(a, b)}"
+                f"{differ}; a table can hold only one of them: choose with WHERE={choice[0]}={choice[1]}"
             )
         seeds[seed] = run
     order = sorted(cells, key=lambda c: (c.capacity, c.label, c.env))
     return RunGrid({c: [cells[c][s] for s in sorted(cells[c])] for c in order})
 
 
-def _advice(a: Mapping[str, Any], b: Mapping[str, Any]) -> str:
-    """Name a filter that selects one of two runs, if they differ in a setting."""
+def drop_doubtful(runs: Iterable[StoredRun]) -> list[StoredRun]:
+    """Leave out, with a line in the log each, runs that claim the same seed of a cell and that no filter tells apart:
+    results of two versions of the code, or a forged record among them. Nothing says which of them is right, and the
+    others still count."""
+    runs = list(runs)
+    claims: dict[tuple[Cell, int], dict[str, StoredRun]] = {}
+    for run in runs:
+        claims.setdefault((cell_of(run), run.seed), {})[run.id] = run
+    doubtful = set[str]()
+    for (cell, seed), members in claims.items():
+        pairs = itertools.combinations(members.values(), 2)
+        alike = {run.id for a, b in pairs if _choice(a.spec, b.spec) is None for run in (a, b)}
+        if alike:
+            LOGGER.warning(
+                "left out: runs %s all say that they are %s, seed %d, and no setting tells them apart",
+                " and ".join(sorted(alike)),
+                describe_cell(cell),
+                seed,
+            )
+        doubtful |= alike
+    return [run for run in runs if run.id not in doubtful]
+
+
+def _choice(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, Any] | None:
+    """Return the first setting that tells two runs apart, with its value in `a`; None where there is none."""
     a, b = flat_settings(a), flat_settings(b)
-    names = [name for name in sorted(a.keys() & b.keys()) if a[name] != b[name]]
-    return f": choose with WHERE={names[0]}={a[names[0]]}" if names else ""
+    return next(((name, a[name]) for name in sorted(a.keys() & b.keys()) if a[name] != b[name]), None)
 
 
 def describe_cell(cell: Cell) -> str:

@@ -7,7 +7,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from crash import EVERY, every_crash
 
+from staleharness.base.files import replace_own
 from staleharness.trace import read_trace
 
 
@@ -57,8 +59,43 @@ def test_files_are_written_and_are_the_same_each_time(call: Any, tmp_path: Path)
     names = ["in-flight.parquet", "in-flight.png", "pipeline.json"]
     for name in names:
         assert (tmp_path / "a" / name).read_bytes() == (tmp_path / "b" / name).read_bytes()
-    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == names
+    assert sorted(p.name for p in (tmp_path / "a").iterdir()) == [*names, "written.json"]
     assert read_trace(str(tmp_path / "a" / "in-flight.parquet"))[1]["phase"].max() == 29
+
+
+@pytest.mark.parametrize("name", ["pipeline.json", "sync.parquet", "sync.png", "written.json"])
+def test_a_file_of_somebody_else_is_not_replaced(call: Any, tmp_path: Path, name: str) -> None:
+    out = tmp_path / "out"
+    out.mkdir()
+    (out / name).write_text("mine")
+    code, _, err = call("pipeline", "--preset=sync", "--steps=10", f"--out={out}")
+    assert code == 2 and f"{out / name} is not an earlier file of this command" in err and err.count("\n") == 1
+    assert [p.name for p in out.iterdir()] == [name] and (out / name).read_text() == "mine"
+
+
+def test_earlier_files_are_replaced_but_not_once_they_are_edited(call: Any, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    presets = ("sync", "one-step-off", "sync,one-step-off", "sync")
+    asked = [("pipeline", f"--preset={p}", f"--out={out}", f"--steps={n}") for n, p in enumerate(presets, start=10)]
+    assert [call(*words)[0] for words in asked] == [0, 0, 0, 0]
+    (out / "notes.txt").write_text("mine")
+    (out / "pipeline.json").write_text((out / "pipeline.json").read_text() + " ")
+    before = {path: path.read_bytes() for path in out.iterdir()}
+    code, _, err = call(*asked[0])
+    assert code == 2 and "pipeline.json is not an earlier file of this command, or was changed since" in err
+    assert {path: path.read_bytes() for path in out.iterdir()} == before
+
+
+@pytest.mark.parametrize("step", EVERY)
+def test_a_call_that_is_cut_off_is_finished_by_the_next(tmp_path: Path, step: int) -> None:
+    for _ in every_crash(
+        lambda n: replace_own(tmp_path, {"a": b"1", "b": str(n).encode()}),
+        lambda n: replace_own(tmp_path, {"a": b"0", "b": b"x"}),
+        at_most=200,
+        step=step,
+    ):
+        replace_own(tmp_path, {"b": b"y"})
+    assert (tmp_path / "a").read_bytes() == b"1"
 
 
 @pytest.mark.parametrize(

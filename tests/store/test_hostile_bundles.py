@@ -13,12 +13,14 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+from command_line import run_cli
 from crash import EVERY, every_crash
 from results_helper import write_run
 
 from staleharness.base import files
 from staleharness.base.files import digest
 from staleharness.errors import UserError
+from staleharness.statistics.results import load
 from staleharness.store.bundle_reader import FILES, RUNS
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
@@ -97,6 +99,13 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
         "run.json.scores[...]: Object missing required field `std`",
     ),
     "a huge capacity": (alter("spec.capacity", 10**30), "spec.capacity: Expected `int` <= 1000000"),
+    "another capacity than its job's": (alter("spec.capacity", 4), "run.json: capacity is not that of job.json"),
+    "a setting that its job lacks": (alter("spec.more", 1), "run.json: more is not that of job.json"),
+    "another label than its job's": (alter("label", "vaco"), "run.json: label is not that of job.json"),
+    "a lag beyond the buffer": (
+        alter("lag_histogram", {"8": 1}),
+        "run.json.lag_histogram has a lag of 8 phases, and capacity=8",
+    ),
     "no task": (alter("task", {}), "run.json.task: Object missing required field `kind`"),
     "an unknown task": (alter("task", {"kind": "../x"}), "run.json.task: Object missing required field"),
     "a list of hyper-parameters": (alter("spec.hyper", [1]), "spec.hyper: Expected `object`, got `array`"),
@@ -135,6 +144,30 @@ def test_a_forged_run_is_one_line_and_the_others_count(
     unpack(str(bundle), str(tmp_path / "out"))
     assert [path.name for path in (tmp_path / "out" / "runs").iterdir()] == [good]
     assert [path.name for path in tmp_path.iterdir() if path not in before] == ["out"]
+
+
+def test_runs_that_claim_one_place_do_not_hide_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """One of three runs is forged, job and all, into the place of another: nothing says which of the two is true."""
+    for capacity in (1, 4, 8):
+        write_run(tmp_path / "results", "spo", 0, capacity=capacity, phases=2)
+    pack(str(tmp_path / "results"), str(tmp_path / "bundle"), None)
+
+    def change(rows: Rows) -> None:
+        row = next(row for row in rows if json.loads(row["job"])["spec"]["capacity"] == 4)
+        for file in ("record", "job"):
+            content = json.loads(row[file])
+            content["spec"]["capacity"] = 8
+            row[file] = json.dumps(content)
+
+    forge(tmp_path / "bundle", change)
+    two = [run.id for run in Store(tmp_path / "bundle").read_all() if run.spec["capacity"] == 8]
+    monkeypatch.chdir(tmp_path)
+    code, out, err = run_cli(monkeypatch, capsys, "report", "--out", "bundle", "--json")
+    assert code == 0 and [row["capacity"] for row in json.loads(out)["table"]] == [1]
+    assert err.count("left out: runs") == 1 and all(run in err for run in two)
+    assert load("bundle").table(reps=50, engine="quick").frame()["capacity"].to_list() == [1]
 
 
 def test_a_damaged_run_of_a_bundle_is_not_lost_to_the_next_one(bundle: Path, tmp_path: Path) -> None:

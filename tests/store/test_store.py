@@ -61,7 +61,7 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
         "metrics.parquet": f"table of {metrics}",
         "timing.jsonl": "{}\n",
         "timing.parquet": "table",
-        "job.json": '{"label": "spo", "spec": {}}',
+        "job.json": json.dumps({name: record("")[name] for name in ("label", "spec")}),
         "log.txt": "hello\n",
         ".lock": "",
         ".job.json.x7": "torn",
@@ -306,6 +306,7 @@ def test_status_lists_what_it_can_read_and_names_what_it_cannot(
     tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     store = finished_attempt(tmp_path)
+    (store.attempt_dir(RUN) / "job.json").write_text('{"label": "spo", "spec": {}}')
     job = {"label": "spo", "phases": 3, "spec": record("")["spec"]}
     for number, content in enumerate(("", "[]", '{"label": "spo"}', json.dumps(job))):
         attempt = store.open_attempt(f"{number:012}")
@@ -315,7 +316,7 @@ def test_status_lists_what_it_can_read_and_names_what_it_cannot(
     content = run_states(store)
     (row,) = content["runs"]
     assert (row["id"], row["state"], row["failure"]["class"]) == (f"{3:012}", "failed", "Unreadable")
-    assert caplog.text.count("the next sweep begins it anew") == 4  # the attempt of this file's tests has no job, too
+    assert caplog.text.count("the next sweep begins it anew") == 4  # and the one that has no phases
 
 
 def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:

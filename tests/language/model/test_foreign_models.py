@@ -79,7 +79,11 @@ def test_a_damaged_config_is_one_line_wherever_it_is_read(model: Path, how: str)
         ("{% for i in range(10**9) %}x{% endfor %}", "takes no single turn of a user"),
         ("{{ messages.none.none }}", "takes no single turn of a user"),
         ("{{ 1 // 0 }}", "takes no single turn of a user"),
-        ("", "makes a prompt of no tokens"),
+        ("{{ '\\ud800' }}", "takes no single turn of a user"),
+        ("{{ 'x' * 10**16 }}", "takes no single turn of a user: MemoryError"),
+        ("", "leaves out what a user says"),
+        ("{{ messages[0].role }}", "leaves out what a user says"),
+        ("{{ '' if '1' in messages[0].content else messages[0].content }}", "makes a prompt of no tokens"),
     ],
 )
 def test_a_chat_template_that_asks_nothing_is_one_line(tiny: Path, template: str, words: str) -> None:
