@@ -70,6 +70,7 @@ class RunSpec:
     retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
     unit: ClassVar[str] = "steps"  # what `steps` counts, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
+    of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide the time of evaluations
     positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
 
     def __post_init__(self) -> None:
@@ -146,6 +147,13 @@ class RunSpec:
         phases = self.budget_phases
         count = min(self.evaluations, phases)
         return sorted({self.fill_phases + (i + 1) * phases // count - 1 for i in range(count)})
+
+    def evaluated(self, final: bool, problems: int = 0) -> int:
+        """Return the number of episodes, or of completions, that one evaluation takes, the final one or another.
+
+        problems: in the test split of a language task, for settings that name no number of them.
+        """
+        return 1
 
     def to_dict(self) -> dict[str, Any]:
         return _plain(dataclasses.asdict(self)) | {"hyper": dict(self.hyper)}

@@ -63,6 +63,7 @@ class ControlSpec(RunSpec):
     unit: ClassVar[str] = "environment steps"
     outside_id: ClassVar[frozenset[str]] = frozenset({"keep", "start"})
     alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches")
+    of_evaluation: ClassVar[tuple[str, ...]] = (*RunSpec.of_evaluation, "evaluation_episodes", "final_episodes")
     positive: ClassVar[str] = f"{RunSpec.positive} num_envs num_steps evaluation_episodes final_episodes"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         # a first look: minutes on two cores
@@ -161,6 +162,9 @@ class ControlSpec(RunSpec):
             f"{self.budget_phases * self.batch_size:,} "
             f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
         )
+
+    def evaluated(self, final: bool, problems: int = 0) -> int:
+        return 2 * (self.final_episodes if final else self.evaluation_episodes)
 
     def warm(self, phase: int) -> bool:
         return phase < self.fill_phases + self.warm_phases

@@ -63,6 +63,10 @@ class LanguageSimulation(Simulation[Completions]):
     def eval_modes(self) -> Sequence[str]:
         return ("sampled", "deterministic") if self.spec.evaluation_samples else ("deterministic",)
 
+    @property
+    def test_size(self) -> int:
+        return len(self.test.problems)
+
     def advance(self) -> PhaseRecord:
         """Run one generation round and train on it. Raises `OOM` where the GPU's memory is too small for that."""
         with explain_oom(self.policy):

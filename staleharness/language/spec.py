@@ -95,6 +95,7 @@ class LanguageSpec(TokenSpec):
         *RunSpec.alike,
         *"model prompts completions completion_tokens minibatches dtype versions".split(),
     )
+    of_evaluation: ClassVar[tuple[str, ...]] = (*RunSpec.of_evaluation, "evaluation_problems", "evaluation_samples")
     positive: ClassVar[str] = (
         f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha warm_start_rate"
     )
@@ -147,6 +148,9 @@ class LanguageSpec(TokenSpec):
             f"{self.steps} optimiser steps of {self.prompts} prompts x {self.completions} completions, "
             f"{self.steps_per_phase} per generation round"
         )
+
+    def evaluated(self, final: bool, problems: int = 0) -> int:
+        return (self.evaluation_problems or problems) * (1 + self.evaluation_samples)
 
     def probe(self) -> LanguageSpec:
         return dataclasses.replace(

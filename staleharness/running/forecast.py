@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
+import json
 import math
+import statistics
 import time
 import warnings
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..base.files import stamp
 from ..base.text import duration, megabytes, number
+from ..errors import UserError
 from ..lag import read_lag
 from ..simulator.checkpoint import MOST
 from ..simulator.expected_lag import WIDEST, expected_lag
@@ -56,12 +60,12 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
     runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here."""
     seconds, sources = 0.0, Counter[str]()
     space, checkpoint = sum(disk_bytes(run.spec.phases) for run in missing), 0
-    speeds: dict[str, float | None] = {}
+    speeds: dict[str, tuple[float, float] | None] = {}  # steps of training per second, and seconds of evaluations
     for run in missing:
         env = run.spec.env
         if env not in speeds:
             similar = similar_runs(run.spec, store)
-            speeds[env] = similar.speed if similar else None
+            speeds[env] = (similar.speed, similar.evaluation) if similar else None
             if similar:
                 sources[f"as {{}} {similar.where} runs like these took"] += similar.count
                 checkpoint = max(checkpoint, similar.checkpoint)
@@ -76,7 +80,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
             except Exception as error:  # the plan is shown without an estimate
                 line = " ".join(str(error).split())
                 return Estimate(None, space, f"a probe of {env} failed: {type(error).__name__}: {line}")
-        seconds += run.spec.phases * run.spec.steps_per_phase / speed
+        seconds += run.spec.phases * run.spec.steps_per_phase / speed[0] + speed[1]
     words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
     at_once = min(jobs, max(1, len(missing)))
     return Estimate(seconds / at_once, space, words, at_once * MOST * checkpoint)
@@ -87,21 +91,29 @@ def disk_bytes(phases: int) -> int:
     return phases * BYTES_PER_PHASE + BYTES_PER_RUN
 
 
-def _probe(spec: RunSpec) -> float:
-    """Measure steps per second in a few phases here."""
+def _probe(spec: RunSpec) -> tuple[float, float]:
+    """Measure steps of training per second in a few phases here, and the seconds of a run's evaluations."""
     import torch
 
     from ..simulator.loop import simulation_of
 
     torch.set_num_threads(spec.threads)
-    simulation = simulation_of(spec.probe())
+    simulation = simulation_of(short := spec.probe())
     try:
-        simulation.advance()  # the first phase pays for what is loaded once
+        first = simulation.advance()  # pays for what is loaded once, and is evaluated before it
         begin = time.perf_counter()
         simulation.advance()
-        return simulation.spec.steps_per_phase / (time.perf_counter() - begin)
+        speed = short.steps_per_phase / (time.perf_counter() - begin)
+        each = first.seconds["evaluate"] / short.evaluated(final=False, problems=simulation.test_size)
+        return speed, each * evaluation_size(spec, simulation.test_size)
     finally:
         simulation.close()
+
+
+def evaluation_size(spec: RunSpec, problems: int) -> int:
+    """Return the number of episodes, or of completions, of all evaluations of a run: one before training, and those at
+    its points, of which the last is larger on control."""
+    return len(spec.evaluation_phases()) * spec.evaluated(False, problems) + spec.evaluated(True, problems)
 
 
 @dataclass(frozen=True)
@@ -110,31 +122,47 @@ class SimilarRuns:
 
     where: str  # `stored` or `published`
     count: int
-    speed: float  # steps per second, evaluation included
+    speed: float  # steps of training per second
+    evaluation: float  # seconds that all evaluations of the run asked for would take
     memory: int  # bytes, maximum over the runs
     checkpoint: int = 0  # bytes of the largest checkpoint; 0: not recorded
 
 
 def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
     """Sum up the similar runs in `store`, or if there are none those in published bundles; None without any."""
-    settings = tuple((key, getattr(spec, key)) for key in spec.alike)
     state = tuple(stamp(path) for path in (store.root / "runs", store.root / "runs.parquet") if path.exists())
-    return _read_similar(store.root, state, settings) or _sum_up("published", _published_runs(), settings)
+    stored = _read_similar(store.root, state, type(spec).from_dict, spec.to_json())
+    return stored or _sum_up("published", _published_runs(), spec)
 
 
 @functools.lru_cache(64)
-def _read_similar(root: Path, state: object, settings: tuple[tuple[str, Any], ...]) -> SimilarRuns | None:
-    """`state` differs after a run was added or removed."""
-    return _sum_up("stored", Store(root).read_all(), settings)
+def _read_similar(root: Path, state: object, read: Callable[[Any], RunSpec], spec: str) -> SimilarRuns | None:
+    """`state` differs after a run was added or removed; a spec as text can be looked up."""
+    return _sum_up("stored", Store(root).read_all(), read(json.loads(spec)))
 
 
-def _sum_up(where: str, runs: Iterable[StoredRun], settings: tuple[tuple[str, Any], ...]) -> SimilarRuns | None:
-    records = [run.record for run in runs if all(run.spec.get(key) == value for key, value in settings)]
-    seconds, steps = sum(r["seconds"]["total"] for r in records), sum(r["steps"] for r in records)
+def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns | None:
+    alike = [run for run in runs if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)]
+    records = [run.record for run in alike]
+    evaluating = sum(r["seconds"]["evaluate"] for r in records)
+    seconds, steps = sum(r["seconds"]["total"] for r in records) - evaluating, sum(r["steps"] for r in records)
     if steps < 1 or not 0 < seconds < math.inf:
         return None
+    evaluation = statistics.fmean(_evaluation_seconds(spec, record) for record in records)
     memory, checkpoint = (max(r.get(key, 0) for r in records) for key in ("peak_memory", "checkpoint_bytes"))
-    return SimilarRuns(where, len(records), steps / seconds, memory, checkpoint)
+    return SimilarRuns(where, len(records), steps / seconds, evaluation, memory, checkpoint)
+
+
+def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:
+    """Return the seconds that the evaluations of a run would take at the pace of those of a stored one."""
+    problems = len(record["scores"][record["task"]["score"]]["returns"])
+    stored = {**spec.before(), **record["spec"]}
+    settings = {name: stored[name] for name in spec.of_evaluation if name in stored}
+    try:
+        earlier = dataclasses.replace(spec, fill_phases=0, steps=record["steps"], **settings)
+    except UserError:  # sizes that no run has
+        return float(record["seconds"]["evaluate"])
+    return float(record["seconds"]["evaluate"]) * evaluation_size(spec, problems) / evaluation_size(earlier, problems)
 
 
 @functools.cache

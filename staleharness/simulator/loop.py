@@ -92,6 +92,11 @@ class Simulation(ABC, Generic[Data]):
         """Ways of scoring the policy in which this run is evaluated."""
         return tuple(self.task.measures)
 
+    @property
+    def test_size(self) -> int:
+        """Number of problems in the test split; 1 for a kind of task without problems."""
+        return 1
+
     def external_lag(self, phase: int, gradient_step: Tensor) -> dict[str, float]:
         """Return the lag of a phase's decisions as other systems count it, for metrics; none where versions are drawn.
 

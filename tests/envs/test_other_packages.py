@@ -222,15 +222,32 @@ def test_a_strangers_installed_package_trains_by_one_command(tmp_path: Path) -> 
     }
 
 
+WATCHED = """import sys; sys.path.insert(0, {data!r})
+import oddenvs
+
+first_step = oddenvs.Base.step
+
+def step(self, action):
+    open({flag!r}, "w").close()
+    return first_step(self, action)
+
+oddenvs.Base.step = step
+"""
+
+
 def test_an_environment_that_never_ends_an_episode_hears_a_stop(tmp_path: Path) -> None:
+    """The first steps of a run are those of an evaluation, which has no end."""
+    flag, watched = tmp_path / "stepped", tmp_path / "watched.py"
+    watched.write_text(WATCHED.format(data=str(DATA), flag=str(flag)))
     words = [sys.executable, "-m", "staleharness", "sweep", "--algo", "ppo_clip", "--k", "2", "--seeds", "1"]
-    words += ["--env", "Odd/NoLimit-v0", "--plugin", str(DATA / "plug.py"), "--steps", "512", "--set", SMALL]
+    words += ["--env", "Odd/NoLimit-v0", "--plugin", f"{watched},{DATA / 'plug.py'}", "--steps", "512", "--set", SMALL]
     with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
         assert process.stderr is not None
         assert "gymnasium knows no time limit of Odd/NoLimit-v0" in process.stderr.readline()
         while not process.stderr.readline().startswith("start "):
             pass
-        time.sleep(2.0)  # the first evaluation has begun, or begins soon
+        while not flag.exists() and process.poll() is None:
+            time.sleep(0.01)
         process.send_signal(signal.SIGTERM)
         began = time.monotonic()
         rest = process.stderr.read()

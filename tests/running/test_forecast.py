@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -26,16 +27,49 @@ def asked() -> Plan:
 def store_run(root: Path, seed: int, gigabytes: float, seconds: float = 60.0, **other: int) -> None:
     """A run of 12 phases of 2,048 steps."""
     said = {"peak_memory": int(gigabytes * 1e9)}
-    write_run(root, "spo", seed, seconds=seconds, settings={**LIKE, **other}, said=said)
+    evaluated = {"evaluations": 6, "evaluation_episodes": 5, "final_episodes": 20}
+    write_run(root, "spo", seed, seconds=seconds, settings={**LIKE, **evaluated, **other}, said=said)
 
 
 def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, asked: Plan) -> None:
     spec, store = asked.runs[0].spec, Store(tmp_path)
     store_run(tmp_path, 0, 2.0, 60.0)
     store_run(tmp_path, 1, 9.0, 60.0, num_envs=64)
-    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 1, 12 * 2048 / 60, 2 * 10**9)
+    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 1, 12 * 2048 / 50, 10.0, 2 * 10**9)
     store_run(tmp_path, 2, 3.0, 30.0)
-    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 12 * 2048 / 45, 3 * 10**9)
+    assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 24 * 2048 / 75, 7.5, 3 * 10**9)
+
+
+def test_evaluations_are_estimated_apart_by_their_number_and_length(tmp_path: Path, asked: Plan) -> None:
+    """A sixth of a stored run's 60 seconds is evaluation: 6 of 5 + 5 episodes and a last one of 20 + 20, as asked."""
+    store_run(tmp_path, 0, 2.0)
+    for changes, times in (
+        ({}, 1.0),
+        ({"evaluation_episodes": 50}, (6 * 100 + 40) / 100),
+        ({"final_episodes": 100}, (6 * 10 + 200) / 100),
+        ({"evaluations": 12}, (12 * 10 + 40) / 100),
+    ):
+        spec = replace(asked.runs[0].spec, **changes)
+        found = forecast.similar_runs(spec, Store(tmp_path))
+        assert found is not None and found.speed == pytest.approx(12 * 2048 / 50)
+        assert found.evaluation == pytest.approx(10 * times), changes
+
+
+def test_sampled_answers_of_all_problems_take_their_time(tmp_path: Path) -> None:
+    like = {"minibatches": 1, "prompts": 2, "completions": 2, "completion_tokens": 8}
+    spec = plan(env="word-problems", algo="ppo_clip", k=1, seeds=1, settings={**like, "steps": 8}).runs[0].spec
+    stored = {name: getattr(spec, name) for name in spec.alike} | {"evaluations": 4, "evaluation_problems": 0}
+    write_run(
+        tmp_path, "ppo_clip", 0, kind="language", env="word-problems", phases=8, settings=stored
+    )  # of 20 problems
+    for changes, times in (
+        ({"evaluations": 4, "evaluation_problems": 0}, 1),
+        ({"evaluations": 4, "evaluation_problems": 0, "evaluation_samples": 3}, 4),
+        ({"evaluations": 4, "evaluation_problems": 100}, 5),
+        ({"evaluations": 8, "evaluation_problems": 0}, 9 / 5),
+    ):
+        found = forecast.similar_runs(replace(spec, **changes), Store(tmp_path))
+        assert found is not None and found.evaluation == pytest.approx(times * 60 / 9), changes
 
 
 def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked: Plan) -> None:
@@ -44,14 +78,14 @@ def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked:
     found = forecast.similar_runs(spec, Store(tmp_path))
     assert found is None or found.where == "published"
     write_run(tmp_path, "spo", 1, settings=LIKE)  # of a version that did not say what memory it took
-    assert forecast.similar_runs(spec, Store(tmp_path)) == SimilarRuns("stored", 2, 24 * 2048 / 60, 2 * 10**9)
+    assert forecast.similar_runs(spec, Store(tmp_path)) == SimilarRuns("stored", 2, 24 * 2048 / 50, 5.0, 2 * 10**9)
 
 
 def test_an_estimate_is_theirs(tmp_path: Path, asked: Plan) -> None:
     store_run(tmp_path, 7, 2.0, 60.0)
     steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
     found = estimate(asked.runs, Store(tmp_path), jobs=2)
-    assert found.seconds == pytest.approx(steps / (12 * 2048 / 60) / 2)
+    assert found.seconds == pytest.approx((steps / (12 * 2048 / 50) + 2 * 10.0) / 2)
     assert found.source == "as 1 stored runs like these took"
 
 
@@ -109,7 +143,7 @@ def test_runs_at_a_time_share_the_time_and_no_more_than_there_are(tmp_path: Path
     store_run(tmp_path, 7, 2.0, 60.0)
     store = Store(tmp_path)
     steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
-    alone = steps / (12 * 2048 / 60)
+    alone = steps / (12 * 2048 / 50) + 2 * 10.0
     assert estimate(asked.runs, store, 1).seconds == pytest.approx(alone)
     for jobs in (2, 8):
         assert estimate(asked.runs, store, jobs).seconds == pytest.approx(alone / 2)
