@@ -148,7 +148,7 @@ class RunSpec:
         count = min(self.evaluations, phases)
         return sorted({self.fill_phases + (i + 1) * phases // count - 1 for i in range(count)})
 
-    def evaluated(self, final: bool, problems: int = 0) -> int:
+    def evaluation_count(self, final: bool, problems: int = 0) -> int:
         """Return the number of episodes, or of completions, that one evaluation takes, the final one or another.
 
         problems: in the test split of a language task, for settings that name no number of them.

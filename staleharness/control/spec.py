@@ -163,7 +163,7 @@ class ControlSpec(RunSpec):
             f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
         )
 
-    def evaluated(self, final: bool, problems: int = 0) -> int:
+    def evaluation_count(self, final: bool, problems: int = 0) -> int:
         return 2 * (self.final_episodes if final else self.evaluation_episodes)
 
     def warm(self, phase: int) -> bool:

@@ -149,7 +149,7 @@ class LanguageSpec(TokenSpec):
             f"{self.steps_per_phase} per generation round"
         )
 
-    def evaluated(self, final: bool, problems: int = 0) -> int:
+    def evaluation_count(self, final: bool, problems: int = 0) -> int:
         return (self.evaluation_problems or problems) * (1 + self.evaluation_samples)
 
     def probe(self) -> LanguageSpec:

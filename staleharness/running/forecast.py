@@ -104,7 +104,7 @@ def _probe(spec: RunSpec) -> tuple[float, float]:
         begin = time.perf_counter()
         simulation.advance()
         speed = short.steps_per_phase / (time.perf_counter() - begin)
-        each = first.seconds["evaluate"] / short.evaluated(final=False, problems=simulation.test_size)
+        each = first.seconds["evaluate"] / short.evaluation_count(final=False, problems=simulation.test_size)
         return speed, each * evaluation_size(spec, simulation.test_size)
     finally:
         simulation.close()
@@ -113,7 +113,9 @@ def _probe(spec: RunSpec) -> tuple[float, float]:
 def evaluation_size(spec: RunSpec, problems: int) -> int:
     """Return the number of episodes, or of completions, of all evaluations of a run: one before training, and those at
     its points, of which the last is larger on control."""
-    return len(spec.evaluation_phases()) * spec.evaluated(False, problems) + spec.evaluated(True, problems)
+    return len(spec.evaluation_phases()) * spec.evaluation_count(False, problems) + spec.evaluation_count(
+        True, problems
+    )
 
 
 @dataclass(frozen=True)
