@@ -22,7 +22,7 @@ from typing import Any, BinaryIO
 from ..errors import UserError, shorten
 from .parsing import canonical_json
 
-WRITTEN = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
+FILE_LIST = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
 
 
 def digest(path: Path) -> str:
@@ -71,36 +71,36 @@ def check_replaceable(path: Path, head: str, kind: str) -> None:
 
 
 def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
-    """Return what `WRITTEN` lists in a folder: the digests that files of `replace_own` may have. Raises `UserError` if
-    one of `names` is there and is not as `replace_own` left it."""
-    path = folder / WRITTEN
+    """Return the digests that files of `replace_own` in a folder may have, from `FILE_LIST`. Raises `UserError` if one
+    of `names` is there and is not as `replace_own` left it."""
+    path = folder / FILE_LIST
     try:
-        listed = {str(name): list(map(str, digests)) for name, digests in read_json(path)["files"].items()}
+        digests = {str(name): list(map(str, digests)) for name, digests in read_json(path)["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        listed = {}  # none yet, or a file of somebody else
-    others = [] if listed or not os.path.lexists(path) else [path]
+        digests = {}  # none yet, or a file of somebody else
+    others = [] if digests or not os.path.lexists(path) else [path]
     for file in (folder / name for name in names):
-        own = file.is_file() and not file.is_symlink() and digest(file) in listed.get(file.name, [])
-        others += [file] if os.path.lexists(file) and not own else []
+        intact = file.is_file() and not file.is_symlink() and digest(file) in digests.get(file.name, [])
+        others += [file] if os.path.lexists(file) and not intact else []
     if others:
         raise UserError(
             f"{others[0]} is not an earlier file of this command, or was changed since, and would be replaced; give "
             "another folder or move it away"
         )
-    return listed
+    return digests
 
 
 def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     """Write files into a folder and return their paths. Only files that an earlier call wrote and nobody changed are
-    replaced: their digests are in `WRITTEN`. A call that was killed is repeated by the next one. Raises `UserError`,
+    replaced: their digests are in `FILE_LIST`. A call that was killed is repeated by the next one. Raises `UserError`,
     before anything is written, for any other file in the way."""
-    listed = check_own(folder, contents)
+    digests = check_own(folder, contents)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(folder, *contents, WRITTEN, age=3600.0)
+    remove_temporaries(folder, *contents, FILE_LIST, age=3600.0)
     for name, data in contents.items():
         path, sha = folder / name, hashlib.sha256(data).hexdigest()
-        listed[name] = [sha, *([digest(path)] if path.is_file() else [])]
-    write_json(folder / WRITTEN, {"files": listed})  # first: after a kill, the old and the new file are both ours
+        digests[name] = [sha, *([digest(path)] if path.is_file() else [])]
+    write_json(folder / FILE_LIST, {"files": digests})  # first: after a kill, the old and the new file are both ours
     for name, data in contents.items():
         write_bytes(folder / name, data)
     return [folder / name for name in contents]

@@ -133,8 +133,8 @@ class SimilarRuns:
 def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
     """Sum up the similar runs in `store`, or if there are none those in published bundles; None without any."""
     state = tuple(stamp(path) for path in (store.root / "runs", store.root / "runs.parquet") if path.exists())
-    stored = _read_similar(store.root, state, type(spec).from_dict, spec.to_json())
-    return stored or _sum_up("published", _published_runs(), spec)
+    similar = _read_similar(store.root, state, type(spec).from_dict, spec.to_json())
+    return similar or _sum_up("published", _published_runs(), spec)
 
 
 @functools.lru_cache(64)
@@ -158,8 +158,8 @@ def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns
 def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:
     """Return the seconds that the evaluations of a run would take at the pace of those of a stored one."""
     problems = len(record["scores"][record["task"]["score"]]["returns"])
-    stored = {**spec.before(), **record["spec"]}
-    settings = {name: stored[name] for name in spec.of_evaluation if name in stored}
+    values = {**spec.before(), **record["spec"]}
+    settings = {name: values[name] for name in spec.of_evaluation if name in values}
     try:
         earlier = dataclasses.replace(spec, fill_phases=0, steps=record["steps"], **settings)
     except UserError:  # sizes that no run has

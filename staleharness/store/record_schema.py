@@ -214,9 +214,14 @@ def _inconsistency(record: dict[str, Any], job: dict[str, Any]) -> str | None:
         return f"run.json.seconds: Object missing required field `{absent[0]}`"
     if (score := record["task"]["score"]) not in record["scores"]:
         return f"run.json.scores: Object missing required field `{score}`, which its task is reported by"
-    ours, asked = ({"label": content["label"], **content["spec"]} for content in (record, job))
+    values, job_values = ({"label": content["label"], **content["spec"]} for content in (record, job))
     if other := next(
-        (name for name in ours | asked if (name in ours, ours.get(name)) != (name in asked, asked.get(name))), None
+        (
+            name
+            for name in values | job_values
+            if (name in values, values.get(name)) != (name in job_values, job_values.get(name))
+        ),
+        None,
     ):
         return f"run.json: {shorten(other)} is not that of job.json"
     lag = max((int(lag) for lag, count in record["lag_histogram"].items() if count), default=0)
