@@ -14,8 +14,8 @@ import numpy as np
 from staleharness.base.text import markdown_table
 from staleharness.figures.leaderboard_plot import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
-from staleharness.pages.gallery import picture, picture_file
 from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
+from staleharness.pages.paper_summary import picture, picture_file
 from staleharness.statistics.benchmark.benchmark_table import REFERENCE, benchmark_table
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.benchmark.track_rows import leaderboard_track

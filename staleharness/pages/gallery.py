@@ -1,9 +1,10 @@
 """Gallery: the figures of a paper as pictures and pages, with question, claim, verdict and tests.
 
 <out>/README.md             every paper and figure, with the verdict on each
-<out>/<paper>.md            the figures of a paper with their texts; pictures in <out>/<paper>/, as SVG and as PNG, for
-                            a page and for a telephone, and tables as tables
-<out>/<paper>.html          the same as one file that loads nothing
+<out>/<paper>.md            summary of a paper on one page: conclusion, and the verdict on each claim
+<out>/<paper>/evidence.md   its figures with their texts and tests; pictures beside it, as SVG and as PNG, for wide and
+                            for narrow screens, and tables as tables
+<out>/<paper>.html          all of that as one file that loads nothing
 
 In docs/gallery/, git keeps the Markdown and the PNGs, and the rest is made on demand. Identical results give identical
 bytes. Needs no torch.
@@ -16,7 +17,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from html import escape
 from pathlib import Path
 
 from ..base.files import check_creatable, check_replaceable, remove_temporaries, user_path, write_bytes
@@ -26,6 +26,7 @@ from ..figures.result_tables import Sheet
 from .page_shell import read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
+from .paper_summary import anchor, conclusion_on_page, picture, picture_file, summary_of, summary_page
 from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
@@ -51,8 +52,10 @@ def make(
     from .inline_svg import inline_svg
 
     name = figures[0].paper
-    page, folder = out / f"{name}.md", out / name
-    check_replaceable(page, f"# {paper.title}\n", "a page of this gallery")
+    summary, folder = out / f"{name}.md", out / name
+    page = folder / EVIDENCE
+    check_replaceable(summary, f"# {paper.title}\n", "a page of this gallery")
+    check_replaceable(page, f"# {paper.title}: evidence\n", "a page of this gallery")
     for place in filter(Path.is_dir, (out, folder)):
         remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png", age=TEMPORARY_AGE)
     files_written, inline, sheets = [], {}, {}
@@ -81,13 +84,17 @@ def make(
             prefix = f"{s.figure.name}-{form}-"
             forms[form] = inline_svg(svg, prefix, s.figure.heading, panel_axes(figure))
         inline[s.figure.name] = forms
-    out.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(parents=True, exist_ok=True)
     earlier = drawn_sections(page)
     sections = {s.figure.heading: section(paper, s, sheets) for s in entries}
     lacking = {s.figure.heading for s in entries if s.state == "no bundle"}
     keep = {f.heading for f in figures} & earlier.keys() - (sections.keys() - lacking)
     sections |= {heading: earlier[heading] for heading in keep}
-    pages = {page: markdown(paper, name, [sections[f.heading] for f in figures if f.heading in sections])}
+    present = [f for f in figures if f.heading in sections]
+    pages = {
+        page: markdown(paper, name, [sections[f.heading] for f in present]),
+        summary: summary_page(paper, name, present, entries, out),
+    }
     if not keep and all(s.state == "no bundle" or s.figure.name in redraw for s in entries):
         pages[out / f"{name}.html"] = html(paper, name, entries, inline, sheets)
     for path, text in pages.items():
@@ -117,14 +124,14 @@ def publish(name: str, selector: str | None, scale: str, bundles: str, out: str)
 
 
 INDEX_TITLE = "Gallery"
+EVIDENCE = "evidence.md"
 TABLE_MARK = "<!-- "  # stands before a table on a page
 
 
 def markdown(paper: Paper, name: str, sections: Sequence[str]) -> str:
-    """Page of a paper, from its sections in order."""
-    about = f"<{paper.link}>. {paper.about}" if paper.link else paper.about
-    redraw = f"To redraw all figures from the committed runs, without torch: `{invocation('figures', paper=name)}`."
-    return "\n\n".join([f"# {paper.title}", about, redraw, *sections]) + "\n"
+    """Page of a paper's figures and tests, from its sections in order."""
+    about = f"[Summary](../{name}.md). `{invocation('figures', paper=name)}` draws all figures again, without torch."
+    return "\n\n".join([f"# {paper.title}: evidence", about, *sections]) + "\n"
 
 
 def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
@@ -135,7 +142,7 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
     if name in sheets:
         lines += [f"{TABLE_MARK}{s.source} -->", "", sheets[name].markdown(), ""]
     elif s.state != "no bundle":
-        lines += [picture(s.figure.heading, name, f"{s.figure.paper}/"), ""]
+        lines += [picture(s.figure.heading, name), ""]
     if e.claim:
         lines += [f"**The {paper.source}:** {e.claim}", ""]
     if e.asked:
@@ -152,20 +159,6 @@ def drawn_sections(page: Path) -> dict[str, str]:
 
 def _shows(part: str) -> bool:
     return "<picture>" in part or TABLE_MARK in part
-
-
-def picture_file(name: str, form: str, kind: str = "png") -> str:
-    """File of a figure in its `wide` or `narrow` form."""
-    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
-
-
-def picture(text: str, name: str, folder: str = "") -> str:
-    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
-    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
-    return (
-        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
-        f'<img src="{wide}" alt="{escape(text)}"></picture>'
-    )
 
 
 def facts_line(s: GalleryFigure) -> str:
@@ -185,18 +178,21 @@ def index(out: Path) -> str:
     for path in sorted(experiments().glob("*/paper.toml")):
         name = path.parent.name
         paper, figures = read_paper(name)
-        page = out / f"{name}.md"
+        page = out / name / EVIDENCE
         page_text = page.read_text(encoding="utf-8") if page.is_file() else ""
         title = (
             f"[{paper.title}]({name}.md)"
             if page.is_file()
             else f"{paper.title} (`{invocation('figures', paper=name)}`)"
         )
-        lines += [f"## {title}", "", "| figure | study | drawn | verdict |", "|---|---|---|---|"]
+        lines += [f"## {title}", ""]
+        if text := conclusion_on_page(summary_of(out, name)):
+            lines += [text, ""]
+        lines += ["| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:
             text = page_text.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
             word = "draft" if DRAFT in text else "yes"
-            place = f"{name}.md#{anchor(f.heading)}" if TABLE_MARK in text else f"{name}/{f.name}.png"
+            place = f"{name}/{EVIDENCE}#{anchor(f.heading)}" if TABLE_MARK in text else f"{name}/{f.name}.png"
             cell = f"[{word}]({place})" if _shows(text) else "no bundle yet"
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {verdict_on_page(text)} |")
         lines.append("")
@@ -206,11 +202,6 @@ def index(out: Path) -> str:
         lines += ["## Studies of our own", ""]
         lines += [f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, studies, strict=True)]
     return "\n".join(lines).rstrip() + "\n"
-
-
-def anchor(heading: str) -> str:
-    """Anchor of a heading of Markdown."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
 def html(

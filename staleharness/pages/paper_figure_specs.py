@@ -30,6 +30,8 @@ class Paper:
     link: str
     about: str  # a few sentences, in our words
     source: str = "paper"  # what the claims are from, as the page calls it: The paper, The lesson
+    conclusion: str = ""  # what our runs say of it, in a few sentences, numbers in braces
+    conclusion_from: str = ""  # the figure whose study the braces read where they name none
 
 
 @dataclass(frozen=True)

@@ -71,20 +71,21 @@ def _cells(result: PartResult, row: PartComparison) -> list[str]:
     envs = [f"{env.rpartition('-v')[0] or env} {_number(result, v)}" for env, v in contrast.envs.items()]
     return [
         row.text,
-        _interval(result, contrast) + margin,
+        interval_text(result, contrast) + margin,
         _p(row.p(part)),
         _p(row.holm),
-        _runs(contrast.n),
+        runs_text(contrast.n),
         ", ".join(envs) if len(envs) > 1 else "",
     ]
 
 
-def _runs(n: tuple[int, ...]) -> str:
+def runs_text(n: tuple[int, ...]) -> str:
     """Runs on each side of a comparison: `15`, or `15, 22` where they differ."""
     return str(n[0]) if len(set(n)) == 1 else ", ".join(map(str, n))
 
 
-def _interval(result: PartResult, contrast: Contrast) -> str:
+def interval_text(result: PartResult, contrast: Contrast) -> str:
+    """Difference with its interval, or the reason why it has none."""
     value = _number(result, contrast.value)
     if contrast.low is None or contrast.high is None:
         return f"{value} [{'one seed' if contrast.p is None else 'the same in every seed'}]"

@@ -67,5 +67,5 @@ def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> 
     shown = gallery.load_figures(figures, tmp_path / "nowhere")
     written = gallery.make(paper, figures, shown, ["fig2"], tmp_path / "out")
     assert {path.suffix for path in written} == {".md", ".html"}
-    text = (tmp_path / "out" / "p.md").read_text()
+    text = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "No bundle yet: `make reproduce PAPER=p FIG=2`" in text and "![" not in text

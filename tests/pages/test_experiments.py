@@ -14,6 +14,7 @@ from places import ROOT
 from staleharness.figures import named_figures
 from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
+from staleharness.pages.paper_summary import summary_page
 from staleharness.pages.verdict_texts import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
@@ -71,14 +72,12 @@ def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
 
 
 def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
-    for page in (ROOT / "docs" / "gallery").glob("*.md"):
-        name = page.stem
-        if name == "README":
-            assert page.read_text(encoding="utf-8") == gallery.index(page.parent)
-            continue
+    folder = ROOT / "docs" / "gallery"
+    assert (folder / "README.md").read_text(encoding="utf-8") == gallery.index(folder)
+    for name in PAPERS:
         paper, figures = read_paper(name)
-        text = page.read_text(encoding="utf-8")
-        assert paper.about in text, f"make figures PAPER={name}"
+        assert paper.about in (folder / f"{name}.md").read_text(encoding="utf-8"), f"make figures PAPER={name}"
+        text = (folder / name / "evidence.md").read_text(encoding="utf-8")
         for f in figures:
             assert not f.entry.claim or f"**The {paper.source}:** {f.entry.claim}\n" in text
             for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked):
@@ -87,8 +86,13 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
 
 @pytest.mark.parametrize("name", PAPERS)
 def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
-    text = (ROOT / "docs" / "gallery" / f"{name}.md").read_text(encoding="utf-8")
-    for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference"):
+    folder = ROOT / "docs" / "gallery"
+    text = (folder / name / "evidence.md").read_text(encoding="utf-8")
+    paper, figures = read_paper(name)
+    shown = gallery.load_figures(figures, ROOT / "results" / "reference")
+    summary = (folder / f"{name}.md").read_text(encoding="utf-8")
+    assert summary == summary_page(paper, name, figures, shown, folder), f"make figures PAPER={name}"
+    for s in shown:
         said = "\n".join(verdict_lines(s))
         assert said in text, f"{s.figure.name}: {s.redraw}"
         assert "{" not in s.reading.saw
@@ -96,7 +100,7 @@ def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
 
 
 def test_committed_pages_link_to_committed_files() -> None:
-    for page in (ROOT / "docs" / "gallery").glob("*.md"):
+    for page in (ROOT / "docs" / "gallery").rglob("*.md"):
         text = page.read_text(encoding="utf-8")
         links = re.findall(r"\]\(([^)]+)\)|(?:src|srcset)=\"([^\"]+)\"", text)
         links = [one or other for one, other in links]
@@ -108,8 +112,8 @@ def test_committed_pages_link_to_committed_files() -> None:
 
 @pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
 def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
-    pictures, page = ROOT / "docs" / "gallery" / name, ROOT / "docs" / "gallery" / f"{name}.md"
-    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    pictures = ROOT / "docs" / "gallery" / name
+    text = (pictures / "evidence.md").read_text(encoding="utf-8")
     for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
         for file in (pictures / f"{s.figure.name}.png", pictures / f"{s.figure.name}_narrow.png"):
             if s.state == "no bundle" or s.figure.entry.draw in named_figures.SHEETS:
@@ -117,4 +121,4 @@ def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
                 assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
             else:
                 assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.redraw}"
-                assert f'="{name}/{file.name}"' in text
+                assert f'="{file.name}"' in text

@@ -70,7 +70,7 @@ def test_a_figure_without_results_stays_as_it_was_drawn(
     code, out, _ = figures("--bundles", "one", "--out", "out")
     assert code == 0 and "fig2: drawn\nfig3: no bundle yet: make reproduce PAPER=p FIG=3\n" in out
     after = content(tmp_path / "out")
-    page, earlier = after.pop("p.md"), before.pop("p.md")
+    page, earlier = after.pop("p/evidence.md"), before.pop("p/evidence.md")
     assert after == before
     first, second = page.split(b"## Figure 3: ")
     assert second == earlier.split(b"## Figure 3: ")[1] and b"*Wherefore?*" in first
@@ -78,8 +78,8 @@ def test_a_figure_without_results_stays_as_it_was_drawn(
 
 def test_a_new_folder_says_which_figures_are_missing(figures: Figures, tmp_path: Path) -> None:
     assert figures("--bundles", "one", "--out", "out")[0] == 0
-    page = (tmp_path / "out" / "p.md").read_text()
-    assert "No bundle yet: `make reproduce PAPER=p FIG=3`" in page and "p/fig2.png" in page
+    page = (tmp_path / "out" / "p" / "evidence.md").read_text()
+    assert "No bundle yet: `make reproduce PAPER=p FIG=3`" in page and '"fig2.png"' in page
     assert (tmp_path / "out" / "p.html").is_file()
 
 
@@ -90,12 +90,12 @@ def test_the_scale_of_the_paper_has_a_gallery_of_its_own(figures: Figures, tmp_p
     code, out, _ = figures("--bundles", "both", "--scale", "paper")
     assert code == 0 and "fig3: no bundle yet: make reproduce PAPER=p FIG=3 SCALE=paper" in out
     assert content(tmp_path / "docs" / "gallery") == before
-    assert "paper scale" in (tmp_path / "docs" / "gallery_paper" / "p.md").read_text().lower()
+    assert "paper scale" in (tmp_path / "docs" / "gallery_paper" / "p" / "evidence.md").read_text().lower()
 
 
-@pytest.mark.parametrize("name", ["README.md", "p.md"])
+@pytest.mark.parametrize("name", ["README.md", "p.md", "p/evidence.md"])
 def test_a_page_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Path, name: str) -> None:
-    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine" / name).parent.mkdir(parents=True)
     (tmp_path / "mine" / name).write_text("# My thesis\n")
     code, _, err = figures("--bundles", "both", "--out", "mine")
     assert (
@@ -111,7 +111,7 @@ def test_drawing_one_figure_leaves_the_sections_of_the_others(shelf: Path, tmp_p
     for figure, headings in ((second, [second]), (first, [first, second])):
         shown = gallery.load_figures([figure], tmp_path / "both", reps=50)
         written = gallery.make(paper, known, shown, [figure.name], tmp_path / "new")
-        page = (tmp_path / "new" / "p.md").read_text()
+        page = (tmp_path / "new" / "p" / "evidence.md").read_text()
         assert re.findall("\n## (.*)", page) == [f.heading for f in headings]
         # one HTML file cannot hold a picture that was drawn before
         assert (tmp_path / "new" / "p.html" in written) == (figure is second)

@@ -35,7 +35,7 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.parts] == ["yes", "open"]
     assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
     gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
-    page = (tmp_path / "out" / "p.md").read_text()
+    page = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "**Verdict:** partly." in page and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
     assert "40 [38, 42]" in page and "| 4 |" in page and "**We saw:** It returns 62" in page
     assert 'data-word="partly">partly</b>' in (tmp_path / "out" / "p.html").read_text()
@@ -49,7 +49,7 @@ def test_a_page_calls_the_source_of_its_claims_what_it_is(shelf: Path, tmp_path:
             stream.write(written)
         paper, figures = read_paper("p", shelf)
         gallery.make(paper, figures, gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
-        assert f"**The {source}:** C." in (tmp_path / "out" / "p.md").read_text()
+        assert f"**The {source}:** C." in (tmp_path / "out" / "p" / "evidence.md").read_text()
         assert f"<dt>The {source}</dt><dd>C.</dd>" in (tmp_path / "out" / "p.html").read_text()
 
 
@@ -88,8 +88,8 @@ def test_a_table_is_in_the_page_and_deletes_no_picture(shelf: Path, tmp_path: Pa
     paper, figures = read_paper("p", shelf)
     (shown,) = gallery.load_figures(figures, tmp_path, reps=50)
     written = gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
-    assert {path.name for path in written} == {"p.md", "p.html"} and all(file.exists() for file in stale)
-    text = (tmp_path / "out" / "p.md").read_text()
+    assert {path.name for path in written} == {"p.md", "evidence.md", "p.html"} and all(file.exists() for file in stale)
+    text = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert (
         f"<!-- {shown.source} -->" in text
         and "| algorithm | 0–1: 0 steps (K = 1) |" in text
@@ -132,9 +132,9 @@ def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) ->
     written = gallery.make(paper, figures, gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert "default-src 'none'" in page and "<img" not in page and "<link" not in page and "src=" not in page
-    names = ("fig2.svg", "fig2.png", "fig2_narrow.png", "p.md", "p.html")
+    names = ("fig2.svg", "fig2.png", "fig2_narrow.png", "evidence.md", "p.md", "p.html")
     assert sorted(path.name for path in written) == sorted(names)
-    text = (tmp_path / "out" / "p.md").read_text()
+    text = (tmp_path / "out" / "p" / "evidence.md").read_text()
     for said in (
         "n = 2 seeds × 1 environment",
         "8 of 8 runs",

@@ -1,0 +1,132 @@
+"""One-page summary of a paper in the gallery: conclusion, and the verdict on each claim with its deciding test.
+
+The page behind it, `<paper>/evidence.md` (`gallery.py`), has every figure, test and text.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from html import escape
+from pathlib import Path
+
+from ..base.text import invocation
+from ..errors import UserError
+from ..statistics.claims.claim_results import fill_numbers
+from ..statistics.claims.part_tests import PartComparison, PartResult
+from .paper_figure_results import GalleryFigure
+from .paper_figure_specs import Paper, PaperFigure
+from .verdict_texts import NO_CLAIM, OUTCOMES, UNSEEN, interval_text, runs_text, verdict_words
+
+CONCLUSION = "**In short:** "
+CONCLUSION_LINE = re.compile(rf"^{re.escape(CONCLUSION)}(.+)$", re.MULTILINE)
+HEAD = "| figure | verdict | parts of the claim (difference that decides, 95 % interval, runs per side) |"
+ROW = re.compile(r"\| \[(.+?)\]\(.*")  # of a figure with a claim
+LINK = re.compile(r"(?<!\| )\[([^\]]+)\]\(([\w/]+/evidence\.md#[^)]+)\)")  # of one without
+RANK = {"no": 0, "open": 1, "yes": 2}  # a part's outcome is that of its worst comparison
+
+
+def summary_page(
+    paper: Paper, name: str, figures: Sequence[PaperFigure], entries: Sequence[GalleryFigure], out: Path
+) -> str:
+    """Markdown of the summary page in the folder `out`.
+
+    figures: those with a section on the evidence page, in its order. entries: those evaluated now; lines of the others
+    stay as they are on the page. Raises `UserError` naming the file whose text cannot be filled.
+    """
+    earlier = summary_of(out, name)
+    line_of = {m[1]: m[0] for line in earlier.splitlines() if (m := ROW.match(line))}
+    line_of |= {heading: f"[{heading}]({link})" for heading, link in LINK.findall(earlier) if heading not in line_of}
+    line_of |= {s.figure.heading: figure_line(s) for s in entries if s.state != "no bundle"}
+    lines = [line_of[f.heading] for f in figures if f.heading in line_of]
+    rows, others = [x for x in lines if x.startswith("| ")], [x for x in lines if not x.startswith("| ")]
+    parts = [f"# {paper.title}", f"<{paper.link}>. {paper.about}" if paper.link else paper.about]
+    if text := conclusion(paper, name, entries) or conclusion_on_page(earlier):
+        parts.append(CONCLUSION + text)
+    pictures = [f for f in figures if f.name == paper.conclusion_from and (out / name / picture_file(f.name)).is_file()]
+    parts += [picture(f.heading, f.name, f"{name}/") for f in pictures]
+    if rows:
+        parts.append("\n".join([HEAD, "|---|---|---|", *rows]))
+    if others:
+        parts.append("Figures without a claim to check: " + " · ".join(others) + ".")
+    draw = invocation("figures", paper=name)
+    parts.append(
+        f"[All figures, tests and texts]({name}/evidence.md). `{draw}` draws them again from the published runs; it "
+        f"also writes `{name}.html`, all of it in one file. "
+        "[How verdicts are made](../figures.md#verdicts)."
+    )
+    return "\n\n".join(parts) + "\n"
+
+
+def conclusion(paper: Paper, name: str, entries: Sequence[GalleryFigure]) -> str:
+    """Conclusion of a paper with its numbers filled in; empty without one, or while runs of its figure are missing."""
+    for s in entries:
+        if s.figure.name == paper.conclusion_from and s.state == "drawn":
+            try:
+                return fill_numbers(paper.conclusion, s.evidence_of)
+            except UserError as error:
+                raise UserError(f"{name}/paper.toml: {error}") from None
+    return ""
+
+
+def conclusion_on_page(page: str) -> str:
+    """Read the conclusion from a summary page; empty where it has none."""
+    match = CONCLUSION_LINE.search(page)
+    return match[1] if match else ""
+
+
+def figure_line(s: GalleryFigure) -> str:
+    """Row of a figure: link to its section, verdict, and the parts of its claim; without a claim, the link alone."""
+    link = f"[{s.figure.heading}]({s.figure.paper}/evidence.md#{anchor(s.figure.heading)})"
+    parts = [part_text(result) for result in s.reading.parts if result.part.role == "claim"]
+    if not parts and verdict_words(s) in (NO_CLAIM, UNSEEN):
+        return link
+    return f"| {link} | {verdict_words(s)} | {'<br>'.join(parts).replace('|', chr(92) + '|')} |"
+
+
+def part_text(result: PartResult) -> str:
+    """Outcome, statement and deciding comparison of a part."""
+    row = deciding_comparison(result.rows)
+    return f"{OUTCOMES[result.outcome]}: {result.part.says} ({comparison_text(result, row)})"
+
+
+def deciding_comparison(rows: Sequence[PartComparison]) -> PartComparison:
+    """The worst outcome decides; among equal ones the largest p, or where a part fails the smallest."""
+
+    def key(row: PartComparison) -> tuple[int, float]:
+        p = row.holm if row.holm is not None else 1.0
+        return RANK[row.outcome], p if row.outcome == "no" else -p
+
+    return min(rows, key=key)
+
+
+def comparison_text(result: PartResult, row: PartComparison) -> str:
+    """Difference with its interval and runs per side, or the reason why there is none."""
+    if row.contrast is None:
+        return row.problem or row.text
+    return f"{interval_text(result, row.contrast)}, n = {runs_text(row.contrast.n)}"
+
+
+def picture_file(name: str, form: str = "wide", kind: str = "png") -> str:
+    """File of a figure in its `wide` or `narrow` form."""
+    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
+
+
+def picture(text: str, name: str, folder: str = "") -> str:
+    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
+    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
+    return (
+        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="{escape(text)}"></picture>'
+    )
+
+
+def anchor(heading: str) -> str:
+    """Anchor of a heading of Markdown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def summary_of(out: Path, name: str) -> str:
+    """Text of a paper's summary page in a folder; empty where there is none."""
+    page = out / f"{name}.md"
+    return page.read_text(encoding="utf-8") if page.is_file() else ""

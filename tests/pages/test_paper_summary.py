@@ -1,0 +1,100 @@
+"""Summary of a paper: its conclusion, the verdict on each claim, and lines that stay where runs are absent."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+from results_helper import write_run
+
+from staleharness.errors import UserError
+from staleharness.pages import gallery
+from staleharness.pages.paper_figure_specs import read_paper
+from staleharness.pages.paper_summary import deciding_comparison
+from staleharness.statistics.claims.part_tests import PartComparison
+
+PARTS = """saw = "Seen."
+[[part]]
+says = "VACO ends higher"
+of = ["vaco"]
+over = ["ppo_clip"]
+k = [4]
+what = "return"
+[[part]]
+says = "and without lag, too"
+of = ["vaco"]
+over = ["ppo_clip"]
+k = [1]
+what = "return"
+[[part]]
+says = "which is ours"
+of = ["vaco"]
+than = 0.0
+k = [4]
+what = "return"
+role = "ours"
+"""
+
+
+@pytest.fixture
+def paper(shelf: Path, tmp_path: Path) -> Path:
+    """A folder of results in which VACO returns 62 and PPO-clip 22 at K = 4, and both 101.5 without lag."""
+    for seed in range(4):
+        for k, scores in ((1, (100.0, 100.0)), (4, (20.1 - seed % 2 / 5, 60.0))):
+            for label, score in zip(("ppo_clip", "vaco"), scores, strict=True):
+                write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, sampled=score + seed, phases=3)
+    (shelf / "s.toml").write_text((shelf / "s.toml").read_text().replace("seeds = 2", "seeds = 4"))
+    with (shelf / "p" / "fig2.toml").open("a") as stream:
+        stream.write(PARTS)
+    (shelf / "p" / "fig3.toml").write_text(
+        'title = "U"\nquestion = "How?"\nstudy = "s"\ndraw = "aggregate_scores"\n'
+        'claim = ""\nasked = "Us."\nsaw = "S."\n'
+    )
+    with (shelf / "p" / "paper.toml").open("a") as stream:
+        stream.write('conclusion = "VACO returns {return vaco K=4 over=ppo_clip} more."\nconclusion_from = "fig2"\n')
+    return shelf
+
+
+def make(root: Path, bundles: Path) -> str:
+    found, figures = read_paper("p", root)
+    names = [f.name for f in figures]
+    gallery.make(found, figures, gallery.load_figures(figures, bundles, reps=50), names, bundles / "out")
+    return (bundles / "out" / "p.md").read_text()
+
+
+def test_a_summary_has_conclusion_picture_and_verdicts(paper: Path, tmp_path: Path) -> None:
+    page = make(paper, tmp_path)
+    assert page.count("\n**In short:** VACO returns 40 [38, 42] more.\n") == 1
+    assert '<img src="p/fig2.png"' in page
+    rows = [line for line in page.splitlines() if line.startswith("| [")]
+    assert rows == [
+        "| [Figure 2: T](p/evidence.md#figure-2-t) | partly | holds: VACO ends higher (40 [38, 42], n = 4)<br>"
+        "open: and without lag, too (the same computation without lag) |"
+    ]
+    assert "without a claim to check: [Figure 3: U](p/evidence.md#figure-3-u).\n" in page
+    assert "VACO returns 40 [38, 42] more." in gallery.index(tmp_path / "out")
+
+
+def test_lines_of_figures_without_results_stay(paper: Path, tmp_path: Path) -> None:
+    page = make(paper, tmp_path)
+    (tmp_path / "none").mkdir()
+    found, figures = read_paper("p", paper)
+    empty = gallery.load_figures(figures, tmp_path / "none")
+    gallery.make(found, figures, empty, [], tmp_path / "out")
+    assert (tmp_path / "out" / "p.md").read_text() == page
+
+
+def test_a_conclusion_that_cannot_be_filled_is_one_line(paper: Path, tmp_path: Path) -> None:
+    file = paper / "p" / "paper.toml"
+    file.write_text(file.read_text().replace("return vaco", "return vacco"))
+    with pytest.raises(UserError, match=r"^p/paper\.toml: \{return vacco K=4 over=ppo_clip\}: no environment has"):
+        make(paper, tmp_path)
+
+
+def test_the_worst_comparison_decides() -> None:
+    yes, sure = (PartComparison(text, None, "yes", holm=p) for text, p in (("a", 0.04), ("b", 0.001)))
+    open_ = PartComparison("c", None, "open", holm=0.5)
+    no, surely_no = (PartComparison(text, None, "no", holm=p) for text, p in (("d", 0.04), ("e", 0.001)))
+    assert deciding_comparison([sure, yes]) is yes
+    assert deciding_comparison([yes, open_, sure]) is open_
+    assert deciding_comparison([open_, no, surely_no, yes]) is surely_no
