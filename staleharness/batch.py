@@ -50,16 +50,28 @@ class Rollout:
     """[B, T, 1] V(s) by the critic of the version that acted; [B, T, 0] where it has none."""
     final_value: Tensor
     """[M, 1] likewise at `final_obs`; [M, 0]."""
+    # The next three only under MISMATCH, see docs/mismatch.md.
+    sampler_logp: Tensor | None = None
+    """[B, T] as the copy that acted reports it."""
+    version_logp: Tensor | None = None
+    """[B, T] of the version that it is a copy of."""
+    version_entropy: Tensor | None = None
+    """[B, T] likewise, nats."""
+
+    @property
+    def columns(self) -> dict[str, Tensor]:
+        """Fields by name, without those that are None."""
+        return {f.name: x for f in fields(self) if (x := getattr(self, f.name)) is not None}
 
     def to(self, device: torch.device) -> Rollout:
         """The same on a device."""
-        return Rollout(**{f.name: getattr(self, f.name).to(device) for f in fields(self)})
+        return Rollout(**{name: x.to(device) for name, x in self.columns.items()})
 
     def rows(self, index: Tensor) -> Rollout:
         """The rows at `index` [R] (sorted), in that order."""
         keep = (self.final_row[:, None] == index[None, :]).nonzero()
         cut = {name: getattr(self, name)[keep[:, 0]] for name in ("final_obs", "final_step", "final_value")}
-        dense = {f.name: getattr(self, f.name)[index] for f in fields(self) if not f.name.startswith("final_")}
+        dense = {name: x[index] for name, x in self.columns.items() if not name.startswith("final_")}
         return Rollout(**dense, **cut, final_row=keep[:, 1])
 
 

@@ -129,7 +129,7 @@ class Task:
         if not cls.mismatch and (spec.mismatch != NONE or spec.behaviour != "auto"):
             raise UserError(
                 f"MISMATCH={spec.mismatch}, behaviour={spec.behaviour}: what samples in {spec.env} is the trainer's "
-                "own policy; only language tasks have another one"
+                "own policy; tasks of control and language have another one"
             )
         models = read_mismatch(spec.mismatch)
         if any(model.raw for model in models) and spec.behaviour != "version":

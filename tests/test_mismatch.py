@@ -163,9 +163,12 @@ def plan_of(env: str = "word-problems", algo: str = "ppo_clip", **given: str) ->
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"env": "bit-chain", "mismatch": "fp8"}, "MISMATCH=fp8.*bit-chain.*only language tasks"),
-        ({"env": "Hopper", "mismatch": "fp8"}, "MISMATCH=fp8.*Hopper-v5.*only language tasks"),
-        ({"env": "Hopper", "settings": "behaviour=version"}, "behaviour=version.*only language tasks"),
+        (
+            {"env": "bit-chain", "mismatch": "fp8"},
+            "MISMATCH=fp8.*bit-chain.*tasks of control and language have another",
+        ),
+        ({"env": "Hopper", "mismatch": "sampling[top_p=0.9]"}, "Hopper-v5 have a temperature alone; give sampling"),
+        ({"env": "Hopper", "mismatch": "fp8", "settings": "density=mixture"}, "MISMATCH=fp8.*give density=component"),
         ({"mismatch": "int4", "settings": "versions=lora"}, "int4 copies whole matrices.*versions=full"),
         ({"mismatch": "sampling[top_p=0.9,logprobs=raw]"}, "logprobs=processed, or SET=behaviour=version"),
         ({"mismatch": "fp8,fp8"}, "MISMATCH names fp8 more than once"),

@@ -42,6 +42,9 @@ class Distribution(Protocol):
     def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
         """KL[this ‖ other] of each state, in closed form."""
 
+    def entropies(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """[...] of each state, for log σ of each state [..., deviations]."""
+
     def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
         """[], the mean over states."""
 
@@ -73,6 +76,9 @@ class Gaussian(GaussianPass):
     def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
         return gaussian_kl(mean, log_std, other_mean, other_log_std)
 
+    def entropies(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        return (log_std + (0.5 + HALF_LOG_2PI)).sum(-1)
+
     def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
         return (log_std + (0.5 + HALF_LOG_2PI)).sum()
 
@@ -102,9 +108,12 @@ class Categorical:
         logp = mean.log_softmax(-1)
         return (logp.exp() * (logp - other_mean.log_softmax(-1))).sum(-1)
 
-    def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
+    def entropies(self, mean: Tensor, log_std: Tensor) -> Tensor:
         logp = mean.log_softmax(-1)
-        return -(logp.exp() * logp).sum(-1).mean()
+        return -(logp.exp() * logp).sum(-1)
+
+    def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        return self.entropies(mean, log_std).mean()
 
     def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         self.choice, self.all_logp = action.long(), mean.log_softmax(-1)

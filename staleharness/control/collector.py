@@ -14,7 +14,10 @@ from torch import Tensor
 
 from ..base.streams import integer, stream
 from ..batch import Rollout
+from ..mismatch import read_mismatch
 from ..simulator.policy_buffer import PolicyBuffer, Version
+from ..simulator.sampler_copies import SamplerCopies
+from .acting_copies import actor_copy, with_both_policies
 from .action_distributions import Distribution, as_taken
 from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
@@ -46,6 +49,8 @@ class Collector:
     def __init__(self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, first: int = 0) -> None:
         self.spec, self.policy, self.first = spec, policy, first
         self.env = restorable(env, spec.env)
+        self.models = read_mismatch(spec.mismatch)
+        self.copies = SamplerCopies(actor_copy(self.models, policy, spec.seed), spec.capacity) if self.models else None
         self.size = env.num_envs
         self.to_env = as_taken(env)
         self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
@@ -83,7 +88,10 @@ class Collector:
                 if not last and self._assign(next_versions(t + 1, done)):
                     actors = self._actors(buffer)
         versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.version).tolist()}
-        return record.rollout(versions, policy), episodes
+        rollout = record.rollout(versions, policy)
+        if self.models:
+            rollout = with_both_policies(rollout, versions, policy, self.models, spec.behaviour)
+        return rollout, episodes
 
     def _assign(self, versions: NDArray[np.int64] | None) -> bool:
         """Take over `versions`; returns whether there were any."""
@@ -104,7 +112,10 @@ class Collector:
 
     def _actors(self, buffer: PolicyBuffer) -> BatchedPolicies:
         numbers, position = np.unique(self.assigned, return_inverse=True)
-        return self.policy.acting([self.as_acted(buffer[v]) for v in numbers.tolist()], position)
+        versions = [buffer[v] for v in numbers.tolist()]
+        if self.copies is not None:
+            versions = [self.copies.of(version) for version in versions]
+        return self.policy.acting([self.as_acted(version) for version in versions], position)
 
     def as_acted(self, version: Version) -> Version:
         """Return a version with the observation statistics that it acts with."""

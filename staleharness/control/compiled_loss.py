@@ -15,7 +15,7 @@ from ..base.cache import cache_folder
 from ..batch import Decisions, PolicyLoss
 from ..simulator.plugin_checks import loss_of
 
-INPUTS = ("target_logp", "behaviour_logp", "proximal_logp", "advantage", "lag", "gradient_lag", "mask", "continues")
+INPUTS = "target_logp behaviour_logp proximal_logp advantage lag gradient_lag mask continues version_logp".split()
 TOLERANCE = 1e-6  # by which a compiled gradient may differ from autograd's, relative to the largest element
 
 CompiledFunction = Callable[..., tuple[Tensor, ...]]
@@ -109,6 +109,7 @@ def _example(decisions: Decisions) -> Decisions:
         "gradient_lag": draw(8.0).abs().floor(),
         "mask": torch.ones(shape),
         "continues": (draw(1.0) > 0).float(),
+        "version_logp": target + draw(0.3),
     }
     real = {name: getattr(decisions, name) for name in INPUTS}
     fields: dict[str, Any] = {name: numbers[name].to(x) for name, x in real.items() if x is not None}

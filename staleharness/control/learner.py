@@ -41,6 +41,7 @@ class Columns(NamedTuple):
     start_value: Tensor
     advantage: Tensor
     value_target: Tensor
+    version_logp: Tensor | None = None
 
 
 class Part(NamedTuple):
@@ -91,11 +92,12 @@ class ControlLearner(Learner[ControlData, Part]):
             batch.start.value,
             targets.advantage,
             targets.value_target,
+            batch.version_logp,
         )
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
         parts = batch.minibatches(count, self.in_rows, rng, self.loss_mask)
         # all at once: a gather of one minibatch costs hardly less
-        permuted_columns = torch.stack(fixed)[:, torch.cat(parts)].tensor_split(count, 1)
+        permuted_columns = torch.stack([x for x in fixed if x is not None])[:, torch.cat(parts)].tensor_split(count, 1)
         columns = [Columns(*each.unbind()) for each in permuted_columns]
         advantages: Sequence[Tensor] = [each.advantage for each in columns]
         if realign != "step":  # else the method is asked at each step
@@ -244,4 +246,5 @@ class ControlLearner(Learner[ControlData, Part]):
             progress=self.progress,
             continues=batch.continues.flatten()[part.decision] if self.algorithm.time_order else None,
             analytic_kl=analytic_kl,
+            version_logp=fixed.version_logp,
         )

@@ -23,6 +23,7 @@ class PhaseBatch:
     obs: Tensor  # [N, D] raw
     action: Tensor  # [N, A]
     behaviour_logp: Tensor  # [N] as recorded
+    version_logp: Tensor | None  # [N] of the version that a copy acted for; None: the version acted
     reward: Tensor  # [B, T] scaled
     discount: Tensor  # [B, T] γ, and 0 where the world ended
     continues: Tensor  # [B, T] 1 where the next column is the next decision of the same episode
@@ -45,6 +46,7 @@ class PhaseBatch:
             obs=obs,
             action=action,
             behaviour_logp=rollout.behaviour_logp.flatten(),
+            version_logp=None if rollout.version_logp is None else rollout.version_logp.flatten(),
             reward=reward,
             discount=spec.discount * (~world_ended).float(),
             continues=continues,
@@ -109,12 +111,23 @@ def staleness_of_data(batch: PhaseBatch) -> dict[str, float]:
     log_ratio = batch.start.logp - batch.behaviour_logp
     ratio, ones = importance_ratio(batch.start.logp, batch.behaviour_logp), torch.ones_like(log_ratio)
     return {
+        **_two_factors(batch),
         "tv_data": float(total_variation(ratio, ones)),
         "ess_data": float(effective_sample_size(ratio, ones)),
         "kl_k1_data": float(-log_ratio.mean()),
         "kl_k3_data": float((ratio - 1.0 - log_ratio).mean()),
         "weight_max_data": float(ratio.max()),
         "weight_std_data": float(ratio.std(correction=0)),
+    }
+
+
+def _two_factors(batch: PhaseBatch) -> dict[str, float]:
+    """KL[μ ‖ π_T] (k1) in its two parts, under MISMATCH: μ to the version that it is a copy of, and from there on."""
+    if batch.version_logp is None:
+        return {}
+    return {
+        "mismatch/kl_k1_engine_data": float((batch.behaviour_logp - batch.version_logp).mean()),
+        "mismatch/kl_k1_lag_data": float((batch.version_logp - batch.start.logp).mean()),
     }
 
 

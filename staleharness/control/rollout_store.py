@@ -7,7 +7,6 @@ lag model: `fixed:<l>` is a first-in-first-out delay that takes the first batch 
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import numpy as np
@@ -51,12 +50,9 @@ class RolloutStore:
         return sum(int((~is_seen).sum()) for is_seen in self._seen.values())
 
     def state_dict(self) -> dict[str, Any]:
-        def plain(rollout: Rollout) -> dict[str, Any]:
-            return {f.name: getattr(rollout, f.name) for f in fields(rollout)}
-
         return {
             "unseen_rows": self.unseen_rows,
-            "rollouts": {phase: plain(rollout) for phase, rollout in self._rollouts.items()},
+            "rollouts": {phase: rollout.columns for phase, rollout in self._rollouts.items()},
             "seen": {phase: torch.from_numpy(is_seen) for phase, is_seen in self._seen.items()},
         }
 
@@ -69,6 +65,6 @@ class RolloutStore:
 def concatenate(rollouts: list[Rollout]) -> Rollout:
     """Rollouts of equal length, one under the other."""
     offsets = np.cumsum([0] + [r.reward.shape[0] for r in rollouts[:-1]]).tolist()
-    columns = {f.name: torch.cat([getattr(r, f.name) for r in rollouts]) for f in fields(Rollout)}
+    columns = {name: torch.cat([getattr(r, name) for r in rollouts]) for name in rollouts[0].columns}
     columns["final_row"] = torch.cat([r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)])
     return Rollout(**columns)

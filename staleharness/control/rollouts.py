@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, fields, replace
+from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -222,7 +222,7 @@ def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | 
         return TrainingRows(*groups[0], flow, loss_mask)
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
-    columns = {f.name: getattr(rollout, f.name) for f in fields(rollout)}
+    columns = rollout.columns
     finals = {name: column[order] for name, column in columns.items() if name.startswith("final_")}
     episodes = Episodes([], [])
     for group in groups:
@@ -234,8 +234,7 @@ def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | 
 
 def group_to_dict(group: ActorGroup) -> dict[str, Any]:
     """Return a group as tensors and primitives, to be stored or sent."""
-    rollout = {f.name: getattr(group.rollout, f.name) for f in fields(group.rollout)}
-    return {"rollout": rollout, "returns": group.returns, "episodes": asdict(group.episodes)}
+    return {"rollout": group.rollout.columns, "returns": group.returns, "episodes": asdict(group.episodes)}
 
 
 def group_from_dict(content: dict[str, Any]) -> ActorGroup:

@@ -19,6 +19,7 @@ from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, Scores
 from ..simulator.sample_accounting import Count, Flow
 from ..store.policy_file import POLICY
+from ..tokens.token_metrics import of_mismatch
 from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
@@ -99,6 +100,7 @@ class ControlSimulation(Simulation[ControlData]):
             "rollout_episodes": len(rows.episodes.returns),
             "unseen_rows": self.rollouts.unseen_rows,
             **self.external_lag(phase, rollout.gradient_step),
+            **_mismatch(rows.rollout),
         }
         data = ControlData(rollout, reward, rows.rollout.obs.flatten(0, 1), rows.loss_mask)
         return PhaseData(data, rows.rollout.behaviour_logp, metrics, {}, flow)
@@ -176,6 +178,13 @@ class ControlSimulation(Simulation[ControlData]):
             self.best = state["best"]["score"], bytes.fromhex(state["best"]["file"])
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)
+
+
+def _mismatch(made: Rollout) -> dict[str, float]:
+    """Return the distances of what acted and the versions that it is a copy of; nothing where these are the same."""
+    if made.version_logp is None or made.version_entropy is None:
+        return {}
+    return of_mismatch(made.sampler_logp, made.version_logp, made.version_entropy, torch.ones_like(made.version_logp))
 
 
 def simulation(spec: ControlSpec, task: ControlTask, folder: Path) -> ControlSimulation:

@@ -13,6 +13,7 @@ from ..base.console_log import LOGGER
 from ..base.machine import memory
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
+from ..mismatch import Mismatch, read_mismatch
 from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
@@ -36,6 +37,7 @@ class ControlTask(Task):
     settings: ClassVar[type[RunSpec]] = ControlSpec
     provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
     real_time: ClassVar[bool] = True
+    mismatch: ClassVar[bool] = True
 
     entry_point: ClassVar[str] = "staleharness.control.simulation:simulation"
     preload: ClassVar[tuple[str, ...]] = ("staleharness.control.simulation", "gymnasium")
@@ -48,6 +50,7 @@ class ControlTask(Task):
             raise UserError(
                 f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
             )
+        check_copies(spec)
         if not read_lag(spec.lag).drawn:
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
@@ -123,6 +126,22 @@ def time_limit(vector: gymnasium.vector.VectorEnv, env: str) -> int | None:
     copies = [vector, *getattr(vector.unwrapped, "envs", [])[:1]]
     specs = [*(getattr(copy, "spec", None) for copy in copies), gymnasium.registry.get(env)]
     return next((spec.max_episode_steps for spec in specs if spec and spec.max_episode_steps), None)
+
+
+def check_copies(spec: ControlSpec) -> None:
+    """Raise `UserError` for a mismatch model that a policy of control cannot act under."""
+    models = read_mismatch(spec.mismatch)
+    of_logits = [model for model in models if model.changes_logits()]
+    if any(model.truncates or type(model).temperature is Mismatch.temperature for model in of_logits):
+        raise UserError(
+            f"MISMATCH={spec.mismatch}: of what changes logits, actions of {spec.env} have a temperature alone; give "
+            "sampling[temperature=...]"
+        )
+    if models and spec.density == "mixture":
+        raise UserError(
+            f"MISMATCH={spec.mismatch} is between a version and its copy, and density=mixture asks for all versions "
+            "together; give density=component"
+        )
 
 
 def check_actors(spec: ControlSpec) -> None:

@@ -68,24 +68,25 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
     }
 
 
-def of_mismatch(data: Completions) -> dict[str, float]:
+def of_mismatch(
+    sampler_logp: Tensor | None, version_logp: Tensor, version_entropy: Tensor, mask: Tensor
+) -> dict[str, float]:
     """Return the distances of sampler and trainer at the version that acted, w = π_version/sampler: no lag is in them.
+    All [B, T]; a sampler that reports nothing is None.
 
     `surprisal_gap`: the mean over tokens of H(π_version) + log π_version(a), over its standard error. Where
     a ~ π_version each term has mean 0 given those before it, so it is a standard normal number whatever the policy.
     """
-    if data.version_logp is None or data.version_entropy is None:
-        return {}
-    mask, version_logp = data.mask.double(), data.version_logp.double()  # near 0 rounding would be most of it
+    mask, version_logp = mask.double(), version_logp.double()  # near 0 rounding would be most of it
     count = mask.sum()
-    surprise = (data.version_entropy + version_logp) * mask
+    surprise = (version_entropy + version_logp) * mask
     mean = surprise.sum() / count
     variance = ((surprise - mean).square() * mask).sum() / (count - 1.0).clamp(min=1.0)
     gap = {"mismatch/surprisal_gap": float(mean / (variance / count).sqrt().clamp(min=1e-12))}
-    if data.sampler_logp is None:
+    if sampler_logp is None:
         return gap
-    of = of_weights(version_logp, data.sampler_logp.double(), mask)
-    distance = masked_mean((version_logp - data.sampler_logp).abs(), mask)
+    of = of_weights(version_logp, sampler_logp.double(), mask)
+    distance = masked_mean((version_logp - sampler_logp).abs(), mask)
     values = {name: of[name] for name in ("kl_k1", "kl_k3", "tv", "ess", "ess_sequence")}
     values |= {"abs_mean": distance, "max": of["weight_max"], "min": of["weight_min"]}
     return {f"mismatch/{name}": float(x) for name, x in values.items()} | gap

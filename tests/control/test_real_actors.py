@@ -206,3 +206,12 @@ def test_a_run_says_that_it_is_not_a_function_of_its_settings() -> None:
 def test_what_processes_cannot_do_is_refused(changes: dict[str, Any], words: str) -> None:
     with pytest.raises(UserError, match=words):
         find_env("Hopper-v5")[1].check(replace(SMALL, **changes))
+
+
+def test_actors_in_processes_act_with_copies_of_their_own(tmp_path: Path) -> None:
+    spec, trace = replace(SMALL, mismatch="noise:0.2"), tmp_path / "trace.parquet"
+    hashes, metrics = record_run(spec, trace)
+    again, said = replay_run(spec, trace)
+    assert again == hashes and but_assigned(said) == but_assigned(metrics)
+    assert all(m["mismatch/kl_k3"] > 1e-5 for m in metrics)
+    assert replay_run(SMALL, trace)[0] != hashes

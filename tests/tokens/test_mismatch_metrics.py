@@ -36,6 +36,11 @@ def completions(token: Tensor, mask: Tensor, sampler: Tensor | None, logits: Ten
     )
 
 
+def distances(made: Completions) -> dict[str, float]:
+    assert made.version_logp is not None and made.version_entropy is not None
+    return of_mismatch(made.sampler_logp, made.version_logp, made.version_entropy, made.mask)
+
+
 def drawn_by(p: Tensor, seed: int) -> Tensor:
     return torch.multinomial(p.flatten(0, 1), 1, generator=torch.Generator().manual_seed(seed)).view(p.shape[:2])
 
@@ -51,7 +56,7 @@ def test_distances_of_sampler_and_trainer_by_hand() -> None:
     token = drawn_by(other.exp(), 2)
     sampler = other.gather(2, token[..., None])[..., 0] * mask
     made = completions(token, mask, sampler, logits)
-    found, valid = of_mismatch(made), mask.bool().numpy()
+    found, valid = distances(made), mask.bool().numpy()
     assert made.version_logp is not None
     log_w = (made.version_logp - sampler).double().numpy()
     w, rows = np.exp(log_w[valid]), np.exp((log_w * valid).sum(1))
@@ -79,7 +84,7 @@ def test_the_surprisal_gap_tells_sharper_from_flatter_samplers(temperature: floa
     logits, mask = logits_of(3), torch.ones(ROWS, LENGTH)
     token = drawn_by((logits / temperature).softmax(-1), 4)
     raw = logits.log_softmax(-1).gather(2, token[..., None])[..., 0]
-    found = of_mismatch(completions(token, mask, raw, logits))
+    found = distances(completions(token, mask, raw, logits))
     ratios = {name: found[f"mismatch/{name}"] for name in ("kl_k1", "kl_k3", "tv", "max", "min")}
     assert ratios == {"kl_k1": 0.0, "kl_k3": 0.0, "tv": 0.0, "max": 1.0, "min": 1.0}
     gap = found["mismatch/surprisal_gap"]
@@ -88,5 +93,5 @@ def test_the_surprisal_gap_tells_sharper_from_flatter_samplers(temperature: floa
 
 def test_of_an_engine_that_reports_nothing_only_the_gap_is_known() -> None:
     logits, mask = logits_of(5), torch.ones(ROWS, LENGTH)
-    found = of_mismatch(completions(drawn_by(logits.softmax(-1), 6), mask, None, logits))
+    found = distances(completions(drawn_by(logits.softmax(-1), 6), mask, None, logits))
     assert list(found) == ["mismatch/surprisal_gap"]
