@@ -9,6 +9,7 @@ from staleharness.spec import later
 from staleharness.weights import (
     Level,
     batch_normalised,
+    engine_surrogate,
     kept_share,
     level_log_ratio,
     outside,
@@ -32,6 +33,9 @@ class Rejecting(Algorithm):
     `denominator` is where implementations differ: with `all` (slime, miles, AReaL) rejected decisions still count
     in the mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask)
     they do not. `kept` is exact where the run averages over tokens.
+
+    With `correct=engine` all ratios are π_version/μ, of the version that acted by the trainer's arithmetic and of what
+    sampled in its place (MISMATCH), and the clip is around π_version: lag has no other correction.
     """
 
     paper = "Liu et al. 2025, yingru.notion.site, on training-inference mismatch; verl's rollout correction"
@@ -41,6 +45,7 @@ class Rejecting(Algorithm):
     veto: float = 0.0  # a token ratio below which the whole completion is left out (slime: 1e-4); 0 is none
     normalise: bool = False  # weights of mean 1 in each minibatch, before anything is rejected
     clip: float = 0.0  # ε of a PPO clip around the proximal policy; 0 is none
+    correct: Literal["all", "engine"] = later("all", before="all")  # lag and engine, or the engine alone
 
     weight_level: ClassVar[Level | None] = None  # None: kept decisions have weight 1
 
@@ -51,7 +56,7 @@ class Rejecting(Algorithm):
 
     @property
     def proximal(self) -> Proximal:
-        return "recompute" if self.clip else "behaviour"
+        return "recompute" if self.correct == "all" and self.clip else "behaviour"
 
     def rejected(self, log_w: Tensor, mask: Tensor) -> Tensor:
         """1 on the decisions that are left out, from each decision's own log-ratio."""
@@ -64,7 +69,10 @@ class Rejecting(Algorithm):
         return level_log_ratio(log_w, mask, self.weight_level).exp(), {}
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
-        log_w, objective, clipped = weighted_surrogate(d, self.clip)
+        if self.correct == "all":
+            log_w, objective, clipped = weighted_surrogate(d, self.clip)
+        else:
+            log_w, objective, clipped = engine_surrogate(d, self.clip)
         masked, out = self.rejected(log_w, d.mask), vetoed(log_w, d.mask, self.veto)
         kept = (1.0 - masked) * (1.0 - out)
         weight, diagnostics = self.weight(log_w, d.mask)

@@ -1,12 +1,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar
+from typing import ClassVar, Literal
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.spec import later
-from staleharness.weights import Level, batch_normalised, level_log_ratio, truncated, vetoed, weighted_surrogate
+from staleharness.weights import (
+    Level,
+    batch_normalised,
+    engine_surrogate,
+    level_log_ratio,
+    truncated,
+    vetoed,
+    weighted_surrogate,
+)
 
 
 @ALGORITHMS.register("seq_is")
@@ -44,6 +52,10 @@ class TIS(Algorithm):
     divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` zeroes
     completions with a token below that ratio (slime: 1e-4). Token level, cap 1, no clip is IMPALA's weight. With `low`
     the weight is cut on both sides (OpenRLHF: 0.5 and 5, slime's `tis-clip-low`).
+
+    With `correct=engine` the weight is π_version/μ, of the version that acted by the trainer's arithmetic and of what
+    sampled in its place (MISMATCH): 1 where these are the same. The clip is then around π_version, and lag has no other
+    correction. No system has the weights of that version; theirs, π_prox/μ, holds lag as well.
     """
 
     paper = "Ionides 2008, J. Comput. Graph. Stat. 17(2); Yao et al. 2025, fengyao.notion.site/off-policy-rl"
@@ -55,6 +67,7 @@ class TIS(Algorithm):
     normalise: bool = False  # weights of mean 1 in each minibatch
     veto: float = 0.0  # a token ratio below which the whole completion is left out; 0 is none
     low: float = later(0.0, before=0.0)  # smallest weight; 0 is no bound
+    correct: Literal["all", "engine"] = later("all", before="all")  # lag and engine, or the engine alone
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -64,10 +77,13 @@ class TIS(Algorithm):
 
     @property
     def proximal(self) -> Proximal:
-        return "recompute" if self.clip else "behaviour"
+        return "recompute" if self.correct == "all" and self.clip else "behaviour"
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
-        log_w, objective, clipped = weighted_surrogate(d, self.clip)
+        if self.correct == "all":
+            log_w, objective, clipped = weighted_surrogate(d, self.clip)
+        else:
+            log_w, objective, clipped = engine_surrogate(d, self.clip)
         weight, cut = truncated(level_log_ratio(log_w, d.mask, self.level).exp(), self.cap)
         if self.low:
             weight, cut = weight.clamp(min=self.low), cut.maximum((weight < self.low).to(cut.dtype))

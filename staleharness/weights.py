@@ -50,6 +50,20 @@ def weighted_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tenso
     return log_w, d.advantage * d.target_logp, log_w.new_zeros(log_w.shape)
 
 
+def engine_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]:
+    """`weighted_surrogate` with a weight for the sampler's engine alone: the ratio is π_version/μ, which holds no lag.
+
+    `clip` > 0: PPO's objective, clipped at 1 ± `clip` around π_version, so that the clip is of lag alone.
+    `clip` = 0: A log π; lag is not corrected.
+    """
+    version = d.behaviour_logp if d.version_logp is None else d.version_logp
+    log_w = log_ratio(version, d.behaviour_logp)
+    if clip > 0:
+        ratio = importance_ratio(d.target_logp, version)
+        return log_w, *clipped_surrogate(ratio, d.advantage, clip)
+    return log_w, d.advantage * d.target_logp, log_w.new_zeros(log_w.shape)
+
+
 def truncated(weight: Tensor, cap: float) -> tuple[Tensor, Tensor]:
     """min(weight, cap), and 1 where that cut something off; `cap` 0 is no cap."""
     limit = cap or math.inf

@@ -132,6 +132,7 @@ def ignores_behaviour(algorithm: Algorithm) -> bool:
             outcome=torch.tensor([1.0, 0.0]),
             logit_norm=0.5 * ones,
             reference_logp=target.detach() + 0.2,
+            version_logp=target.detach() + 0.15,
         )
         (answer,) = torch.autograd.grad(algorithm.policy_loss(decisions).loss.sum(), target)
         return answer

@@ -192,3 +192,5 @@ def test_a_method_that_does_not_read_mu_says_that_it_is_blind(spec: Specs) -> No
         assert not any("blind" in text for text in simulation_of(spec(mismatch="fp8", algorithm=method)).warnings), (
             method
         )
+    engine = {"algorithm": "tis", "hyper": {"correct": "engine"}}
+    assert not any("blind" in text for text in simulation_of(spec(mismatch="fp8", **engine)).warnings)
