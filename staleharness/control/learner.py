@@ -16,6 +16,7 @@ from ..simulator.lag_stats import LearnerRows, handed_lags
 from ..simulator.learning import Gradient, Learner, normalise
 from ..simulator.optimiser import AdamW
 from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
+from ..tokens.token_metrics import of_tails
 from .compiled_loss import CompiledLoss
 from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
 from .policy import Evaluation, MLPPolicy, Pull
@@ -137,6 +138,7 @@ class ControlLearner(Learner[ControlData, Part]):
             "value_loss": critic_loss,
             "entropy": now.entropy.expand(len(flat)).mean(),
             "clipped": is_clipped,
+            **of_tails(decisions),
         }
         return Gradient(decisions, answer, log)
 

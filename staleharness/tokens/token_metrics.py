@@ -10,6 +10,8 @@ from torch import Tensor
 from ..batch import Completions, Decisions, PolicyLoss
 from ..objectives import effective_sample_size, importance_ratio, masked_mean, sequence_log_ratio, total_variation
 
+TAIL = math.log(2.0)  # size of a log-ratio from which a decision is in the tails
+
 
 def of_round(data: Completions, completions: int) -> dict[str, float]:
     """Reward, lengths, and what could not be graded or was cut."""
@@ -101,7 +103,32 @@ def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
     return {
         "mismatch/kl_k1_engine": -masked_mean(version - decisions.behaviour_logp, mask),
         "mismatch/kl_k1_lag": -masked_mean(decisions.target_logp.detach() - version, mask),
+        **of_tails(decisions),
     }
+
+
+def of_tails(decisions: Decisions) -> dict[str, Tensor]:
+    """Return shares of decisions whose ratio is above 2 or below ½: of π_version/μ (engine), of π/π_version (lag), and
+    of π/μ by the sign of the advantage and by age, no older or older than the minibatch's mean lag."""
+    version, mask = decisions.version_logp, decisions.mask
+    if version is None:
+        return {}
+    target, behaviour = decisions.target_logp.detach(), decisions.behaviour_logp
+
+    def share(log_ratio: Tensor, of: Tensor | None = None) -> Tensor:
+        outside = log_ratio.abs() > TAIL
+        return masked_mean((outside if of is None else outside & of).to(mask.dtype), mask)
+
+    both, older = target - behaviour, decisions.lag > masked_mean(decisions.lag, mask)
+    tails = {
+        "engine": share(version - behaviour),
+        "lag": share(target - version),
+        "positive": share(both, decisions.advantage > 0),
+        "negative": share(both, decisions.advantage < 0),
+        "newer": share(both, ~older),
+        "older": share(both, older),
+    }
+    return {f"mismatch/tails_{name}": value for name, value in tails.items()}
 
 
 def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:

@@ -213,5 +213,5 @@ def test_actors_in_processes_act_with_copies_of_their_own(tmp_path: Path) -> Non
     hashes, metrics = record_run(spec, trace)
     again, said = replay_run(spec, trace)
     assert again == hashes and but_assigned(said) == but_assigned(metrics)
-    assert all(m["mismatch/kl_k3"] > 1e-5 for m in metrics)
+    assert all(m["mismatch/kl_k3"] > 0 for m in metrics)
     assert replay_run(SMALL, trace)[0] != hashes

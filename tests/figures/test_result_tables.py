@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import lag_tables, option_scores, time_spent
+from staleharness.figures import drift_table, lag_tables, option_scores, time_spent
 from staleharness.figures.named_figures import draw, sheet
 from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour
 from staleharness.statistics import retention
@@ -222,3 +222,32 @@ def test_methods_may_share_runs_without_lag(tmp_path: Path) -> None:
     assert sorted(rows) == ["PPO-clip", "TIS"]
     assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]
     assert "25%" in rows["TIS"] and "100%" not in rows["TIS"]
+
+
+# --- the drift in two factors
+
+
+def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
+    """Of a blind run, whose own μ is the version, what is recorded of the sampler is added."""
+    tails = {f"mismatch/{name}": [0.01, 0.03] for name in drift_table.TAILS}
+    sees = {"mismatch/kl_k1_engine_data": [0.1, 0.3], "mismatch/kl_k1_lag_data": [0.0, 0.5], "kl_k1_data": [0.1, 0.8]}
+    blind = {"mismatch/kl_k1": [0.2, 0.2], "kl_k1_data": [0.0, 0.4]}
+    none = {"kl_k1_data": [0.0, 0.4]}
+    for label, columns, settings in (
+        ("ppo_clip[mismatch=int4]", sees | tails, {"mismatch": "int4"}),
+        ("vaco[behaviour=version,mismatch=int4]", blind, {"mismatch": "int4", "behaviour": "version"}),
+        ("ppo_clip", none, {}),
+    ):
+        write_run(tmp_path, label, settings=settings | {"hyper": {}}, phases=2, columns=columns)
+    runs = read(tmp_path)
+    results = Results.of(runs)
+    assert drift_table._fits(results)
+    assert not drift_table._fits(Results.of([run for run in runs if run.label == "ppo_clip"]))
+    drift, tail = drift_table.two_factors(results, quick(runs)).blocks
+    assert list(drift.columns) == ["engine", "lag", "both"]
+    said = {name.split(",")[0]: [(x.value, x.below) for x in row] for name, row in drift.rows}
+    assert list(said.values()) == [
+        [("0.2000", "last 0.3000"), ("0.2500", "last 0.5000"), ("0.4500", "last 0.8000")],
+        [("0.2000", "last 0.2000"), ("0.2000", "last 0.4000"), ("0.4000", "last 0.6000")],
+    ]
+    assert [(x.value, x.below) for x in tail.rows[0][1]] == [("2.00%", "last 3.00%")] * 6

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 import torch
 from torch import Tensor
 
-from staleharness.batch import Completions
-from staleharness.tokens.token_metrics import of_mismatch
+from staleharness.batch import Completions, Decisions
+from staleharness.tokens.token_metrics import of_mismatch, of_tails
 
 ROWS, LENGTH, WORDS = 300, 10, 20
 
@@ -95,3 +97,25 @@ def test_of_an_engine_that_reports_nothing_only_the_gap_is_known() -> None:
     logits, mask = logits_of(5), torch.ones(ROWS, LENGTH)
     found = distances(completions(drawn_by(logits.softmax(-1), 6), mask, None, logits))
     assert list(found) == ["mismatch/surprisal_gap"]
+
+
+def test_tails_by_factor_sign_and_age_by_hand() -> None:
+    """Five tokens: π_version/μ, π/π_version, A and lag, and a sixth that is padding."""
+    engine = torch.tensor([[3.0, 1.0, 0.4, 1.9, 1.9, 99.0]]).log()
+    lag_part = torch.tensor([[1.0, 0.3, 2.2, 1.9, 0.6, 99.0]]).log()
+    mask = torch.tensor([[1.0, 1.0, 1.0, 1.0, 1.0, 0.0]])
+    behaviour = torch.full((1, 6), -2.0)
+    decisions = Decisions(
+        target_logp=behaviour + engine + lag_part,
+        behaviour_logp=behaviour,
+        proximal_logp=behaviour,
+        advantage=torch.tensor([[1.0, -1.0, 1.0, -1.0, 1.0, 1.0]]),
+        lag=torch.tensor([[0.0, 4.0, 0.0, 4.0, 2.0, 9.0]]),
+        gradient_lag=mask,
+        mask=mask,
+        version_logp=behaviour + engine,
+    )  # both: 3, 0.3, 0.88, 3.61, 1.14; mean lag 2
+    found = {name: float(x) for name, x in of_tails(decisions).items()}
+    wanted = {"engine": 0.4, "lag": 0.4, "positive": 0.2, "negative": 0.4, "newer": 0.2, "older": 0.4}
+    assert found == pytest.approx({f"mismatch/tails_{name}": value for name, value in wanted.items()})
+    assert of_tails(replace(decisions, version_logp=None)) == {}
