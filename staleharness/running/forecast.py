@@ -15,12 +15,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from ..algorithm import make_algorithm
 from ..base.files import stamp
 from ..base.text import duration, megabytes, number
 from ..errors import UserError
 from ..lag import read_lag
 from ..simulator.checkpoint import MOST
 from ..simulator.expected_lag import WIDEST, expected_lag
+from ..simulator.methods import blindness
 from ..spec import RunSpec
 from ..statistics.table_notes import SHORT_LAG
 from ..store.store import Store
@@ -170,6 +172,13 @@ def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:
 @functools.cache
 def _published_runs() -> list[StoredRun]:
     return [run for folder in published_bundles() for run in Store(folder).read_all()]
+
+
+def blind_notes(plan: Plan) -> list[str]:
+    """Warn of each method that does not see its mismatch model, one line each."""
+    specs = {(run.label, run.spec.mismatch, run.spec.behaviour): run.spec for run in plan.runs}
+    lines = (blindness(make_algorithm(spec), spec) for spec in specs.values())
+    return list(dict.fromkeys(line for line in lines if line is not None))
 
 
 def lag_notes(plan: Plan) -> list[str]:

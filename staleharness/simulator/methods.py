@@ -99,14 +99,20 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
 def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     """Return a warning of a mechanism that cannot act under the run's settings although the data are stale."""
     updates = spec.epochs * spec.minibatches
-    if spec.mismatch != NONE and (spec.behaviour == "version" or ignores_behaviour(algorithm)):
-        reason = "behaviour=version" if spec.behaviour == "version" else "its loss does not depend on μ"
-        blind = [f"{algorithm.name} is blind to MISMATCH={spec.mismatch}, which changes its data alone: {reason}"]
-        return [*blind, *warnings_of(algorithm, replace(spec, mismatch=NONE, behaviour="auto"))]
+    if (blind := blindness(algorithm, spec)) is not None:
+        return [blind, *warnings_of(algorithm, replace(spec, mismatch=NONE, behaviour="auto"))]
     if spec.capacity == 1 and updates == 1:
         return []  # nothing is stale: there is nothing to act on
     line = algorithm.inactive(updates)
     return [] if line is None else [line]
+
+
+def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:
+    """Return a warning of a run whose loss does not see its mismatch; None where it does, or there is none."""
+    if spec.mismatch == NONE or not (spec.behaviour == "version" or ignores_behaviour(algorithm)):
+        return None
+    reason = "behaviour=version" if spec.behaviour == "version" else "its loss does not depend on μ"
+    return f"{algorithm.name} is blind to MISMATCH={spec.mismatch}, which changes its data alone: {reason}"
 
 
 def ignores_behaviour(algorithm: Algorithm) -> bool:

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 from results_helper import write_run
 
 from staleharness.api import plan
 from staleharness.running import forecast, plan_execution
-from staleharness.running.forecast import SimilarRuns, estimate, lag_notes
+from staleharness.running.forecast import SimilarRuns, blind_notes, estimate, lag_notes
 from staleharness.running.plan import Plan
 from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import local
@@ -165,3 +166,13 @@ def test_nothing_is_said_where_the_buffer_has_time_to_fill(asked: dict[str, obje
 
 def test_a_capacity_that_no_run_can_fill_is_said() -> None:
     assert "at K=100000 has a mean lag of over 511.50" in lines(k=100_000)[0]
+
+
+def test_a_plan_names_methods_that_do_not_see_their_mismatch() -> None:
+    algo = ["ppo_clip", "ppo_clip[anchor=proximal]", "tis[behaviour=version]", "tis[mismatch=none]"]
+    asked: dict[str, Any] = {"env": "Hopper", "algo": algo, "k": [1, 8], "seeds": 2}
+    assert blind_notes(plan(**asked)) == []
+    assert blind_notes(plan(**asked, mismatch="fp8")) == [
+        "ppo_clip is blind to MISMATCH=fp8, which changes its data alone: its loss does not depend on μ",
+        "tis is blind to MISMATCH=fp8, which changes its data alone: behaviour=version",
+    ]
