@@ -56,7 +56,7 @@ def with_both_policies(
     logp = policy.density.logp(rollout.action, mean, log_std)
     rollout = replace(
         rollout,
-        sampler_logp=_reported(rollout, policy, models),
+        sampler_logp=_logp_of_copies(rollout, policy, models),
         version_logp=logp,
         version_entropy=policy.density.entropies(mean, log_std).view(shape),
     )
@@ -65,7 +65,7 @@ def with_both_policies(
     return rollout
 
 
-def _reported(rollout: Rollout, policy: MLPPolicy, models: Sequence[Mismatch]) -> Tensor:
+def _logp_of_copies(rollout: Rollout, policy: MLPPolicy, models: Sequence[Mismatch]) -> Tensor:
     """Return the copies' own log-probabilities [B, T]; raw ones are before the temperature."""
     if not any(model.raw for model in models):
         return rollout.behaviour_logp

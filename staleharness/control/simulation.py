@@ -180,11 +180,13 @@ class ControlSimulation(Simulation[ControlData]):
             self.policy.set_statistics(self.moments)
 
 
-def _mismatch(made: Rollout) -> dict[str, float]:
+def _mismatch(rollout: Rollout) -> dict[str, float]:
     """Return the distances of what acted and the versions that it is a copy of; nothing where these are the same."""
-    if made.version_logp is None or made.version_entropy is None:
+    if rollout.version_logp is None or rollout.version_entropy is None:
         return {}
-    return of_mismatch(made.sampler_logp, made.version_logp, made.version_entropy, torch.ones_like(made.version_logp))
+    return of_mismatch(
+        rollout.sampler_logp, rollout.version_logp, rollout.version_entropy, torch.ones_like(rollout.version_logp)
+    )
 
 
 def simulation(spec: ControlSpec, task: ControlTask, folder: Path) -> ControlSimulation:

@@ -63,7 +63,7 @@ def two_factors(results: Results, table: Table) -> Sheet:
         for k in ks:
             runs = [r for r in results if r.label == label and int(r.spec["capacity"]) == k]
             name = f"{look.name}, K = {k}" if len(ks) > 1 else look.name
-            parts = [found for run in runs if (found := two_factors_of(run)) is not None]
+            parts = [of_run for run in runs if (of_run := two_factors_of(run)) is not None]
             if parts:
                 drift.append((name, [_cell([of_run[part] for of_run in parts]) for part in DRIFT]))
             columns = [run.columns([f"mismatch/{tail}" for tail in TAILS]) for run in runs]

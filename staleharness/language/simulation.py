@@ -77,9 +77,9 @@ class LanguageSimulation(Simulation[Completions]):
         data = batch.completions
         metrics: dict[str, Any] = {"dropped_groups": batch.dropped_groups, "dropped_problems": self.dropped_problems}
         metrics |= self.external_lag(phase, data.gradient_step[data.mask.bool()])
-        made = batch.candidates or data
-        assert made.version_logp is not None and made.version_entropy is not None
-        metrics |= of_mismatch(made.sampler_logp, made.version_logp, made.version_entropy, made.mask)
+        sample = batch.candidates or data
+        assert sample.version_logp is not None and sample.version_entropy is not None
+        metrics |= of_mismatch(sample.sampler_logp, sample.version_logp, sample.version_entropy, sample.mask)
         return PhaseData(data, data.behaviour_logp, metrics, asdict(batch.seconds), batch.flow)
 
     def artifacts(self) -> dict[str, bytes]:

@@ -186,7 +186,7 @@ def test_scores_are_of_the_trainers_weights() -> None:
 
 @pytest.mark.parametrize("learner", ["native", "compiled"])
 def test_other_arithmetic_acts_with_copies_too(learner: str) -> None:
-    """As close to torch as without a mismatch."""
+    """Equal to torch as far as without a mismatch."""
     spec = replace(SMALL, mismatch="int4", steps=2 * 6 * 32)
     (a, _), (b, _) = run(spec), run(replace(spec, learner=learner))
     for name in ("mismatch/kl_k3", "mismatch/kl_k1_engine_data", "kl_k1_data"):

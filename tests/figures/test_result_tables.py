@@ -228,7 +228,7 @@ def test_methods_may_share_runs_without_lag(tmp_path: Path) -> None:
 
 
 def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
-    """Of a blind run, whose own μ is the version, what is recorded of the sampler is added."""
+    """In a blind run, whose own μ is the version, what is recorded of the sampler is added."""
     tails = {f"mismatch/{name}": [0.01, 0.03] for name in drift_table.TAILS}
     sees = {"mismatch/kl_k1_engine_data": [0.1, 0.3], "mismatch/kl_k1_lag_data": [0.0, 0.5], "kl_k1_data": [0.1, 0.8]}
     blind = {"mismatch/kl_k1": [0.2, 0.2], "kl_k1_data": [0.0, 0.4]}
