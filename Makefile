@@ -139,8 +139,10 @@ mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow.
 	@$(LLM)
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
+bench: export BENCH_TABLE = $(CURDIR)/build/bench.txt
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
 	@$(if $(call given,ALGO TRACK QUICK ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
+	@mkdir -p build && rm -f "$(CURDIR)/build/bench.txt"
 	@$(PYTHON) benchmarks/start.py $(ARGS)
 	@$(PYTHON) benchmarks/reading.py $(ARGS)
 	@$(PYTHON) benchmarks/logs.py $(ARGS)
@@ -157,6 +159,7 @@ bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle core
 	@$(PYTHON) benchmarks/generating.py $(ARGS)
 	@$(PYTHON) benchmarks/vcpo.py $(ARGS)
 	@$(PYTHON) benchmarks/proximal.py $(ARGS)
+	@$(PYTHON) benchmarks/bench_table.py "$$BENCH_TABLE"
 
 bench-gpu: $(STAMP) ## a 0.5B model on this GPU: tokens/s, memory, share of the matrix peak. ARGS=--plain
 	@$(LLM)

@@ -15,6 +15,7 @@ import time
 
 import numpy as np
 import torch
+from bench_table import show
 
 from staleharness.control.action_distributions import as_taken, distribution_of
 from staleharness.control.policy import BatchedPolicies, MLPPolicy
@@ -69,6 +70,9 @@ def main() -> None:
         ratio = statistics.median(a / b for a, b in zip(whole[k], whole[1], strict=True))
         act, step = statistics.median(acting[k]) * 1e6, statistics.median(whole[k]) * 1e6
         print(f"{k:>4} {act:>11,.0f} {step:>16,.0f} {ratio:>21.3f}")
+    last = capacities[-1]
+    ratios = [a / b for a, b in zip(whole[last], whole[1], strict=True)]
+    show(f"a vector step of {options.envs} x {name}, K = {last} / K = 1", ratios, "<= 1.05")
 
 
 if __name__ == "__main__":

@@ -11,11 +11,11 @@ must be computed run by run, since rules such as VACO's filter look at a minibat
 from __future__ import annotations
 
 import argparse
-import statistics
 import time
 from collections.abc import Callable
 
 import torch
+from bench_table import show
 
 RUNS, WIDTH = 8, 64
 
@@ -62,7 +62,7 @@ def main() -> None:
     for rows in (64, 256, 512):
         found.append(measure(rows, 10 if arguments.quick else 60))
         print(f"  {rows:>10}{found[-1][0]:>10.2f}{found[-1][1]:>8.2f}", flush=True)
-    print(f"  median {statistics.median(gain for pair in found for gain in pair):.2f}")
+    show(f"{RUNS} networks as one stack / one by one", [gain for pair in found for gain in pair])
 
 
 if __name__ == "__main__":

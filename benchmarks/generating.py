@@ -27,6 +27,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from bench_table import show
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
@@ -67,7 +69,7 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
     for name in (name for name in seconds if name != "ours"):
         ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
-        print(f"  ours to {name:17} {spread(ratios, '.2f')}")
+        show(f"sampling SmolLM2-135M / {name}", ratios)
     return 0
 
 

@@ -21,6 +21,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from bench_table import show
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path.insert(0, str(ROOT))
 
@@ -80,6 +82,8 @@ def main() -> None:
         print(f"  {name:<12}{middle[name]:>12.6f} s   ({min(found):.6f} to {max(found):.6f})")
     ratio = middle["recompute"] / middle["interpolate"]
     print(f"  recompute / interpolate: {ratio:,.0f} times; {PUBLISHED}")
+    ratios = [a / b for a, b in zip(seconds["recompute"], seconds["interpolate"], strict=True)]
+    show("a proximal policy, recomputed / interpolated", ratios)
 
 
 def actions(policy: CausalLM) -> dict[str, Callable[[], object]]:

@@ -18,7 +18,8 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
-from start import COMMAND, headline, line, processor_seconds
+from bench_table import HEAD, show
+from start import COMMAND, at_most, processor_seconds
 from sweeps import MOST_MEMORY, command
 
 from staleharness.base.files import digest
@@ -28,7 +29,7 @@ LABELS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco"
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")
 CAPACITIES = (1, 2, 4, 8, 16)
 CELLS = len(LABELS) * len(ENVS) * len(CAPACITIES)
-GOALS = {1000: 20.0, 10_000: 60.0}  # runs -> processor seconds of a report
+LIMITS = {1000: 20.0, 10_000: 60.0}  # runs -> processor seconds of a report
 GALLERY = 40.0
 
 
@@ -71,19 +72,18 @@ def report(folder: Path, turns: int) -> tuple[list[float], float, list[float]]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--quick", action="store_true", help="one report of 1,000 runs and one gallery")
-    parser.add_argument("--runs", type=int, nargs="*", default=list(GOALS))
+    parser.add_argument("--runs", type=int, nargs="*", default=list(LIMITS))
     parser.add_argument("--phases", type=int, default=100)
     arguments = parser.parse_args()
-    print(headline("processor seconds"), flush=True)
+    print(f"processor seconds\n{HEAD}", flush=True)
     with tempfile.TemporaryDirectory() as made:
         for wanted in arguments.runs[:1] if arguments.quick else arguments.runs:
             folder = Path(made) / str(wanted)
             count = make(folder, wanted, arguments.phases)
             fresh, peak, again = report(folder, 1 if arguments.quick or wanted > 2000 else 3)
-            print(line(f"report, {count:,} runs", fresh, GOALS.get(wanted)))
-            reached = "reached" if peak <= MOST_MEMORY else "MISSED"
-            print(f"  a peak of {peak:.0f} MB, goal {MOST_MEMORY:.0f}  {reached}")
-            print(line("the same again", again, None))
+            show(f"report, {count:,} runs", fresh, at_most(LIMITS.get(wanted)), "s", least=True)
+            show(f"report, {count:,} runs: peak memory", [peak], at_most(MOST_MEMORY), "MB")
+            show(f"report, {count:,} runs, again", again, "", "s", least=True)
             (page,) = folder.glob("reports/*/index.html")
             pictures = sum(len(list(page.parent.glob(kind))) for kind in ("*.png", "*.pdf"))
             drawn = page.read_text(encoding="utf-8").count("<svg")
@@ -91,9 +91,8 @@ def main() -> None:
             print(f"  a page of {size:.1f} MB with {drawn} pictures in it, {pictures} beside it", flush=True)
             shutil.rmtree(folder)
         words = [*COMMAND, "figures", "--paper", "vaco", "--out", str(Path(made) / "gallery")]
-        print(
-            line("gallery of vaco", [processor_seconds(words)[0] for _ in range(1 if arguments.quick else 3)], GALLERY)
-        )
+        seconds = [processor_seconds(words)[0] for _ in range(1 if arguments.quick else 3)]
+        show("figures of VACO", seconds, at_most(GALLERY), "s", least=True)
 
 
 if __name__ == "__main__":

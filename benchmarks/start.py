@@ -20,13 +20,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
+from bench_table import HEAD, show
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "tests" / "helpers")]
 
 PYTHON = sys.executable
 COMMAND = [PYTHON, "-m", "staleharness"]
 SWEEP = ["sweep", "--env", "Hopper", "--k", "8", "--algo", "ppo_clip", "--seeds", "1", "--steps", "4096"]
-VERBS = {  # name -> (words, goal in processor seconds)
+VERBS = {  # name -> (words, limit in processor seconds)
     "python": ([PYTHON, "-c", ""], None),
     "import staleharness": ([PYTHON, "-c", "import staleharness"], 0.1),
     "--help": ([*COMMAND, "--help"], 0.3),
@@ -51,15 +53,9 @@ def processor_seconds(words: Sequence[str], cwd: Path = ROOT) -> tuple[float, fl
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
-def line(name: str, seconds: Sequence[float], goal: float | None) -> str:
-    """The least, the spread and the goal of one thing measured, with n."""
-    least, most = min(seconds), max(seconds)
-    against = "" if goal is None else f"{goal:>8.2g}  {'reached' if least <= goal else 'MISSED'}"
-    return f"{name:<24}{least:>9.2f}{f'{least:.2f} to {most:.2f}':>18}{len(seconds):>4}{against}"
-
-
-def headline(what: str) -> str:
-    return f"{what:<24}{'least':>9}{'spread':>18}{'n':>4}{'goal':>8}"
+def at_most(bound: float | None) -> str:
+    """Limit of a row; empty for None."""
+    return "" if bound is None else f"<= {bound:g}"
 
 
 def first_lines(folder: Path) -> dict[str, float]:
@@ -95,13 +91,13 @@ def main() -> None:
         for _ in range(turns):
             for name, (words, _) in VERBS.items():
                 seconds[name].append(processor_seconds([word.format(folder=folder) for word in words])[0])
-        print(headline("processor seconds"))
-        for name, (_, goal) in VERBS.items():
-            print(line(name, seconds[name], goal))
+        print(f"processor seconds\n{HEAD}")
+        for name, (_, limit) in VERBS.items():
+            show(name, seconds[name], at_most(limit), "s", least=True)
         found = [first_lines(Path(made) / f"sweep{turn}") for turn in range(sweeps)]
-        print("\n" + headline("a sweep, by the clock"))
         for name in LINES:
-            print(line(name, [each[name] for each in found], None if name == "it is done" else PATIENCE))
+            limit = None if name == "it is done" else PATIENCE
+            show(f"a sweep, wall time: {name}", [each[name] for each in found], at_most(limit), "s", least=True)
 
 
 if __name__ == "__main__":

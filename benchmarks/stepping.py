@@ -32,6 +32,7 @@ from typing import Any
 import gymnasium
 import mujoco
 import numpy as np
+from bench_table import show
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1]))
@@ -160,11 +161,15 @@ def main() -> None:
     titles = [f"to {whom}, {clock}" for whom in ("raw", "needed", "sync") for clock in ("wall", "CPU")]
     print(f"{'':<16}" + "".join(f"{title:>18}" for title in titles))
     print(f"{'':<16}" + f"{'median':>9}{'worst':>9}" * 6 + f"{'env steps/s':>13}")
+    rows = []
     for env in arguments.only:
         ratios, rate = measure(env, arguments.envs, arguments.threads, turns, steps)
         columns = ratios.reshape(turns, -1).T
         cells = "".join(f"{np.median(column):>9.2f}{column.min():>9.2f}" for column in columns)
         print(f"{env:<16}{cells}{rate:>13,.0f}", flush=True)
+        rows.append((env, ratios[:, 0, 0]))
+    for env, values in rows:
+        show(f"stepping {arguments.envs} x {env} / raw mj_step, wall", values.tolist(), ">= 1")
 
 
 if __name__ == "__main__":

@@ -25,6 +25,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from bench_table import HEAD, show
 from start import COMMAND, ROOT, environment
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ if TYPE_CHECKING:
 
 MOST_OVERHEAD = 0.02
 LEAST_SPEEDUP = 1.9
-GOALS = {"plan": 10.0, "go on": 10.0, "report": 60.0}  # processor seconds
+LIMITS = {"plan": 10.0, "go on": 10.0, "report": 60.0}  # processor seconds
 MOST_MEMORY = 500.0  # MB
 ALGO = "a3po,decoupled_ppo,impala,ppo_clip,ppo_kl,spo,vaco,vaco[delta=0.1]"
 LEFT = 10  # runs that are not stored
@@ -86,12 +87,6 @@ def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
     return seconds
 
 
-def ratios(name: str, found: list[float], goal: str, reached: bool) -> None:
-    spread = f"{min(found):.3f} to {max(found):.3f}"
-    text = f"{name:<34}{statistics.median(found):>8.3f}{spread:>18}{len(found):>4}"
-    print(f"{text}  {goal}  {'reached' if reached else 'MISSED'}", flush=True)
-
-
 def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
     first = sweep_seconds(runs[:1], 1)
     pairs = []
@@ -105,7 +100,7 @@ def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
     again = statistics.median(a for a, _ in pairs) / len(runs)
     print(f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s")
     found = [a / b for a, b in pairs]
-    ratios("a sweep / its bare runs", found, f"<= {1 + MOST_OVERHEAD}", statistics.median(found) <= 1 + MOST_OVERHEAD)
+    show("a sweep, wall time over its bare runs", found, f"<= {1 + MOST_OVERHEAD}")
 
 
 def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
@@ -114,7 +109,7 @@ def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
     for turn in range(turns):
         seconds = {jobs: sweep_seconds(runs, jobs) for jobs in ((1, 2) if turn % 2 else (2, 1))}
         found.append(seconds[1] / seconds[2])
-    ratios("one worker / two workers", found, f">= {LEAST_SPEEDUP}", statistics.median(found) >= LEAST_SPEEDUP)
+    show("a sweep, two workers over one", found, f">= {LEAST_SPEEDUP}")
 
 
 def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
@@ -171,16 +166,13 @@ def scale(count: int, phases: int, turns: int) -> None:
             "go on": [*words, *out],
             "report": ["report", *out],
         }
-        print(f"\n{f'{len(runs):,} runs, {LEFT} to do':<24}{'least s':>9}{'spread':>18}{'n':>4}{'goal':>8}{'MB':>8}")
         for name, spoken in commands.items():
             taken = [command(*spoken) for _ in range(1 if name == "report" else turns)]
             seconds, memory = [each[0] for each in taken], max(each[1] for each in taken)
             if name == "go on":
                 assert f"{LEFT} of {len(runs)} runs to do" in taken[0][2], taken[0][2]
-            spread = f"{min(seconds):.2f} to {max(seconds):.2f}"
-            reached = min(seconds) <= GOALS[name] and memory <= MOST_MEMORY
-            text = f"{name:<24}{min(seconds):>9.2f}{spread:>18}{len(seconds):>4}{GOALS[name]:>8.0f}{memory:>8.0f}"
-            print(f"{text}  {'reached' if reached else 'MISSED'}", flush=True)
+            show(f"{name}, {len(runs):,} runs", seconds, f"<= {LIMITS[name]:g}", "s", least=True)
+            show(f"{name}, {len(runs):,} runs: peak memory", [memory], f"<= {MOST_MEMORY:g}", "MB")
 
 
 def main() -> None:
@@ -193,7 +185,7 @@ def main() -> None:
     if arguments.only in (None, "overhead", "workers"):
         from staleharness.base.processes import nothing_of_main
 
-        print(f"{'by the clock, ratios of turns':<34}{'median':>8}{'spread':>18}{'n':>4}  goal", flush=True)
+        print(f"wall time, ratios of turns\n{HEAD}", flush=True)
         with nothing_of_main():
             if arguments.only != "workers":
                 overhead(runs[:2], turns)

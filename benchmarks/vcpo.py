@@ -33,6 +33,7 @@ from typing import Any
 import numpy as np
 import torch
 import transformers
+from bench_table import show
 from torch import Tensor
 
 from staleharness.algorithm import make_algorithm
@@ -232,13 +233,18 @@ def main() -> None:
     )
     print(f"single and double have the same gradient: relative difference {error:.1e}")
     print(f"{'':8} {'seconds':>8} {'time / plain':>13} {'memory / plain':>15} {'gradient sizes held':>20}")
+    rows = []
     for name in learners:
-        ratio = statistics.median(a / b for a, b in zip(seconds[name], seconds["plain"], strict=True))
+        ratios = [a / b for a, b in zip(seconds[name], seconds["plain"], strict=True)]
+        ratio = statistics.median(ratios)
+        rows.append((name, ratios))
         memory = (3 * size + peaks[name]) / (3 * size + peaks["plain"])
         print(
             f"{name:8} {statistics.median(seconds[name]):>8.2f} {ratio:>13.2f} {memory:>15.2f} "
             f"{peaks[name] / size:>20.2f}"
         )
+    for name, ratios in rows:
+        show(f"VCPO's step, {name} / plain: time", ratios)
 
 
 if __name__ == "__main__":

@@ -14,6 +14,7 @@ require_extra("llm")
 
 sys.path.append(str(Path(__file__).resolve().parents[1] / "benchmarks"))
 
+import bench_table  # noqa: E402
 import gpu  # noqa: E402
 
 
@@ -52,3 +53,20 @@ def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> 
     wanted = 3 * (2 * inside * 42 + 2 * 16 * 60 * 30 + 4 * 16 * 2 * context)
     seconds = record["seconds_per_round"]["train"]
     assert record["training_tflops"] == pytest.approx(wanted / seconds / 1e12, rel=0.05, abs=1e-6)
+
+
+def test_rows_of_all_benchmarks_are_one_table(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.setenv("BENCH_TABLE", str(tmp_path / "bench.txt"))
+    bench_table.show("a sweep over its bare runs", [1.0, 0.9, 1.5], "<= 1.02")
+    bench_table.show("plan, 10,000 runs", [12.0, 11.0], "<= 10", "s", least=True)
+    bench_table.show("training / cleanrl", [2.0], "physics alone: 7 x")
+    said = capsys.readouterr().out
+    assert (tmp_path / "bench.txt").read_text() == said
+    cells = [line.split("  ") for line in said.splitlines()]
+    assert [[cell.strip() for cell in row if cell.strip()] for row in cells] == [
+        ["a sweep over its bare runs", "1 x", "0.9 to 1.5", "3", "<= 1.02"],
+        ["plan, 10,000 runs", "11 s", "11 to 12", "2", "<= 10", "NOT KEPT"],
+        ["training / cleanrl", "2 x", "1", "physics alone: 7 x"],
+    ]
