@@ -3,8 +3,8 @@
     python benchmarks/bench_table.py FILE
 
 Each benchmark prints its rows by `show`, and appends them to the file that BENCH_TABLE names, if any; `make bench`
-prints that file once all have run. A value is a ratio where its unit is `x`, otherwise seconds or megabytes. A limit that is
-given as `<= 10` or `>= 0.7` is checked, and a value beyond it is marked; other limits are a bound in words.
+prints that file once all have run. A value is a ratio where its unit is `x`, otherwise seconds or megabytes. A limit of
+the form `<= 10` or `>= 0.7` is checked, and a value beyond it is marked; other limits are a bound in words.
 """
 
 from __future__ import annotations
