@@ -94,4 +94,6 @@ class ChainSpec(TokenSpec):
         return f"{self.steps} optimiser steps of {self.batch} episodes of {self.horizon} decisions"
 
     def probe(self) -> ChainSpec:
-        return dataclasses.replace(self, steps=3 * self.steps_per_phase, evaluations=1, fill_phases=0)
+        return dataclasses.replace(
+            self, steps=3 * self.steps_per_phase, evaluations=1, fill_phases=0, fill_learning_rate=0.0
+        )

@@ -189,5 +189,5 @@ class ControlSpec(RunSpec):
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
         small = min(self.minibatches, max(1, self.num_envs * length // 2))
         steps = 3 * self.num_envs * length
-        short = dataclasses.replace(self, warm_phases=0, fill_phases=0)
+        short = dataclasses.replace(self, warm_phases=0, fill_phases=0, fill_learning_rate=0.0)
         return dataclasses.replace(short, num_steps=length, steps=steps, minibatches=small, evaluations=1)

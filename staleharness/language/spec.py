@@ -154,5 +154,10 @@ class LanguageSpec(TokenSpec):
 
     def probe(self) -> LanguageSpec:
         return dataclasses.replace(
-            self, steps=3 * self.steps_per_phase, evaluations=1, fill_phases=0, evaluation_problems=self.sequences
+            self,
+            steps=3 * self.steps_per_phase,
+            evaluations=1,
+            fill_phases=0,
+            fill_learning_rate=0.0,
+            evaluation_problems=self.sequences,
         )

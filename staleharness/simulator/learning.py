@@ -77,9 +77,7 @@ class Learner(ABC, Generic[Data, Part]):
 
         Raises `Diverged` when a loss, a gradient or a parameter is no longer finite.
         """
-        spec = self.spec
-        left = 1.0 - spec.budget_phase(phase) / spec.budget_phases
-        rate = spec.learning_rate * (left if spec.anneal_learning_rate else 1.0)
+        rate = self.spec.learning_rate_in(phase)
         report = self.begin(data, phase)
         self.first = None
         steps = self._steps(phase, rate)

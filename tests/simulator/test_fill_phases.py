@@ -66,6 +66,25 @@ def test_rate_steps_and_evaluations_are_those_of_the_budget(kind: str) -> None:
     assert evaluated == [[1, 3], [4, 6]]
 
 
+@pytest.mark.parametrize("anneal", [False, True])
+def test_a_rate_of_their_own_ends_with_them(anneal: bool) -> None:
+    settings = {"anneal_learning_rate": anneal, "learning_rate": 0.08}
+    said = metrics_of(simulation_of(spec_of("chain", 3, fill_learning_rate=0.01, **settings)))
+    budget = [0.08, 0.06, 0.04, 0.02] if anneal else [0.08] * 4
+    assert [m["learning_rate"] for m in said] == pytest.approx([0.01] * 3 + budget)
+
+
+def test_runs_of_every_rate_begin_with_the_same_policy() -> None:
+    ends = []
+    for rate in (0.01, 0.09):
+        simulation = simulation_of(spec_of("chain", 3, 4, fill_learning_rate=0.03, learning_rate=rate))
+        for _ in range(3):
+            simulation.advance()
+        ends.append([p.detach().clone() for p in simulation.learner.parameters])
+        simulation.close()
+    assert all(map(torch.equal, *ends))
+
+
 def test_without_lag_they_are_a_longer_run_at_one_rate() -> None:
     """K = 1, no annealing: three phases more, bit for bit."""
     long = metrics_of(simulation_of(spec_of("chain", 0, steps=7)))
@@ -122,6 +141,8 @@ def test_a_pipeline_keeps_its_rows_after_the_first_phases() -> None:
     "change, words",
     [
         ({"fill_phases": -1}, r"fill_phases=-1 must lie in \[0"),
+        ({"fill_learning_rate": -1e-4}, r"fill_learning_rate=-0.0001 must not be negative"),
+        ({"fill": 0, "fill_learning_rate": 1e-4}, r"fill_learning_rate=0.0001 has no phase to be used in"),
         ({"lag": "async"}, "fill_phases=3 is for lag that is drawn or planned"),
     ],
 )
