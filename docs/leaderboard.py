@@ -16,7 +16,8 @@ from staleharness.figures.leaderboard_plot import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
 from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
 from staleharness.pages.paper_summary import picture, picture_file
-from staleharness.statistics.benchmark.benchmark_table import REFERENCE, benchmark_table
+from staleharness.statistics.benchmark.benchmark_row import REFERENCE
+from staleharness.statistics.benchmark.benchmark_table import benchmark_table
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.benchmark.track_rows import leaderboard_track
 from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable_seed
@@ -193,8 +194,9 @@ def protocol_track(folder: Path, name: str) -> tuple[Track | None, str]:
     protocol = read_protocol(name)
     bundle = folder / protocol.name
     runs = list(load(bundle)) if (bundle / MARKER).is_file() else []
-    table = benchmark_table(protocol, {REFERENCE: runs})
-    track = leaderboard_track(protocol, table, runs)
+    sources = {REFERENCE: runs}
+    table = benchmark_table(protocol, sources)
+    track = leaderboard_track(protocol, table, sources)
     words = (
         f"{name} v{protocol.version}: {table.runs_done:,} of {table.runs_total:,} runs of the protocol are published"
     )

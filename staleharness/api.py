@@ -8,41 +8,26 @@ imported where they are used, so that reading results loads no torch and no plug
 from __future__ import annotations
 
 import contextlib
-import operator
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import replace
-from numbers import Integral
-from os import PathLike
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
-from types import NoneType
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, shorten
+from .running.python_arguments import check_folder, refuse_empty, text_of
+from .running.python_arguments import load_plugins as load_plugins  # which commands take from here
+from .running.sweep_callback import CallbackListener, ProgressCallback, RunsFailed, failure_text
 
 if TYPE_CHECKING:
-    from .running.plan import Plan, PlannedRun
+    from .running.plan import Plan
     from .simulator.phase_record import PhaseRecord
     from .statistics.benchmark.benchmark_table import BenchmarkTable
     from .statistics.results import Results
-    from .store.store import StoredRun
 
 Names = str | Iterable[str]  # "Hopper,Ant" or ["Hopper", "Ant"]
 Numbers = int | str | Iterable[int]  # 8, "1,8" or [1, 8]
 Paths = str | Path | Iterable[str | Path]
 Settings = str | Mapping[str, Any]  # "epochs=2" or {"epochs": 2}
-ProgressCallback = Callable[[dict[str, Any]], None]
-
-
-class RunsFailed(RuntimeError):
-    """Some runs of a sweep did not finish; all others did and are stored.
-
-    failed: id of a run -> {class, message, log_tail}. results: the runs that finished.
-    """
-
-    def __init__(self, message: str, failed: Mapping[str, Mapping[str, Any]], results: Results) -> None:
-        super().__init__(message)
-        self.failed, self.results = dict(failed), results
 
 
 def plan(
@@ -76,53 +61,13 @@ def plan(
 
     Raises `UserError` for anything that cannot be run.
     """
-    from .base.parsing import plain_value, whole_numbers
+    arguments = {name: value for name, value in locals().items() if name != "plugin"}
     from .running.plan import plan as resolve
-    from .store.study import ask
+    from .running.python_arguments import question_of
 
-    _refuse_empty(
-        env=env,
-        k=k,
-        algo=algo,
-        seeds=seeds,
-        steps=steps,
-        preset=preset,
-        lag=lag,
-        mismatch=mismatch,
-        n=n,
-        model=model,
-        data=data,
-        device=device,
-        settings=settings,
-        spec=spec,
-        scale=scale,
-        plugin=plugin,
-    )
+    refuse_empty(**arguments, plugin=plugin)
     load_plugins(plugin)
-    scalars = {"steps": _text(steps), "model": _text(model), "data": _text(data), "device": _text(device)}
-    if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
-        seeds = whole_numbers(seeds, "SEEDS")
-    seed_list = None if seeds is None or isinstance(seeds, (int, Integral, str)) else _seed_list(seeds)
-    named_settings = settings if isinstance(settings, Mapping) else {}
-    if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named_settings):
-        raise UserError(f"SET={shorten(repr(settings))} is neither settings by name nor 'name=value,...'")
-    question = ask(
-        env=_text(env),
-        k=_text(k),
-        algo=_text(algo),
-        n=_text(n),
-        preset=_text(preset),
-        lag=_text(lag),
-        mismatch=_text(mismatch),
-        seeds=_text(seeds) if seed_list is None else None,
-        spec_file=_text(spec),
-        scale=str(scale),
-        settings=settings if isinstance(settings, str) else None,
-        **scalars,
-    )
-    others = {key: plain_value(value) for key, value in named_settings.items() if scalars.get(key) is None}
-    question = replace(question, settings={**question.settings, **others})
-    return resolve(question, seed_list)
+    return resolve(*question_of(**arguments))
 
 
 def sweep(
@@ -173,12 +118,13 @@ def sweep(
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
     from .running.plan_execution import execute_plan, runner_for
+    from .statistics.results import Results
     from .store.store import Store
 
     if threading.current_thread() is not threading.main_thread():
         raise UserError("a sweep is started from the main thread, which is the one that hears Ctrl-C")
-    _check_folder("out", out)
-    _refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
+    check_folder("out", out)
+    refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
     for name, text in (("runner", runner), ("slurm", slurm or "")):
         if not isinstance(text, str):
             raise UserError(f"{name}={shorten(repr(text))} is not a text")
@@ -204,7 +150,9 @@ def sweep(
     )
     store = Store(out)
     store.check()
-    job_runner = runner_for(grid_plan, store, _text(jobs), runner, _text(runs_per_gpu), _text(memory), slurm or "")
+    job_runner = runner_for(
+        grid_plan, store, text_of(jobs), runner, text_of(runs_per_gpu), text_of(memory), slurm or ""
+    )
     listener = CallbackListener(progress)
     outcome, runs = execute_plan(grid_plan, store, job_runner, lambda done: contextlib.nullcontext(listener), restart)
     if outcome.interrupted:
@@ -212,8 +160,8 @@ def sweep(
     if len(runs) < len(grid_plan.runs):
         ids = {run.id for run in runs}
         missing = [run for run in grid_plan.runs if run.run_id not in ids]
-        raise RunsFailed(_failures(missing, outcome.failed), outcome.failed, _results(runs))
-    return _results(runs)
+        raise RunsFailed(failure_text(missing, outcome.failed), outcome.failed, Results.of(runs))
+    return Results.of(runs)
 
 
 def benchmark(
@@ -244,10 +192,11 @@ def benchmark(
     from .running.plan_execution import runner_for
     from .statistics.benchmark.benchmark_table import benchmark_table
     from .statistics.benchmark.protocol import read_protocol
+    from .statistics.results import Results
     from .store.store import Store
 
-    _refuse_empty(algo=algo, track=track, add=add, jobs=jobs)
-    _check_folder("out", out)
+    refuse_empty(algo=algo, track=track, add=add, jobs=jobs)
+    check_folder("out", out)
     protocol = read_protocol(track)
     load_plugins(plugin)
     store, result = Store(Path(out) / protocol.track), None
@@ -259,7 +208,7 @@ def benchmark(
             protocol,
             name,
             store,
-            lambda stage: runner_for(stage, store, _text(jobs)),
+            lambda stage: runner_for(stage, store, text_of(jobs)),
             lambda stage, done: contextlib.nullcontext(CallbackListener(progress)),
             quick,
         )
@@ -268,7 +217,7 @@ def benchmark(
         lost = {key: event for key, event in result.failed.items() if event["class"] != DIVERGED}
         if lost:
             lines = [f"{event['label']}: {event['class']}: {event['message']}" for event in lost.values()]
-            raise RunsFailed("; ".join([f"{len(lost)} of the runs failed", *lines]), lost, _results(result.runs))
+            raise RunsFailed("; ".join([f"{len(lost)} of the runs failed", *lines]), lost, Results.of(result.runs))
     sources = all_sources(protocol, result, others)
     return benchmark_table(protocol, sources, quick=quick, gaps=result is not None and result.diverged)
 
@@ -321,7 +270,7 @@ def load(folder: str | Path = "results") -> Results:
     """The finished runs of a results folder or of a published bundle. Raises `UserError` where there is none."""
     from .statistics.results import load as read
 
-    _check_folder("folder", folder)
+    check_folder("folder", folder)
     return read(folder)
 
 
@@ -347,101 +296,3 @@ def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
 
     load_plugins(plugin)
     return catalogue()["lags"]
-
-
-def load_plugins(plugin: Paths | None) -> None:
-    """Make the plugins of files or folders known to this process and its workers. Raises `UserError`."""
-    from .base.files import user_path
-    from .base.parsing import split_list
-    from .base.plugins import add_user_path
-
-    if plugin is None:
-        return
-    _refuse_empty(plugin=plugin)
-    if isinstance(plugin, str):
-        is_path = user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
-        plugin = [plugin] if is_path else split_list(plugin)
-    for path in plugin if isinstance(plugin, Iterable) else [plugin]:
-        add_user_path(str(path))
-
-
-def _results(runs: list[StoredRun]) -> Results:
-    from .statistics.results import Results
-
-    return Results.of(runs)
-
-
-def _refuse_empty(**arguments: Any) -> None:
-    """Raise `UserError` for an empty text, which means neither the default nor all nor none."""
-    from .base.parsing import is_empty
-
-    for name, value in arguments.items():
-        if isinstance(value, str) and is_empty(value):
-            raise UserError(f"{name}={value!r} is empty; give a value, or leave it out for the default")
-
-
-def _check_folder(name: str, value: Any) -> None:
-    """Raise `UserError` for a value that is not a path."""
-    _refuse_empty(**{name: value})
-    if not isinstance(value, (str, PathLike)):
-        raise UserError(f"{name}={shorten(repr(value))} is not a folder; give a path, such as 'results'")
-
-
-def _text(value: Any) -> str | None:
-    """Argument as typed on the command line."""
-    if value is None or isinstance(value, str):
-        return value
-    if isinstance(value, float) and value.is_integer():
-        return str(int(value))
-    return ",".join(map(str, value)) if isinstance(value, Iterable) else str(value)
-
-
-def _seed_list(values: Iterable[int]) -> list[int]:
-    try:
-        seeds = [operator.index(seed) for seed in values]
-    except TypeError:  # not iterable, or not of whole numbers
-        seeds = []
-    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
-        raise UserError(
-            f"SEEDS={shorten(repr(seeds or values))} is neither a whole number, how many seeds, nor a list of "
-            "different ones, none of them negative"
-        )
-    return seeds
-
-
-def _failures(missing: list[PlannedRun], failed: Mapping[str, Mapping[str, Any]]) -> str:
-    from .running.plan_execution import describe_run
-
-    lost = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
-    events = [(run, failed.get(run.run_id, lost)) for run in missing]
-    lines = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
-    return "; ".join([f"{len(missing)} of the runs failed, the others are stored", *lines])
-
-
-class CallbackListener:
-    """Listener of a sweep that calls a function with each event as plain data."""
-
-    def __init__(self, progress: ProgressCallback | None) -> None:
-        self.progress = progress
-
-    def on_start(self, run: PlannedRun) -> None:
-        self._call(run, {"event": "started"})
-
-    def on_preparing(self, run: PlannedRun, step: str) -> None:
-        self._call(run, {"event": "preparing", "what": step})
-
-    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
-        self._call(run, {"event": "phase", **progress})
-
-    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
-        interrupted = event["event"] == "interrupted"
-        self._call(run, {**event, "event": "stopped"} if interrupted else event)
-
-    def on_stop(self) -> None:
-        """Do nothing: each run reports its own stop."""
-
-    def _call(self, run: PlannedRun, event: Mapping[str, Any]) -> None:
-        if self.progress is not None:
-            spec = run.spec
-            cell = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
-            self.progress({**cell, "seed": spec.seed, **event})

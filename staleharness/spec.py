@@ -50,10 +50,10 @@ class RunSpec:
     max_grad_norm: float = 0.5  # longer gradients are scaled down to it
     step_size: StepSize = "constant"  # beside the schedule: × √ESS of the minibatch, or ÷ its mean lag
 
-    # on-policy phases before the `steps` of the run: with K - 1 or more of them, data are as old as the lag model says
-    # from the first step on, and runs of every K begin there with the same policy
-    fill_phases: int = later(0, before=0)
-    fill_learning_rate: float = later(0.0, before=0.0)  # of these phases; 0: the run's first one
+    # with K - 1 or more fill phases, data are as old as the lag model says from the first step of the budget on, and
+    # runs of every K begin there with the same policy
+    fill_phases: int = later(0, before=0)  # on-policy phases before the budget
+    fill_learning_rate: float = later(0.0, before=0.0)  # of the fill phases; 0: the run's first one
     mismatch: str = later("none", before="none")  # between sampler and trainer, see `mismatch.read_mismatch`
     # log μ of methods: the sampler's, its version's by the trainer's arithmetic, or as docs/mismatch.md says
     behaviour: Literal["auto", "sampler", "version"] = later("auto", before="auto")
@@ -87,8 +87,8 @@ class RunSpec:
         if not 0 <= self.fill_phases <= MOST_FILL:
             raise UserError(f"fill_phases={self.fill_phases} must lie in [0, {MOST_FILL}]")
         if self.fill_learning_rate < 0 or (self.fill_learning_rate and not self.fill_phases):
-            why = "must not be negative" if self.fill_phases else "has no phase to be used in: fill_phases=0"
-            raise UserError(f"fill_learning_rate={self.fill_learning_rate} {why}")
+            rule = "must not be negative" if self.fill_phases else "has no phase to be used in: fill_phases=0"
+            raise UserError(f"fill_learning_rate={self.fill_learning_rate} {rule}")
         if self.threads > MOST_THREADS:
             raise UserError(f"threads={self.threads} is more than {MOST_THREADS}")
 

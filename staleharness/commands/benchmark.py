@@ -48,7 +48,8 @@ def handle(command: Command) -> int:
     from ..running.benchmark_runs import all_sources, benchmark_method, missing_runs_of, run_method, third_party_runs
     from ..running.forecast import estimate
     from ..running.plan_execution import runner_for
-    from ..statistics.benchmark.benchmark_table import REFERENCE, USER, benchmark_table
+    from ..statistics.benchmark.benchmark_row import REFERENCE, USER
+    from ..statistics.benchmark.benchmark_table import benchmark_table
     from ..statistics.benchmark.protocol import read_protocol
     from ..statistics.benchmark.verdict import remarks, verdict
     from ..store.store import Store
@@ -91,11 +92,12 @@ def handle(command: Command) -> int:
             print(f"stopped with {result.missing} runs to go; the same command resumes", file=sys.stderr)
             return 130
     gaps = result is not None and result.diverged
-    table = benchmark_table(protocol, all_sources(protocol, result, others), quick=command.quick, gaps=gaps)
+    sources = all_sources(protocol, result, others)
+    table = benchmark_table(protocol, sources, quick=command.quick, gaps=gaps)
     source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
     text = "\n\n".join(verdict(table, *row) for row in keys)
-    path = write_page(store.root, table, protocol, [line for row in keys for line in remarks(table, *row)])
+    path = write_page(store.root, table, protocol, sources, [line for row in keys for line in remarks(table, *row)])
     if command.json:
         print(json.dumps(table.to_json(), sort_keys=True))
     else:

@@ -12,7 +12,8 @@ from typing import Any
 from ..base.parsing import PluginChoice, parse_choice, split_list
 from ..base.reference_results import reference_folder, results_path
 from ..errors import UserError
-from ..statistics.benchmark.benchmark_table import LOOK_SEEDS, REFERENCE, USER, MethodRuns, chosen_rate, runs_by_row
+from ..statistics.benchmark.benchmark_row import REFERENCE, USER
+from ..statistics.benchmark.ladder import LOOK_SEEDS, MethodRuns, chosen_rate, runs_by_row
 from ..statistics.benchmark.protocol import BASELINE, Protocol
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun

@@ -6,7 +6,6 @@ import dataclasses
 import functools
 import json
 import math
-import statistics
 import time
 import warnings
 from collections import Counter
@@ -14,6 +13,8 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
+
+import numpy as np
 
 from ..algorithm import make_algorithm
 from ..base.files import stamp
@@ -32,6 +33,8 @@ from .plan import Plan, PlannedRun
 
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
+PUBLISHED = "published"
+FAST = 0.2  # quantile of the seconds per step of published runs: many of them shared their machine with other work
 
 
 @dataclass(frozen=True)
@@ -126,7 +129,7 @@ class SimilarRuns:
 
     where: str  # `stored` or `published`
     count: int
-    speed: float  # steps of training per second
+    speed: float  # steps of training per second; of published runs the fast ones
     evaluation: float  # seconds that all evaluations of the run asked for would take
     memory: int  # bytes, maximum over the runs
     checkpoint: int = 0  # bytes of the largest checkpoint; 0: not recorded
@@ -136,7 +139,7 @@ def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
     """Sum up the similar runs in `store`, or if there are none those in published bundles; None without any."""
     state = tuple(stamp(path) for path in (store.root / "runs", store.root / "runs.parquet") if path.exists())
     similar = _read_similar(store.root, state, type(spec).from_dict, spec.to_json())
-    return similar or _sum_up("published", _published_runs(), spec)
+    return similar or _sum_up(PUBLISHED, _published_runs(), spec)
 
 
 @functools.lru_cache(64)
@@ -148,13 +151,17 @@ def _read_similar(root: Path, state: object, read: Callable[[Any], RunSpec], spe
 def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns | None:
     alike = [run for run in runs if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)]
     records = [run.record for run in alike]
-    evaluating = sum(r["seconds"]["evaluate"] for r in records)
-    seconds, steps = sum(r["seconds"]["total"] for r in records) - evaluating, sum(r["steps"] for r in records)
-    if steps < 1 or not 0 < seconds < math.inf:
+    evaluating = np.array([r["seconds"]["evaluate"] for r in records], dtype=np.float64)
+    training = np.array([r["seconds"]["total"] for r in records], dtype=np.float64) - evaluating
+    steps = np.array([_steps_taken(r) for r in records], dtype=np.float64)
+    if steps.sum() < 1 or not 0 < training.sum() < math.inf:
         return None
-    evaluation = statistics.fmean(_evaluation_seconds(spec, record) for record in records)
+    speed, evaluation = steps.sum() / training.sum(), np.array([_evaluation_seconds(spec, r) for r in records])
+    each = evaluation.mean()
+    if where == PUBLISHED and (sound := (steps > 0) & (training > 0)).any():
+        speed, each = 1.0 / np.quantile(training[sound] / steps[sound], FAST), np.quantile(evaluation, FAST)
     memory, checkpoint = (max(r.get(key, 0) for r in records) for key in ("peak_memory", "checkpoint_bytes"))
-    return SimilarRuns(where, len(records), steps / seconds, evaluation, memory, checkpoint)
+    return SimilarRuns(where, len(records), float(speed), float(each), memory, checkpoint)
 
 
 def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:
@@ -163,10 +170,17 @@ def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:
     values = {**spec.before(), **record["spec"]}
     settings = {name: values[name] for name in spec.of_evaluation if name in values}
     try:
-        earlier = dataclasses.replace(spec, fill_phases=0, steps=record["steps"], **settings)
+        earlier = dataclasses.replace(spec, fill_phases=0, fill_learning_rate=0.0, steps=record["steps"], **settings)
     except UserError:  # sizes that no run has
         return float(record["seconds"]["evaluate"])
     return float(record["seconds"]["evaluate"]) * evaluation_size(spec, problems) / evaluation_size(earlier, problems)
+
+
+def _steps_taken(record: Mapping[str, Any]) -> float:
+    """Steps of a run, those of the phases before its budget included."""
+    phases = int(record.get("phases", 0))
+    budget = phases - int(record["spec"].get("fill_phases", 0))
+    return float(record["steps"] * phases / budget if budget > 0 else record["steps"])
 
 
 @functools.cache

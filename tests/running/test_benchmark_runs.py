@@ -107,8 +107,15 @@ def test_a_second_time_nothing_is_run_and_the_page_is_the_same(place: Path) -> N
         heard: list[dict[str, Any]] = []
         table = run(place, "mine", progress=heard.append)
         assert not heard
-        pages.append(write_page(place / "out/toy", table, protocol, remarks(table, "mine", "yours")).read_bytes())
+        sources = {
+            "reference": benchmark_runs.published_runs(protocol.name),
+            "yours": Store(place / "out/toy").read_all(),
+        }
+        path = write_page(place / "out/toy", table, protocol, sources, remarks(table, "mine", "yours"))
+        pages.append(path.read_bytes())
     assert pages[0] == pages[1]
+    card = pages[0].decode().partition("An importance-weighted gradient.")[2].partition('class="card"')[0]
+    assert "<polyline" in card and "mine" in card
 
 
 def test_a_look_takes_the_first_seeds_at_the_first_rate(place: Path) -> None:

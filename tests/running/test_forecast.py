@@ -110,6 +110,25 @@ def test_where_the_folder_has_none_they_are_the_published_ones(tmp_path: Path) -
     assert forecast.similar_runs(unheard, Store(tmp_path)) is None
 
 
+def test_of_published_runs_the_fast_ones_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: Plan) -> None:
+    """Five runs of 12 x 2,048 steps, four of them slowed down by other work: the second fastest."""
+    for seed, seconds in enumerate((60.0, 80.0, 300.0, 500.0, 2000.0)):
+        store_run(tmp_path / "published", seed, 2.0, seconds)
+    # ranks 0 to 4: the quantile .2 lies .8 of the way from the first to the second
+    monkeypatch.setattr(forecast, "_published_runs", lambda: Store(tmp_path / "published").read_all())
+    found = forecast.similar_runs(asked.runs[0].spec, Store(tmp_path / "none"))
+    assert found is not None and found.where == "published" and found.count == 5
+    assert 12 * 2048 / found.speed == pytest.approx(60 + 0.8 * 20)
+
+
+def test_phases_before_the_budget_take_their_time(tmp_path: Path) -> None:
+    """A run of 3 + 9 phases in 60 seconds: another like it takes as long."""
+    settings = {k: v for k, v in LIKE.items() if k != "device"} | {"fill_phases": 3}
+    like = plan(env="Hopper", algo="spo", seeds=1, steps=9 * 2048, settings=settings)
+    write_run(tmp_path, "spo", 0, seconds=60.0, settings={**LIKE, "fill_phases": 3}, said={"steps": 9 * 2048})
+    assert estimate(like.runs, Store(tmp_path), jobs=1).seconds == pytest.approx(60.0)
+
+
 def test_memory_limits_the_runs_at_a_time_unless_jobs_is_given(
     tmp_path: Path, asked: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -12,16 +12,8 @@ import pytest
 from scipy import stats
 
 from staleharness.errors import UserError
-from staleharness.statistics.benchmark.benchmark_table import (
-    BenchmarkTable,
-    MethodRuns,
-    area_of,
-    benchmark_table,
-    choose_rate,
-    chosen_rate,
-    runs_by_row,
-)
-from staleharness.statistics.benchmark.benchmark_track import track_of
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.ladder import MethodRuns, area_of, choose_rate, chosen_rate, runs_by_row
 from staleharness.statistics.benchmark.protocol import Protocol, ProtocolPlace, WidthControl, digest_of, read_protocol
 from staleharness.statistics.benchmark.verdict import rank, verdict
 from staleharness.statistics.t_intervals import welch
@@ -265,23 +257,6 @@ def test_a_method_on_fresh_data_is_told_from_the_baseline() -> None:
     rng = np.random.default_rng(4)
     told = [welch([rng.normal(0.90, 0.02, 8)], [rng.normal(0.84, 0.02, 8)]).p < 0.05 / 8 for _ in range(200)]
     assert np.mean(told) > 0.95
-
-
-def test_a_track_of_the_leaderboard_has_the_same_numbers() -> None:
-    base, other = method("ppo_clip", {1: 1.0, 4: 0.8}, 0.01), method("other", {1: 0.3, 4: 0.2}, best=0.5)
-    table = table_of(base, other, method("wide", {1: 1.0, 4: 0.7}))
-    track = track_of(table, TOY)
-    assert (track.protocol, track.ks, track.envs) == (TOY.digest, (1, 4), ("A", "B"))
-    assert [row.label for row in track.ranking] == ["ppo_clip", "a wide clip"]
-    assert [(row.label, row.has_learned) for row in track.apart] == [("other", False)]
-    row, at_4 = track.ranking[1], table.row("wide", 4)
-    assert row.kind == "control" and at_4 is not None and row.score is not None
-    assert row.score.value == pytest.approx(np.mean([r.score for r in table.rows if r.method == "wide"]))
-    assert row.score.low is not None and row.score.low < row.score.value
-    assert row.capacities[4].p == at_4.holm and row.capacities[4].runs == at_4.scores
-    assert row.retention is not None and row.retention.value == at_4.retained
-    assert track.apart[0].capacities[4].learning_rate == 0.005
-    assert track.runs == (3 * 2 * 8, 3 * 2 * 8)
 
 
 def test_a_run_has_the_digest_of_the_protocol_that_it_follows() -> None:

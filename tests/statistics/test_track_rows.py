@@ -16,7 +16,7 @@ RUNS = [*method("ppo_clip", {1: 1.0, 4: 0.6}), *method("other", {1: 1.1, 4: 0.9}
 
 def table_and_track(runs: list[StoredRun]) -> tuple[BenchmarkTable, Track]:
     table = benchmark_table(TOY, {"reference": runs})
-    return table, leaderboard_track(TOY, table, runs)
+    return table, leaderboard_track(TOY, table, {"reference": runs})
 
 
 def test_a_track_has_the_numbers_of_the_table_and_the_mean_over_k() -> None:
@@ -68,3 +68,32 @@ def test_what_is_missing_has_no_score_and_is_counted() -> None:
 def test_no_run_at_all_is_a_track_without_ranking() -> None:
     _, track = table_and_track([])
     assert track.ranking == [] and track.runs == (0, 48) and track.replication is None
+
+
+def test_a_method_that_did_not_learn_is_apart_with_the_rate_it_chose() -> None:
+    _, track = table_and_track(
+        [*method("ppo_clip", {1: 1.0, 4: 0.8}, 0.01), *method("other", {1: 0.3, 4: 0.2}, best=0.5)]
+    )
+    (other,) = (row for row in track.apart if row.label == "other")
+    assert not other.has_learned and other.capacities[4].learning_rate == 0.005
+
+
+def test_a_bundle_of_the_same_method_has_its_own_runs_beside_ours() -> None:
+    theirs = method("other", {1: 1.0, 4: 0.7})
+    for run in theirs:
+        run.record["id"] = f"theirs {run.id}"
+    sources = {"reference": RUNS, "theirs": theirs}
+    track = leaderboard_track(TOY, benchmark_table(TOY, sources), sources)
+    ours, added = (next(r for r in track.rows if r.method == name) for name in ("other", "other (theirs)"))
+    assert (ours.kind, added.kind) == ("method", "added")
+    runs = added.capacities[4].runs["A"]
+    assert len(runs) == 4 and all(run.startswith("theirs") for run in runs)
+    assert not any(run.startswith("theirs") for run in ours.capacities[4].runs["A"])
+
+
+def test_a_look_asks_for_its_own_seeds_alone() -> None:
+    look = [run for run in method("mine", {1: 1.0, 4: 0.9}) if run.seed < 2]
+    sources = {"reference": RUNS, "yours": look}
+    track = leaderboard_track(TOY, benchmark_table(TOY, sources, quick=True), sources)
+    expected = {row.label: row.capacities[4].expected for row in track.rows}
+    assert (expected["mine"], expected["other"]) == (2 * 2, 2 * 4)

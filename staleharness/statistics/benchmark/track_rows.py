@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
@@ -11,16 +11,21 @@ from ...store.stored_run import StoredRun
 from ..bootstrap import percentiles, pooled_iqm, resample, stable_seed
 from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import learning_curve
-from .benchmark_table import REFERENCE, REPS, USER, BenchmarkRow, BenchmarkTable, MethodRuns, runs_by_row
+from .benchmark_row import REFERENCE, REPS, USER, BenchmarkRow
+from .benchmark_table import BenchmarkTable
+from .ladder import LOOK_SEEDS, MethodRuns, runs_by_row
 from .protocol import BASELINE, Protocol
 
+Held = Mapping[tuple[str, int], MethodRuns]
 
-def leaderboard_track(protocol: Protocol, table: BenchmarkTable, runs: Iterable[StoredRun]) -> Track:
+
+def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mapping[str, Iterable[StoredRun]]) -> Track:
     """Make the track: rows of the table, with the mean over K, and with curves and ids of the runs behind them.
 
-    runs: those that the table was made of; others are left out.
+    sources: those that the table was made of.
     """
-    held = runs_by_row(protocol, runs)
+    core = [run for name in (REFERENCE, USER) for run in sources.get(name, ())]
+    held = {name: runs_by_row(protocol, runs) for name, runs in {**sources, REFERENCE: core, USER: core}.items()}
     about = (
         f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs included, are"
     )
@@ -30,28 +35,28 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, runs: Iterable[
         about=f"{about} published; here are those that are reported:",
         envs=table.envs,
         ks=table.capacities,
-        rows=tuple(_row(protocol, table, method, source, held) for method, source in table.methods),
+        rows=tuple(_row(protocol, table, method, source, held[source]) for method, source in table.methods),
         protocol=table.digest,
         baseline=BASELINE,
     )
 
 
-def _row(
-    protocol: Protocol, table: BenchmarkTable, method: str, source: str, held: dict[tuple[str, int], MethodRuns]
-) -> LeaderboardRow:
+def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, held: Held) -> LeaderboardRow:
     by_k = {k: row for k in table.capacities if (row := table.row(method, k, source)) is not None}
     methods = protocol.entry_methods(method)
     control = bool(protocol.title_of(method))
+    foreign = source not in (REFERENCE, USER)
     last = by_k.get(table.capacities[-1])
+    label = next(iter(by_k.values())).label if control else f"{method} ({source})" if foreign else method
     return LeaderboardRow(
-        label=next(iter(by_k.values())).label if control else method,
+        label=label,
         score=_mean_over_capacities(table, by_k),
         capacities={k: _result(protocol, table, row, held.get((methods[k], k))) for k, row in by_k.items()},
         retention=None if last is None else _estimate(last.retained, last.retained_low, last.retained_high),
-        kind="control" if control else "method" if source in (REFERENCE, USER) else "added",
+        kind="control" if control else "added" if foreign else "method",
         has_learned=not any(row.did_not_learn for row in by_k.values()),
         cpus=tuple(sorted({cpu for row in by_k.values() for cpu in row.cpus})),
-        method=method if control or source not in (REFERENCE, USER) else parse_choice(method).name,
+        method=method if control else label if foreign else parse_choice(method).name,
     )
 
 
@@ -81,7 +86,7 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
     return CapacityResult(
         score=_estimate(row.score, row.low, row.high),
         runs=row.scores,
-        expected=table.seeds * len(table.envs),
+        expected=(LOOK_SEEDS if table.quick and row.source == USER else table.seeds) * len(table.envs),
         lag=float(np.mean(lags)) if lags else None,
         learning_rate=None if row.rate is None else protocol.rate(row.rate),
         tv=row.tv,

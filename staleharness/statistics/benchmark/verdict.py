@@ -4,7 +4,9 @@ from __future__ import annotations
 
 from ...base.text import fixed_width, number
 from ..power import ALPHA
-from .benchmark_table import LOOK_SEEDS, USER, BenchmarkRow, BenchmarkTable
+from .benchmark_row import USER, BenchmarkRow
+from .benchmark_table import BenchmarkTable
+from .ladder import LOOK_SEEDS
 from .protocol import BASELINE
 
 HEAD = ["K", "score", "95 %", "kept", "- PPO-clip", "95 %", "p (Holm)", "TV", "ESS", "rate", "n"]

@@ -1,0 +1,137 @@
+"""Row of StaleBench's table: a method at one capacity, its score, what it lost to lag, and its tests."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+
+from ...store.stored_run import StoredRun
+from ..bootstrap import percentiles, pooled_iqm, resample, rliable_interval, stable_seed
+from ..power import detectable_effect, spread
+from ..scores import Array
+from ..significance import holm
+from ..t_intervals import welch
+from .ladder import area_of
+from .protocol import BASELINE, LEARNT, Protocol
+
+REPS = 2000  # bootstrap resamples
+REFERENCE, USER = "reference", "yours"  # sources of runs; others are the names of third parties' bundles
+
+
+@dataclass(frozen=True)
+class BenchmarkRow:
+    """A method at one capacity of a track. None: not known (yet).
+
+    Scores are areas under the evaluation curve on the protocol's scale: 0 an untrained policy, 1 PPO-clip at K = 1.
+    """
+
+    method: str  # label, or the name of a width control
+    label: str  # as readers see it
+    track: str
+    capacity: int  # K
+    source: str  # `reference`, `yours`, or the name of a third party's bundle
+    n: int = 0  # reported runs of each environment, the fewest
+    missing: int = 0  # runs that the protocol asks for and that are not there, those of the ladder included
+    score: float | None = None  # IQM over runs and environments, with its stratified bootstrap interval
+    low: float | None = None
+    high: float | None = None
+    retained: float | None = None  # share of the row's own score at K = 1, with its bootstrap interval
+    retained_low: float | None = None
+    retained_high: float | None = None
+    loss_p: float | None = None  # Welch: as high as the method's own score at K = 1
+    difference: float | None = None  # of means, from PPO-clip at this K, with Welch's interval
+    difference_low: float | None = None
+    difference_high: float | None = None
+    p: float | None = None  # Welch: no difference from PPO-clip
+    holm: float | None = None  # the same, corrected over the rows of this K that learnt
+    detectable: float | None = None  # difference from PPO-clip that so many runs see with 80 % power
+    tv: float | None = None  # D_TV of the learner from the policies that acted, over all gradient steps of the budget
+    ess: float | None = None  # effective sample size over n, the same
+    rate: float | None = None  # factor of the learning rate that the ladder chose
+    did_not_learn: bool = False  # below half of PPO-clip's score at K = 1 without lag
+    cpus: tuple[str, ...] = ()  # kinds of processor that made the runs
+    scores: Mapping[str, Any] = field(default_factory=dict)  # environment -> run id -> score of each reported run
+
+    @property
+    def columns(self) -> list[Array]:
+        """Scores [runs] of each environment."""
+        return [np.array(list(self.scores[env].values()), dtype=np.float64) for env in sorted(self.scores)]
+
+
+def with_scores(
+    protocol: Protocol, row: BenchmarkRow, by_env: Sequence[Mapping[int, StoredRun]], fresh: BenchmarkRow | None
+) -> BenchmarkRow:
+    """Fill in the scores of a row. fresh: the method's row at the smallest capacity; None where that is this row."""
+    runs = [run for each in by_env for run in each.values()]
+    scores = {
+        env: {each[seed].id: area_of(protocol, each[seed]) for seed in sorted(each)}
+        for env, each in zip(protocol.env, by_env, strict=True)
+    }
+    cpus = tuple(sorted({str(run.record["fingerprint"].get("cpu", "")) for run in runs} - {""}))
+    row = replace(row, scores=scores, cpus=cpus, tv=_mean_of(runs, "tv"), ess=_mean_of(runs, "ess"))
+    columns = row.columns
+    row = replace(row, score=float(pooled_iqm(*columns)))
+    if row.n >= 2:
+        name = ("stalebench", row.track, row.method, row.capacity)
+        low, high = rliable_interval(lambda *c: pooled_iqm(*c)[..., None], columns, name=name, reps=REPS)
+        row = replace(row, low=float(low[0]), high=float(high[0]))
+    return row if fresh is None else _with_loss(row, fresh)
+
+
+def _mean_of(runs: Sequence[StoredRun], name: str) -> float | None:
+    """Mean of a metric's means over the budget of runs; None where no run has it."""
+    values = [value for run in runs if (value := run.record["summary"].get(name)) is not None]
+    return float(np.mean(values)) if values else None
+
+
+def _with_loss(row: BenchmarkRow, fresh: BenchmarkRow) -> BenchmarkRow:
+    """Fill in the share of the score without lag that is retained."""
+    if not fresh.score or fresh.score <= 0 or row.score is None:
+        return row
+    row = replace(row, retained=row.score / fresh.score)
+    if min(row.n, fresh.n) < 2:
+        return row
+    rng = np.random.default_rng(stable_seed("stalebench retained", row.track, row.method, row.capacity))
+    top, bottom = (pooled_iqm(*resample(each.columns, REPS, rng)) for each in (row, fresh))
+    low, high = percentiles((top / bottom)[:, None])
+    p = welch(row.columns, fresh.columns).p
+    return replace(row, retained_low=float(low[0]), retained_high=float(high[0]), loss_p=p)
+
+
+def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
+    """Fill in what follows from other rows: who did not learn, and the tests against the baseline."""
+    base = {row.capacity: row for row in rows if row.method == BASELINE and row.source in (REFERENCE, USER)}
+    base |= {row.capacity: row for row in rows if row.method == BASELINE and row.source == REFERENCE}
+    fresh = min(base, default=None)
+    limit = (base[fresh].score if fresh is not None else None) or 0.0
+    poor = {
+        (row.method, row.source)
+        for row in rows
+        if row.capacity == fresh and row.score is not None and row.score < LEARNT * limit
+    }
+    out = [replace(row, did_not_learn=(row.method, row.source) in poor) for row in rows]
+    out = [_against(row, base.get(row.capacity)) for row in out]
+    for k in base:
+        places = [i for i, r in enumerate(out) if r.capacity == k and r.p is not None and not r.did_not_learn]
+        for i, p in zip(places, holm([out[i].p or 0.0 for i in places]), strict=True):
+            out[i] = replace(out[i], holm=float(p))
+    return out
+
+
+def _against(row: BenchmarkRow, base: BenchmarkRow | None) -> BenchmarkRow:
+    """Fill in Welch's test against the baseline at the same capacity."""
+    if base is None or (row.method, row.source) == (base.method, base.source) or min(row.n, base.n) < 2:
+        return row
+    test, tasks = welch(row.columns, base.columns), len(row.columns)
+    effect = detectable_effect(min(row.n, base.n)) * spread([*row.columns, *base.columns]) / tasks**0.5
+    return replace(
+        row,
+        difference=test.value,
+        difference_low=test.low,
+        difference_high=test.high,
+        p=test.p,
+        detectable=float(effect),
+    )
