@@ -73,7 +73,10 @@ def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
     elif "[" not in plain:
         text = method_name(plain)
     else:
-        choice = parse_choice(plain)
+        try:
+            choice = parse_choice(plain)
+        except UserError:  # words, such as the title of a width control
+            return label
         text = ", ".join([method_name(choice.name), *(option_text(k, v) for k, v in choice.options.items())])
     return f"{text}, N = {n}" if forward else text
 

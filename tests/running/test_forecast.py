@@ -118,7 +118,7 @@ def test_of_published_runs_the_fast_ones_count(monkeypatch: pytest.MonkeyPatch, 
     monkeypatch.setattr(forecast, "_published_runs", lambda: Store(tmp_path / "published").read_all())
     found = forecast.similar_runs(asked.runs[0].spec, Store(tmp_path / "none"))
     assert found is not None and found.where == "published" and found.count == 5
-    assert 12 * 2048 / found.speed == pytest.approx(60 + 0.8 * 20)
+    assert 12 * 2048 / found.speed + found.evaluation == pytest.approx(60 + 0.8 * 20)
 
 
 def test_phases_before_the_budget_take_their_time(tmp_path: Path) -> None:
