@@ -7,7 +7,9 @@ import pytest
 from test_benchmark_table import TOY, method, raw, stored_run
 
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.benchmark.track_rows import leaderboard_track
+from staleharness.statistics.labels import display_label
 from staleharness.statistics.leaderboard import Track
 from staleharness.store.stored_run import StoredRun
 
@@ -63,6 +65,11 @@ def test_what_is_missing_has_no_score_and_is_counted() -> None:
     assert row in track.apart and "of" in track.about
     control = next(row for row in track.rows if row.kind == "control")
     assert control.label == "a wide clip" and control.name == "wide" and control.capacities[1].n == 8
+
+
+def test_the_titles_of_width_controls_are_shown_as_they_are() -> None:
+    titles = [control.title for track in ("control", "tokens", "paper") for control in read_protocol(track).controls]
+    assert len(titles) == 6 and [display_label(title) for title in titles] == titles
 
 
 def test_no_run_at_all_is_a_track_without_ranking() -> None:
