@@ -1,6 +1,6 @@
-"""Pages of the built-in methods, docs/methods/*.md, from their files and algorithms/methods.toml; from the published
-results, docs/leaderboard.md and .html, docs/staleness_budgets.md, docs/corrections.md, and the maps of
-docs/staleness.md.
+"""Pages of the built-in methods, docs/methods/*.md, and the table of docs/methods.md, from their files and
+algorithms/methods.toml; from the published results, docs/leaderboard.md and .html, docs/staleness_budgets.md,
+docs/corrections.md, and the maps of docs/staleness.md.
 
     python docs/generate.py
 
@@ -31,19 +31,23 @@ from staleharness.statistics.results import load
 
 FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"
+TABLE = "<!-- {} of the table, which docs/generate.py writes from algorithms/methods.toml -->"
 MAP = "<!-- {} of the map, which docs/generate.py writes from results/reference/{} -->"
 
 
 def pages() -> dict[str, str]:
-    """File name -> text: a page per built-in method, and the index."""
+    """File name -> text: a page per built-in method."""
+    return {f"{cls.name}.md": page(cls) for cls in built_in_methods()}
+
+
+def built_in_methods() -> list[type[Algorithm]]:
     own = builtin_folder("algorithms").resolve()
-    methods = [cls for cls in map(ALGORITHMS.__getitem__, ALGORITHMS) if Path(source_file(cls)).parent == own]
-    return {f"{cls.name}.md": page(cls) for cls in methods} | {"README.md": index(methods)}
+    return [cls for cls in map(ALGORITHMS.__getitem__, ALGORITHMS) if Path(source_file(cls)).parent == own]
 
 
 def method_texts() -> dict[str, MethodText]:
     """Words for the card of each built-in method on the leaderboard."""
-    methods = [ALGORITHMS[name.removesuffix(".md")] for name in pages() if name != "README.md"]
+    methods = built_in_methods()
     return {cls.name: MethodText(summary(cls), card_text(cls), cls.paper, f"methods/{cls.name}.md") for cls in methods}
 
 
@@ -181,27 +185,30 @@ def touches(place: MethodEntry) -> str:
     return f"{measured} This one also reports, averaged over decisions:\n\n{markdown_table(('diagnostic', 'of'), rows)}"
 
 
-def index(methods: list[type[Algorithm]]) -> str:
-    parts = [
-        "<!-- Made by docs/generate.py from algorithms/methods.toml: edit that. -->",
-        "# Methods, one by one",
-        "The map, the symbols and what options share: [methods.md](../methods.md). Each method has a page with its "
-        "formula, source, options, diagnostics and traps. Weight: what a decision's gradient is multiplied with "
-        "besides its advantage. Passes: forward passes over tokens besides those that any method needs, with several "
-        "gradient steps a phase.",
-    ]
+def with_table(page: str) -> str:
+    """Insert the table of all methods between its two marks in docs/methods.md."""
+    methods, parts = built_in_methods(), []
     for family, does in families(methods[0]).items():
         members = [cls for cls in methods if entry_of(cls).family == family]
-        head = ("method", "ratio", "weight", "trust region", "anchor", "extra passes")
-        parts += [f"## {family.capitalize()}", f"{does[0].upper()}{does[1:]}."]
+        head = ("method", "ratio", "weight", "trust region", "anchor", "passes")
+        parts += [f"**{family.capitalize()}.** {does[0].upper()}{does[1:]}."]
         parts.append(markdown_table(head, [row(cls) for cls in members]))
-    return "\n\n".join(parts) + "\n"
+    before, after = TABLE.format("Begin"), TABLE.format("End")
+    head_text, _, rest = page.partition(before)
+    return head_text + "\n\n".join([before, *parts, after]) + rest.partition(after)[2]
 
 
 def row(cls: type[Algorithm]) -> tuple[str, ...]:
     place = entry_of(cls)
     passes = str(extra_passes(cls()))
-    return (f"[{cls.name}]({cls.name}.md)", place.level, place.transform, place.trust_region, place.anchor, passes)
+    return (
+        f"[{cls.name}](methods/{cls.name}.md)",
+        place.level,
+        place.transform,
+        place.trust_region,
+        place.anchor,
+        passes,
+    )
 
 
 def main() -> None:
@@ -211,6 +218,8 @@ def main() -> None:
         (FOLDER / name).unlink()
     for name, text in generated.items():
         (FOLDER / name).write_text(text, encoding="utf-8")
+    methods = FOLDER.parent / "methods.md"
+    methods.write_text(with_table(methods.read_text(encoding="utf-8")), encoding="utf-8")
     (FOLDER.parent / "staleness_budgets.md").write_text(staleness_budgets(PUBLISHED), encoding="utf-8")
     leaderboard.write(FOLDER.parent, PUBLISHED, method_texts())
     (FOLDER.parent / "corrections.md").write_text(corrections(PUBLISHED), encoding="utf-8")

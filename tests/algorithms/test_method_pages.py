@@ -26,10 +26,13 @@ def pages(generate: ModuleType) -> dict[str, str]:
     return generate.pages()
 
 
-def test_the_committed_pages_are_what_the_code_says_now(pages: dict[str, str]) -> None:
+def test_the_committed_pages_are_what_the_code_says_now(generate: ModuleType, pages: dict[str, str]) -> None:
     held = {path.name: path.read_text(encoding="utf-8") for path in (ROOT / "docs" / "methods").iterdir()}
     stale = sorted(name for name in held.keys() | pages.keys() if held.get(name) != pages.get(name))
     assert not stale, f"run `make docs`: {', '.join(stale)}"
+    index = (ROOT / "docs" / "methods.md").read_text(encoding="utf-8")
+    assert index == generate.with_table(index), "run `make docs`"
+    assert [f"(methods/{name})" for name in pages if f"| [{name[:-3]}](methods/{name}) |" not in index] == []
 
 
 def test_the_map_of_lags_is_that_of_the_published_runs(generate: ModuleType) -> None:
@@ -39,7 +42,7 @@ def test_the_map_of_lags_is_that_of_the_published_runs(generate: ModuleType) -> 
 
 
 def test_every_option_of_every_method_is_explained(generate: ModuleType, pages: dict[str, str]) -> None:
-    for name in pages.keys() - {"README.md"}:
+    for name in pages:
         cls = ALGORITHMS[name.removesuffix(".md")]
         rows = generate.option_rows(cls)
         assert [row[0] for row in rows] == [f"`{key}`" for key in cls.hyper_parameters()]
@@ -47,7 +50,7 @@ def test_every_option_of_every_method_is_explained(generate: ModuleType, pages: 
 
 
 def test_a_page_has_all_its_parts_and_no_cell_is_empty(pages: dict[str, str]) -> None:
-    for name in pages.keys() - {"README.md"}:
+    for name in pages:
         text = pages[name]
         assert re.findall(r"^## (.*)$", text, re.MULTILINE)[-2:] == ["What touches what", "Traps"], name
         assert len(re.search(r"## Formula\n\n(.*?)\n\n##", text, re.DOTALL)[1]) > 100, name
