@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..statistics.results import Results
-from ..statistics.table import Table
+from ..statistics.table import Table, distinct_aggregates
 from .captions import axis, bars, looks_of, scale, size
 from .marks import (
     UNTRAINED_NOTE,
@@ -31,14 +31,18 @@ NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "op
 
 @FIGURES.register("aggregate_scores", Section(40, "Aggregate scores", "Line: the estimate. Bar: its interval."))
 def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Figure:
-    """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity."""
+    """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity. Of one
+    environment the IQM alone: median and mean are one number there, and the gap its complement."""
     looks = looks_of(table)
     place, lines = _lines(table, looks, width)
     owner = {at: label for (label, _), at in place.items()}
-    subtitle = f"{size(table)}, {bars(table)}; {scale(table)}; of the gap (↓), less is better"
-    height, columns = 0.5 + 0.155 * len(lines), 4 if width > 5 else 2
-    with panels("Aggregate scores", subtitle, [0] * 4, table, width, height, columns) as (figure, axes):
-        for ax, (name, heading) in zip(axes, NAMES.items(), strict=True):
+    subtitle = f"{size(table)}, {bars(table)}; {scale(table)}"
+    several = any(row["n_tasks"] > 1 for row in table.rows)
+    names = [name for name in distinct_aggregates(table) if several or name == "iqm"]
+    subtitle += "; of the gap (↓), less is better" if "optimality_gap" in names else ""
+    height, columns = 0.5 + 0.155 * len(lines), min(len(names), 4 if width > 5 else 2)
+    with panels("Aggregate scores", subtitle, [0] * len(names), table, width, height, columns) as (figure, axes):
+        for ax, name in zip(axes, names, strict=True):
             for r in table.rows:
                 look, at = looks[r["algorithm"]], place[r["algorithm"], r["capacity"]]
                 if r[f"{name}_low"] is not None:
@@ -48,10 +52,10 @@ def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Fig
                     dots(ax, at, r["dots"][name], look, across=True)
                 if r[name] is not None:
                     ax.plot([r[name]] * 2, [at - 0.42, at + 0.42], color=INK, linewidth=1.4, gid=gid(look))
-            ax.set_title(heading, loc="left")
+            ax.set_title(NAMES[name], loc="left")
             row_axis(ax, lines)
-            ax.xaxis.set_major_locator(MaxNLocator(columns))
-            _set_span(ax, table)
+            ax.xaxis.set_major_locator(MaxNLocator(4 if width > 5 else 2))
+            _set_span(ax, table, names)
             for at, text in enumerate(ax.get_yticklabels()):
                 if (label := owner.get(at)) is None:
                     text.set_fontweight("bold")
@@ -61,11 +65,11 @@ def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Fig
     return figure
 
 
-def _set_span(ax: Axes, table: Table) -> None:
-    """Give all four panels one span, so that they can be compared, with a margin at its ends."""
-    keys = [f"{n}{end}" for n in NAMES for end in ("", "_low", "_high")]
+def _set_span(ax: Axes, table: Table, names: Sequence[str]) -> None:
+    """Give the panels of these aggregates one span, so that they can be compared, with a margin at its ends."""
+    keys = [f"{n}{end}" for n in names for end in ("", "_low", "_high")]
     values = [row[key] for row in table.rows for key in keys if row[key] is not None]
-    values += [x for row in table.rows for n in NAMES for x in row.get("dots", {}).get(n, ())]
+    values += [x for row in table.rows for n in names for x in row.get("dots", {}).get(n, ())]
     if values:
         margin = 0.04 * (max(values) - min(values)) + 1e-9
         ax.set_xlim(min(values) - margin, max(values) + margin)

@@ -20,6 +20,7 @@ from ..base.files import atomic_write, digest, read_json, remove_temporaries, tr
 from ..base.text import columns_to_csv, rows_to_csv
 from ..base.version import __version__
 from ..figures.palette import styles
+from ..statistics.labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
 from ..statistics.significance import method_pairs
@@ -41,6 +42,7 @@ from .report_contents import (
     score_row,
     squares,
 )
+from .run_panels import anchors, run_groups
 
 PACKAGE = Path(__file__).parents[1]
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
@@ -111,7 +113,7 @@ def write(
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
     with atomic_write(index) as stream:
-        stream.writelines(_page(runs, results, table, failures, command, title, figures, against))
+        stream.writelines(_page(runs, results, table, failures, command, title, figures, against, out_dir))
     outputs = {*lists, *contents, "data.zip", "index.html"}
     for name in before["files"].keys() - outputs:
         if _intact(out_dir / name, before["files"][name]):  # as this report wrote it, and nobody since
@@ -129,11 +131,13 @@ def _page(
     title: str,
     figures: list[dict[str, str]],
     against: Sequence[Mapping[str, Any]],
+    out_dir: Path,
 ) -> Iterator[bytes]:
     """Yield the HTML in pieces: the list of runs can be long."""
     from markupsafe import Markup
 
     looks = styles(row["algorithm"] for row in table.rows)
+    names = anchors(runs)
     envs = table.settings["envs"]
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
@@ -149,15 +153,25 @@ def _page(
         runs_done=len(runs),
         envs=envs,
         capacities=table.settings["capacities"],
-        algorithms=[{"label": label, "index": s.index, "colour": s.colour} for label, s in looks.items()],
+        algorithms=[
+            {"label": label, "name": display_label(label), "index": s.index, "colour": s.colour}
+            for label, s in looks.items()
+        ],
         columns=[{"name": name, "help": text} for _, name, text in columns_of(table)],
-        rows=[score_row(row, table, looks[row["algorithm"]]) for row in table.rows],
-        squares=squares(against, looks),
+        rows=[
+            {
+                **score_row(row, table, looks[row["algorithm"]]),
+                "anchor": names.get((row["algorithm"], row["capacity"]), ""),
+            }
+            for row in table.rows
+        ],
+        squares=squares(against, looks, names),
         figures=[{k: markup.get(k, str)(v) for k, v in f.items()} for f in figures],
         cards=cards(results, looks),
         failures=[failure(f) for f in failures],
         run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
         axes=AXES,
+        groups=run_groups(runs, table, looks, out_dir),
         run_rows=(run_row(r, looks, envs) for r in run_records(runs, failures, table)),
         made=[
             {"title": "Versions and hardware", "entries": entries(r.record["fingerprint"] for r in runs)},

@@ -10,7 +10,8 @@ from typing import Any
 
 from ..base.text import duration, number, rows_to_csv, word
 from ..figures.palette import Style
-from ..statistics.table import Table, count, is_published, raw_digits, retained_text
+from ..statistics.labels import display_label
+from ..statistics.table import AGGREGATES, Table, count, distinct_aggregates, is_published, raw_digits, retained_text
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 
@@ -52,9 +53,11 @@ AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside h
 
 
 def columns_of(table: Table) -> list[tuple[str, str, str]]:
-    """Columns of the table of scores; without shares retained where there is none."""
-    shares = any(row.get("retained") is not None for row in table.rows)
-    return [column for column in COLUMNS if shares or column[0] != "retained"]
+    """Columns of the table of scores; without shares retained where there is none, and without an aggregate that is
+    the same number as an earlier one in every row."""
+    left_out = set() if any(row.get("retained") is not None for row in table.rows) else {"retained"}
+    left_out |= {key for key in AGGREGATES if key not in distinct_aggregates(table)}
+    return [column for column in COLUMNS if column[0] not in left_out]
 
 
 def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, Any]:
@@ -73,7 +76,9 @@ def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, An
         elif key == "retained":
             cell["text"], _, ends = retained_text(row).partition(" ")
             cell["interval"] = ends
-        elif key != "algorithm":
+        elif key == "algorithm":
+            cell["text"] = display_label(value)
+        else:
             cell["text"] = number(value, {"raw_mean": raw_digits(table), "tv": 3}.get(key, 2))
         if f"{key}_low" in row and value is not None and key != "retained":
             low, high = row[f"{key}_low"], row[f"{key}_high"]
@@ -208,18 +213,26 @@ PAIR_COLUMNS = ("capacity", "a", "b", "n_envs", "probability", "low", "high", "e
 MOST_METHODS = 12  # methods in a square that can still be read
 
 
-def squares(rows: Sequence[Mapping[str, Any]], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
-    """Table of pairs per capacity with two methods or more: its methods, and a line of cells for each of them."""
+def squares(
+    rows: Sequence[Mapping[str, Any]], looks: Mapping[str, Style], anchors: Mapping[tuple[str, int], str]
+) -> list[dict[str, Any]]:
+    """Table of pairs per capacity with two methods or more: its methods, and a line of cells for each of them.
+    `anchors`: of the runs of each (method, capacity)."""
     tables = []
     for k in sorted({row["capacity"] for row in rows}):
         pairs = {(row["a"], row["b"]): row for row in rows if row["capacity"] == k}
         labels = [label for label in looks if any(label in pair for pair in pairs)]
         if len(labels) <= MOST_METHODS:
             lines = [
-                {"label": a, "colour": looks[a].colour, "cells": [_cell(pairs.get((a, b))) for b in labels]}
+                {
+                    "label": display_label(a),
+                    "anchor": anchors.get((a, k), ""),
+                    "colour": looks[a].colour,
+                    "cells": [_cell(pairs.get((a, b))) for b in labels],
+                }
                 for a in labels
             ]
-            tables.append({"capacity": k, "labels": labels, "lines": lines})
+            tables.append({"capacity": k, "labels": [display_label(label) for label in labels], "lines": lines})
     return tables
 
 

@@ -118,6 +118,22 @@ def retained_text(row: Mapping[str, Any]) -> str:
     return f"{100 * share:.0f}%" + ends
 
 
+AGGREGATES = ("iqm", "median", "mean", "optimality_gap")
+
+
+def distinct_aggregates(table: Table) -> list[str]:
+    """`AGGREGATES` without those that are in every row the number of an earlier one or, as the gap may be, its
+    complement: of one or two environments the median is the mean."""
+    distinct: dict[str, list[float | None]] = {}
+    for name in AGGREGATES:
+        values = [row[name] for row in table.rows]
+        scores = [v if v is None or name != "optimality_gap" else 1 - v for v in values]
+        column = [None if v is None else round(v, 9) for v in scores]
+        if column not in distinct.values():
+            distinct[name] = column
+    return list(distinct)
+
+
 def count(row: Mapping[str, Any]) -> str:
     """Runs × tasks; `*` where runs are missing."""
     return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")

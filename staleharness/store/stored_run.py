@@ -37,6 +37,7 @@ OPTIONAL = (TRACE, POLICY)  # listed where a run has them
 SECONDS = "seconds/"  # prefix of a column of timing.parquet
 MEMORY = "memory_mb"  # column of timing.parquet: resident memory after a phase [MB]
 EVALUATION_PREFIX = "eval_"  # prefix of a score: column of its evaluations
+TV = "tv_data"  # column: total variation between the newest policy and those that acted
 PARTS = ("collect", "learn", "evaluate")  # of a phase's time, for every kind of task; other times are parts of these
 
 
@@ -103,14 +104,28 @@ class StoredRun:
     def curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Learning curves by score: steps at which the newest policy was evaluated, and its mean return there, [points]
         each. Read once and cached: they are short."""
+        return {
+            name.removeprefix(EVALUATION_PREFIX): curve
+            for name, curve in self._curves.items()
+            if name.startswith(EVALUATION_PREFIX)
+        }
+
+    @property
+    def tv_curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
+        """Steps, and total variation between the newest policy and those that acted, [phases] each; None if unmeasured.
+        Read with `curves`."""
+        return self._curves.get(TV)
+
+    @functools.cached_property
+    def _curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         import numpy as np
 
-        columns = self.columns(["steps", *(EVALUATION_PREFIX + score for score in self.record["scores"])])
+        columns = self.columns(["steps", *(EVALUATION_PREFIX + score for score in self.record["scores"]), TV])
         steps = columns.pop("steps", None)
         if steps is None:
             return {}
         at = {name: ~np.isnan(values) for name, values in columns.items()}
-        return {name.removeprefix(EVALUATION_PREFIX): (steps[i], columns[name][i]) for name, i in at.items()}
+        return {name: (steps[i], columns[name][i]) for name, i in at.items()}
 
     def _arrow(self, name: str, columns: Sequence[str] | None = None) -> Any:
         if is_packed(root := self.path.parent.parent):

@@ -40,7 +40,7 @@
     const panel = { ...JSON.parse(group.dataset.axes), series: new Map(), around: new Map() };
     const rows = panel.y.names && !panel.x.names;
     const add = (map, key, more) => map.set(key, [...(map.get(key) || []), ...more]);
-    for (const mark of all(":scope > g > path[clip-path], :scope > g > g[clip-path] > use", group)) {
+    for (const mark of all(":scope > g > path:is([clip-path], .mark), :scope > g > g[clip-path] > use", group)) {
       const key = mark.closest("[data-series]")?.dataset.series ?? "";
       const used = mark.tagName === "use" ? document.getElementById(mark.getAttribute("href").slice(1)) : null;
       const d = (used || mark).getAttribute("d") || "";

@@ -68,9 +68,12 @@
       row.addEventListener(event, () => mark(on));
     }
   }
-  function openCard() {
-    const card = document.getElementById(location.hash.slice(1));
-    if (card && card.matches("details.card")) { card.open = true; card.scrollIntoView(); }
+  function openCard() {  // a card, or what lies in closed ones
+    const target = document.getElementById(decodeURIComponent(location.hash.slice(1)));
+    const around = [];
+    for (let card = target?.closest("details"); card; card = card.parentElement.closest("details")) around.push(card);
+    for (const card of around) card.open = true;
+    if (around.length) target.scrollIntoView({ block: "center" });
   }
   addEventListener("hashchange", openCard);
 

@@ -1,0 +1,126 @@
+"""Panels of runs in a report: what stands behind a row of the table, each run with its settings and curves."""
+
+from __future__ import annotations
+
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from ..base.text import duration, number, plural, word
+from ..figures.palette import Style
+from ..statistics.diagnostics import in_bins
+from ..statistics.labels import display_label
+from ..statistics.scores import Array, learning_curve
+from ..statistics.table import Table
+from ..store.run_grid import cell_of, flat_settings
+from ..store.stored_run import StoredRun
+from .report_contents import AXES
+
+WIDTH, TOP, BOTTOM = 180, 3, 57  # of a small curve, in its own units
+POINTS = 40  # of a curve of scores; a longer one is thinned
+BINS = 20  # of a curve of staleness
+
+
+def anchors(runs: Sequence[StoredRun]) -> dict[tuple[str, int], str]:
+    """Anchor of the runs of each row of the table, by (label, capacity)."""
+    rows = dict.fromkeys((cell.label, cell.capacity) for cell in map(cell_of, runs))
+    return {row: f"row-{i}" for i, row in enumerate(rows)}
+
+
+def run_groups(
+    runs: Sequence[StoredRun], table: Table, looks: Mapping[str, Style], folder: Path
+) -> Iterator[dict[str, Any]]:
+    """Yield the runs of each row of the table, for the template. runs: sorted by cell. folder: of the report; records
+    of runs in the same folder of results are linked."""
+    names, envs = anchors(runs), table.settings["envs"]
+    settings = [flat_settings(run.record["spec"]) for run in runs]
+    differing = _differing(settings)
+    settings_of = dict(zip((id(run) for run in runs), settings, strict=True))
+    for (label, k), some in itertools.groupby(runs, lambda run: cell_of(run)[:2]):
+        members, look = list(some), looks.get(label)
+        yield {
+            "anchor": names[label, k],
+            "title": f"{display_label(label)}, K = {k}",
+            "count": plural(len(members), "run"),
+            "index": look.index if look else None,
+            "colour": look.colour if look else "currentColor",
+            "runs": [_panel(run, table, settings_of[id(run)], differing, envs, folder) for run in members],
+        }
+
+
+def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Names of the settings in which any two runs differ, beside those that a heading states."""
+    names = sorted({name for values in settings for name in values} - set(AXES))
+    return [name for name in names if len({word(values[name]) if name in values else None for values in settings}) > 1]
+
+
+def _panel(
+    run: StoredRun,
+    table: Table,
+    settings: Mapping[str, Any],
+    differing: Sequence[str],
+    envs: Sequence[str],
+    folder: Path,
+) -> dict[str, Any]:
+    score, env = table.settings["score"], cell_of(run).env
+    final = run.record["scores"].get(score)
+    steps, values = learning_curve(run, score)
+    measure = "accuracy" if table.settings["normalise"] == "raw" else "return"
+    curves = [curve(steps, values, measure, table.settings["unit"])]
+    if run.tv_curve is not None:
+        x, y = in_bins([run.tv_curve], [env], BINS)
+        curves.append(curve(x, y, "TV of the data", table.settings["unit"]))
+    return {
+        "id": run.id,
+        "panel": envs.index(env) if env in envs else None,
+        "title": f"{env}, seed {run.seed}",
+        "score": "–" if final is None else number(final["mean"], 3 if measure == "accuracy" else 1),
+        "seconds": duration(run.record["seconds"]["total"]),
+        "settings": [(name, word(settings[name])) for name in differing if name in settings],
+        "curves": [c for c in curves if c is not None],
+        "files": _files(run, folder),
+    }
+
+
+def _files(run: StoredRun, folder: Path) -> str:
+    """Path from the report to the folder of a run that lies in the same folder of results; empty if it does not."""
+    root = folder.parents[1]
+    return f"../../runs/{run.id}" if run.path == root / "runs" / run.id else ""
+
+
+def curve(x: Array, y: Array, label: str, unit: str) -> dict[str, Any] | None:
+    """Small curve with its first, last and extreme values in words; None where there are no two points.
+
+    `axes` is what `panel_axes` gives of a figure: the page's script shows values of both.
+    """
+    held = np.isfinite(y)
+    x, y = x[held], y[held]
+    if len(x) < 2 or not np.any(y):
+        return None
+    if len(x) > POINTS:
+        index = np.unique(np.linspace(0, len(x) - 1, POINTS).round().astype(int))
+        x, y = x[index], y[index]
+    (left, right), (low, high) = (float(x[0]), float(x[-1])), (float(y.min()), float(y.max()))
+    high = high if high > low else low + 1.0
+    across = (x - left) / (right - left) * WIDTH
+    up = BOTTOM - (y - low) / (high - low) * (BOTTOM - TOP)
+    places = np.round(np.stack([across, up], axis=1), 1).tolist()
+    axes = {
+        "box": [0, TOP, WIDTH, BOTTOM],
+        "x": {"ends": [_digits(left, 6), _digits(right, 6)], "label": unit},
+        "y": {"ends": [_digits(low, 5), _digits(high, 5)], "label": label},
+    }
+    return {
+        "label": label,
+        "text": "{:g} → {:g}, {:g} to {:g}".format(*(_digits(float(v), 3) for v in (y[0], y[-1], low, high))),
+        "path": "M" + "L".join(f"{a:g} {b:g}" for a, b in places),
+        "axes": json.dumps(axes, ensure_ascii=False, separators=(",", ":")),
+    }
+
+
+def _digits(value: float, digits: int) -> float:
+    return float(f"{value:.{digits}g}")
