@@ -201,7 +201,7 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
         return {}
     where = f"ADD={path}"
     store = Store(results_path(str(path)))
-    store.check_readable()
+    store.check_readable(where)
     runs = store.read_all()
     settings = {env: _settings_of(protocol, env) for env in protocol.env}
     for run in runs:
@@ -238,8 +238,9 @@ def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mappi
         return f"env={spec['env']} is not one of {', '.join(protocol.env)}"
     if spec["capacity"] not in protocol.capacity:
         return f"K={spec['capacity']} is not one of {', '.join(map(str, protocol.capacity))}"
+    before = find_env(spec["env"])[1].settings.before()  # of settings that are younger than the run
     for key, wish in settings[spec["env"]].items():
-        value = spec.get(key, run.record.get("before", {}).get(key, wish))
+        value = spec.get(key, before.get(key, wish))
         if value != wish:
             return f"{key}={value}, and the protocol says {wish}"
     if protocol.place_of(run) is None:

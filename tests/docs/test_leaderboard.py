@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import earlier_tracks
 import leaderboard
 import numpy as np
 import pandas as pd
@@ -69,7 +70,7 @@ def test_scores_are_those_of_the_flat_table(control: Track) -> None:
 def test_a_difference_on_one_task_is_welchs() -> None:
     rng = np.random.default_rng(5)
     own, base = rng.normal(0.4, 0.1, 7), rng.normal(0.2, 0.3, 5)
-    found = leaderboard._against_baseline({"spo": {"A": own}, "ppo_clip": {"A": base}})["spo"]
+    found = earlier_tracks._against_baseline({"spo": {"A": own}, "ppo_clip": {"A": base}})["spo"]
     expected = stats.ttest_ind(own, base, equal_var=False)
     interval = expected.confidence_interval()
     assert found[1] == pytest.approx(expected.pvalue)
@@ -81,7 +82,7 @@ def test_p_values_are_corrected_over_the_rows() -> None:
     columns = {f"m{i}": {"A": rng.normal(0.1 * i, 0.2, 6)} for i in range(4)} | {
         "ppo_clip": {"A": rng.normal(0, 0.2, 6)}
     }
-    found = leaderboard._against_baseline(columns)
+    found = earlier_tracks._against_baseline(columns)
     plain = sorted(stats.ttest_ind(columns[m]["A"], columns["ppo_clip"]["A"], equal_var=False).pvalue for m in found)
     assert min(p for _, p in found.values()) == pytest.approx(min(1.0, 4 * plain[0]))
 
@@ -99,6 +100,15 @@ def test_the_headline_has_thirty_rows_at_most_best_on_both_first(published: Lead
     rows = [row("ppo_clip", 0.5), row("spo", 0.7), row("vaco", 0.9)]
     two = Leaderboard("B", (track("a", rows[:2]), track("b", rows)))
     assert names(leaderboard.markdown(two)) == ["SPO", "PPO-clip", "VACO"]
+
+
+def test_a_track_with_few_rows_has_a_table_of_its_own() -> None:
+    rows = [row("ppo_clip", 0.5), row("spo", 0.7), row("wide", 0.9, kind="control")]
+    many = [row(f"method_{i}", 0.1 * i) for i in range(6)]
+    page = leaderboard.markdown(Leaderboard("B", (track("tokens", many), track("tokens v1", rows))))
+    head, _, rest = page.partition("## Rows of tokens v1")
+    assert "tokens v1: #" not in head and "| wide" not in head
+    assert "| wide | 1.08 [1.03, 1.13] | 0.99 [0.94, 1.04] | 0.90 [0.85, 0.95] | **+0.40** | 80% |" in rest
 
 
 def test_a_method_that_did_not_learn_is_named_below_the_table() -> None:
@@ -134,4 +144,4 @@ def test_a_protocol_without_runs_is_counted_and_replaced_by_a_study(tmp_path: Pa
     assert track is None and re.fullmatch(r"tokens v1: 0 of \d+ runs of the protocol are published", words)
     notes = " ".join(published.notes)
     for shown in published.tracks:
-        assert shown.protocol or f"place is taken by {leaderboard.EARLIER[shown.name][0]}" in notes
+        assert shown.protocol or f"place is taken by {earlier_tracks.EARLIER[shown.name][0]}" in notes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -173,6 +174,16 @@ def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
         run(place, add=out)
 
 
+def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path) -> None:
+    protocol = protocols.read_protocol("toy")
+    run = Store(place / "out/toy").read_all()[0]
+    settings = {"bit-chain": benchmark_runs._settings_of(protocol, "bit-chain")}
+    assert benchmark_runs._difference(protocol, run, settings) is None
+    older = {key: value for key, value in run.spec.items() if key != "fill_phases"}
+    found = benchmark_runs._difference(protocol, replace(run, record={**run.record, "spec": older}), settings)
+    assert found == "fill_phases=0, and the protocol says 3"
+
+
 @pytest.mark.parametrize(
     "given, words",
     [
@@ -183,7 +194,7 @@ def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
         ({"algo": "tis[lag=uniform]"}, "lag is a setting of runs, and stalebench toy fixes it"),
         ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the ladder chooses it"),
         ({"algo": "vaco[kl_estimator=closed_form]"}, "closed"),
-        ({"algo": "ppo_clip", "add": "nowhere"}, "nowhere"),
+        ({"algo": "ppo_clip", "add": "nowhere"}, "ADD=nowhere is not a folder of results"),
     ],
     ids=str,
 )
