@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Annotated
+from textwrap import wrap
+from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
 from .shared.arguments import SWITCH, option
+
+if TYPE_CHECKING:
+    from ..pages.paper_figure_results import GalleryFigure
 
 
 @dataclass(frozen=True)
@@ -32,6 +37,8 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.reference_results import results_path
     from ..pages.gallery import publish
+    from ..pages.paper_summary import part_text
+    from ..pages.verdict_texts import verdict_words
     from ..store.study import check_scale_name
     from ..store.study_runs import bundle_path
 
@@ -40,14 +47,41 @@ def handle(command: Command) -> int:
     bundles = results_path(command.bundles)
     if not bundles.is_dir():
         raise UserError(f"BUNDLES={command.bundles} is not a folder; give one that holds a folder per study")
-    figures, page = publish(command.paper, command.fig, command.scale, str(bundles), out)
+    figures, files = publish(command.paper, command.fig, command.scale, str(bundles), out)
+    *_, summary, index = files
     if command.json:
-        states = {s.figure.name: s.state for s in figures}
-        content = {"paper": command.paper, "scale": command.scale, "figures": states, "page": str(page)}
-        print(json.dumps(content))
+        content = {
+            "paper": command.paper,
+            "scale": command.scale,
+            "figures": {s.figure.name: s.state for s in figures},
+            "verdicts": {s.figure.name: verdict_words(s) for s in figures if s.state == "drawn"},
+            "parts": {s.figure.name: [part_text(p) for p in s.reading.parts] for s in figures if s.state == "drawn"},
+            "files": list(map(str, files)),
+            "page": str(summary),
+        }
+        print(json.dumps(content, ensure_ascii=False))
         return 0
-    words = {"drawn": "drawn", "draft": "drawn as DRAFT, runs are missing"}
     for s in figures:
-        print(f"{s.figure.name}: {words.get(s.state) or f'no bundle yet: {s.rerun}'}")
-    print(f"page: {page}")
+        print("\n".join(_lines(s, files, alone=len(figures) == 1)))
+    pages = [path for path in files if path.suffix == ".html" and path != index]
+    print(f"page: {pages[-1] if pages else summary}")
+    print(f"all figures: {index}")
     return 0
+
+
+def _lines(s: GalleryFigure, files: Sequence[Path], *, alone: bool) -> list[str]:
+    """Verdict on a figure and its picture; `alone`: with the parts of its claim and their numbers."""
+    from ..pages.paper_summary import part_text
+    from ..pages.verdict_texts import verdict_words
+
+    if s.state == "no bundle":
+        return [f"{s.figure.name}: no bundle yet: {s.rerun}"]
+    word = "drawn as DRAFT, runs are missing" if s.state == "draft" else f"drawn; {verdict_words(s)}"
+    lines = [f"{s.figure.name}: {word}"]
+    if alone and s.state == "drawn":
+        lines[0] += f" ({s.figure.heading})"
+        texts = [part_text(part) for part in s.reading.parts] or [s.reading.saw]
+        paragraphs = (wrap(text, 112, initial_indent="  ", subsequent_indent="    ") for text in texts)
+        lines += [line for lines_of_part in paragraphs for line in lines_of_part]
+    pictures = [path for path in files if path.stem == s.figure.name and path.suffix == ".png"]
+    return [*lines, *(f"  picture: {path}" for path in pictures)]

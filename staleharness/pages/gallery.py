@@ -4,7 +4,8 @@
 <out>/<paper>.md            summary of a paper on one page: conclusion, and the verdict on each claim
 <out>/<paper>/evidence.md   its figures with their texts and tests; pictures beside it, as SVG and as PNG, for wide and
                             for narrow screens, and tables as tables
-<out>/<paper>.html          all of that as one file that loads nothing
+<out>/<paper>.html          all of that as one file that loads nothing; <paper>_<figure>.html of one figure
+<out>/index.html            every paper and figure, with leaderboard and methods
 
 In docs/gallery/, git keeps the Markdown and the PNGs, and the rest is made on demand. Identical results give identical
 bytes. Needs no torch.
@@ -23,6 +24,7 @@ from ..base.files import check_creatable, check_replaceable, remove_temporaries,
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.result_tables import Sheet
+from .gallery_index import index_page
 from .page_shell import read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
@@ -97,16 +99,23 @@ def make(
     }
     if not keep and all(s.state == "no bundle" or s.figure.name in redraw for s in entries):
         pages[out / f"{name}.html"] = html(paper, name, entries, inline, sheets)
+    for s in entries if len(redraw) == 1 else ():
+        if s.figure.name in redraw and s.state != "no bundle":
+            pages[out / f"{name}_{s.figure.name}.html"] = html(paper, name, [s], inline, sheets)
     for path, text in pages.items():
         write_bytes(path, text.encode())
         files_written.append(path)
     return files_written
 
 
-def publish(name: str, selector: str | None, scale: str, bundles: str, out: str) -> tuple[list[GalleryFigure], Path]:
-    """Draw the wanted figures of a paper that have results, and write its page and the list of papers. Returns the
-    wanted figures, and the paper's page. Raises `UserError`, before anything is written; also if no wanted figure has
-    results."""
+def publish(
+    name: str, selector: str | None, scale: str, bundles: str, out: str
+) -> tuple[list[GalleryFigure], list[Path]]:
+    """Draw the wanted figures of a paper that have results, and write its page and the list of papers.
+
+    Returns the wanted figures, and the files written, the paper's summary and the index last. Raises `UserError`,
+    before anything is written; also if no wanted figure has results.
+    """
     paper, figures = read_paper(name)
     names = [f.name for f in select_figures(figures, selector)]
     folder = user_path(out)
@@ -118,9 +127,10 @@ def publish(name: str, selector: str | None, scale: str, bundles: str, out: str)
         which = "none of its figures has" if selector in (None, "all") else f"FIG={selector} does not have"
         remedy = invocation("reproduce", paper=name, **at_scale(scale))
         raise UserError(f"PAPER={name}: {which} results at SCALE={scale} in {bundles}; make them: {remedy}")
-    make(paper, figures, entries, names, folder)
+    files = make(paper, figures, entries, names, folder)
     write_bytes(folder / "README.md", index(folder).encode())
-    return wanted_figures, folder / f"{name}.md"
+    write_bytes(folder / "index.html", index_page(folder).encode())
+    return wanted_figures, [*files, folder / f"{name}.md", folder / "index.html"]
 
 
 INDEX_TITLE = "Gallery"

@@ -68,8 +68,10 @@ def test_a_figure_without_results_stays_as_it_was_drawn(
     before = content(tmp_path / "out")
     (shelf / "p" / "fig2.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"Why?"', '"Wherefore?"'))
     code, out, _ = figures("--bundles", "one", "--out", "out")
-    assert code == 0 and "fig2: drawn\nfig3: no bundle yet: make reproduce PAPER=p FIG=3\n" in out
+    assert code == 0 and out.startswith("fig2: drawn; not looked at yet\n")
+    assert "\nfig3: no bundle yet: make reproduce PAPER=p FIG=3\n" in out
     after = content(tmp_path / "out")
+    assert b"Wherefore?" in after.pop("index.html") and b"Why?" in before.pop("index.html")
     page, earlier = after.pop("p/evidence.md"), before.pop("p/evidence.md")
     assert after == before
     first, second = page.split(b"## Figure 3: ")

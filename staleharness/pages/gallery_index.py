@@ -1,0 +1,84 @@
+"""Index of the gallery as one HTML page: every figure with its verdict, and the ways to leaderboard and methods."""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from pathlib import Path
+from typing import Any
+
+from .page_shell import read_template, shell
+from .paper_figure_specs import experiments, read_paper
+from .paper_summary import anchor, conclusion_on_page, picture_file, summary_of
+from .verdict_texts import verdict_on_page
+
+PAGES = (  # beside the gallery, where they are
+    ("leaderboard.html", "Leaderboard", "every method on every track, with formula, curves and runs"),
+    ("corrections.md", "Which corrections survive", "each study tested by its own rules"),
+    ("staleness_budgets.md", "Staleness budgets", "what each method keeps at each lag"),
+    ("methods.md", "Methods", "the map of methods, the symbols and what options share"),
+    ("figures.md", "How verdicts are made", "parts of claims, tests and corrections"),
+)
+CODE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's page that are no sentence
+
+
+def index_page(out: Path) -> str:
+    """HTML of the index of the gallery in the folder `out`; it links what is there now."""
+    papers = [_paper(path.parent.name, out) for path in sorted(experiments().glob("*/paper.toml"))]
+    studies = [
+        {"link": f"{path.parent.name}/README.md", "title": _title(path)} for path in sorted(out.glob("*/README.md"))
+    ]
+    pages = [(f"../{name}", title, about) for name, title, about in PAGES if (out.parent / name).is_file()]
+    return read_template("index.html.j2").render(
+        **shell(),
+        title="Gallery of stale data",
+        papers=papers,
+        studies=studies,
+        pages=pages,
+        methods=_methods(out.parent),
+    )
+
+
+def _paper(name: str, out: Path) -> dict[str, Any]:
+    paper, figures = read_paper(name)
+    evidence = out / name / "evidence.md"
+    text = evidence.read_text(encoding="utf-8") if evidence.is_file() else ""
+    html = f"{name}.html" if (out / f"{name}.html").is_file() else ""
+    rows = []
+    for f in figures:
+        section = text.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
+        link = f"{html}#{f.name}" if html else f"{name}/evidence.md#{anchor(f.heading)}"
+        drawing = f"{name}/{picture_file(f.name)}"
+        rows.append(
+            {
+                "heading": f.heading,
+                "question": f.entry.question,
+                "verdict": verdict_on_page(section) if section else "no runs yet",
+                "link": link if section else "",
+                "picture": drawing if (out / drawing).is_file() else "",
+            }
+        )
+    counts = Counter(row["verdict"] for row in rows)
+    return {
+        "name": name,
+        "title": paper.title,
+        "link": html or (f"{name}.md" if text else ""),
+        "conclusion": conclusion_on_page(summary_of(out, name)),
+        "counts": sorted(counts.items(), key=lambda item: (-item[1], item[0])),
+        "rows": rows,
+    }
+
+
+def _title(page: Path) -> str:
+    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
+
+
+def _methods(docs: Path) -> list[dict[str, str]]:
+    """Pages of methods in the folder of the documentation: name and first sentence."""
+    pages = []
+    for path in sorted((docs / "methods").glob("*.md")):
+        lines = path.read_text(encoding="utf-8").splitlines()
+        about = next((line for line in lines if not CODE.match(line)), "")
+        if path.stem != "README":
+            pages.append({"link": f"../methods/{path.name}", "name": path.stem, "about": about.replace("`", "")})
+    return pages
