@@ -33,16 +33,17 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 # Which corrections survive a high lag?
 
 Every method that is defined on a task, at K = 16, with the published defaults of each. Nothing was tuned, so this
-compares defaults, not methods at their best. The difference from PPO-clip is taken seed by seed, with Student's 95 %
-interval; bold where a paired t-test tells the two apart at 5 %, after Holm's correction for all rows of the table.
+compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods. The difference from
+PPO-clip is taken seed by seed, with Student's 95 % interval; bold where a paired t-test tells the two apart at 5 %,
+after Holm's correction for all rows of the table.
 """
 STRESS = """## On tokens: word-problems
 
     make sweep SPEC=experiments/stress_word_problems.toml
 
 {runs} of [`PRESET=stress`](language.md#a-benchmark-that-tells-methods-apart), {seeds}: 64 optimiser steps of 16
-prompts × 8 completions, two a round, at 3e-4, all data the oldest in the buffer: 15 rounds old once it is full, 11 in
-the mean of a run. Greedy accuracy on 256 problems after the last step; the untrained model solves
+prompts × 8 completions, two a round, at 3e-4, all data the oldest in the buffer: 15 rounds old once it is full, 11 on
+average over a run. Greedy accuracy on 256 problems after the last step; the untrained model solves
 {untrained/deterministic ppo_clip plain as=%}. "PPO-clip, lag 0" is what there is to lose. [The
 figures](gallery/stress.md).
 """

@@ -36,7 +36,7 @@ whether their intervals overlap tells them apart ([what does](corrections.md)). 
 methods by one protocol; these are the studies before it, each with its own tasks and settings.
 
 - **score** at K, and **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random
-  policy's return or from 0 (accuracies). It punishes a method for being good without lag.
+  policy's return or from 0 (accuracies). A method that scores high without lag has more to lose.
 - **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < where the measured
   lags end.
 - **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that

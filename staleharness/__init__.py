@@ -41,10 +41,10 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in __all__:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    from importlib import import_module  # by name: whoever asks for `__version__` alone imports no other room
+    from importlib import import_module  # by name: whoever asks for `__version__` alone imports nothing else
 
-    room = ".figures.named_figures" if name in ("draw", "draw_panel", "sheet") else ".api"
-    value = getattr(import_module(room, __name__), name)
+    module = ".figures.named_figures" if name in ("draw", "draw_panel", "sheet") else ".api"
+    value = getattr(import_module(module, __name__), name)
     globals()[name] = value
     return value
 

@@ -31,7 +31,7 @@ def main() -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
     gc.set_threshold(50_000, 10, 10)  # figures are many objects: a tenth of a report went into looking for garbage
-    # What the rooms below note while they read is a plain line on stderr.
+    # Log messages of other packages are plain lines on stderr.
     log_to("stderr")
     try:
         verb, command = parse(sys.argv[1:])

@@ -18,6 +18,7 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # to the site's
+WHOLE_LEADERBOARD = "leaderboard_table.html"  # the site's copy of docs/leaderboard.html, beside the page of that name
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)([^)]*\))")
 SOURCE = re.compile(r'(<(?:img|a|source)\b[^>]*?\b(?:src|href|srcset)=")([^"#]+)(")')
 
@@ -46,6 +47,9 @@ def on_files(files: Files, config: MkDocsConfig) -> Files:
     for source, target in PAGES.items():
         files.append(File.generated(config, target, content=_from_root((ROOT / source).read_text("utf-8"))))
     files.append(File.generated(config, "reference.md", content=_reference()))
+    leaderboard = (ROOT / "docs" / "leaderboard.html").read_text("utf-8")
+    leaderboard = re.sub(r'href="(methods/\w+)\.md"', r'href="\1.html"', leaderboard)
+    files.append(File.generated(config, WHOLE_LEADERBOARD, content=leaderboard))
     for page in list(files.documentation_pages()):
         folder = posixpath.dirname(page.src_uri)
         for link in _links(page.content_string):
@@ -84,6 +88,8 @@ def _site_path(path: str) -> str | None:
         return None
     if path in PAGES:
         return PAGES[path]
+    if path == "docs/leaderboard.html":
+        return WHOLE_LEADERBOARD
     if path.startswith("docs/") and not path.endswith((".py", ".ipynb")):
         return path.removeprefix("docs/")
     return f"files/{path}.txt" if path.endswith((".md", ".py", ".toml")) else f"files/{path}"

@@ -1,4 +1,4 @@
-"""The flight recorder: what became of each group, written down as it happens."""
+"""Recorder: what became of each group, written down as it happens."""
 
 from __future__ import annotations
 

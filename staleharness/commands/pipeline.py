@@ -147,7 +147,7 @@ def _bias(s: Mapping[str, Any]) -> list[str]:
     if abs(lag["length_bias"]) < LENGTH_BIAS:
         return []
     trained, started_mean = number(lag["tokens_trained_mean"], 0), number(lag["tokens_begun_mean"], 0)
-    return [f"lengths  {trained} of the rows trained on, {started_mean} of all in the mean: {lag['length_bias']:+.0%}"]
+    return [f"lengths  {trained} of the rows trained on, {started_mean} of all, on average: {lag['length_bias']:+.0%}"]
 
 
 def _shares(shares: Mapping[str, float]) -> str:

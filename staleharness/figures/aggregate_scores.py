@@ -104,7 +104,7 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
 
 @FIGURES.register(
     "score_against_capacity",
-    Section(30, "Score against buffer capacity", "The more level a line, the more staleness it takes."),
+    Section(30, "Score against buffer capacity", "A level line loses nothing as the data get older."),
     panel=capacity_panel,
 )
 def score_against_capacity(results: Results, table: Table, width: float = PAGE, *, delay: bool = False) -> Figure:

@@ -60,7 +60,7 @@ def _unequal_lags(runs: Sequence[StoredRun]) -> dict[str, LagCounts]:
 
 @FIGURES.register(
     "lag_histogram",
-    Section(50, "Lag histogram", "Early phases have few versions to draw from: young data weigh more."),
+    Section(50, "Lag histogram", "Early phases have few versions to draw from, so small lags are more frequent there."),
     panel=lag_panel,
 )
 def lag_histogram(results: Results, table: Table, width: float = PAGE) -> Figure:

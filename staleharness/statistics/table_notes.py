@@ -72,7 +72,7 @@ def on_ledger(runs: Sequence[StoredRun]) -> list[str]:
         trained, generated = total["trained"] / rows["trained"], total["generated"] / rows["generated"]
         if abs(trained / generated - 1) >= BIAS:
             notes.append(
-                f"rows trained on have {number(trained)} decisions in the mean, all that were made "
+                f"rows trained on have {number(trained)} decisions on average, all that were made "
                 f"{number(generated)}: {trained / generated - 1:+.0%}"
             )
     return notes

@@ -49,7 +49,7 @@ def test_what_dropping_does_to_lengths_is_said(call: Any) -> None:
     settings = "cap=none,group=1,lengths=lognormal[mean=1000,cv=2]"
     for bound, said in (("max_lag=1", True), ("max_lag=none", False)):
         _, out, _ = call("pipeline", "--preset=async", "--set", f"{settings},{bound}", "--steps=60")
-        assert ("of the rows trained on, " in out and "of all in the mean: -" in out) is said
+        assert ("of the rows trained on, " in out and "of all, on average: -" in out) is said
 
 
 def test_files_are_written_and_are_the_same_each_time(call: Any, tmp_path: Path) -> None:

@@ -77,6 +77,12 @@ def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path
     assert not dead
 
 
+def test_the_interactive_leaderboard_is_beside_its_page(site: Path, pages: dict[Path, Links]) -> None:
+    assert "leaderboard_table.html" in pages[site / "leaderboard.html"].links
+    whole = pages[site / "leaderboard_table.html"]
+    assert "methods/ppo_clip.html" in whole.links and "data-sortable" in (site / "leaderboard_table.html").read_text()
+
+
 @pytest.mark.parametrize("name", ["Decisions", "Trajectories", "Values", "PolicyLoss"])
 def test_the_reference_lists_every_field_of_what_a_method_is_given(pages: dict[Path, Links], name: str) -> None:
     (reference,) = [page for path, page in pages.items() if path.name == "reference.html"]

@@ -110,7 +110,7 @@ def test_rows_trained_on_that_are_shorter_than_all_are_said(make: Made) -> None:
     run = of_pipeline(rows, {"generated": 1200, "trained": 800, "dropped": 400}, 5.0)
     assert notes(make(**run)) == [
         "ledger: 1,200 decisions generated = 800 trained + 400 dropped",
-        "rows trained on have 10.00 decisions in the mean, all that were made 12.00: -17%",
+        "rows trained on have 10.00 decisions on average, all that were made 12.00: -17%",
     ]
     alike = of_pipeline(rows, {"generated": 1005, "trained": 800, "dropped": 205}, 5.0)
     assert len(notes(make("spo", **alike))) == 1

@@ -84,7 +84,7 @@ def _tail(s: Mapping[str, Any]) -> str:
     columns = [
         f"largest {column['value']:.3g} ({column['column']})"
         if name == "max"
-        else f"{name} of a step {column['value']:.3g} in the mean ({column['column']})"
+        else f"{name} of a step {column['value']:.3g} on average ({column['column']})"
         for name, column in s["statistics"].items()
     ]
     least = f"step means up to {s['step_means']['max']:.3g}"
