@@ -20,12 +20,15 @@ if TYPE_CHECKING:
 
 ROW = 0.155  # inches of height for each name at the right
 LEAST_HEIGHT = 2.4  # inches of a panel
+STEP, WIDEST = 0.15, 0.9  # between neighbours at one K and between the outermost, in doublings of K
 
 
 def track_looks(tracks: Sequence[Track]) -> dict[str, Style]:
     """Style of each method on any of the tracks, by name."""
-    looks = styles(row.name for track in tracks for row in track.rows)
-    return {name: replace(look, name=display_label(name)) for name, look in looks.items()}
+    rows = [row for track in tracks for row in track.rows]
+    titles = {row.name: row.label for row in rows if row.kind == "control"}
+    looks = styles(row.name for row in rows)
+    return {name: replace(look, name=titles.get(name) or display_label(name)) for name, look in looks.items()}
 
 
 def draw_tracks(board: Leaderboard, width: float = PAGE) -> Figure:
@@ -82,5 +85,6 @@ def _draw_track(ax: Axes, track: Track, looks: Mapping[str, Style], height: floa
 def _points(row: LeaderboardRow, track: Track, at: int) -> tuple[list[float], dict[int, float]]:
     """Places on the axis, side by side so that intervals do not hide each other, and the score by K."""
     values = {k: r.score.value for k in track.ks if (r := row.capacities.get(k)) is not None and r.score is not None}
-    shift = 2 ** (0.9 * (at / max(1, len(track.ranking) - 1) - 0.5))
+    others = max(1, len(track.ranking) - 1)
+    shift = 2 ** (min(WIDEST, STEP * others) * (at / others - 0.5))
     return [k * shift for k in values], values

@@ -18,6 +18,7 @@ from .page_shell import read_template, shell
 KINDS = {"method": "", "control": "width control", "added": "added"}
 WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card
 MARGIN = 16.0
+FEWEST = 3  # methods that have an order
 
 
 @dataclass(frozen=True)
@@ -144,7 +145,7 @@ def robustness(board: Leaderboard) -> list[str]:
     lines = []
     for track in board.tracks:
         n = len(track.ranking)
-        if (tau := track.replication) is not None:
+        if n >= FEWEST and (tau := track.replication) is not None:
             lines.append(
                 f"{track.title}: the order of {n} methods would agree with that of other seeds by τ = {tau:.2f} "
                 f"({(1 + tau) / 2:.0%} of pairs in the same order), in expectation."

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pandas as pd
 import pytest
+from places import ROOT
 from scipy import stats
 
 from staleharness.errors import UserError
@@ -245,18 +247,41 @@ def test_an_unknown_track_names_the_nearest() -> None:
         read_protocol("token")
 
 
-def test_the_baseline_under_another_name_is_hardly_ever_told_apart() -> None:
-    """Two samples of one distribution, with the spread of PPO-clip's runs on tokens: at 5 %, about 5 of 100."""
-    rng = np.random.default_rng(3)
-    told = [welch([rng.normal(0.84, 0.02, 8)], [rng.normal(0.84, 0.02, 8)]).p < 0.05 for _ in range(2000)]
-    assert 0.035 < np.mean(told) < 0.065
+def published_areas() -> dict[int, np.ndarray]:
+    """Areas of all published runs of PPO-clip at the middle rate of the tokens track, by K, on its scale."""
+    runs = pd.read_parquet(ROOT / "results/reference/stalebench_v1_tokens/runs.parquet")
+    protocol = read_protocol("tokens")
+    low, high = protocol.random["word-problems"], protocol.reference["word-problems"]
+    own = runs[runs.label == "ppo_clip"]
+    assert set(own.protocol) == {protocol.digest} and len(own) == 3 * 11
+    return {k: ((own[k == own.K].area - low) / (high - low)).to_numpy() for k in (1, 4, 16)}
 
 
-def test_a_method_on_fresh_data_is_told_from_the_baseline() -> None:
-    """The means and spread of PPO-clip on tokens with and without a lag of 15 rounds."""
-    rng = np.random.default_rng(4)
-    told = [welch([rng.normal(0.90, 0.02, 8)], [rng.normal(0.84, 0.02, 8)]).p < 0.05 / 8 for _ in range(200)]
-    assert np.mean(told) > 0.95
+def rejection_share(a: np.ndarray, b: np.ndarray, rows: int, times: int) -> float:
+    """Share of resamplings in which eight runs of `b` are told from eight of `a`, at 5 % over so many rows."""
+    rng = np.random.default_rng(43)
+    found = [welch([rng.choice(a, 8)], [rng.choice(b, 8)]).p * rows < 0.05 for _ in range(times)]
+    return float(np.mean(found))
+
+
+@pytest.mark.parametrize("k", [1, 4, 16])
+def test_the_baseline_under_another_name_is_hardly_ever_told_apart(k: int) -> None:
+    areas = published_areas()[k]
+    assert rejection_share(areas, areas, 1, 2000) < 0.065
+    assert rejection_share(areas, areas, 1, 100) <= 0.05
+
+
+@pytest.mark.parametrize("k", [4, 16])
+def test_the_baseline_on_fresh_data_is_told_from_it_among_eight_rows(k: int) -> None:
+    areas = published_areas()
+    assert rejection_share(areas[1], areas[k], 8, 100) >= 0.9
+
+
+def test_the_reference_is_the_mean_of_the_reported_runs_without_lag() -> None:
+    runs = pd.read_parquet(ROOT / "results/reference/stalebench_v1_tokens/runs.parquet")
+    own = runs[(runs.label == "ppo_clip") & (runs.K == 1) & (runs.seed < 8)]
+    assert len(own) == 8
+    assert read_protocol("tokens").reference["word-problems"] == pytest.approx(own.area.mean(), abs=5e-5)
 
 
 def test_a_run_has_the_digest_of_the_protocol_that_it_follows() -> None:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 from test_benchmark_table import TOY, method, raw, stored_run
 
+from staleharness.figures.leaderboard_plot import track_looks
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.benchmark.track_rows import leaderboard_track
@@ -65,6 +66,7 @@ def test_what_is_missing_has_no_score_and_is_counted() -> None:
     assert row in track.apart and "of" in track.about
     control = next(row for row in track.rows if row.kind == "control")
     assert control.label == "a wide clip" and control.name == "wide" and control.capacities[1].n == 8
+    assert track_looks([track])["wide"].name == "a wide clip"
 
 
 def test_the_titles_of_width_controls_are_shown_as_they_are() -> None:
@@ -74,7 +76,7 @@ def test_the_titles_of_width_controls_are_shown_as_they_are() -> None:
 
 def test_no_run_at_all_is_a_track_without_ranking() -> None:
     _, track = table_and_track([])
-    assert track.ranking == [] and track.runs == (0, 48) and track.replication is None
+    assert track.ranking == [] and track.rows == () and track.runs == (0, 0) and track.replication is None
 
 
 def test_a_method_that_did_not_learn_is_apart_with_the_rate_it_chose() -> None:

@@ -20,12 +20,13 @@ Held = Mapping[tuple[str, int], MethodRuns]
 
 
 def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mapping[str, Iterable[StoredRun]]) -> Track:
-    """Make the track: rows of the table, with the mean over K, and with curves and ids of the runs behind them.
+    """Make the track: rows of the table that have runs, with the mean over K, and with curves and ids of these runs.
 
     sources: those that the table was made of.
     """
     core = [run for name in (REFERENCE, USER) for run in sources.get(name, ())]
     held = {name: runs_by_row(protocol, runs) for name, runs in {**sources, REFERENCE: core, USER: core}.items()}
+    rows = [_row(protocol, table, method, source, held[source]) for method, source in table.methods]
     about = (
         f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs included, are"
     )
@@ -35,7 +36,7 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
         about=f"{about} published; here are those that are reported:",
         envs=table.envs,
         ks=table.capacities,
-        rows=tuple(_row(protocol, table, method, source, held[source]) for method, source in table.methods),
+        rows=tuple(row for row in rows if any(result.n for result in row.capacities.values())),
         protocol=table.digest,
         baseline=BASELINE,
     )
