@@ -1,7 +1,9 @@
 r"""The number in the last `\boxed{...}` of a completion, in the plain forms that math-verify accepts.
 
-AReaL and TRL hand the box to math-verify, a symbolic verifier. Here a box holds a number, a fraction or a power of ten
-times a number, perhaps behind an equals sign (`x = 18`), set in a font or followed by a unit; all else is wrong.
+AReaL and TRL hand the box to math-verify, a symbolic verifier. Here a box holds a number, a fraction, a mixed number or
+a number times a power of ten, perhaps behind an equals sign (`x = 18`), in brackets, set in a font or followed by a
+unit in `\text`. What is accepted, math-verify 0.9.0 accepts as well, but for two boxes outside of `$`, which it takes
+for a set and of which the last counts here; arithmetic, roots and units in plain letters are wrong here alone.
 """
 
 from __future__ import annotations
@@ -13,20 +15,25 @@ BOXES = 8  # from the end, of which all but one may be empty
 LARGEST_EXPONENT = 30  # of ten
 PLACES = 60  # decimal places of a fraction
 
-# LaTeX around a number: spacing, currency and percent signs, `1{,}000`, degrees, a unit in \text{...} and its power.
-_AROUND = re.compile(
-    r"\\[$%!,;: ]|[%~°]|\{,\}|\^\{?\\circ\}?|\\degree|\\(?:text|mathrm)\{[^{}0-9]*\}(?:\^(?:[0-9]|\{[0-9]\}))?"
-)
-_FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf|boldsymbol|bm)\{([^{}]*)\}")
-_EQUALS = re.compile(r"=|\\approx")
-_BARE = re.compile(r"\s+([-+]?[0-9][0-9.,]*)")
-_FRACTION = re.compile(r"([+-]?)\s*\\[dt]?frac(?:\{(-?[0-9]{1,40})\}\{([0-9]{1,40})\}|([0-9])([0-9]))")
+# LaTeX around a number: spacing, size, currency and percent signs, and behind it degrees or a unit in \text{...}.
+_AROUND = re.compile(r"\\[$%!,;: ]|[$%~]|\\q?quad\b|\\displaystyle\b|\\(?:left|right)(?=[^A-Za-z])|\^\{?\\circ\}?")
+_UNIT = re.compile(r"(?<=[0-9)} ])\\(?:text|mathrm)\{[^{}0-9]*\}(?:\^(?:[0-9]|\{[0-9]\}))?")
+_FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf)\{([^{}]*)\}")
+_EQUALS = re.compile(r"(?:=|(?<=.)\\approx)(?!.*(?:=|\\approx))", re.DOTALL)  # the last one
+_BRACKETS = re.compile(r"\((.*)\)|\[(.*)\]|\\\{(.*)\\\}|\\\((.*)\\\)")
+_BARE = re.compile(r"\s+([-+]?[0-9](?:[0-9.,]*[0-9])?)")
+_PART = r"(?:\{(-?[0-9]{1,40})\}|([0-9]))"
+_FRACTION = re.compile(rf"([+-]?)\s*([0-9]{{1,40}})?\s*\\[dt]?frac\s*{_PART}\s*{_PART}")
 _QUOTIENT = re.compile(r"([+-]?)([0-9]{1,40})\s*/\s*([0-9]{1,40})")
-_POWER = re.compile(r"([+-]?)([0-9]{1,40})(?:\.([0-9]{1,40}))?\s*\\(?:times|cdot)\s*10\^(?:([0-9])|\{(-?[0-9]{1,2})\})")
+_POWER = re.compile(
+    r"([+-]?)([0-9]{1,40})(?:\.([0-9]{1,40}))?\s*\\(?:times|cdot)\s*10(?:\^(?:([0-9])|\{(-?[0-9]{1,2})\}))?"
+)
+_NUMBER = re.compile(r"[+-]?(?:[0-9]{1,3}(?:,[0-9]{3})+|[0-9]*)(?:\.[0-9]+)?")
 
 
 def last_box(text: str) -> str | None:
-    r"""Return what the last `\boxed{...}` that is not empty holds, as a number where it is one in a plain form.
+    r"""Return what the last `\boxed{...}` that is not empty holds, as a number where it is one in a plain form, and in
+    braces otherwise.
 
     None where there is no box, or the last one does not end within `BOX` characters.
     """
@@ -37,7 +44,7 @@ def last_box(text: str) -> str | None:
             break
         start = at + len(r"\boxed")
         content = _content(text[start : start + BOX + 2])
-        if content is None or content.strip():
+        if content is None or content:
             break
         end = at
     return None if content is None else _plain_form(content)
@@ -58,27 +65,34 @@ def _content(rest: str) -> str | None:
 
 
 def _plain_form(content: str) -> str:
-    """Return the number in a box as decimals, or the content without what stands around a number."""
-    text = _EQUALS.split(_FONT.sub(r"\1", _AROUND.sub("", content)))[-1].strip()
-    if text.startswith("(") and text.endswith(")"):
-        text = text[1:-1].strip()
+    """Return the number in a box as decimals, or the content in braces, which is no number."""
+    text = _UNIT.sub("", _AROUND.sub("", content.replace("{,}", ",")))
+    text = _EQUALS.split(_FONT.sub(r"\1", text))[-1].strip()
+    if brackets := _BRACKETS.fullmatch(text):
+        text = next(part for part in brackets.groups() if part is not None).strip()
+    decimals: str | None = text if _NUMBER.fullmatch(text) else None
     if fraction := _FRACTION.fullmatch(text) or _QUOTIENT.fullmatch(text):
-        sign, above, below = (part for part in fraction.groups() if part is not None)
-        return _decimal_fraction(int(sign + "1") * int(above), int(below)) or text
-    if power := _POWER.fullmatch(text):
+        sign, *whole, above, below = _parts(fraction)
+        decimals = _decimal_fraction(sign, int(whole[0] if whole else 0), int(above), int(below))
+    elif power := _POWER.fullmatch(text):
         sign, digits, places, short, exponent = power.groups()
-        shift = int(short or exponent)
+        shift = int(short or exponent or 1)
         if abs(shift) <= LARGEST_EXPONENT:
-            return _decimals(int(f"{sign}{digits}{places or ''}"), shift - len(places or ""))
-    return text
+            decimals = _decimals(int(f"{sign}{digits}{places or ''}"), shift - len(places or ""))
+    return f"{{{content}}}" if decimals is None else decimals
 
 
-def _decimal_fraction(above: int, below: int) -> str | None:
-    """Return above / below in decimals; None where they do not end within `PLACES`, or `below` is 0."""
+def _parts(fraction: re.Match[str]) -> list[str]:
+    return [part for part in fraction.groups() if part is not None]
+
+
+def _decimal_fraction(sign: str, whole: int, above: int, below: int) -> str | None:
+    """Return ±(whole + above / below) in decimals; None where they do not end within `PLACES`, below is 0, or a mixed
+    number has a negative part."""
     scale = 10**PLACES
-    if below == 0 or (above * scale) % below:
+    if below == 0 or (above * scale) % below or (whole and (above < 0 or below < 0)):
         return None
-    return _decimals(above * scale // below, -PLACES)
+    return _decimals(int(f"{sign}1") * (whole * scale + above * scale // below), -PLACES)
 
 
 def _decimals(number: int, exponent: int) -> str:
