@@ -107,6 +107,11 @@ class Task:
         }
 
     @classmethod
+    def on_this_machine(cls, spec: RunSpec) -> RunSpec:
+        """Return the spec as this machine can run it; its files may be others, its results are the same."""
+        return spec
+
+    @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
         model = parse_lag(spec.lag, spec.capacity)

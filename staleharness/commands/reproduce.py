@@ -120,7 +120,7 @@ def _list(command: Command) -> int:
         _, figures = read_paper(name)
         for study in dict.fromkeys(f.entry.study for f in figures):
             drawn = [f for f in figures if f.entry.study == study]
-            runs = len(drawn[0].question.cells()) * drawn[0].question.seeds
+            runs = len(drawn[0].question.cells()) * len(drawn[0].question.seed_numbers)
             path = bundle_path(reference_folder(), study, "small")
             runs_there = Store(path).read_all() if path.is_dir() else []
             seconds = sum(run.record["seconds"]["total"] for run in runs_there) / max(1, len(runs_there))

@@ -25,8 +25,8 @@ def evaluate(
     spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...], phase: int
 ) -> Scores:
     """Return the learner's scores: `deterministic`, 1 or 0 for each problem's greedy completion; with
-    `evaluation_samples`, `sampled`, the share of each problem's samples that is right. Counts unparsed and truncated
-    greedy completions."""
+    `evaluation_samples`, `sampled`, the share of each problem's samples that is right. Counts greedy completions that
+    are unparsed, truncated, or right and not truncated."""
     policy, count = decoder.policy, len(prompts.problems)
     rows = np.arange(min(spec.evaluation_problems or count, count))
     buffer = PolicyBuffer(1)
@@ -37,7 +37,7 @@ def evaluate(
         """Return (1 or 0, tokens) of a completion for each row's problem, and counts."""
         right: list[float] = []
         lengths: list[int] = []
-        counts = {"unparsed": 0, "truncated": 0}
+        counts = {"unparsed": 0, "truncated": 0, "complete_right": 0}
         for part in parts(np.arange(len(rows)), BATCH):
             problems = rows[part]
             prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, torch.device(spec.device))
@@ -50,6 +50,8 @@ def evaluate(
             lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
             counts["unparsed"] += sum(not g.has_answer for g in grades)
             counts["truncated"] += int((~decoded.ended).sum())
+            ended = decoded.ended.tolist()
+            counts["complete_right"] += sum(g.correct and end for g, end in zip(grades, ended, strict=True))
         return right, lengths, counts
 
     right, lengths, counts = complete(rows, None)

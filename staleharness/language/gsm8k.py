@@ -90,10 +90,20 @@ def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
     return [(f"{HUB} {name}, row {i}", row) for i, row in enumerate(table, start=1)]
 
 
-def _problem(row: Any, where: str) -> Problem:
+def write_rows(data: Path, columns: tuple[str, str], folder: Path) -> None:
+    """Write the splits of `data`, whose rows have question and answer in these columns, with GSM8K's own columns into a
+    new folder. Raises `UserError`, naming file and line, as `load` does."""
+    folder.mkdir()
+    for split in ("train", "test"):
+        problems = [_problem(row, where, columns) for where, row in _from_file(data / f"{split}.jsonl")]
+        lines = [json.dumps({"question": p.question, "answer": p.solution}) + "\n" for p in problems]
+        (folder / f"{split}.jsonl").write_text("".join(lines), encoding="utf-8")
+
+
+def _problem(row: Any, where: str, columns: tuple[str, str] | None = None) -> Problem:
     if not isinstance(row, dict):
         raise UserError(f"{where}: a row is one JSON object with question and answer, not {type(row).__name__}")
-    question, solution = question_and_answer(row, where)
+    question, solution = question_and_answer(row, where, columns)
     _, mark, gold = solution.rpartition("####")
     if not mark:
         raise UserError(f"{where}: the answer has no '####'; it ends in '#### <number>'")

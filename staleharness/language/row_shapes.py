@@ -24,8 +24,13 @@ SOLUTIONS = ("solution", "completion", "response")
 GOLDS = ("answer", "ground_truth", "final_answer", "expected_answer", "solution")
 
 
-def question_and_answer(row: Mapping[str, Any], where: str) -> tuple[str, str]:
-    """Return the question, and a solution that ends in `#### <gold>`. Raises `UserError`, with the place `where`."""
+def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, str] | None = None) -> tuple[str, str]:
+    """Return the question, and a solution that ends in `#### <gold>`, from the `columns` of the two where they are
+    named. Raises `UserError`, with the place `where`."""
+    if columns:
+        question, solution = (_entry(row, name, where) for name in columns)
+        gold = last_box(solution) or (solution if _is_gold(solution) else None)
+        return question, _marked(solution, gold, row, where)
     column = next((name for name in QUESTIONS if name in row), None)
     if column in (None, "question"):  # GSM8K's own columns
         return text_of(row, "question", where), text_of(row, "answer", where)
@@ -35,23 +40,44 @@ def question_and_answer(row: Mapping[str, Any], where: str) -> tuple[str, str]:
         value = row[column]
         question = _turns(value, where, column)[0] if isinstance(value, list) else text_of(row, column, where)
         solution = _solution(row, where)
+    return question, _marked(solution, _gold(row, where) or last_box(solution), row, where)
+
+
+def _marked(solution: str, gold: str | None, row: Mapping[str, Any], where: str) -> str:
+    """Return the solution with `#### <gold>` at its end. Raises `UserError` where there is no gold."""
     if "####" in solution:
-        return question, solution
-    gold = _gold(row, where) or last_box(solution)
+        return solution
     if gold is None:
-        raise UserError(
-            f"{where}: no answer was found beside {column!r}: none of {', '.join(GOLDS)}, reward_model.ground_truth, "
-            f"'####' or a box; rename columns to question and answer, where the answer ends in '#### <number>'"
-        )
+        raise UserError(f"{where}: no answer was found: no number, '####' or box; {_mapping(row)}")
     end = f"#### {gold.strip()}"
-    return question, f"{solution.rstrip()}\n{end}" if solution.strip() else end
+    if not solution.strip() or solution.strip() == gold.strip():
+        return end
+    return f"{solution.rstrip()}\n{end}"
+
+
+def _mapping(row: Mapping[str, Any]) -> str:
+    """Words on how to name the columns of a row."""
+    names = [shorten(str(name)) for name in list(row)[:8]]
+    question, answer = [*names, "NAME", "NAME"][:2]
+    return f"SET=question={question},answer={answer} names the columns (there are: {', '.join(names) or 'none'})"
+
+
+def _entry(row: Mapping[str, Any], name: str, where: str) -> str:
+    """Return the text of a column, or of an entry in it (`a.b`): text, a number, or one message of a user."""
+    value: Any = row
+    for key in [name] if name in row else name.split("."):
+        value = value.get(key) if isinstance(value, Mapping) else None
+    if value is None:
+        raise UserError(f"{where}: has no {shorten(name)!r}; {_mapping(row)}")
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        return repr(value)
+    return _turns(value, where, name)[0] if isinstance(value, list) else _text(value, where, name)
 
 
 def text_of(row: Mapping[str, Any], key: str, where: str) -> str:
     """Return the text of a column. Raises `UserError` where there is none."""
     if key not in row:
-        columns = ", ".join(shorten(str(name)) for name in list(row)[:8])
-        raise UserError(f"{where}: has no {key!r}; rename a column to it (there are: {columns})")
+        raise UserError(f"{where}: has no {key!r}; {_mapping(row)}")
     return _text(row[key], where, key)
 
 

@@ -29,7 +29,7 @@ class LanguageSimulation(Simulation[Completions]):
     task: LanguageTask
     policy: CausalLM
     stateful: ClassVar[tuple[str, ...]] = ("generator",)
-    counts: ClassVar[tuple[str, ...]] = ("unparsed", "truncated")
+    counts: ClassVar[tuple[str, ...]] = ("unparsed", "truncated", "complete_right")
 
     def __init__(self, spec: LanguageSpec, task: LanguageTask, folder: Path = Path()) -> None:
         super().__init__(spec, task)

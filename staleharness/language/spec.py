@@ -30,6 +30,9 @@ class LanguageSpec(TokenSpec):
     data: str = ""  # a folder with train.jsonl and test.jsonl; empty: the task's own
     model_digest: str = ""  # of the files in the model's folder, filled in when a run is planned
     data_digest: str = ""
+    # columns of the rows in `data`, a.b for an entry inside one; empty: found by `row_shapes`
+    question: str = later("", before="")
+    answer: str = later("", before="")
     prompt_format: str = ""  # by name; empty: the task's own
     most_steps: int = later(0, before=0)  # of a problem's worked solution; longer ones are left out; 0: none is
     training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
@@ -110,6 +113,8 @@ class LanguageSpec(TokenSpec):
         for name in self.not_negative.split():
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
+        if bool(self.question) != bool(self.answer) or (self.question and not self.data):
+            raise UserError("question= and answer= together name the columns of DATA=<folder>")
         if self.steps % self.steps_per_phase:
             n = self.steps_per_phase
             below = self.steps // n * n

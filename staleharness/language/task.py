@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..base.cache import build_once
 from ..base.console_log import LOGGER
 from ..base.files import digest, stamp, user_path
 from ..errors import UserError, missing_extra
@@ -20,6 +21,7 @@ from ..spec import RunSpec
 from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
+from .gsm8k import write_rows
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_folder_checks import check_fits, check_model, has_template, is_chat
 from .problem import Problem
@@ -31,11 +33,23 @@ def resolve_paths(spec: LanguageSpec, folder: Path) -> LanguageSpec:
     """Return the spec with absolute paths of model and data; a model that is not under `folder` stays a hub name."""
     model, data = (user_path(text) for text in (spec.model, spec.data))
     is_path = (folder / model).exists()
-    return replace(
+    local_spec = replace(
         spec,
         model=str((folder / model).resolve()) if spec.model and is_path else spec.model,
         data=str((folder / data).resolve()) if spec.data else "",
     )
+    return with_usual_columns(local_spec)
+
+
+def with_usual_columns(spec: LanguageSpec) -> LanguageSpec:
+    """Return the spec with its data as rows of question and answer, where it names other columns: in the cache, written
+    once for the content of the data. Raises `UserError` for rows that lack the columns."""
+    if not spec.question:
+        return spec
+    columns = spec.question, spec.answer
+    key = hashlib.sha256(json.dumps([folder_digest(spec.data), *columns]).encode()).hexdigest()[:16]
+    folder = build_once("data", key, lambda path: write_rows(user_path(spec.data), columns, path))
+    return replace(spec, data=str(folder), question="", answer="")
 
 
 def model_digest(model: str) -> str:
@@ -87,6 +101,11 @@ class LanguageTask(Task):
         "transformers.models.auto.tokenization_auto",
         "transformers.models.qwen2.modeling_qwen2",
     )
+
+    @classmethod
+    def on_this_machine(cls, spec: RunSpec) -> RunSpec:
+        assert isinstance(spec, LanguageSpec)
+        return with_usual_columns(spec)
 
     @classmethod
     def check(cls, spec: RunSpec) -> None:

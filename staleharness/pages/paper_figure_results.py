@@ -117,16 +117,16 @@ class GalleryFigure:
             return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
         s, question = self.table.settings, self.figure.question.at(self.bundle.scale)
         ks, size = ", ".join(map(str, s["capacities"])), run_facts(self.table)
-        algorithms = len({r["algorithm"] for r in self.table.rows})
+        algorithms, seeds = len({r["algorithm"] for r in self.table.rows}), len(question.seed_numbers)
         text = (
-            f"n = {plural(question.seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
+            f"n = {plural(seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
             f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {size[0].upper()}{size[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples"
-            f"{coverage_text(question.seeds)}. "
+            f"{coverage_text(seeds)}. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
         )
-        if question.seeds < MIN_RUNS:
+        if seeds < MIN_RUNS:
             text += f" {COVERAGE}"
         for name, results in self.companions.items():
             size = run_facts(Table([], [], extent(results)))

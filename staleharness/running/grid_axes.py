@@ -93,7 +93,7 @@ class GridAxes:
 
 
 def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> GridAxes:
-    """Resolve a question, for the seeds 0 ... `question.seeds` - 1 unless others are given.
+    """Resolve a question, for its own seeds unless others are given.
 
     Raises `UserError` for anything that cannot be run.
     """
@@ -101,10 +101,10 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
     lag = read_lag(question.lag).text if question.lag else ""
     capacities, forward = question.capacity or (1,), question.forward or (None,)
-    cells = len(capacities) * len(forward) * (question.seeds if seeds is None else len(seeds))
+    cells = len(capacities) * len(forward) * len(question.seed_numbers if seeds is None else seeds)
     _check_count(len(question.env) * cells * max(1, len(question.algorithm)))  # before anything is built for each
     _check_capacities(capacities)
-    if question.seeds < 1:
+    if not question.seed_numbers:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
     check_device(str(question.settings.get("device", "cpu")))
     environments = resolve_environments(question)
@@ -122,7 +122,7 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         methods,
         capacities,
         forward,
-        range(question.seeds) if seeds is None else seeds,
+        question.seed_numbers if seeds is None else seeds,
         lag,
         mismatches[0] if len(mismatches) == 1 else NONE,
         question.question or title,

@@ -57,7 +57,7 @@ class Plan:
 
 
 def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
-    """Resolve a question to runs, of the seeds 0 ... `question.seeds` - 1 unless others are given.
+    """Resolve a question to runs, of its own seeds unless others are given.
 
     Raises `UserError` for anything that cannot be run.
     """
@@ -117,7 +117,7 @@ def _plan_run(
     default = family.settings.from_dict(content, "SET")
     spec = family.settings.from_dict({**content, **method.settings}, "ALGO")
     check(algorithm, spec, family.provides)
-    family.check(spec)
+    family.check(family.on_this_machine(spec))
     spec = family.identified(spec)
     changes = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(default, key)}
     return PlannedRun(ids.of(spec, family), method_label(algorithm, changes) + suffix, spec)

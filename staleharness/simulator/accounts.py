@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 KINDS = ("assigned", "realised", "trained")
 TOTALS = ("sequences/", "decisions/")  # columns that only grow, whose mean says nothing
 # Beginnings of columns that the checksum of a run's metrics leaves out.
-ACCOUNTS = ("lags/", "gradient_lags/", "untrained/", "mismatch/", *TOTALS)
+ACCOUNTS = ("lags/", "gradient_lags/", "untrained/", "mismatch/", "eval_complete_right", *TOTALS)
 
 
 class Accounts:

@@ -80,6 +80,7 @@ class ScoreSchema(TypedDict):
     wilson: NotRequired[tuple[Number, Number]]
     truncated: NotRequired[Count]
     unparsed: NotRequired[Count]
+    complete_right: NotRequired[Count]
 
 
 class PromiseSchema(TypedDict):

@@ -6,7 +6,7 @@ Knows no plugin, so that readers of results can tell which runs a study asks for
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
@@ -16,6 +16,7 @@ from ..base.parsing import build, parse_assignments, parse_choice, read_toml, sp
 from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 
+MOST_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")
 USUAL_LAG = "uniform"  # if neither question nor preset names one
 LISTS = ("env", "algorithm", "capacity", "forward", "mismatch")  # one of them may be written without brackets
@@ -29,13 +30,22 @@ class Question:
     algorithm: tuple[str, ...] = ()  # empty: the core methods; "all": all that the task supports
     capacity: tuple[int, ...] = ()
     forward: tuple[int, ...] = ()  # N, minibatches per round of a language task; empty: the preset's
-    seeds: int = 3
+    seeds: int | tuple[int, ...] = 3  # how many, 0, 1, ...; or which
     preset: str = "quick"
     lag: str = ""  # empty: the preset's, or `USUAL_LAG`
     mismatch: tuple[str, ...] = ()  # of sampler and trainer; several: each with every method that names none
     question: str = ""
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)  # replacements at the paper's own scale
+
+    @property
+    def seed_numbers(self) -> Sequence[int]:
+        """Seeds of the runs. Raises `UserError` for a list that is empty, or has a number twice or below 0."""
+        if isinstance(self.seeds, int):
+            return range(min(self.seeds, MOST_SEEDS))
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
+            raise UserError(f"seeds={list(self.seeds)} is no list of different whole numbers, each 0 or above")
+        return self.seeds
 
     def at(self, scale: str) -> Question:
         """Return the question at a scale: unchanged for `small`; for `paper` with the values of its table `[paper]`

@@ -71,7 +71,7 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
         key = (cell.label, cell.capacity, plain_env(cell.env))
         options = label_options(cell.label)
         alike = all(_equal(run.spec.get(k), v) for k, v in settings.items() if k not in options)
-        if key in names and run.seed < question.seeds and alike:
+        if key in names and run.seed in question.seed_numbers and alike:
             full_names[key[2]] = cell.env
             runs.append(run)
         else:
@@ -79,7 +79,7 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
     requests = [
         {"label": a, "capacity": k, "env": full_names.get(plain, env), "seed": seed, "problem": None}
         for (a, k, plain), env in names.items()
-        for seed in range(question.seeds)
+        for seed in question.seed_numbers
     ]
     return StudyRuns(path, scale, runs, strangers, requests)
 

@@ -28,8 +28,8 @@ def write_study(root: Path, question: Question) -> None:
         inside = dict(label_options(label))
         settings |= {"hyper": inside, **{key: inside[key] for key in ("horizon", "batch") if key in inside}}
         settings |= {"minibatches": int(n)} if n else {}
-        complete = len(question.env) == 1 and question.seeds == 2
-        seeds = 3 if question.seeds >= 5 else 1 if complete else 2
+        complete = len(question.env) == 1 and len(question.seed_numbers) == 2
+        seeds = 3 if len(question.seed_numbers) >= 5 else 1 if complete else 2
         for seed in range(seeds) if where == env else ():
             score = 0.5 - 0.01 * k + 0.1 * seed if kind != "control" else 900.0 - 40 * k + 100 * seed + 7 * len(label)
             name = f"{env}-v5" if kind == "control" else env

@@ -143,7 +143,7 @@ CASES: dict[str, list[tuple[str, str | None]]] = {
         (r"\boxed{36 / 2}", "18"),
         (r"\boxed{18^\circ}", "18"),
         (r"\boxed{18\text{ m}^2}", "18"),
-        (r"\boxed{1{,}800\!}", "1800"),
+        (r"\boxed{1{,}800\!}", "1,800"),
         (r"\boxed{\$1\,800 \text{ dollars}}", "1800"),
         (r"\boxed{50\%}", "50"),
         (r"\boxed{\text{18}}", "18"),
@@ -153,7 +153,7 @@ CASES: dict[str, list[tuple[str, str | None]]] = {
         (r"\boxed 18", "18"),
         (r"\boxed{18}. Then \boxed{}", "18"),
         ("18", None),
-        (r"\boxed{}", "{}"),
+        (r"\boxed{}", ""),
         (r"\boxed 18.", "18"),
     ],
 }

@@ -141,8 +141,23 @@ def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
     assert last is not None
     assert first.lengths == last.lengths
     assert len(first.returns["deterministic"]) == 9
-    assert first.counts.keys() == {"unparsed", "truncated"}
+    assert first.counts.keys() == {"unparsed", "truncated", "complete_right"}
     assert records[-1].metrics["eval_truncated"] == last.counts["truncated"]
+    assert records[-1].metrics["eval_complete_right"] == last.counts["complete_right"]
+
+
+def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """All answers count as right: those that are complete are those not cut."""
+    monkeypatch.setattr(evaluation, "grade", lambda *_: Grade(True, True))
+    counts = []
+    for length in (1, 4, 40):
+        scores = simulation_of(spec(completion_tokens=length)).evaluate()
+        count = len(scores.returns["deterministic"])
+        assert scores.counts["complete_right"] == count - scores.counts["truncated"]
+        counts.append(scores.counts["truncated"])
+    assert counts[0] > counts[-1]
+    monkeypatch.setattr(evaluation, "grade", lambda *_: Grade(False, True))
+    assert simulation_of(spec(completion_tokens=40)).evaluate().counts["complete_right"] == 0
 
 
 def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -12,6 +12,8 @@ from places import ROOT
 from staleharness.errors import UserError
 from staleharness.language.gsm8k import load
 from staleharness.language.problem import Problem
+from staleharness.language.spec import LanguageSpec
+from staleharness.language.task import resolve_paths, with_usual_columns
 
 APPLES = "Tom has 2 apples and buys 3. How many?"
 DATA = ROOT / "tests" / "data" / "language"
@@ -62,9 +64,10 @@ def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], so
     [
         ((DATA / "euro.jsonl").read_text(), "the commas of '1.234,50' do not group thousands"),
         ({"question": APPLES, "answer": "#### 1,5"}, "the commas of '1,5' do not group thousands"),
-        ({"problem": APPLES, "solution": "It is five."}, "no answer was found beside 'problem'"),
-        ({"problem": APPLES, "solution": "\\boxed{x + 1}"}, "the answer ends in 'x + 1', which is not a number"),
-        ({"text": APPLES, "label": "5"}, "has no 'question'; rename a column to it (there are: text, label)"),
+        ({"problem": APPLES, "solution": "It is five."}, "no answer was found: no number, '####' or box; SET="),
+        ({"problem": APPLES, "solution": "\\boxed{x + 1}"}, "the answer ends in '{x + 1}', which is not a number"),
+        ({"text": APPLES, "label": "5"}, "has no 'question'; SET=question=text,answer=label names the columns"),
+        ({"text": APPLES}, "SET=question=text,answer=NAME names the columns (there are: text)"),
         (
             {"messages": [{"role": r, "content": "a"} for r in ("system", "user", "assistant")]},
             "'messages' has messages of system, user, assistant; one each of user and assistant is read",
@@ -80,3 +83,61 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, row: dict[str, Any] | s
     with pytest.raises(UserError) as caught:
         read(tmp_path, row)
     assert words in str(caught.value) and "line 1" in str(caught.value) and "\n" not in str(caught.value)
+
+
+def asked(data: Path, **settings: str) -> LanguageSpec:
+    return LanguageSpec(env="gsm8k", algorithm="ppo_clip", data=str(data), **settings)
+
+
+def write_both(folder: Path, row: dict[str, Any]) -> None:
+    for split in ("train", "test"):
+        (folder / f"{split}.jsonl").write_text(json.dumps(row) + "\n")
+
+
+@pytest.mark.parametrize(
+    "row, question, answer, solution",
+    [
+        ({"text": APPLES, "label": 5}, "text", "label", "#### 5"),
+        ({"text": APPLES, "label": "5"}, "text", "label", "#### 5"),
+        ({"q": [{"role": "user", "content": APPLES}], "a": "2 + 3\n#### 5"}, "q", "a", "2 + 3\n#### 5"),
+        ({"in": {"q": APPLES}, "out": {"a.b": "\\boxed{5}"}}, "in.q", "out.a.b", None),
+        ({"in": {"q": APPLES}, "out.a": "\\boxed{5}"}, "in.q", "out.a", "\\boxed{5}\n#### 5"),
+        ({"question": "wrong", "text": APPLES, "answer": "#### 7", "n": 5.0}, "text", "n", "#### 5.0"),
+    ],
+    ids=["number", "text", "message", "absent entry", "entry", "other columns"],
+)
+def test_columns_that_are_named_are_read(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    row: dict[str, Any],
+    question: str,
+    answer: str,
+    solution: str | None,
+) -> None:
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
+    write_both(tmp_path, row)
+    spec = asked(tmp_path, question=question, answer=answer)
+    if solution is None:
+        with pytest.raises(UserError, match=r"train.jsonl, line 1: has no 'out.a.b'; SET=question=in,answer=out names"):
+            with_usual_columns(spec)
+        return
+    local_spec = with_usual_columns(spec)
+    (problem,) = load("test", Path(local_spec.data))
+    assert (problem.question, problem.solution) == (APPLES, solution)
+    assert with_usual_columns(local_spec) == local_spec == resolve_paths(spec, tmp_path)
+
+
+def test_other_rows_under_one_name_are_read_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
+    found = []
+    for label in (5, 6):
+        write_both(tmp_path, {"text": APPLES, "label": label})
+        local_spec = with_usual_columns(asked(tmp_path, question="text", answer="label"))
+        found.append(load("train", Path(local_spec.data))[0].answer)
+    assert found == ["5", "6"]
+
+
+@pytest.mark.parametrize("settings", [{"question": "a"}, {"answer": "a"}, {"question": "a", "answer": "b", "data": ""}])
+def test_columns_are_named_together_and_for_data(settings: dict[str, str]) -> None:
+    with pytest.raises(UserError, match="question= and answer= together name the columns of DATA=<folder>"):
+        LanguageSpec(env="gsm8k", algorithm="ppo_clip", **{"data": "d", **settings})

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
+import pytest
 from results_helper import write_run
 
 from staleharness.base.reference_results import reference_folder
+from staleharness.errors import UserError
+from staleharness.running.plan import plan
 from staleharness.store.store import Store
-from staleharness.store.study import read_study
+from staleharness.store.study import ask, read_study
 from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
 
 
@@ -41,3 +45,24 @@ def test_a_study_of_its_own_shares_nothing() -> None:
     path = reference_folder() / "ppo_hopper_cleanrl"
     bundle = read_study_runs(path, read_study(path / "study.toml"), "small")
     assert bundle is not None and overlap_with(bundle) == ([], [], [], [])
+
+
+def test_a_study_names_its_seeds(tmp_path: Path) -> None:
+    text = 'env = "Hopper"\nalgorithm = "spo"\nseeds = {}\n[paper]\nseeds = {}\n'
+    (file := tmp_path / "study.toml").write_text(text.format("[3, 7]", "2"))
+    study = read_study(file)
+    assert list(study.seed_numbers) == [3, 7] and list(study.at("paper").seed_numbers) == [0, 1]
+    assert [run.spec.seed for run in plan(replace(study, paper={})).runs] == [3, 7]
+    assert [run.spec.seed for run in plan(ask(spec_file=str(file), seeds="1")).runs] == [0]
+    for seed in (3, 4, 7):
+        write_run(tmp_path / "results", "spo", seed, capacity=1)
+    found = read_study_runs(tmp_path / "results", replace(study, preset="quick"), "small")
+    assert found is not None and sorted(run.seed for run in found.runs) == [3, 7] and found.strangers == 1
+    assert [request["seed"] for request in found.requests] == [3, 7]
+
+
+@pytest.mark.parametrize("seeds", ["[]", "[1, 1]", "[-1, 2]", '["a"]', "0", "0.5"])
+def test_seeds_that_are_none_are_one_line(tmp_path: Path, seeds: str) -> None:
+    (file := tmp_path / "study.toml").write_text(f'env = "Hopper"\nalgorithm = "spo"\nseeds = {seeds}\n')
+    with pytest.raises(UserError, match=r"(?i)seeds.*"):
+        plan(read_study(file))
