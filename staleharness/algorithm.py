@@ -7,7 +7,8 @@ from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 
 from . import objectives
-from .base.options import Options, values_before, without_retired
+from .base.options import Options, path_digests, values_before, without_retired
+from .base.options import option as option
 from .base.parsing import build
 from .base.plugins import Registry
 from .batch import Decisions, PolicyLoss, Targets, Trajectories, Values
@@ -161,10 +162,11 @@ def make_algorithm(spec: RunSpec) -> Algorithm:
 
 
 def identity(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the hyper-parameters that are part of a run's id: all but those that were added `later` and stand at
-    `before`, and those that were retired."""
+    """Return the hyper-parameters that are part of a run's id, files by their content: all but those that were added
+    `later` and stand at `before`, and those that were retired."""
     before = values_before(algorithm)
-    values = {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+    files = path_digests(algorithm, f"ALGO={algorithm.name}")
+    values = {f.name: files.get(f.name, getattr(algorithm, f.name)) for f in fields(algorithm)}
     return {**algorithm.retired, **{k: v for k, v in values.items() if k not in before or v != before[k]}}
 
 

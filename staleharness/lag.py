@@ -18,7 +18,15 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import Options, active_options, build_choice, canonical_text, parse_choice_of, values_before
+from .base.options import (
+    Options,
+    active_options,
+    build_choice,
+    canonical_text,
+    parse_choice_of,
+    path_digests,
+    values_before,
+)
 from .base.options import option as option
 from .base.plugins import Registry, source_hash
 from .base.streams import stream
@@ -152,7 +160,8 @@ class LagModel(Options):
     @property
     def identity(self) -> str:
         """Text of the model in run ids: `text`, unless that names a file whose content counts."""
-        return self.text
+        files = path_digests(self, f"LAG={self.name}")
+        return canonical_text(self, files)
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Return {version: probability that a row of `phase` begins with it}, without versions of probability 0."""

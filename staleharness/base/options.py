@@ -6,11 +6,14 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, field, fields
+from types import MappingProxyType
 from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from ..errors import UserError, nearest, shorten
+from .files import digest
 from .parsing import build, convert, format_value, parse_assignments, parse_value, split_choice, type_hints
 from .plugins import Registry
+from .reference_results import portable_name, results_path
 
 
 def later(default: Any, *, before: Any) -> Any:
@@ -29,12 +32,29 @@ def option(
     above: float = -math.inf,
     most: float = math.inf,
     unit: str = "",
+    path: bool = False,
 ) -> Any:
     """Declare an option with bounds: `name: type = option(default, least=0)`; without a default it is required.
 
     least, most: the smallest and largest value; above: the value must be larger. unit: of `least`, for the error line.
+    path: the value is the path of a file, or empty. Relative to where the run is planned, it becomes absolute, and the
+    content of the file is part of a run's id in place of its name.
     """
+    if path:
+        return field(default=default, metadata={"path": True})
     return field(default=default, metadata={"bounds": (least, above, most, unit)})
+
+
+def path_digests(instance: Any, title: str) -> dict[str, str]:
+    """Return 16 hex digits of the content of each file that an option names, by option. Raises `UserError` where there
+    is no such file; `title` is the prefix."""
+    digests = {}
+    for f in fields(instance):
+        if f.metadata.get("path") and (name := getattr(instance, f.name)):
+            if not (path := results_path(name)).is_file():
+                raise UserError(f"{title}: {f.name}={shorten(name)!r}: there is no such file")
+            digests[f.name] = digest(path)[:16]
+    return digests
 
 
 def check_bounds(instance: Any, title: str = "") -> None:
@@ -96,6 +116,9 @@ class Options:
             where = f"{self.title() or type(self).__name__}: {key}"
             value = convert(getattr(self, key), hint, where, finite=False)
             object.__setattr__(self, key, value)  # 2 and 2.0 are one run, with one id
+        for f in fields(self):
+            if f.metadata.get("path") and getattr(self, f.name):  # a run works in a folder of its own
+                object.__setattr__(self, f.name, portable_name(getattr(self, f.name)))
         check_bounds(self, f"{self.title() or type(self).__name__}: ")
 
     @classmethod
@@ -155,10 +178,11 @@ class Options:
             raise UserError(f"{self.title()}: {key} must be {condition}, not {getattr(self, key)!r}")
 
 
-def canonical_text(instance: Options) -> str:
-    """Return a plugin as it is typed: options in order, without defaults, the first one alone in short form."""
+def canonical_text(instance: Options, replacements: Mapping[str, str] = MappingProxyType({})) -> str:
+    """Return a plugin as it is typed: options in order, without defaults, the first one alone in short form.
+    replacements: values that stand for those of some options."""
     default = instance.hyper_parameters()
-    values = {name: getattr(instance, name) for name in instance.hyper_parameter_types()}
+    values = {name: replacements.get(name, getattr(instance, name)) for name in instance.hyper_parameter_types()}
     changes = {k: v for k, v in values.items() if k not in default or default[k] != v}
     if list(changes) == list(values)[:1] and changes:
         (value,) = changes.values()

@@ -93,6 +93,11 @@ def state_of(algorithm: Algorithm, hook: str, answer: Mapping[str, Any]) -> dict
     for name, x in answer.items():
         if isinstance(x, numbers.Real):
             state[name] = int(x) if isinstance(x, numbers.Integral) else float(x)
+        elif isinstance(x, Tensor) and x.requires_grad:
+            raise UserError(
+                f"{algorithm.name}: the {name} that {hook} returns requires a gradient, and nothing trains a state; "
+                "return x.detach(), and compute the next one in next_state"
+            )
         elif isinstance(x, Tensor):
             state[name] = x
         else:

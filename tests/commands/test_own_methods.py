@@ -208,3 +208,9 @@ def test_a_loss_of_each_decision_and_numbers_beside_it_are_taken() -> None:
     assert loss_of(Answering(), d).loss.shape == d.mask.shape
     with pytest.raises(UserError, match=r"answering: the loss .* of shape \[4, 1\]; .* here \[4, 6\]"):
         loss_of(Wide(), d)
+
+
+def test_a_state_that_would_have_to_be_trained_is_refused() -> None:
+    for hook in ("init_state", "next_state"):
+        with pytest.raises(UserError, match=rf"the dual that {hook} returns requires a gradient, and nothing trains"):
+            state_of(Answering(), hook, {"dual": torch.nn.Parameter(torch.ones(()))})
