@@ -1,4 +1,4 @@
-"""`staleharness show`: the policy of a finished run, acting."""
+"""`staleharness show`: the policy of a finished run, acting, or the completions of its model."""
 
 from __future__ import annotations
 
@@ -8,10 +8,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..base.text import printable
 from ..errors import UserError
 from .shared.arguments import SWITCH, option, positional
 
 if TYPE_CHECKING:
+    from ..language.task import LanguageTask
     from ..store.stored_run import StoredRun
 
 MOST_FRAMES = 1000
@@ -19,12 +21,12 @@ MOST_FRAMES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Play episodes with the policy that a finished run has kept, and print their returns."""
+    """Play episodes with the policy that a finished run has kept, or print completions by its model."""
 
     run: Annotated[str, positional("RUN")]
     """Id of a run in OUT, or its folder."""
     episodes: Annotated[str, option("N", "5")] = "5"
-    """How many episodes, by the likeliest actions."""
+    """How many episodes, by the likeliest actions, or test problems."""
     video: Annotated[str | None, option("FILE")] = None
     """Render the first episode into this file, .gif or .mp4; needs the packages imageio and what the environment draws
     with."""
@@ -41,14 +43,17 @@ def handle(command: Command) -> int:
     from ..base.parsing import whole_number
     from ..control.play import play
     from ..control.task import ControlTask
+    from ..language.task import LanguageTask
     from ..task import find_env
 
     if (episodes := whole_number(command.episodes, "EPISODES")) < 1:
         raise UserError(f"EPISODES={episodes} must be at least 1")
     load_plugins(command.plugin)
     run = _find(command.run, command.out)
-    policy = run.policy()
     env, family = find_env(str(run.spec["env"]))
+    if issubclass(family, LanguageTask):
+        return _show_completions(command, run, family(), episodes)
+    policy = run.policy()
     if not issubclass(family, ControlTask):
         raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
     if command.video is not None:
@@ -64,6 +69,29 @@ def handle(command: Command) -> int:
         print(f"mean {mean:,.1f}, by the likeliest actions")
     if command.video is not None:
         _write_video(Path(command.video), run, env)
+    return 0
+
+
+def _show_completions(command: Command, run: StoredRun, task: LanguageTask, count: int) -> int:
+    """Print greedy completions of test problems. Raises `UserError` where the run kept no model."""
+    from ..language.completions import greedy_answers
+    from ..language.spec import LanguageSpec
+    from ..running.identity import read_stored
+
+    if command.video is not None:
+        raise UserError(f"run {run.id} is of the kind {task.kind}, which has no pictures; leave out VIDEO")
+    model = run.model()
+    spec, _ = read_stored(run.spec)
+    assert isinstance(spec, LanguageSpec)
+    answers = greedy_answers(spec, task, model, count)
+    if command.json:
+        print(json.dumps({"run": run.id, "model": str(model), "answers": [a._asdict() for a in answers]}))
+        return 0
+    print(f"{run.label} on {spec.env}, K={spec.capacity}, seed {run.seed} ({run.id}); its model: {model}")
+    for answer in answers:
+        verdict = "right" if answer.correct else f"wrong, it is {answer.gold}"
+        text = f"\n{answer.question}\n--- {verdict}\n{answer.completion}"
+        print("\n".join(map(printable, text.split("\n"))))
     return 0
 
 

@@ -11,6 +11,7 @@ from ..base.console_log import LOGGER
 from ..batch import Completions
 from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, PhaseRecord, Scores
+from ..store.stored_run import MODEL
 from ..tokens.learner import TokenLearner
 from ..tokens.token_metrics import of_mismatch
 from .evaluation import evaluate
@@ -84,6 +85,10 @@ class LanguageSimulation(Simulation[Completions]):
 
     def artifacts(self) -> dict[str, bytes]:
         return self.generator.artifacts()
+
+    def save(self, folder: Path) -> None:
+        if self.spec.keep == "last":
+            self.policy.save(folder / MODEL)
 
     def close(self) -> None:
         self.generator.close()

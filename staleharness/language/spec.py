@@ -30,9 +30,9 @@ class LanguageSpec(TokenSpec):
     data: str = ""  # a folder with train.jsonl and test.jsonl; empty: the task's own
     model_digest: str = ""  # of the files in the model's folder, filled in when a run is planned
     data_digest: str = ""
-    # columns of the rows in `data`, a.b for an entry inside one; empty: found by `row_shapes`
+    # column of the question in the rows of `data`, a.b for an entry in a; empty: as the shape of the rows says
     question: str = later("", before="")
-    answer: str = later("", before="")
+    answer: str = later("", before="")  # column of the answer: a number, or a solution that ends in one
     prompt_format: str = ""  # by name; empty: the task's own
     most_steps: int = later(0, before=0)  # of a problem's worked solution; longer ones are left out; 0: none is
     training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
@@ -44,6 +44,9 @@ class LanguageSpec(TokenSpec):
     # that it teaches: whole solutions, or only the calculations annotated in them (problems without are left out)
     warm_start_text: Literal["solutions", "equations"] = later("solutions", before="solutions")
     warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps
+    # the model of a finished run, in its folder as model/, which transformers loads
+    keep: Literal["none", "last"] = later("none", before="none")
+    start: str = later("", before="")  # folder of a finished run whose model this one begins with, in place of `model`
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
     extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
 
@@ -98,6 +101,7 @@ class LanguageSpec(TokenSpec):
         *RunSpec.alike,
         *"model prompts completions completion_tokens minibatches dtype versions".split(),
     )
+    outside_id: ClassVar[frozenset[str]] = frozenset({"keep", "start"})
     of_evaluation: ClassVar[tuple[str, ...]] = (*RunSpec.of_evaluation, "evaluation_problems", "evaluation_samples")
     positive: ClassVar[str] = (
         f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha warm_start_rate"

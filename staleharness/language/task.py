@@ -14,10 +14,11 @@ from typing import Any, ClassVar, Literal
 from ..base.cache import build_once
 from ..base.console_log import LOGGER
 from ..base.files import digest, stamp, user_path
-from ..errors import UserError, missing_extra
+from ..errors import UserError, missing_extra, shorten
 from ..lag import read_lag
 from ..pipeline_lag import PipelineLag
 from ..spec import RunSpec
+from ..store.stored_run import read_run
 from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
@@ -72,6 +73,19 @@ def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int],
     """Compute the digest once per content; `stamps` key the cache."""
     content = [[path.name, digest(path)] for path in files]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
+
+
+def _from_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Fill in the model that the run in the folder `start` has kept, prompted as it was there. Raises `UserError`."""
+    start = str(settings["start"])
+    if settings.get("model"):
+        raise UserError(f"start={start} names the model; leave out MODEL={settings['model']}")
+    folder = user_path(start)
+    run = read_run(folder.resolve()) if folder.is_dir() else f"there is no folder {start}"
+    if isinstance(run, str):
+        raise UserError(f"start={start} is no finished run ({shorten(run)}); give results/runs/<id>")
+    chat = bool(run.spec.get("chat_template", False))
+    return {"chat_template": chat, **settings, "start": str(run.path), "model": str(run.model())}
 
 
 class LanguageTask(Task):
@@ -136,6 +150,8 @@ class LanguageTask(Task):
     def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
         """Fill in settings: chat models get their template, and a CPU gets the fastest decoder. In bfloat16 that is one
         without torch's attention, which takes several times as long there; for a named model, prepacked weights."""
+        if settings.get("start"):
+            settings = _from_run(settings)
         model = settings.get("model")
         if settings.get("device", "cpu") == "cpu":
             if settings.get("dtype") == "bfloat16":

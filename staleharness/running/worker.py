@@ -110,6 +110,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
             scores = _run_phases(simulation, run, progress, stop)
             run.finish_logs()
             run.write_files(simulation.artifacts())
+            simulation.save(run.path)
         run.write_record(family, simulation, scores)
         return run.publish()
 

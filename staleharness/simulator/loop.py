@@ -184,6 +184,9 @@ class Simulation(ABC, Generic[Data]):
         """Files that a finished run leaves beside its record, by name."""
         return {}
 
+    def save(self, folder: Path) -> None:
+        """Write what a finished run leaves beside its record and is too large for `artifacts` into its folder."""
+
     def close(self) -> None:
         """Let go of what is held outside memory."""
 

@@ -49,7 +49,7 @@ from .bundle_reader import (
 from .flat_columns import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .policy_file import POLICY
 from .store import FORMAT, MARKER, Store
-from .stored_run import TRACE, StoredRun, write_manifest
+from .stored_run import MODEL, TRACE, StoredRun, write_manifest
 from .study import Question, read_study
 from .study_runs import read_study_runs
 
@@ -121,7 +121,7 @@ def pack(
     names_of_tables = itertools.chain(*parts(target))
     size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (names_of_tables, traces))
     also = f", and {len(traces)} traces, {trace_size / 1e6:.1f} MB" if traces else ""
-    policies = sum((run.path / POLICY).is_file() for run in runs)
+    policies = sum((run.path / POLICY).is_file() or (run.path / MODEL).is_dir() for run in runs)
     also += f"; policies are left out ({policies} runs have one)" if policies else ""
     return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
 

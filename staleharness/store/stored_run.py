@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -33,6 +34,8 @@ RESULTS = ("job.json", "metrics.parquet", "run.json", "timing.parquet")  # liste
 TRACE = "trace.parquet"  # listed too, if actors were processes
 
 OPTIONAL = (TRACE, POLICY)  # listed where a run has them
+MODEL = "model"  # folder with the model of a language run, as transformers writes it; its files are listed, too
+MODEL_FILE = re.compile(rf"{MODEL}/\w[\w.-]*")
 
 SECONDS = "seconds/"  # prefix of a column of timing.parquet
 MEMORY = "memory_mb"  # column of timing.parquet: resident memory after a phase [MB]
@@ -83,6 +86,20 @@ class StoredRun:
         if hashlib.sha256(content).hexdigest() != read_json(self.path / "manifest.json").get(POLICY):
             raise UserError(f"{file} differs from the manifest of its run")
         return StoredPolicy.read(content, str(file))
+
+    def model(self) -> Path:
+        """Return the folder with the model that a language run has left, for transformers. Raises `UserError` for a run
+        that kept none (SET=keep=last keeps it; bundles leave it out), and for files that differ from its manifest."""
+        folder, manifest = self.path / MODEL, {}
+        if folder.is_dir():
+            manifest = {k: v for k, v in read_json(self.path / "manifest.json").items() if MODEL_FILE.fullmatch(k)}
+        if not manifest:
+            raise UserError(f"run {self.id} has kept no model; SET=keep=last keeps it, and bundles leave it out")
+        files = {f"{MODEL}/{path.name}": path for path in folder.iterdir()}
+        for name in sorted(files.keys() | manifest):
+            if name not in files or files[name].is_symlink() or digest(files[name]) != manifest.get(name):
+                raise UserError(f"{self.path / name} differs from the manifest of its run")
+        return folder
 
     def column(self, name: str) -> NDArray[np.float64] | None:
         """Return a column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN for phases without;
@@ -175,6 +192,8 @@ def with_newer_settings(runs: Sequence[StoredRun]) -> list[StoredRun]:
 def write_manifest(path: Path) -> None:
     """Write the manifest: from now on the folder is a finished run, wherever it is."""
     names = [*RESULTS, *(name for name in OPTIONAL if (path / name).exists())]
+    if (path / MODEL).is_dir():
+        names += [f"{MODEL}/{file.name}" for file in sorted((path / MODEL).iterdir())]
     write_json(path / "manifest.json", {name: digest(path / name) for name in names})
 
 
@@ -186,11 +205,12 @@ def read_run(path: Path, run_id: str = "") -> StoredRun | str:
         manifest = dict(parse_json(seal))
         if absent := sorted(set(RESULTS) - set(manifest)):
             return f"the manifest lacks {', '.join(absent)}"
-        if other := sorted(set(manifest) - {*RESULTS, *OPTIONAL}):
+        large = {POLICY, *filter(MODEL_FILE.fullmatch, manifest)}  # read when they are used
+        if other := sorted(set(manifest) - {*RESULTS, *OPTIONAL} - large):
             return f"the manifest names {other[0][:60]!r}"
-        if links := [name for name in manifest if (path / name).is_symlink()]:
+        if links := [name for name in (*manifest, MODEL) if (path / name).is_symlink()]:
             return f"{links[0]} is a link"
-        contents = {name: (path / name).read_bytes() for name in manifest if name != POLICY}
+        contents = {name: (path / name).read_bytes() for name in manifest if name not in large}
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:
                 return f"{name} differs from the manifest"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from ..errors import shorten
-from .stored_run import OPTIONAL, RESULTS
+from .stored_run import MODEL, OPTIONAL, RESULTS
 
 LEASE = "lease.json"  # of the worker in the folder, where machines share the file system
 CHECKPOINTS = "checkpoint-*"
@@ -74,6 +74,8 @@ def has_plain_files(path: Path) -> bool:
     """Return whether this is a folder, no link, in which everything the harness writes is a regular file."""
     files = [file for name in RUN_FILES if os.path.lexists(file := path / name)]
     files += path.glob(CHECKPOINTS)
+    if (path / MODEL).is_symlink():
+        return False
     return path.is_dir() and not any(p.is_symlink() or not p.is_file() for p in files) and not path.is_symlink()
 
 

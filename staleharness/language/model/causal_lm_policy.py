@@ -7,8 +7,10 @@ A version is a copy of every trainable tensor in host memory: all weights (`full
 from __future__ import annotations
 
 import contextlib
+import shutil
 import warnings
 from collections.abc import Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from ...base.files import fsync
 from ...errors import UserError
 from ...simulator.policy_buffer import Version
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
@@ -97,6 +100,16 @@ class CausalLM:
     def base_model(self) -> Any:
         """Model without PEFT's wrapper; an adapter is in its layers."""
         return self.model.get_base_model() if self.spec.versions == "lora" else self.model
+
+    def save(self, folder: Path) -> None:
+        """Write the model as it is now, an adapter added to its weights, with its tokenizer into a new folder that
+        transformers loads. The last use of this policy."""
+        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed here
+        model = self.model.merge_and_unload() if self.spec.versions == "lora" else self.model
+        model.save_pretrained(folder)
+        self.tokenizer.save_pretrained(folder)
+        for file in folder.iterdir():
+            fsync(file)
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}

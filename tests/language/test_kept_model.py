@@ -1,0 +1,106 @@
+"""The model that a finished run keeps: a folder that transformers loads, whose completions are shown, and from which
+another run starts."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from command_line import run_cli
+from language_fixtures import Policies
+from tiny_model import write_problems
+
+import staleharness as sh
+from staleharness.errors import UserError
+from staleharness.store.store import Store
+from staleharness.store.stored_run import StoredRun
+
+SMALL = {
+    "prompts": 2,
+    "completions": 2,
+    "completion_tokens": 8,
+    "prompt_tokens": 64,
+    "evaluations": 1,
+    "evaluation_problems": 3,
+    "learning_rate": 0.01,
+    "weight_decay": 0.1,  # so that weights move, whatever is answered
+}
+
+
+def trained(folder: Path, **changes: Any) -> StoredRun:
+    (folder / "data").mkdir(exist_ok=True)
+    write_problems(folder / "data")
+    settings = {**SMALL, "data": str(folder / "data"), **changes}
+    (run,) = sh.sweep(
+        env="gsm8k", algo="ppo_clip", k=2, seeds=1, steps=2, settings=settings, out=folder / "results"
+    ).stored_runs[-1:]
+    return run
+
+
+@pytest.mark.parametrize("versions", ["full", "lora"])
+def test_transformers_loads_the_model_of_a_run(
+    tiny: Path, tmp_path: Path, versions: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    import transformers
+
+    run = trained(tmp_path, model=str(tiny), keep="last", versions=versions)
+    folder = run.model()
+    found = transformers.AutoModelForCausalLM.from_pretrained(folder)
+    first = transformers.AutoModelForCausalLM.from_pretrained(tiny)
+    assert transformers.AutoTokenizer.from_pretrained(folder)("Ann has 3")["input_ids"]
+    moved = [n for (n, a), b in zip(found.named_parameters(), first.parameters(), strict=True) if not torch.equal(a, b)]
+    assert (moved or versions == "lora") and sorted(found.state_dict()) == sorted(first.state_dict())
+    code, out, err = run_cli(
+        monkeypatch, capsys, "show", run.id, "--out", str(tmp_path / "results"), "--episodes", "2", "--json"
+    )
+    assert code == 0, err
+    answers = json.loads(out)["answers"]
+    assert [a["question"] for a in answers] == [f"Ann has {i} cards. How many?" for i in (12, 13)]
+    assert [float(a["correct"]) for a in answers] == run.record["scores"]["deterministic"]["returns"][:2]
+    again = trained(tmp_path, start=str(run.path))
+    assert again.spec["model"] == str(folder) and again.id != run.id
+    assert again.metrics()["untrained/deterministic"].iloc[0] == run.record["scores"]["deterministic"]["mean"]
+
+
+def test_a_run_that_keeps_none_has_the_id_of_before_and_says_so(tiny: Path, tmp_path: Path) -> None:
+    run = trained(tmp_path, model=str(tiny))
+    settings = {**SMALL, "model": str(tiny), "data": str(tmp_path / "data"), "keep": "last"}
+    plan = sh.plan(env="gsm8k", algo="ppo_clip", k=2, seeds=1, steps=2, settings=settings)
+    assert plan.runs[0].run_id == run.id
+    with pytest.raises(UserError, match=f"run {run.id} has kept no model; SET=keep=last keeps it"):
+        run.model()
+    with pytest.raises(UserError, match=r"start=nowhere is no finished run \(there is no folder nowhere\)"):
+        trained(tmp_path, start="nowhere")
+    with pytest.raises(UserError, match="names the model; leave out MODEL="):
+        trained(tmp_path, start=str(run.path), model=str(tiny))
+
+
+def test_changed_files_of_a_kept_model_are_refused(tiny: Path, tmp_path: Path) -> None:
+    run = trained(tmp_path, model=str(tiny), keep="last")
+    folder = run.model()
+    (folder / "config.json").write_text((folder / "config.json").read_text() + " ")
+    with pytest.raises(UserError, match=r"model/config.json differs from the manifest of its run"):
+        run.model()
+    assert Store(tmp_path / "results").read(run.id) is not None, "its numbers are those that they were"
+    (folder / "config.json").unlink()
+    with pytest.raises(UserError, match=r"model/config.json differs"):
+        run.model()
+
+
+def test_an_adapter_is_added_to_the_weights_that_are_kept(policy: Policies, tmp_path: Path) -> None:
+    import transformers
+
+    actor = policy(versions="lora")
+    with torch.random.fork_rng():
+        torch.manual_seed(1)
+        for p in actor.parameters.values():
+            p.data.normal_(std=0.3)
+    ids = torch.arange(3, 9)[None]
+    with torch.no_grad():
+        expected = actor.model(ids).logits
+        actor.save(tmp_path / "model")
+        found = transformers.AutoModelForCausalLM.from_pretrained(tmp_path / "model")(ids).logits
+    assert torch.allclose(found, expected, atol=1e-4) and expected.std() > 0.01
