@@ -9,12 +9,19 @@ import shutil
 import subprocess
 import sys
 import tomllib
+import zipfile
 from pathlib import Path
 
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
 from places import ROOT
+
+from staleharness.base import reference_results
+from staleharness.commands.advise import CONTROL, TOKENS
+from staleharness.errors import UserError
+from staleharness.pages.gallery import publish
+from staleharness.statistics.results import load
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -267,3 +274,38 @@ def test_uv_is_given_the_pins_that_change_training_curves() -> None:
 def test_the_list_of_targets_fits_80_columns() -> None:
     lines = make("help").stdout.splitlines()
     assert max(map(len, lines)) <= 80 and any(line.startswith("  make sweep ") for line in lines)
+
+
+def test_the_wheel_has_at_most_eight_megabytes(tmp_path: Path) -> None:
+    """Compressed as a wheel is, from the files that git would give to its build."""
+    parts = PYPROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["only-include"]
+    files = [
+        file
+        for part in parts
+        for file in ([ROOT / part] if (ROOT / part).is_file() else (ROOT / part).rglob("*"))
+        if file.is_file() and "__pycache__" not in file.parts
+    ]
+    with zipfile.ZipFile(tmp_path / "wheel", "w", zipfile.ZIP_DEFLATED) as archive:
+        for file in files:
+            archive.write(file, file.relative_to(ROOT))
+    assert 5e6 < (tmp_path / "wheel").stat().st_size < 8e6
+    bundles = {part.removeprefix("results/reference/") for part in parts if part.startswith("results/reference/")}
+    assert {Path(TOKENS).name, Path(CONTROL).name, "quick_hopper"} <= bundles, "what commands ask by themselves"
+
+
+def test_an_installation_without_a_bundle_says_where_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    inside = tmp_path / "reference"
+    shutil.copytree(ROOT / "results" / "reference" / "quick_hopper", inside / "quick_hopper")
+    assert reference_results.absent_results() == ""
+    monkeypatch.setattr(reference_results, "builtin_folder", lambda kind: tmp_path / kind)
+    monkeypatch.chdir(tmp_path)
+    words = r"published runs of quick_hopper alone; copy others from a checkout of the repository to results/reference/"
+    assert len(load("results/reference/quick_hopper")) > 0
+    for call in (
+        lambda: load("results/reference/vaco_ratio"),
+        lambda: publish("vaco", "3", "small", str(inside), str(tmp_path / "gallery")),
+    ):
+        with pytest.raises(UserError, match=words):
+            call()
+    shutil.copytree(inside / "quick_hopper", tmp_path / "results" / "reference" / "mine")
+    assert len(load("results/reference/mine")) > 0

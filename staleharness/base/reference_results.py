@@ -17,6 +17,19 @@ def reference_folder() -> Path:
     return inside if inside.is_dir() else inside.parent.joinpath(*PLACE)
 
 
+def absent_results() -> str:
+    """Words on where other published bundles are, for an installation from a wheel, which has a few of them; empty in a
+    checkout, which has them all."""
+    inside = builtin_folder("reference")
+    if not inside.is_dir():
+        return ""
+    names = ", ".join(sorted(path.name for path in inside.iterdir() if path.is_dir()))
+    return (
+        f"this installation has the published runs of {names} alone; copy others from a checkout of the repository to "
+        f"{'/'.join(PLACE)}/ here"
+    )
+
+
 def results_path(text: str) -> Path:
     """Path of results as typed. `results/reference/...` falls back to the published bundles where the working folder
     has no such path. Raises `UserError` for text that cannot be a path."""

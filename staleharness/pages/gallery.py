@@ -21,6 +21,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from ..base.files import check_creatable, check_replaceable, remove_temporaries, user_path, write_bytes
+from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.result_tables import Sheet
@@ -126,7 +127,8 @@ def publish(
     if all(s.state == "no bundle" for s in wanted_figures):
         which = "none of its figures has" if selector in (None, "all") else f"FIG={selector} does not have"
         remedy = invocation("reproduce", paper=name, **at_scale(scale))
-        raise UserError(f"PAPER={name}: {which} results at SCALE={scale} in {bundles}; make them: {remedy}")
+        where = f"; {text}" if (text := absent_results()) else ""
+        raise UserError(f"PAPER={name}: {which} results at SCALE={scale} in {bundles}; make them: {remedy}{where}")
     files = make(paper, figures, entries, names, folder)
     write_bytes(folder / "README.md", index(folder).encode())
     write_bytes(folder / "index.html", index_page(folder).encode())

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ..base.console_log import LOGGER
 from ..base.parsing import PluginChoice, parse_choice, split_list
-from ..base.reference_results import reference_folder, results_path
+from ..base.reference_results import PLACE, absent_results, results_path
 from ..errors import UserError
 from ..statistics.benchmark.benchmark_row import REFERENCE, USER
 from ..statistics.benchmark.ladder import LOOK_SEEDS, MethodRuns, chosen_rate, runs_by_row
@@ -78,9 +79,13 @@ def _plan(protocol: Protocol, name: str, cells: Sequence[tuple[int, str, float]]
 
 @functools.cache
 def published_runs(name: str) -> tuple[StoredRun, ...]:
-    """Read the published runs of a protocol, by its name; none where there is no bundle."""
-    path = reference_folder() / name
-    return tuple(Store(path).read_all()) if (path / MARKER).is_file() else ()
+    """Read the published runs of a protocol, by its name; none, with a line, where there is no bundle."""
+    path = results_path("/".join([*PLACE, name]))
+    if (path / MARKER).is_file():
+        return tuple(Store(path).read_all())
+    if text := absent_results():
+        LOGGER.warning("there are no published runs of %s to compare with: %s", name, text)
+    return ()
 
 
 @dataclass

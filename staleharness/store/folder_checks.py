@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 
 from ..base.files import check_creatable, check_not_link, read_json
-from ..base.reference_results import PLACE, reference_folder, results_path
+from ..base.reference_results import PLACE, absent_results, reference_folder, results_path
 from ..errors import UserError, nearest
 from .bundle_reader import is_packed
 from .locks import MARKER
@@ -62,7 +62,7 @@ def check_readable(root: Path, name: str) -> None:
             missing = "is published, and not in this folder"
             some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
         elif root.parent.resolve() == reference_folder().resolve():
-            some = nearest(root.name, _folders_of_results(root.parent))
+            some = absent_results() or nearest(root.name, _folders_of_results(root.parent))
         raise UserError(f"{name} {missing}; {some}")
     check_format(root)
 

@@ -86,8 +86,8 @@ def test_a_run_reads_its_file_in_a_folder_of_its_own(folder: Path) -> None:
 
 
 def test_a_file_that_is_not_there_is_one_line(folder: Path) -> None:
-    with pytest.raises(UserError, match=r"ALGO=tabled: table='.*nowhere': there is no such file"):
+    with pytest.raises(UserError, match=r"ALGO=tabled: table='.*': there is no such file"):
         planned("tabled[table=nowhere]")
-    with pytest.raises(UserError, match=r"LAG=filed: file='.*nowhere': there is no such file"):
+    with pytest.raises(UserError, match=r"LAG=filed: file='.*': there is no such file"):
         planned("ppo_clip", "filed:nowhere")
     assert identity("filed") == "" and read_lag("filed").text == "filed"
