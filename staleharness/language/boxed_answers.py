@@ -72,8 +72,8 @@ def _plain_form(content: str) -> str:
         text = next(part for part in brackets.groups() if part is not None).strip()
     decimals: str | None = text if _NUMBER.fullmatch(text) else None
     if fraction := _FRACTION.fullmatch(text) or _QUOTIENT.fullmatch(text):
-        sign, *whole, above, below = _parts(fraction)
-        decimals = _decimal_fraction(sign, int(whole[0] if whole else 0), int(above), int(below))
+        sign, *integer, above, below = _parts(fraction)
+        decimals = _decimal_fraction(sign, int(integer[0] if integer else 0), int(above), int(below))
     elif power := _POWER.fullmatch(text):
         sign, digits, places, short, exponent = power.groups()
         shift = int(short or exponent or 1)
@@ -86,13 +86,13 @@ def _parts(fraction: re.Match[str]) -> list[str]:
     return [part for part in fraction.groups() if part is not None]
 
 
-def _decimal_fraction(sign: str, whole: int, above: int, below: int) -> str | None:
-    """Return ±(whole + above / below) in decimals; None where they do not end within `PLACES`, below is 0, or a mixed
+def _decimal_fraction(sign: str, integer: int, above: int, below: int) -> str | None:
+    """Return ±(integer + above / below) in decimals; None where they do not end within `PLACES`, below is 0, or a mixed
     number has a negative part."""
     scale = 10**PLACES
-    if below == 0 or (above * scale) % below or (whole and (above < 0 or below < 0)):
+    if below == 0 or (above * scale) % below or (integer and (above < 0 or below < 0)):
         return None
-    return _decimals(int(f"{sign}1") * (whole * scale + above * scale // below), -PLACES)
+    return _decimals(int(f"{sign}1") * (integer * scale + above * scale // below), -PLACES)
 
 
 def _decimals(number: int, exponent: int) -> str:

@@ -30,7 +30,7 @@ def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, 
     if columns:
         question, solution = (_entry(row, name, where) for name in columns)
         gold = last_box(solution) or (solution if _is_gold(solution) else None)
-        return question, _marked(solution, gold, row, where)
+        return question, _with_gold(solution, gold, row, where)
     column = next((name for name in QUESTIONS if name in row), None)
     if column in (None, "question"):  # GSM8K's own columns
         return text_of(row, "question", where), text_of(row, "answer", where)
@@ -40,10 +40,10 @@ def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, 
         value = row[column]
         question = _turns(value, where, column)[0] if isinstance(value, list) else text_of(row, column, where)
         solution = _solution(row, where)
-    return question, _marked(solution, _gold(row, where) or last_box(solution), row, where)
+    return question, _with_gold(solution, _gold(row, where) or last_box(solution), row, where)
 
 
-def _marked(solution: str, gold: str | None, row: Mapping[str, Any], where: str) -> str:
+def _with_gold(solution: str, gold: str | None, row: Mapping[str, Any], where: str) -> str:
     """Return the solution with `#### <gold>` at its end. Raises `UserError` where there is no gold."""
     if "####" in solution:
         return solution

@@ -61,19 +61,19 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         yield tmp_path
 
 
-def planned(algo: str, lag: str = "uniform") -> Plan:
+def plan_of(algo: str, lag: str = "uniform") -> Plan:
     return plan(ask(env="Pendulum", algo=algo, seeds="1", k="2", lag=lag, steps="128", settings=TINY))
 
 
 def test_one_file_from_two_working_folders_is_one_run(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = planned("tabled[table=number]", "filed:number").runs[0]
+    here = plan_of("tabled[table=number]", "filed:number").runs[0]
     monkeypatch.chdir(folder / "inside")
-    there = planned("tabled[table=../number]", "filed[file=../number]").runs[0]
+    there = plan_of("tabled[table=../number]", "filed[file=../number]").runs[0]
     assert here.run_id == there.run_id and os.path.isabs(str(here.spec.hyper["table"]))
     (folder / "copy").write_text("1")
-    assert planned(f"tabled[table={folder / 'copy'}]", "filed:../copy").runs[0].run_id == here.run_id
+    assert plan_of(f"tabled[table={folder / 'copy'}]", "filed:../copy").runs[0].run_id == here.run_id
     (folder / "number").write_text("0")
-    assert planned("tabled[table=../number]", "filed:../number").runs[0].run_id != here.run_id
+    assert plan_of("tabled[table=../number]", "filed:../number").runs[0].run_id != here.run_id
 
 
 def test_a_run_reads_its_file_in_a_folder_of_its_own(folder: Path) -> None:
@@ -87,7 +87,7 @@ def test_a_run_reads_its_file_in_a_folder_of_its_own(folder: Path) -> None:
 
 def test_a_file_that_is_not_there_is_one_line(folder: Path) -> None:
     with pytest.raises(UserError, match=r"ALGO=tabled: table='.*': there is no such file"):
-        planned("tabled[table=nowhere]")
+        plan_of("tabled[table=nowhere]")
     with pytest.raises(UserError, match=r"LAG=filed: file='.*': there is no such file"):
-        planned("ppo_clip", "filed:nowhere")
+        plan_of("ppo_clip", "filed:nowhere")
     assert identity("filed") == "" and read_lag("filed").text == "filed"
