@@ -18,7 +18,7 @@ from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from ..store.study import plain_env
-from .captions import axis, band, looks_of, scale, seeds
+from .captions import axis, band, below_zero, looks_of, scale, seeds
 from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
 from .palette import Style
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, short_label, steps_axis
@@ -131,6 +131,8 @@ def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Fig
     over = f"{len(grid.envs)} environments"
     titles = {("all", k): f"{over}, K = {k}" for k in grid.capacities}
     subtitle = f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; {scale(table)}"
+    every = [tasks_of(label, "all", k) for label in looks_of(table) for k in grid.capacities]
+    subtitle += below_zero(table, (float(y.min()) for tasks in every for task in tasks for _, y in task if len(y)))
     levels = {"all": untrained_score(results, table)}
     return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import functools
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,15 @@ SPARE_COLOURS = (
     ("#5A175A", "d"),
     ("#DDB6B0", "H"),
 )
+# Methods of further papers: a row per dash, a column per colour of `SPARE_COLOURS`. Those of a published study stand in
+# different columns where they fit. A method added later takes a free place.
+OTHER_METHODS = (
+    ("otb", "cispo", "tis", "seq_is", "vcpo", "m2po", "topr"),
+    ("mis_seq", "deepseek_mask", "appo", "mis_geo", "gspo", "icepop", "espo"),
+    ("dppo", "geppo", "k3_rejection", "p3o", "tba", "minirl", "verl"),
+    ("aspo", "bapo", "ce_gppo", "dcpo", "dg", "gmpo", "oapl"),
+)
+ROW_MARKERS = ("", "s", "^", "o")  # of a row; the first has those of its colours
 LIGHT_TO_DARK = ("#A9CCE3", "#0A2A4A")  # of values in order
 MARKERS = "osD^vPX<>"
 DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))  # in points; the first is solid
@@ -43,29 +53,50 @@ class Style:
     name: str = ""  # what a figure calls it; empty: its label
 
 
-def styles(labels: Iterable[str]) -> dict[str, Style]:
-    """Style by label. An algorithm in `ALGORITHM_COLOURS` has its colour in every figure.
+Look = tuple[str, str, tuple[float, ...]]  # colour, marker, dashes
 
-    Variants (`vaco[delta=0.1]`) and other algorithms follow in order of name; the first variant of a known
-    one takes its colour if the plain one is absent. After `SPARE_COLOURS` come the colours of known ones that are
-    absent; more than there are colours: again from the first, dashed.
+
+def styles(labels: Iterable[str]) -> dict[str, Style]:
+    """Style by label. A method of `ALGORITHM_COLOURS` or `OTHER_METHODS` has its look in every figure.
+
+    Variants (`vaco[delta=0.1]`) and unknown methods follow in order of name; the first variant of a known method takes
+    its look if the plain one is absent. They take what no method of this figure has: `SPARE_COLOURS` first, then the
+    colours of known ones, then all of these again with other dashes; no look repeats before all are used.
     """
     names = sorted(set(labels))
     bases = {_base(label) for label in names}
-    spare = [*SPARE_COLOURS, *(look for name, look in ALGORITHM_COLOURS.items() if name not in bases)]
+    fixed = method_looks()
+    in_use = {fixed[base][::2] for base in bases if base in fixed}
+    spare = [look for look in _every_look() if look[::2] not in in_use]
     out: dict[str, Style] = {}
     bases_in_use: set[str] = set()
     others = 0
     for index, label in enumerate(names):
         base = _base(label)
-        if base in ALGORITHM_COLOURS and base not in bases_in_use:
+        if base in fixed and base not in bases_in_use:
             bases_in_use.add(base)
-            out[label] = Style(index, *ALGORITHM_COLOURS[base], DASHES[0])
+            out[label] = Style(index, *fixed[base])
         else:
-            colour, marker = spare[others % len(spare)]
-            out[label] = Style(index, colour, marker, DASHES[others // len(spare) % len(DASHES)])
+            out[label] = Style(index, *spare[others % len(spare)])
             others += 1
     return out
+
+
+@functools.cache
+def method_looks() -> dict[str, Look]:
+    """Look of each known method; no two have the same colour and dashes."""
+    looks: dict[str, Look] = {name: (*look, DASHES[0]) for name, look in ALGORITHM_COLOURS.items()}
+    for row, dashes, marker in zip(OTHER_METHODS, DASHES, ROW_MARKERS, strict=True):
+        for name, (colour, of_colour) in zip(row, SPARE_COLOURS, strict=True):
+            looks[name] = (colour, marker or of_colour, dashes)
+    return looks
+
+
+def _every_look() -> Iterator[Look]:
+    colours = [*SPARE_COLOURS, *ALGORITHM_COLOURS.values()]
+    for dashes, marker in zip(DASHES, ROW_MARKERS, strict=True):
+        for colour, of_colour in colours:
+            yield colour, marker or of_colour, dashes
 
 
 def _base(label: str) -> str:

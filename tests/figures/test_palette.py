@@ -9,7 +9,14 @@ import pytest
 from matplotlib.colors import to_rgb
 from numpy.typing import NDArray
 
-from staleharness.figures.palette import ALGORITHM_COLOURS, DASHES, SPARE_COLOURS, sequential_styles, styles
+from staleharness.figures.palette import (
+    ALGORITHM_COLOURS,
+    DASHES,
+    SPARE_COLOURS,
+    method_looks,
+    sequential_styles,
+    styles,
+)
 
 EYES = {  # of linear RGB; Machado, Oliveira and Fernandes (2009), severity 1
     "normal": np.eye(3),
@@ -51,6 +58,38 @@ def test_a_study_of_many_methods_uses_every_colour_before_it_dashes() -> None:
     assert len({look.colour for look in looks.values()}) == len(looks)
     assert {look.dashes for look in looks.values()} == {DASHES[0]}
     assert "#D55E00" not in {s.colour for name, s in styles(["vaco", *looks]).items() if name in list(looks)[:13]}
+
+
+def test_a_method_looks_the_same_in_every_company() -> None:
+    looks = method_looks()
+    everyone = styles(looks)
+    for name, look in looks.items():
+        for company in ([name], [name, "vaco", "ppo_clip"], [name, "mine", "vaco[delta=0.1]", "vaco"]):
+            found = styles(company)[name]
+            assert (found.colour, found.marker, found.dashes) == look
+            assert (everyone[name].colour, everyone[name].marker, everyone[name].dashes) == look
+
+
+def test_methods_of_one_colour_differ_in_dash_and_marker() -> None:
+    looks = list(method_looks().values())
+    for (colour, marker, dashes), other in itertools.combinations(looks, 2):
+        assert colour != other[0] or (marker != other[1] and dashes != other[2])
+
+
+def test_no_look_repeats_among_fifty_methods() -> None:
+    """Known methods, variants and unknown ones together."""
+    names = [*method_looks(), "vaco[delta=0.1]", "tis[cap=8]", *(f"method{i}" for i in range(13))]
+    found = styles(names)
+    assert len(names) == 50 and len({(s.colour, s.dashes) for s in found.values()}) == 50
+
+
+def test_methods_of_a_published_study_have_colours_of_their_own() -> None:
+    """Of VCPO's studies, whose methods are compared in one panel."""
+    for study in (
+        ("deepseek_mask", "icepop", "mis_geo", "mis_seq", "tis", "vcpo", "ppo_clip"),
+        ("cispo", "m2po", "otb", "seq_is", "tis", "vcpo", "ppo_clip"),
+    ):
+        assert len({look.colour for look in styles(study).values()}) == len(study)
 
 
 def test_values_in_order_go_from_light_to_dark() -> None:
