@@ -36,6 +36,7 @@ OTHER_METHODS = (
     ("dppo", "geppo", "k3_rejection", "p3o", "tba", "minirl", "verl"),
     ("aspo", "bapo", "ce_gppo", "dcpo", "dg", "gmpo", "oapl"),
 )
+WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # what studies of stale data compare with: PPO-clip's colour, dashed
 ROW_MARKERS = ("", "s", "^", "o")  # of a row; the first has those of its colours
 LIGHT_TO_DARK = ("#A9CCE3", "#0A2A4A")  # of values in order
 MARKERS = "osD^vPX<>"
@@ -60,14 +61,14 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     """Style by label. A method of `ALGORITHM_COLOURS` or `OTHER_METHODS` has its look in every figure.
 
     Variants (`vaco[delta=0.1]`) and unknown methods follow in order of name; the first variant of a known method takes
-    its look if the plain one is absent. They take what no method of this figure has: `SPARE_COLOURS` first, then the
-    colours of known ones, then all of these again with other dashes; no look repeats before all are used.
+    its look if the plain one is absent. The others take colours that no method of this figure has: `SPARE_COLOURS`
+    first, then those of known ones, then all of these with other dashes; no look repeats before all are used.
     """
     names = sorted(set(labels))
-    bases = {_base(label) for label in names}
     fixed = method_looks()
-    in_use = {fixed[base][::2] for base in bases if base in fixed}
-    spare = [look for look in _every_look() if look[::2] not in in_use]
+    in_use = [fixed[base] for base in {_base(label) for label in names} if base in fixed]
+    colours, pairs = {look[0] for look in in_use}, {look[::2] for look in in_use}
+    spare = sorted((look for look in _every_look() if look[::2] not in pairs), key=lambda look: look[0] in colours)
     out: dict[str, Style] = {}
     bases_in_use: set[str] = set()
     others = 0
@@ -89,19 +90,20 @@ def method_looks() -> dict[str, Look]:
     for row, dashes, marker in zip(OTHER_METHODS, DASHES, ROW_MARKERS, strict=True):
         for name, (colour, of_colour) in zip(row, SPARE_COLOURS, strict=True):
             looks[name] = (colour, marker or of_colour, dashes)
+    looks[WITHOUT_LAG] = (ALGORITHM_COLOURS["ppo_clip"][0], ROW_MARKERS[1], DASHES[1])
     return looks
 
 
 def _every_look() -> Iterator[Look]:
-    colours = [*SPARE_COLOURS, *ALGORITHM_COLOURS.values()]
+    colours = [*SPARE_COLOURS[:-1], *ALGORITHM_COLOURS.values(), SPARE_COLOURS[-1]]  # the palest last
     for dashes, marker in zip(DASHES, ROW_MARKERS, strict=True):
         for colour, of_colour in colours:
             yield colour, marker or of_colour, dashes
 
 
 def _base(label: str) -> str:
-    """Algorithm of a label, without its options and its forward lag."""
-    return label.split("[")[0].split(" N=")[0]
+    """Algorithm of a label, without its options and its forward lag; a label with a look of its own is one."""
+    return label if label == WITHOUT_LAG else label.split("[")[0].split(" N=")[0]
 
 
 def sequential_styles(values: Mapping[str, Any]) -> dict[str, Style]:

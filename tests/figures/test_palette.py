@@ -80,7 +80,7 @@ def test_no_look_repeats_among_fifty_methods() -> None:
     """Known methods, variants and unknown ones together."""
     names = [*method_looks(), "vaco[delta=0.1]", "tis[cap=8]", *(f"method{i}" for i in range(13))]
     found = styles(names)
-    assert len(names) == 50 and len({(s.colour, s.dashes) for s in found.values()}) == 50
+    assert len(names) > 50 and len({(s.colour, s.dashes) for s in found.values()}) == len(names)
 
 
 def test_methods_of_a_published_study_have_colours_of_their_own() -> None:
