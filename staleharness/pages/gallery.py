@@ -16,6 +16,7 @@ as it was drawn.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
@@ -216,6 +217,13 @@ def index(out: Path) -> str:
     return "\n".join(lines).rstrip() + "\n"
 
 
+def _results_of(s: GalleryFigure) -> str:
+    """Folder of results that holds the runs of a figure, as a command of the checkout names it."""
+    assert s.bundle is not None
+    path = s.bundle.runs[0].path.parents[1]
+    return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
+
+
 def html(
     paper: Paper,
     name: str,
@@ -243,6 +251,7 @@ def html(
                 "state": s.state,
                 "redraw": s.redraw,
                 "rerun": s.rerun,
+                "report": invocation("report", out=_results_of(s)) if s.state != "no bundle" else "",
                 "facts": re.sub("`", "", s.facts),
                 "files": f"{name}/{s.figure.name}",
             }
