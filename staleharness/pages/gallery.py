@@ -101,9 +101,10 @@ def make(
     }
     if not keep and all(s.state == "no bundle" or s.figure.name in redraw for s in entries):
         pages[out / f"{name}.html"] = html(paper, name, entries, inline, sheets)
-    for s in entries if len(redraw) == 1 else ():
-        if s.figure.name in redraw and s.state != "no bundle":
-            pages[out / f"{name}_{s.figure.name}.html"] = html(paper, name, [s], inline, sheets)
+    else:
+        for s in entries if len(redraw) == 1 else ():
+            if s.figure.name in redraw and s.state != "no bundle":
+                pages[out / f"{name}_{s.figure.name}.html"] = html(paper, name, [s], inline, sheets)
     for path, text in pages.items():
         write_bytes(path, text.encode())
         files_written.append(path)

@@ -84,7 +84,7 @@ def test_no_look_repeats_among_fifty_methods() -> None:
 
 
 def test_methods_of_a_published_study_have_colours_of_their_own() -> None:
-    """Of VCPO's studies, whose methods are compared in one panel."""
+    """Two studies around VCPO compare these in one panel."""
     for study in (
         ("deepseek_mask", "icepop", "mis_geo", "mis_seq", "tis", "vcpo", "ppo_clip"),
         ("cispo", "m2po", "otb", "seq_is", "tis", "vcpo", "ppo_clip"),
