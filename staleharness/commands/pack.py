@@ -23,10 +23,11 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.files import user_path
     from ..running.plan import with_stored_labels
-    from ..statistics.benchmark.protocol import digest_of
+    from ..statistics.benchmark.protocol import benchmark_command, digest_of
     from ..store.bundle_writer import pack
     from ..store.study import read_study
 
     study = None if command.spec is None else with_stored_labels(read_study(user_path(command.spec)))
-    print(pack(command.source, command.to, command.spec, study=study, protocol_of=digest_of))
+    source, to = command.source, command.to
+    print(pack(source, to, command.spec, study=study, protocol_of=digest_of, command_of=benchmark_command))
     return 0

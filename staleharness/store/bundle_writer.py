@@ -64,13 +64,13 @@ def pack(
     command: str = "",
     study: Question | None = None,
     protocol_of: Callable[[StoredRun], str] = lambda run: "",
+    command_of: Callable[[Sequence[StoredRun]], str] = lambda runs: "",
 ) -> str:
     """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
 
-    A bundle packed onto itself gets the columns that it lacks. `command`: what makes the runs, if no study does.
-    `study`: the content of the spec file with labels as in stored runs. `protocol_of`: digest of a run's benchmark
-    protocol, or "". A bundle at `to` gets a part with the runs that it lacks; if one of its runs is another now, it is
-    written anew. Raises `UserError`, also if runs in it would be lost.
+    A bundle packed onto itself gets the columns that it lacks. `command`, or `command_of` its runs: what makes them.
+    `study`: content of the spec file with labels as in stored runs. `protocol_of`: digest of a benchmark's protocol, or
+    "". A bundle at `to` gets a part with runs that it lacks, or is written anew. Raises `UserError`, also for losses.
     """
     if not to.strip():
         raise UserError(f"TO={to!r} names no folder; give one for the bundle")
@@ -116,7 +116,7 @@ def pack(
         _add_columns(new, rows)
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
-        _write_bundle_manifest(new, target, runs, traces, command)
+        _write_bundle_manifest(new, target, runs, traces, command or command_of(runs))
         replace_folder(new, target)
     names_of_tables = itertools.chain(*parts(target))
     size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (names_of_tables, traces))

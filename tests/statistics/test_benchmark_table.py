@@ -16,7 +16,14 @@ from scipy import stats
 from staleharness.errors import UserError
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from staleharness.statistics.benchmark.ladder import MethodRuns, area_of, choose_rate, chosen_rate, runs_by_row
-from staleharness.statistics.benchmark.protocol import Protocol, ProtocolPlace, WidthControl, digest_of, read_protocol
+from staleharness.statistics.benchmark.protocol import (
+    Protocol,
+    ProtocolPlace,
+    WidthControl,
+    benchmark_command,
+    digest_of,
+    read_protocol,
+)
 from staleharness.statistics.benchmark.verdict import rank, verdict
 from staleharness.statistics.t_intervals import welch
 from staleharness.store.stored_run import StoredRun
@@ -289,5 +296,9 @@ def test_a_run_has_the_digest_of_the_protocol_that_it_follows() -> None:
     spec = {**tokens.settings, "env": "word-problems", "capacity": 4, "seed": 3, "lag": tokens.lag}
     run = StoredRun(Path("x"), {"id": "x", "label": "spo", "spec": spec}, "")
     assert digest_of(run) == tokens.digest
+    assert benchmark_command([run, run]) == "staleharness benchmark --track=tokens --algo='spo'"
+    window = replace(run, record={**run.record, "label": "ppo_clip[clip=0.488,clip_high=0.728,learning_rate=0.0001]"})
+    assert benchmark_command([window]).endswith("--algo='ppo_clip_window'")
     for other in ({"fill_phases": 0}, {"capacity": 5}, {"learning_rate": 1e-2}):
-        assert digest_of(replace(run, record={**run.record, "spec": spec | other})) == ""
+        stranger = replace(run, record={**run.record, "spec": spec | other})
+        assert digest_of(stranger) == "" and benchmark_command([run, stranger]) == ""

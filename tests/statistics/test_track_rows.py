@@ -71,7 +71,8 @@ def test_what_is_missing_has_no_score_and_is_counted() -> None:
 
 def test_the_titles_of_width_controls_are_shown_as_they_are() -> None:
     titles = [control.title for track in ("control", "tokens", "paper") for control in read_protocol(track).controls]
-    assert len(titles) == 6 and [display_label(title) for title in titles] == titles
+    titles.append("PPO-clip, window [.8^d, 1.2^d]")
+    assert len(titles) == 7 and [display_label(title) for title in titles] == titles
 
 
 def test_no_run_at_all_is_a_track_without_ranking() -> None:

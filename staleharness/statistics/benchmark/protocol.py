@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -105,6 +105,11 @@ class Protocol:
         """Names of all rows that are to be published."""
         return (*self.methods, *(control.name for control in self.controls))
 
+    def entry_of(self, method: str) -> str:
+        """Name of the row of a method: a control's, where its method is none of the track's own."""
+        rows = (c.name for c in self.controls if method in c.methods.values() and method not in self.methods)
+        return next(rows, method)
+
     def title_of(self, name: str) -> str:
         """Words for a control; empty for other rows."""
         return next((control.title for control in self.controls if control.name == name), "")
@@ -152,6 +157,17 @@ def _protocols() -> tuple[Protocol, ...]:
 def digest_of(run: StoredRun) -> str:
     """Return the digest of the protocol that a run has a place in, or an empty text."""
     return next((protocol.digest for protocol in _protocols() if protocol.place_of(run) is not None), "")
+
+
+def benchmark_command(runs: Iterable[StoredRun]) -> str:
+    """Return the commands that make runs which all follow one protocol, one for each method; else an empty text."""
+    runs = list(runs)
+    methods = sorted({method_of(run) for run in runs})
+    for protocol in _protocols():
+        if runs and all(protocol.place_of(run) is not None for run in runs):
+            names = dict.fromkeys(protocol.entry_of(method) for method in methods)
+            return " && ".join(f"staleharness benchmark --track={protocol.track} --algo='{name}'" for name in names)
+    return ""
 
 
 def _equal(value: Any, wish: Any) -> bool:
