@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -13,6 +14,9 @@ from skip_record import SkipRecord
 # Before torch is loaded, and for every process that a test starts: tests share the cores, and tensors as small as
 # theirs do nothing but wait for a second thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
+
+# Collection makes a million objects, all of which stay: looking for garbage among them takes a quarter of its time.
+gc.disable()
 
 # What a shell script starts with `nohup ... &` is born deaf to these, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -29,6 +33,11 @@ def pytest_configure(config: pytest.Config) -> None:
     cache = config.pluginmanager.has_plugin("cacheprovider")  # which `-p no:cacheprovider` leaves out
     if cache and not hasattr(config, "workerinput"):  # once, not in every worker of xdist
         config.pluginmanager.register(SkipRecord(config.cache.mkdir("skipped") / "for_want_of_an_extra"))
+
+
+def pytest_collection_finish() -> None:
+    gc.freeze()
+    gc.enable()
 
 
 @pytest.hookimpl(optionalhook=True)
@@ -60,9 +69,11 @@ def one_fork_server() -> Iterator[None]:
 
 @pytest.fixture
 def short_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports show one figure: drawing them all takes several times as long as the sweeps of a test."""
-    from staleharness.figures import named_figures
+    """Reports show one figure: drawing them all takes several times as long as the sweeps of a test. Its font is not
+    cut to size, which takes most of a PDF's time."""
+    from staleharness.figures import named_figures, plot_layout
 
+    monkeypatch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
     every = named_figures.sections
     monkeypatch.setattr(named_figures, "sections", lambda results: every(results)[:1])
 
