@@ -151,8 +151,9 @@ class Store:
                 if wishes is None or run_id in wishes
             )
         runs = self.root / "runs"
-        present = [p.name for p in runs.iterdir() if not p.name.startswith(".")] if runs.is_dir() else []
-        names = sorted(set(present if run_ids is None else run_ids))
+        if run_ids is None:
+            run_ids = [p.name for p in runs.iterdir() if not p.name.startswith(".")] if runs.is_dir() else []
+        names = sorted(set(run_ids))
         return self._in_our_format(run for run_id in names if (run := self._intact(run_id)) is not None)
 
     def _intact(self, run_id: str) -> StoredRun | None:

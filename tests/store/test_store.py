@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from crash import every_crash
+from results_helper import write_run
 
 from staleharness.base import files
 from staleharness.control.task import ControlTask
@@ -466,3 +467,9 @@ def test_a_folder_without_permission_is_refused_first(tmp_path: Path, monkeypatc
     with pytest.raises(UserError, match="no permission"):
         Store(tmp_path / "results").open_for_writing()
     assert list(tmp_path.iterdir()) == []
+
+
+def test_one_run_is_read_without_listing_the_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    run = write_run(tmp_path)
+    monkeypatch.setattr(Path, "iterdir", lambda path: pytest.fail(f"{path} was listed"))
+    assert Store(tmp_path).read(run.id) == run
