@@ -15,7 +15,6 @@ import pandas as pd
 import pyarrow as pa
 from pyarrow import parquet
 
-from staleharness.base.files import write_json
 from staleharness.chain.task import ChainTask
 from staleharness.control.task import ControlTask
 from staleharness.language.task import LanguageTask
@@ -81,7 +80,8 @@ def write_run(
     run_id = hashlib.sha256(json.dumps([label, spec], sort_keys=True).encode()).hexdigest()[:12]
     deterministic = sampled * 1.1 if deterministic is None else deterministic
     store = Store(root)
-    store.open_for_writing()
+    if not (root / "attempts").is_dir():
+        store.open_for_writing()
     attempt = store.attempt_dir(run_id)
     attempt.mkdir()
     rng = np.random.default_rng([seed, capacity, len(label)])
@@ -115,7 +115,7 @@ def write_run(
         "date": "2026-11-20",
         **(said or {}),
     }
-    write_json(attempt / "run.json", record)
+    (attempt / "run.json").write_text(json.dumps(record))
     store.publish(run_id)
     run = store.read(run_id)
     assert run is not None
