@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import functools
 from pathlib import Path
 from typing import Any
 
+from places import ROOT
 from results_helper import write_run
 
 from staleharness.pages import paper_figure_specs
+from staleharness.pages.paper_figure_results import GalleryFigure, load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study import USUAL_LAG, Question
 from staleharness.store.study_runs import label_options
@@ -16,6 +19,12 @@ STUDIES = sorted(paper_figure_specs.experiments().glob("*.toml"))
 PAPERS = sorted(path.parent.name for path in paper_figure_specs.experiments().glob("*/paper.toml"))
 FIGURES = {f"{name}/{f.name}": f for name in PAPERS for f in read_paper(name)[1]}
 LANGUAGE = ("word-problems", "gsm8k")
+
+
+@functools.cache
+def published_figures(paper: str) -> list[GalleryFigure]:
+    """The figures of a paper with their published results, which take seconds to read and are the same for all."""
+    return load_figures(read_paper(paper)[1], ROOT / "results" / "reference")
 
 
 def write_study(root: Path, question: Question) -> None:

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from needs import require_model
-from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES
+from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES, published_figures
 from places import ROOT
 
 from staleharness.figures import named_figures
@@ -89,7 +89,7 @@ def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
     folder = ROOT / "docs" / "gallery"
     text = (folder / name / "evidence.md").read_text(encoding="utf-8")
     paper, figures = read_paper(name)
-    shown = gallery.load_figures(figures, ROOT / "results" / "reference")
+    shown = published_figures(name)
     summary = (folder / f"{name}.md").read_text(encoding="utf-8")
     assert summary == summary_page(paper, name, figures, shown, folder), f"make figures PAPER={name}"
     for s in shown:
@@ -114,7 +114,7 @@ def test_committed_pages_link_to_committed_files() -> None:
 def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
     pictures = ROOT / "docs" / "gallery" / name
     text = (pictures / "evidence.md").read_text(encoding="utf-8")
-    for s in gallery.load_figures(read_paper(name)[1], ROOT / "results" / "reference", reps=10):
+    for s in published_figures(name):
         for file in (pictures / f"{s.figure.name}.png", pictures / f"{s.figure.name}_narrow.png"):
             if s.state == "no bundle" or s.figure.entry.draw in named_figures.SHEETS:
                 assert not file.exists()

@@ -5,6 +5,7 @@ Nothing of the package takes part but the readings that are checked, and the ran
 
 from __future__ import annotations
 
+import hashlib
 import itertools
 import json
 import math
@@ -12,24 +13,21 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 import pytest
+from paper_studies import PAPERS, published_figures
+from places import ROOT
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from staleharness.pages.paper_figure_results import load_figures
-from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.normalise import constants
 from staleharness.statistics.scores import resolve_auto
 from staleharness.store.store import Store
 
-ROOT = Path(__file__).resolve().parents[2]
 REFERENCE = ROOT / "results" / "reference"
-PAPERS = sorted(path.parent.name for path in (ROOT / "experiments").glob("*/paper.toml"))
 COUNTED = ("warned", "warned first")  # hits and false alarms of runs; tests/statistics/test_claims.py has them
 REDUCE: Mapping[str, Callable[[Any], float]] = {
     "mean": np.mean,
@@ -64,10 +62,16 @@ def runs_of(study: str) -> pd.DataFrame:
     frame["score"] = (frame["return"] - low) / span
     frame["low"], frame["span"], frame["way"], frame["raw"] = low, span, score, normalise == "raw"
     frame["trained"] = [
-        r["id"] if m is None or "grad_norm" not in m else (m["grad_norm"].to_numpy().tobytes(), json.dumps(r["scores"]))
+        r["id"] if m is None or "grad_norm" not in m else digest(m["grad_norm"].to_numpy(), r["scores"])
         for r, m in zip(frame["record"], frame["metrics"], strict=True)
     ]
+    groups = {label: group for group in same_without_lag(frame) for label in group}
+    frame["same"] = [groups.get(label, {label}) for label in frame.label]
     return frame
+
+
+def digest(norms: np.ndarray, scores: Mapping[str, Any]) -> str:
+    return hashlib.sha256(norms.tobytes() + json.dumps(scores).encode()).hexdigest()
 
 
 def measure_of(what: str, part: Mapping[str, Any]) -> Callable[[Any], float]:
@@ -108,7 +112,7 @@ def samples(frame: pd.DataFrame, env: str, label: str, k: int, part: Mapping[str
     """Values of a cell by seed; the cell at K = 1 of methods that are the same there has each result once."""
     what, labels = part.get("what", "score"), {label}
     if k == 1 and not part.get("by_seed") and what in ("score", "return", "area", "kept"):
-        labels = next((g for g in same_without_lag(frame) if label in g), labels)
+        labels = next(iter(frame[frame.label == label].same), labels)
     cell = frame[(frame.env == env) & (frame.k == k) & frame.label.isin(labels)].drop_duplicates(["seed", "trained"])
     value = measure_of(what, part)
     values = [value(run) for _, run in cell.iterrows()]
@@ -194,9 +198,8 @@ def told_in(text: str) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("paper", PAPERS)
 def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> None:
-    _, figures = read_paper(paper)
     checked = 0
-    for loaded in load_figures(figures, REFERENCE):
+    for loaded in published_figures(paper):
         figure, reading = loaded.figure, loaded.reading
         entry = tomllib.loads((ROOT / "experiments" / paper / f"{figure.name}.toml").read_text())
         family: dict[tuple[float, float], float] = {}
@@ -261,7 +264,7 @@ def test_figure_3_of_vaco_has_the_numbers_of_an_outside_review() -> None:
         for k, value in zip((1, 4, 16), values, strict=True):
             cell = frame[(frame.label == label) & (frame.k == k)].score
             assert stats.trim_mean(cell, 0.25) == pytest.approx(value, abs=0.005)
-    loaded = {f.figure.name: f for f in load_figures(read_paper("vaco")[1], REFERENCE)}["fig3"]
+    loaded = {f.figure.name: f for f in published_figures("vaco")}["fig3"]
     rows = {row.text: row.contrast for result in loaded.reading.parts for row in result.rows}
     for k, value, low, high in ((4, 0.144, 0.056, 0.232), (16, 0.209, 0.137, 0.281)):
         found = rows[f"score, VACO − PPO-clip, K = {k}"]
