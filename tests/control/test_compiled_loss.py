@@ -78,7 +78,12 @@ class DrawsNumbers(WeightedMethod):
         return PolicyLoss(torch.rand_like(d.mask) * super().policy_loss(d).loss)
 
 
-def test_compiled_loss_gradient_and_diagnostics_equal_eager() -> None:
+@pytest.mark.parametrize("compiler", ["none", pytest.param("inductor", marks=pytest.mark.slow)])
+def test_compiled_loss_gradient_and_diagnostics_equal_eager(compiler: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    import torch._inductor
+
+    if compiler == "none":  # the trace as it is: compiling it takes ten seconds
+        monkeypatch.setattr(torch._inductor, "compile", lambda graph, inputs: graph)
     compiled, d = CompiledLoss(WeightedMethod(), (12,)), decisions()
     found = compiled(d)
     assert found is not None
