@@ -24,7 +24,7 @@ from staleharness.running import identity
 from staleharness.running.plan import plan
 from staleharness.spec import later
 from staleharness.statistics.scores import SCORES
-from staleharness.store.bundle_reader import read_runs, read_table
+from staleharness.store.bundle_reader import read_arrow, read_runs, read_table
 from staleharness.store.store import FORMAT, MARKER, Store
 from staleharness.store.study import read_study
 from staleharness.task import find_env
@@ -129,11 +129,10 @@ def test_a_sweep_of_the_study_finds_its_published_runs(
 @bundles
 def test_every_published_run_has_its_rows(bundle: Path) -> None:
     for run_id, record, _ in records(bundle):
-        rows = read_table(bundle, "metrics", run_id)
-        assert rows["phase"].tolist() == list(range(record["phases"]))
-        last = rows["eval_deterministic"].iloc[-1]
-        assert last == pytest.approx(record["scores"]["deterministic"]["mean"], rel=1e-12)
-        assert len(read_table(bundle, "timing", run_id)) == record["phases"]
+        rows = read_arrow(bundle, "metrics", run_id, ["phase", "eval_deterministic"]).to_pydict()
+        assert rows["phase"] == list(range(record["phases"]))
+        assert rows["eval_deterministic"][-1] == pytest.approx(record["scores"]["deterministic"]["mean"], rel=1e-12)
+        assert len(read_arrow(bundle, "timing", run_id)) == record["phases"]
 
 
 def test_a_bundle_whose_runs_were_moved_says_so() -> None:
@@ -144,8 +143,12 @@ def test_a_bundle_whose_runs_were_moved_says_so() -> None:
         assert told["ids"] and set(told["ids"].values()) <= {run_id for run_id, *_ in records(bundle)}
 
 
-def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) -> None:
+def test_moving_changes_names_and_nothing_else_and_is_done_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A bundle of the earlier make, built from a published one: the ids of that day, a record that says less."""
+    asked: list[set[str]] = []  # methods whose golden traces are made; tests below and in golden/ make some
+    monkeypatch.setattr(move_ids, "moved_cases", asked.append)
     source, root = move_ids.REFERENCE / "ppo_hopper_cleanrl", tmp_path / "ppo_hopper_cleanrl"
     shutil.copytree(source, root)
     there = sorted((run.id for run in Store(source).read_all()), reverse=True)  # the other way round
@@ -170,6 +173,7 @@ def test_moving_changes_names_and_nothing_else_and_is_done_once(tmp_path: Path) 
     write_json(root / "manifest.json", {**manifest(source), "files": files, "renamed": []})
     assert Store(root).read_all() == []
     assert move_ids.move(root, "a test") == {old: new for new, old in earlier.items()}
+    assert asked == [{"ppo_clip"}]
     assert [run.id for run in Store(root).read_all()] == sorted(earlier)
     for (_, now, job, seal), (_, record, asked, sealed) in zip(read_runs(root), read_runs(source), strict=True):
         assert {**now, "spec": record["spec"]} == record and {**job, "spec": asked["spec"]} == asked
