@@ -4,6 +4,7 @@ and packed through the same doors as the others, and nothing else is written for
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import os
 import signal
@@ -16,7 +17,7 @@ from typing import Any
 import numpy as np
 import pytest
 from known_plugins import TABULAR, loaded_plugins, tabular  # noqa: F401
-from sweeping import Silent, message, staleharness
+from sweeping import Silent, message, staleharness, without_report
 
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
@@ -42,9 +43,10 @@ class Session:
         assert done.returncode == 0, done.stderr
         return done
 
-    def sweep(self, *arguments: str) -> dict[str, Any]:
+    def sweep(self, *arguments: str, report: bool = False) -> dict[str, Any]:
         places = ["--out", str(self.out), "--plugin", str(self.plugin)]
-        return message(self.call("sweep", *ASKED, *places, "--json", *arguments))
+        with contextlib.nullcontext() if report else without_report():
+            return message(self.call("sweep", *ASKED, *places, "--json", *arguments))
 
 
 @pytest.fixture(scope="module")
@@ -84,7 +86,7 @@ def test_its_records_say_what_it_is(session: Session) -> None:
 
 
 def test_its_table_and_page_are_in_its_own_words(session: Session) -> None:
-    content = session.sweep()
+    content = session.sweep(report=True)
     assert [(row["algorithm"], row["n_runs"]) for row in content["table"]] == [("spo N=1", 2), ("spo N=4", 2)]
     settings = content["settings"]
     assert (settings["measure"], settings["normalise"], settings["unit"]) == ("exact value", "raw", "transitions")

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
 import signal
@@ -16,6 +15,8 @@ import gymnasium
 import numpy as np
 import pytest
 from known_plugins import loaded_plugins
+from places import ROOT
+from sweeping import environment, process
 
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
@@ -61,19 +62,13 @@ def register():
 
 register()
 '''
-PROJECT = """
-[build-system]
-requires = ["setuptools"]
-build-backend = "setuptools.build_meta"
-[project]
-name = "stranger"
-version = "1.0"
-[project.entry-points."gymnasium.envs"]
-__root__ = "stranger:register"
-broken = "strange:register"
-[tool.setuptools]
-py-modules = ["stranger"]
-"""
+PACKAGE = {  # as pip installs it
+    "stranger.py": MODULE,
+    "stranger-1.0.dist-info/METADATA": "Metadata-Version: 2.1\nName: stranger\nVersion: 1.0\n",
+    "stranger-1.0.dist-info/entry_points.txt": "[gymnasium.envs]\n__root__ = stranger:register\n"
+    "broken = strange:register\n",
+}
+SWEEP = ["sweep", "--algo", "ppo_clip", "--k", "2", "--seeds", "1"]
 
 
 @pytest.fixture(autouse=True)
@@ -185,41 +180,24 @@ def test_a_plugin_file_may_register_a_class_of_its_own(tmp_path: Path) -> None:
         assert find_env("Stranger/Reach-v0")[0] == "Stranger/Reach-v0"
 
 
-def sweep(folder: Path, *arguments: str, path: Path, seconds: int = 300) -> subprocess.CompletedProcess[str]:
-    words = [
-        sys.executable,
-        "-m",
-        "staleharness",
-        "sweep",
-        "--algo",
-        "ppo_clip",
-        "--k",
-        "2",
-        "--seeds",
-        "1",
-        *arguments,
-    ]
-    environment = {**os.environ, "PYTHONPATH": str(path)}
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=seconds)
-
-
-@pytest.mark.skipif(importlib.util.find_spec("setuptools") is None, reason="builds a package without the network")
 def test_a_strangers_installed_package_trains_by_one_command(tmp_path: Path) -> None:
-    source, site = tmp_path / "source", tmp_path / "site"
-    source.mkdir()
-    (source / "stranger.py").write_text(MODULE)
-    (source / "pyproject.toml").write_text(PROJECT)
-    pip = [sys.executable, "-m", "pip", "install", "-q", "--no-index", "--no-deps", "--no-build-isolation"]
-    subprocess.run([*pip, "--target", str(site), str(source)], check=True, capture_output=True)
-    for env in ("Stranger/Reach[flatten=true]", "stranger:Stranger/Reach-v0[flatten=true]"):
-        done = sweep(tmp_path, "--env", env, "--steps", "128", "--set", SMALL, path=site)
-        assert done.returncode == 0, done.stderr
-        assert "the environments of broken (strange:register) do not import" in done.stderr or env.startswith("s")
+    site = tmp_path / "site"
+    for name, text in PACKAGE.items():
+        (site / name).parent.mkdir(parents=True, exist_ok=True)
+        (site / name).write_text(text)
+    envs = ["Stranger/Reach-v1[flatten=true]", "stranger:Stranger/Reach-v0[flatten=true]"]
+    done = subprocess.run(
+        process(*SWEEP, "--env", f"Stranger/Reach[flatten=true],{envs[1]}", "--steps", "128", "--set", SMALL),
+        cwd=tmp_path,
+        env=environment(PYTHONPATH=os.pathsep.join([str(site), str(ROOT)])),
+        capture_output=True,
+        text=True,
+        timeout=300,
+    )
+    assert done.returncode == 0, done.stderr
+    assert "the environments of broken (strange:register) do not import" in done.stderr
     records = [json.loads(path.read_text()) for path in (tmp_path / "results").glob("runs/*/run.json")]
-    assert {record["spec"]["env"] for record in records} == {
-        "Stranger/Reach-v1[flatten=true]",
-        "stranger:Stranger/Reach-v0[flatten=true]",
-    }
+    assert sorted(record["spec"]["env"] for record in records) == envs
 
 
 WATCHED = """import sys; sys.path.insert(0, {data!r})
@@ -239,17 +217,17 @@ def test_an_environment_that_never_ends_an_episode_hears_a_stop(tmp_path: Path) 
     """The first steps of a run are those of an evaluation, which has no end."""
     flag, watched = tmp_path / "stepped", tmp_path / "watched.py"
     watched.write_text(WATCHED.format(data=str(DATA), flag=str(flag)))
-    words = [sys.executable, "-m", "staleharness", "sweep", "--algo", "ppo_clip", "--k", "2", "--seeds", "1"]
-    words += ["--env", "Odd/NoLimit-v0", "--plugin", f"{watched},{DATA / 'plug.py'}", "--steps", "512", "--set", SMALL]
-    with subprocess.Popen(words, cwd=tmp_path, stderr=subprocess.PIPE, text=True) as process:
-        assert process.stderr is not None
-        assert "gymnasium knows no time limit of Odd/NoLimit-v0" in process.stderr.readline()
-        while not process.stderr.readline().startswith("start "):
+    plugins = f"{watched},{DATA / 'plug.py'}"
+    asked = ["--env", "Odd/NoLimit-v0", "--plugin", plugins, "--steps", "512", "--set", SMALL]
+    with subprocess.Popen(process(*SWEEP, *asked), cwd=tmp_path, stderr=subprocess.PIPE, text=True) as running:
+        assert running.stderr is not None
+        assert "gymnasium knows no time limit of Odd/NoLimit-v0" in running.stderr.readline()
+        while not running.stderr.readline().startswith("start "):
             pass
-        while not flag.exists() and process.poll() is None:
+        while not flag.exists() and running.poll() is None:
             time.sleep(0.01)
-        process.send_signal(signal.SIGTERM)
+        running.send_signal(signal.SIGTERM)
         began = time.monotonic()
-        rest = process.stderr.read()
-        assert process.wait(60) == 130, rest
+        rest = running.stderr.read()
+        assert running.wait(60) == 130, rest
     assert time.monotonic() - began < 30 and "stopped" in rest and "Traceback" not in rest

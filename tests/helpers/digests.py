@@ -1,8 +1,6 @@
-"""A program: runs a method that draws from a global generator on every kind of task, and prints a digest of each run.
+"""Runs of a method that draws from a global generator, on every kind of task. As a program: prints their digests.
 
-    python digests.py MODEL
-
-Of each kind and each generator: the metrics of the run, and of one that went on from a checkpoint in its middle.
+python digests.py MODEL
 """
 
 from __future__ import annotations
@@ -13,11 +11,13 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from staleharness.api import load_plugins
-from staleharness.running.plan import plan
+from known_plugins import loaded_plugins
+
+from staleharness.running.plan import PlannedRun, plan
 from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
 
+PLUGIN = Path(__file__).with_name("drawing_plugin.py")
 RUNS = {
     "control": {
         "env": "Pendulum",
@@ -34,26 +34,34 @@ RUNS = {
 }
 
 
-def digest(records: list[Any]) -> str:
+def digest_of(records: list[Any]) -> str:
     lines = [[record.metrics, record.scores and record.scores.returns] for record in records]
     return hashlib.sha256(json.dumps(lines, sort_keys=True).encode()).hexdigest()
 
 
-def main(model: str) -> None:
-    load_plugins(Path(__file__).with_name("drawing_plugin.py"))
+def runs(model: str) -> dict[str, PlannedRun]:
+    """A run of each kind with each generator."""
     found = {}
     for kind, asked in RUNS.items():
         own = {"model": model} if kind == "tokens" else {}
         for source in ("python", "numpy", "torch"):
             asking = ask(**asked, **own, algo=f"draws[source={source}]", k="2", seeds="1")
-            (planned,) = plan(asking).runs
-            whole, cut, again = (simulation_of(planned.spec) for _ in range(3))
-            straight = digest(list(whole))
-            first = [cut.advance(), cut.advance()]
-            again.load_state_dict(cut.state_dict())
-            found[f"{kind} {source}"] = straight, digest([*first, *again])
-    print(json.dumps(found))
+            (found[f"{kind} {source}"],) = plan(asking).runs
+    return found
+
+
+def digest_of_run(run: PlannedRun) -> str:
+    return digest_of(list(simulation_of(run.spec)))
+
+
+def digest_of_resumption(run: PlannedRun) -> str:
+    """Digest of a run that went on from a checkpoint in its middle."""
+    cut, again = simulation_of(run.spec), simulation_of(run.spec)
+    first = [cut.advance(), cut.advance()]
+    again.load_state_dict(cut.state_dict())
+    return digest_of([*first, *again])
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    with loaded_plugins(PLUGIN):
+        print(json.dumps({name: digest_of_run(run) for name, run in runs(sys.argv[1]).items()}))

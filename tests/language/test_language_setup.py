@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import subprocess
-import sys
 from pathlib import Path
 
-from sweeping import environment, wait_until
+from sweeping import environment, process, wait_until
 
 from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
@@ -14,23 +13,13 @@ from staleharness.store.store import Store
 SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
 STEPS = 120  # of some seconds in all: something is said every second
 
-# the command line, which says everything at once, and draws nothing
-TALKATIVE = """
-from staleharness import cli
-from staleharness.commands.shared import display
-from staleharness.figures import named_figures
-named_figures.sections = lambda results: []
-display.PLAIN_EVERY = 0.0
-cli.main()
-"""
-
 
 def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["--env=word-problems", "--algo=ppo_clip", f"--model={tiny}", "--steps=1", "--seeds=1", "--jobs=1"]
     words = ["sweep", *asked, f"--set={SIZE},warm_start={STEPS}", f"--out={out}"]
     running = subprocess.Popen(
-        [sys.executable, "-c", TALKATIVE, *words],
+        process(*words, every=0.0),
         env=environment(STALEHARNESS_CACHE=str(tmp_path / "cache")),
         stderr=subprocess.PIPE,
         stdout=subprocess.DEVNULL,

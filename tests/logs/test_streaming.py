@@ -112,7 +112,7 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path, form: Callable[[
 def test_pieces_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Callable[[Path, int], Path]
 ) -> None:
-    path = form(tmp_path, 3000)
+    path = form(tmp_path, 600)
     whole = read_log(str(path))
     monkeypatch.setattr(log_files, "PIECE", 7)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (7,))

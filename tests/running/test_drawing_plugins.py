@@ -5,24 +5,17 @@ from __future__ import annotations
 import os
 import signal
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from killing import Killer, swept
 from known_plugins import loaded_plugins
 from places import HELPERS
-from sweeping import TINY, AtPhase, environment, metrics, sweep_here
+from sweeping import TINY, AtPhase, environment, metrics, process, sweep_here
 
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
 
-WITHOUT_FIGURES = """
-from staleharness import cli
-from staleharness.figures import named_figures
-named_figures.sections = lambda results: []
-cli.main()
-"""
 PLUGIN = HELPERS / "drawing_plugin.py"
 STEPS = 64 * 40  # forty phases
 ASKED = {"env": "Noisy-v0", "k": "2", "algo": "draws", "seeds": "2", "steps": str(STEPS), "settings": TINY}
@@ -58,16 +51,15 @@ def test_killed_workers_go_on_to_the_same_bits(tmp_path: Path, straight: dict[st
 
 
 def test_hash_seeds_do_not_change_bits(tmp_path: Path) -> None:
-    asked = f"sweep --env Noisy-v0 --k 2 --algo draws[source=hash] --seeds 1 --steps 256 --set {TINY}".split()
-    places = [tmp_path / seed for seed in ("1", "2")]
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", WITHOUT_FIGURES, *asked, "--plugin", str(PLUGIN), "--out", str(out)],
-            env=environment(PYTHONHASHSEED=out.name),
-            stdout=subprocess.DEVNULL,
-        )
-        for out in places
-    ]
-    assert [each.wait(timeout=300) for each in running] == [0, 0]
-    first, second = map(metrics, places)
-    assert first == second and len(first) == 1
+    asked = ASKED | {"algo": "draws[source=hash]", "seeds": "1", "steps": "256"}
+    words = [f"--{'set' if name == 'settings' else name}={value}" for name, value in asked.items()]
+    here, there = tmp_path / "here", tmp_path / "there"
+    elsewhere = subprocess.Popen(
+        process("sweep", *words, "--plugin", str(PLUGIN), "--out", str(there)),
+        env=environment(PYTHONHASHSEED="1"),
+        stdout=subprocess.DEVNULL,
+    )
+    with loaded_plugins(PLUGIN):
+        sweep_here(here, **asked)
+    assert elsewhere.wait(timeout=300) == 0
+    assert metrics(here) == metrics(there) and len(metrics(here)) == 1

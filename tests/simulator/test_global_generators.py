@@ -10,32 +10,18 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import digests
 import numpy as np
 import pytest
 import torch
+from known_plugins import loaded_plugins
 from needs import hint
-from places import HELPERS
 from sweeping import environment
 from tiny_model import write_model
 
 from staleharness.base.streams import seed_global_generators
 from staleharness.chain.spec import ChainSpec
 from staleharness.simulator.loop import simulation_of
-
-
-def test_a_run_is_a_function_of_its_spec_and_resumes_exactly(tmp_path: Path) -> None:
-    """Runs of each kind of task that draw from each generator, in two processes that have nothing in common."""
-    pytest.importorskip("transformers", reason=hint("llm"))
-    write_model(tmp_path)
-    words = [sys.executable, str(HELPERS / "digests.py"), str(tmp_path)]
-    env = environment(OMP_NUM_THREADS="1")
-    processes = [subprocess.Popen(words, env=env, stdout=subprocess.PIPE, text=True) for _ in range(2)]
-    first, second = (json.loads(process.communicate(timeout=300)[0]) for process in processes)
-    assert len(first) == 9
-    for name, (straight, resumed) in first.items():
-        assert straight == second[name][0], f"{name}: another process"
-        assert straight == resumed, f"{name}: resumed"
-    assert len({straight for straight, _ in first.values()}) == 9, "each generator counts"
 
 
 def _drawn(seed: int, stage: str, *indices: int) -> tuple[float, float, float]:
@@ -51,6 +37,20 @@ def restore_generators() -> Iterator[None]:
     random.setstate(python)
     np.random.set_state(numpy)  # noqa: NPY002
     torch.set_rng_state(with_torch)
+
+
+def test_a_run_is_a_function_of_its_spec_and_resumes_exactly(tmp_path: Path, restore_generators: None) -> None:
+    """Runs of each kind of task that draw from each generator, in two processes that have nothing in common."""
+    pytest.importorskip("transformers", reason=hint("llm"))
+    write_model(tmp_path)
+    words = [sys.executable, digests.__file__, str(tmp_path)]
+    with subprocess.Popen(words, env=environment(), stdout=subprocess.PIPE, text=True) as process:
+        with loaded_plugins(digests.PLUGIN):
+            runs = digests.runs(str(tmp_path))
+            here = {name: digests.digest_of_run(run) for name, run in runs.items()}
+            assert len(set(here.values())) == len(here) == 9, "each generator counts"
+            assert {name: digests.digest_of_resumption(run) for name, run in runs.items()} == here
+        assert json.loads(process.communicate(timeout=300)[0]) == here
 
 
 def test_the_generators_are_functions_of_seed_stage_and_phase(restore_generators: None) -> None:

@@ -250,6 +250,7 @@ def test_without_renameat2_the_next_call_finds_the_old_bundle(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     monkeypatch.setattr(files, "_exchange", lambda a, b: False)
+    few = str(write_run(tmp_path / "few", "vaco", 0, phases=2).path.parents[1])
     write_run(tmp_path / "results", "spo", 2, phases=2)
     shutil.copytree(bundle, tmp_path / "kept")
 
@@ -259,7 +260,7 @@ def test_without_renameat2_the_next_call_finds_the_old_bundle(
 
     for _ in every_crash(lambda n: pack(str(tmp_path / "results"), str(bundle), None), prepare, at_most=900, step=step):
         with pytest.raises(UserError, match="would be lost"):  # whichever it is, its runs are known
-            pack(str(write_run(tmp_path / "few", "vaco", 0, phases=2).path.parents[1]), str(bundle), None)
+            pack(few, str(bundle), None)
         assert len(Store(bundle).read_all()) in (2, 3)
 
 
