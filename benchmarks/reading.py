@@ -50,11 +50,13 @@ def _repeat(path: Path, record: dict[str, Any], seed: int) -> None:
     run_id = f"{record['id'][:8]}{seed:04x}"
     copy = path.with_name(run_id)
     copy.mkdir()
-    for name in ("job.json", "metrics.parquet", "timing.parquet"):
+    for name in ("metrics.parquet", "timing.parquet"):
         os.link(path / name, copy / name)
     scores = {way: {**s, "mean": s["mean"] * (1 + 0.01 * (seed % 17))} for way, s in record["scores"].items()}
     changed = {**record, "id": run_id, "scores": scores, "spec": {**record["spec"], "seed": seed}}
     (copy / "run.json").write_text(json.dumps(changed))
+    job = {"label": record["label"], "spec": changed["spec"]}
+    (copy / "job.json").write_text(json.dumps(job))
     (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
 
 
