@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
@@ -10,14 +11,22 @@ from typing import Annotated, Any
 from ..errors import UserError, nearest
 from .shared.arguments import positional
 
+CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
 BASH = """_staleharness() {
-    local word="${COMP_WORDS[COMP_CWORD]}"
+    local word="${COMP_WORDS[COMP_CWORD]}" flag="${COMP_WORDS[COMP_CWORD-1]}" before=
     COMPREPLY=()
+    [ "$flag" = = ] && flag="${COMP_WORDS[COMP_CWORD-2]}"
+    [ "$word" = = ] && flag="${COMP_WORDS[COMP_CWORD-1]}" word=
+    [[ $word == *,* ]] && before="${word%,*},"
     if [ "$COMP_CWORD" -eq 1 ]; then
         COMPREPLY=($(compgen -W "__VERBS__" -- "$word"))
     elif [[ $word == -* ]]; then
         case "${COMP_WORDS[1]}" in
 __CASES__
+        esac
+    else
+        case "${COMP_WORDS[1]} $flag" in
+__VALUES__
         esac
     fi
 }
@@ -37,7 +46,16 @@ __CASES__
         esac
         _describe -o option known
     else
-        _files
+        known=()
+        case "$words[2] $words[CURRENT-1]" in
+__VALUES__
+        esac
+        if (( $#known )); then
+            compset -P '*,'
+            compadd -a known
+        else
+            _files
+        fi
     fi
 }
 compdef _staleharness staleharness"""
@@ -63,7 +81,14 @@ def bash() -> str:
         f'            {verb}) COMPREPLY=($(compgen -W "{" ".join(flags)}" -- "$word")) ;;'
         for verb, flags in options().items()
     ]
-    return BASH.replace("__VERBS__", " ".join(summaries())).replace("__CASES__", "\n".join(cases))
+    match = 'COMPREPLY=($(compgen -P "$before" -W "__NAMES__" -- "${word##*,}"))'
+    choices = [
+        f"            '{verb} {flag}') {match.replace('__NAMES__', ' '.join(names))} ;;"
+        for verb, flags in values().items()
+        for flag, names in flags.items()
+    ]
+    text = BASH.replace("__VERBS__", " ".join(summaries())).replace("__CASES__", "\n".join(cases))
+    return text.replace("__VALUES__", "\n".join(choices))
 
 
 def zsh() -> str:
@@ -72,7 +97,13 @@ def zsh() -> str:
 
     lines = "\n".join(f"            {entry}" for entry in entries(summaries()))
     cases = [f"            {verb}) known=({' '.join(entries(flags))}) ;;" for verb, flags in options().items()]
-    return ZSH.replace("__VERBS__", lines).replace("__CASES__", "\n".join(cases))
+    choices = [
+        f"            '{verb} {flag}') known=({' '.join(names)}) ;;"
+        for verb, flags in values().items()
+        for flag, names in flags.items()
+    ]
+    text = ZSH.replace("__VERBS__", lines).replace("__CASES__", "\n".join(cases))
+    return text.replace("__VALUES__", "\n".join(choices))
 
 
 def fish() -> str:
@@ -81,7 +112,9 @@ def fish() -> str:
     for name, flags in options().items():
         under = f"complete -c staleharness -n '__fish_seen_subcommand_from {name}'"
         for flag, text in flags.items():
-            lines.append(f"{under} -l {flag.removeprefix('--')}" + (f" -d {_quote(text)}" if text else ""))
+            names = values()[name].get(flag, ())
+            choices = f" -x -a '{' '.join(names)}'" if names else ""
+            lines.append(f"{under} -l {flag.removeprefix('--')}{choices}" + (f" -d {_quote(text)}" if text else ""))
     return "\n".join(lines)
 
 
@@ -104,6 +137,34 @@ def options() -> dict[str, dict[str, str]]:
         texts = docstrings(command)
         flags = [f.name for f in fields(command) if f.default is not MISSING]
         return {flag_of(name): _short(texts.get(name)) for name in flags} | {"--help": "show help"}
+
+    return {name: of(verb.command) for name, verb in verbs().items()}
+
+
+@functools.cache
+def values() -> dict[str, dict[str, list[str]]]:
+    """Command -> option -> the names that it may have, for options that choose among names."""
+    from ..algorithm import ALGORITHMS
+    from ..lag import LAGS
+    from ..pages.paper_figure_specs import experiments
+    from ..task import all_families
+    from .shared.arguments import flag_of
+    from .shared.parser import helps_of, verbs
+
+    names_of = {
+        "env": sorted({name for family in all_families() for name in (*family.ids, *family.aliases)}),
+        "algo": sorted(ALGORITHMS),
+        "lag": sorted(LAGS),
+        "paper": sorted(path.parent.name for path in experiments().glob("*/paper.toml")),
+    }
+
+    def of(command: type[Any]) -> dict[str, list[str]]:
+        texts = {name: text.metavar for name, text in helps_of(command).items()}
+        choices = {name: text.split("|") for name, text in texts.items() if CHOICE.fullmatch(text)}
+        values_of = {
+            f.name: choices.get(f.name, names_of.get(f.name)) for f in fields(command) if f.default is not MISSING
+        }
+        return {flag_of(name): names for name, names in values_of.items() if names}
 
     return {name: of(verb.command) for name, verb in verbs().items()}
 

@@ -23,6 +23,7 @@ from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .gsm8k import write_rows
+from .model.adapter_folder import base_of
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_folder_checks import check_fits, check_model, has_template, is_chat
 from .problem import Problem
@@ -54,7 +55,9 @@ def with_usual_columns(spec: LanguageSpec) -> LanguageSpec:
 
 
 def model_digest(model: str) -> str:
-    """Return 16 hex digits of a model's files; empty for one on the hub."""
+    """Return 16 hex digits of a model's files, of an adapter with those of its base; empty for one on the hub."""
+    if (base := base_of(model)) is not None:
+        return hashlib.sha256(f"{folder_digest(model)} {model_digest(base) or base}".encode()).hexdigest()[:16]
     file = gguf_of(model)
     return folder_digest(model) if file is None else digest(file)[:16]
 
@@ -196,6 +199,10 @@ class LanguageTask(Task):
     def weights(self, spec: LanguageSpec, progress: Callable[[str], None]) -> tuple[str, list[str]]:
         """Return (hub name or folder that transformers loads, warnings for readers of the results)."""
         source = self.model(spec, progress)
+        if (base := base_of(source)) is not None:
+            from .model.loading import merge_adapter
+
+            return str(merge_adapter(source, base, model_digest(source), progress)), []
         if (file := gguf_of(source)) is None:
             return source, []
         kind = header(source, file).quantisation

@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from needs import needs_tool
 
-from staleharness.commands.completion import SHELLS, options, summaries
+from staleharness.commands.completion import SHELLS, options, summaries, values
+from staleharness.task import all_families
 
 Call = Callable[..., tuple[Any, str, str]]
 
@@ -58,6 +59,10 @@ def test_bash_completes_commands_and_options(script: Callable[[str], Path]) -> N
     assert completed("staleharness", "sweep", "--") == list(options()["sweep"])
     assert completed("staleharness", "sweep", "--see") == ["--seeds"]
     assert completed("staleharness", "sweep", "") == []  # files, by `complete -o default`
+    assert completed("staleharness", "sweep", "--env", "Hop") == ["Hopper", "Hopper-v5"]
+    assert completed("staleharness", "sweep", "--algo", "spo,vac") == ["spo,vaco"]
+    assert completed("staleharness", "sweep", "--preset", "=", "st") == ["standard", "stress"]
+    assert completed("staleharness", "sweep", "--out", "st") == []
 
 
 @needs_tool("fish")
@@ -70,12 +75,15 @@ def test_fish_completes_commands_and_options(script: Callable[[str], Path]) -> N
     assert list(completed("staleharness swe")) == ["sweep"]
     assert completed("staleharness sweep --") == options()["sweep"]
     assert list(completed("staleharness pack --see")) == []
+    assert list(completed("staleharness sweep --env Hop")) == ["Hopper", "Hopper-v5"]
 
 
 # Stands in for what shows matches to the user (functions of zsh's completion system), so that no terminal is needed.
 ZSH_MATCHES = """
 _describe() { print -rl -- "${(@P)@[-1]}" }
 _files() { print -r -- files }
+compset() { }
+compadd() { print -rl -- "${(@P)@[-1]}" }
 """
 
 
@@ -94,3 +102,17 @@ def test_zsh_completes_commands_and_options(script: Callable[[str], Path], tmp_p
     assert completed("staleharness", "sweep", "--see") == options()["sweep"]
     assert completed("staleharness", "pack", "--") == options()["pack"]
     assert completed("staleharness", "sweep", "") == {"files": ""}
+    assert list(completed("staleharness", "figures", "--paper", "")) == values()["figures"]["--paper"]
+    assert completed("staleharness", "sweep", "--out", "") == {"files": ""}
+
+
+def test_names_that_an_option_chooses_among_are_known() -> None:
+    known = values()
+    assert {"Hopper", "word-problems", "bit-chain"} <= {*known["sweep"]["--env"]}
+    assert {"vaco", "ppo_clip"} <= {*known["sweep"]["--algo"]} and "areal" in known["sweep"]["--lag"]
+    assert "vaco" in known["figures"]["--paper"] and known["advise"]["--score"] == ["sampled", "deterministic"]
+    assert "--steps" not in known["sweep"] and "--out" not in known["sweep"]
+
+
+def test_the_help_of_a_sweep_has_every_preset() -> None:
+    assert {*values()["sweep"]["--preset"]} == {name for family in all_families() for name in family.all_presets()}

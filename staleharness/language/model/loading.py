@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from ...base.files import read_json
-from ...base.machine import memory
+from ...base.cache import build_once
+from ...base.files import read_json, user_path
+from ...base.machine import memory, package_version
 from ...errors import UserError, missing_extra, shorten
 from ..spec import LanguageSpec
 from .gguf_conversion import missing_weights
@@ -39,9 +40,13 @@ def load(source: str) -> tuple[Any, Any]:
     architectures = config.architectures or []
     if not is_causal(architectures):
         raise UserError(f"MODEL={source} is {architectures[0]}, which is not a causal language model")
+    return tokenizer_of(source), _model(source, config)
+
+
+def tokenizer_of(source: str) -> Any:
+    """Return the tokenizer in a folder or on the hub. Raises `UserError` where there is none."""
     with one_line(f"MODEL={source} has no tokenizer that transformers can load"):
-        tokenizer = _tokenizer_class(source).from_pretrained(source, trust_remote_code=False)
-    return tokenizer, _model(source, config)
+        return _tokenizer_class(source).from_pretrained(source, trust_remote_code=False)
 
 
 def _model(source: str, config: Any) -> Any:
@@ -106,6 +111,26 @@ def with_lora(model: Any, spec: LanguageSpec) -> Any:
     with torch.random.fork_rng(devices=[]):  # PEFT draws A from the global generator
         torch.manual_seed(spec.seed)
         return get_peft_model(model, config)
+
+
+def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], None]) -> Path:
+    """Return a folder with the base model and PEFT's adapter in the folder `model` added to its weights, made at the
+    first call and cached under the `digest` of both. Raises `UserError` for an adapter that does not fit."""
+    try:
+        from peft import PeftModel
+    except ImportError as error:
+        raise missing_extra(f"MODEL={shorten(model)}, an adapter", "llm") from error
+
+    def make(folder: Path) -> None:
+        progress("adding the adapter to its base model, once")
+        tokenizer, source = load(base)
+        with one_line(f"MODEL={model}: the adapter does not fit its base model {base}"):
+            model_with_adapter = PeftModel.from_pretrained(source, str(user_path(model))).merge_and_unload()
+        model_with_adapter.save_pretrained(folder)
+        has_tokenizer = any(user_path(model).glob("tokenizer*"))
+        (tokenizer_of(model) if has_tokenizer else tokenizer).save_pretrained(folder)
+
+    return build_once("adapters", f"{digest}-{package_version('transformers')}-{package_version('peft')}", make)
 
 
 def end_tokens(model: Any, tokenizer: Any) -> list[int]:

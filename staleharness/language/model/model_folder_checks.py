@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from ...base.files import read_json, user_path
 from ...base.machine import memory
 from ...errors import UserError, shorten
 from ..spec import LanguageSpec
+from .adapter_folder import base_of
 from .gguf_conversion import gguf_of, header
 
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
@@ -26,6 +28,9 @@ def check_model(spec: LanguageSpec) -> None:
     """Raise `UserError` where `spec.model` is no causal language model with a tokenizer."""
     if (file := gguf_of(spec.model)) is not None:
         header(spec.model, file)  # raises where the file cannot be read
+        return
+    if (base := base_of(spec.model)) is not None:
+        check_model(replace(spec, model=base))
         return
     folder = user_path(spec.model)
     if not folder.is_dir():
@@ -48,7 +53,9 @@ def check_fits(spec: LanguageSpec) -> None:
     """Raise `UserError` where the versions of `spec.model` do not fit into this machine's memory; the size of a model
     on the hub is not known before it is loaded."""
     file = gguf_of(spec.model)
-    shapes = shapes_in(user_path(spec.model)) if file is None else header(spec.model, file).shapes
+    shapes = (
+        shapes_in(user_path(base_of(spec.model) or spec.model)) if file is None else header(spec.model, file).shapes
+    )
     check_memory(spec, trainable(shapes, spec), memory())
 
 
@@ -72,6 +79,8 @@ def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -
 
 def is_chat(model: str) -> bool:
     """Return whether a model is tuned for chat, by its name and, where its files are here, by its chat template."""
+    if (base := base_of(model)) is not None:
+        return is_chat(base)
     name = (gguf_of(model) or Path(model)).name
     if not re.search(r"(?i)(^|[-_./])(instruct|chat|it)([-_./]|$)", name):
         return False
