@@ -147,8 +147,9 @@ def values() -> dict[str, dict[str, list[str]]]:
     from ..algorithm import ALGORITHMS
     from ..lag import LAGS
     from ..pages.paper_figure_specs import experiments
+    from ..pipeline.pipeline_settings import PRESETS
     from ..task import all_families
-    from .shared.arguments import flag_of
+    from .shared.arguments import GridOptions, flag_of
     from .shared.parser import helps_of, verbs
 
     names_of = {
@@ -158,7 +159,11 @@ def values() -> dict[str, dict[str, list[str]]]:
         "paper": sorted(path.parent.name for path in experiments().glob("*/paper.toml")),
     }
 
+    presets = sorted({name for family in all_families() for name in family.all_presets()})
+
     def of(command: type[Any]) -> dict[str, list[str]]:
+        of_pipelines = not issubclass(command, GridOptions)
+        names_of["preset"] = sorted(PRESETS) if of_pipelines else presets
         texts = {name: text.metavar for name, text in helps_of(command).items()}
         choices = {name: text.split("|") for name, text in texts.items() if CHOICE.fullmatch(text)}
         values_of = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ import pytest
 from needs import needs_tool
 
 from staleharness.commands.completion import SHELLS, options, summaries, values
+from staleharness.commands.shared.parser import docstrings, verbs
 from staleharness.task import all_families
 
 Call = Callable[..., tuple[Any, str, str]]
@@ -115,4 +117,7 @@ def test_names_that_an_option_chooses_among_are_known() -> None:
 
 
 def test_the_help_of_a_sweep_has_every_preset() -> None:
-    assert {*values()["sweep"]["--preset"]} == {name for family in all_families() for name in family.all_presets()}
+    names = {name for family in all_families() for name in family.all_presets()}
+    text = docstrings(verbs()["sweep"].command)["preset"]
+    assert {*values()["sweep"]["--preset"]} == names and names <= {*re.findall(r"\w+", text)}
+    assert "in-flight" in values()["pipeline"]["--preset"]

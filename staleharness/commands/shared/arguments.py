@@ -45,9 +45,10 @@ class GridOptions:
     """How many seeds, 0 to N-1, or which: 3,4,5."""
     steps: Annotated[str | None, option("N", "the preset's")] = None
     """Steps per run, e.g. 100000 or 1e6, in whole phases: environment steps, or optimiser steps on tokens and bits."""
-    preset: Annotated[str | None, option("quick|standard|stress|paper|a3po|smollm2|smollm2_gsm8k", "quick")] = None
+    preset: Annotated[str | None, option("NAME", "quick")] = None
     """How big a run is: quick takes minutes, standard about 1M steps; stress is word-problems under lag that tells
-    methods apart; paper and a3po are as published (VACO Tables 1 and 2; A-3PO Setup 1)."""
+    methods apart; smollm2 and smollm2_gsm8k train a real model; paper and a3po are as published (VACO Tables 1 and 2;
+    A-3PO Setup 1)."""
     lag: Annotated[str | None, option("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync every M phases;
     `staleharness list` names them."""
