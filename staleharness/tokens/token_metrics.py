@@ -108,27 +108,23 @@ def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
 
 
 def of_tails(decisions: Decisions) -> dict[str, Tensor]:
-    """Return shares of decisions whose ratio is above 2 or below ½: of π_version/μ (engine), of π/π_version (lag), and
-    of π/μ by the sign of the advantage and by age, no older or older than the minibatch's mean lag."""
+    """Return 1 [B, T] where a ratio is above 2 or below ½: π_version/μ (engine), π/π_version (lag), and π/μ by the sign
+    of the advantage and by age, no older or older than the minibatch's mean lag."""
     version, mask = decisions.version_logp, decisions.mask
     if version is None:
         return {}
     target, behaviour = decisions.target_logp.detach(), decisions.behaviour_logp
-
-    def share(log_ratio: Tensor, of: Tensor | None = None) -> Tensor:
-        outside = log_ratio.abs() > TAIL
-        return masked_mean((outside if of is None else outside & of).to(mask.dtype), mask)
-
-    both, older = target - behaviour, decisions.lag > masked_mean(decisions.lag, mask)
-    tails = {
-        "engine": share(version - behaviour),
-        "lag": share(target - version),
-        "positive": share(both, decisions.advantage > 0),
-        "negative": share(both, decisions.advantage < 0),
-        "newer": share(both, ~older),
-        "older": share(both, older),
+    log_ratios = torch.stack((version - behaviour, target - version, target - behaviour))
+    engine, lag, both = (log_ratios.abs() > TAIL).unbind()
+    older = decisions.lag > masked_mean(decisions.lag, mask)
+    return {
+        "mismatch/tails_engine": engine,
+        "mismatch/tails_lag": lag,
+        "mismatch/tails_positive": both & (decisions.advantage > 0),
+        "mismatch/tails_negative": both & (decisions.advantage < 0),
+        "mismatch/tails_newer": both & ~older,
+        "mismatch/tails_older": both & older,
     }
-    return {f"mismatch/tails_{name}": value for name, value in tails.items()}
 
 
 def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:

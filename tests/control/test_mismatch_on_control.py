@@ -162,6 +162,10 @@ def test_the_two_parts_of_the_drift_add_up(settings: dict[str, Any]) -> None:
     for m in metrics:
         engine, lag = (m[f"mismatch/kl_k1_{part}_data"] for part in ("engine", "lag"))
         assert m["kl_k1_data"] == pytest.approx(engine + lag, abs=1e-5)
+        positive, negative, newer, older = (
+            m[f"mismatch/tails_{name}"] for name in ("positive", "negative", "newer", "older")
+        )
+        assert positive + negative == pytest.approx(newer + older)
     assert abs(engine) > 1e-4 and abs(lag) > 1e-4
     assert metrics[0]["mismatch/kl_k1_lag_data"] == pytest.approx(0.0, abs=1e-6)
 

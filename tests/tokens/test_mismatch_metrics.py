@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from staleharness.batch import Completions, Decisions
+from staleharness.objectives import masked_mean
 from staleharness.tokens.token_metrics import of_mismatch, of_tails
 
 ROWS, LENGTH, WORDS = 300, 10, 20
@@ -115,7 +116,7 @@ def test_tails_by_factor_sign_and_age_by_hand() -> None:
         mask=mask,
         version_logp=behaviour + engine,
     )  # both: 3, 0.3, 0.88, 3.61, 1.14; mean lag 2
-    found = {name: float(x) for name, x in of_tails(decisions).items()}
+    found = {name: float(masked_mean(x.float(), mask)) for name, x in of_tails(decisions).items()}
     wanted = {"engine": 0.4, "lag": 0.4, "positive": 0.2, "negative": 0.4, "newer": 0.2, "older": 0.4}
     assert found == pytest.approx({f"mismatch/tails_{name}": value for name, value in wanted.items()})
     assert of_tails(replace(decisions, version_logp=None)) == {}
