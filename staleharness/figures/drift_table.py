@@ -81,7 +81,7 @@ def two_factors(results: Results, table: Table) -> Sheet:
 
 def _cell(columns: Sequence[Array], percent: bool = False) -> SheetCell:
     def text(value: float) -> str:
-        return f"{100 * value:.2f}%" if percent else number(value, 4)
+        return f"{100 * value:.2f}%" if percent else number(round(value, 4) + 0.0, 4)  # no -0.0000
 
     mean = float(np.mean([np.nanmean(column) for column in columns]))
     return SheetCell(text(mean), f"last {text(float(np.mean([column[-1] for column in columns])))}")

@@ -7,6 +7,7 @@ import io
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pandas as pd
 import pytest
 from drawn import quick
@@ -251,3 +252,4 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         [("0.2000", "last 0.2000"), ("0.2000", "last 0.4000"), ("0.4000", "last 0.6000")],
     ]
     assert [(x.value, x.below) for x in tail.rows[0][1]] == [("2.00%", "last 3.00%")] * 6
+    assert drift_table._cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
