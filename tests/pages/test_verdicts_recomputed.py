@@ -108,8 +108,15 @@ def same_without_lag(frame: pd.DataFrame) -> list[set[str]]:
     return [g for g in groups if g]
 
 
-def samples(frame: pd.DataFrame, env: str, label: str, k: int, part: Mapping[str, Any]) -> pd.Series:
+def samples(study: str, env: str, label: str, k: int, part: Mapping[str, Any]) -> pd.Series:
     """Values of a cell by seed; the cell at K = 1 of methods that are the same there has each result once."""
+    measure = {name: part[name] for name in ("what", "phases", "reduce", "by_seed", "ratio") if name in part}
+    return samples_by_text(study, env, label, k, json.dumps(measure))
+
+
+@cache
+def samples_by_text(study: str, env: str, label: str, k: int, measure: str) -> pd.Series:
+    frame, part = runs_of(study), json.loads(measure)
     what, labels = part.get("what", "score"), {label}
     if k == 1 and not part.get("by_seed") and what in ("score", "return", "area", "kept"):
         labels = next(iter(frame[frame.label == label].same), labels)
@@ -119,15 +126,15 @@ def samples(frame: pd.DataFrame, env: str, label: str, k: int, part: Mapping[str
     return pd.Series(np.log(values) if part.get("ratio") else values, index=cell.seed)
 
 
-def estimate(frame: pd.DataFrame, terms: Sequence[tuple[str, int, int]], part: Mapping[str, Any]) -> tuple[float, ...]:
+def estimate(study: str, terms: Sequence[tuple[str, int, int]], part: Mapping[str, Any]) -> tuple[float, ...]:
     """Value, low, high, standard error, degrees of freedom of a signed sum of means, or of shares of means at K = 1."""
     share = part.get("what") == "kept"
     values, variances, sizes = [], [], []
-    for env in sorted(frame.env.unique()):
+    for env in sorted(runs_of(study).env.unique()):
         if part.get("env") and env.split("-v")[0] != part["env"].split("-v")[0]:
             continue
-        tops = [samples(frame, env, label, k, part) for label, k, _ in terms]
-        bases = [samples(frame, env, label, 1, part) for label, _, _ in terms] if share else [None] * len(terms)
+        tops = [samples(study, env, label, k, part) for label, k, _ in terms]
+        bases = [samples(study, env, label, 1, part) for label, _, _ in terms] if share else [None] * len(terms)
         if any(len(x) == 0 for x in [*tops, *bases] if x is not None):
             continue
         signs = [sign for *_, sign in terms]
@@ -211,14 +218,14 @@ def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> Non
                     if (p := row.p(result.part)) is not None and row.contrast:
                         family[round(row.contrast.value, 9), round(p, 9)] = p
                 continue
-            frame = runs_of(spec.get("study") or entry["study"])
-            part = {"what": "score", "k": sorted(frame.k.unique()), **spec}
+            study = spec.get("study") or entry["study"]
+            part = {"what": "score", "k": sorted(runs_of(study).k.unique()), **spec}
             for terms, row in zip(terms_of(part), result.rows, strict=True):
-                rows.append((estimate(frame, terms, part), row, part))
+                rows.append((estimate(study, terms, part), row, part))
         for part in told_in(entry.get("saw", "")):
-            frame = runs_of(part["study"] or entry["study"])
-            part["k"] = part["k"] or sorted(frame.k.unique())
-            found = estimate(frame, terms_of(part)[0], part)
+            study = part["study"] or entry["study"]
+            part["k"] = part["k"] or sorted(runs_of(study).k.unique())
+            found = estimate(study, terms_of(part)[0], part)
             p = p_of(found, "more", 0.0)
             family[round(found[0], 9), round(p, 9)] = p
         for found, row, part in rows:
