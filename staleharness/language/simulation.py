@@ -83,6 +83,18 @@ class LanguageSimulation(Simulation[Completions]):
         metrics |= of_mismatch(sample.sampler_logp, sample.version_logp, sample.version_entropy, sample.mask)
         return PhaseData(data, data.behaviour_logp, metrics, asdict(batch.seconds), batch.flow)
 
+    def state_dict(self) -> dict[str, Any]:
+        """With the sizes that memory allowed where the run began: numbers round otherwise when it is cut otherwise."""
+        policy = self.policy
+        sizes = [policy.micro_batch, policy.decode_batch, policy.resident.capacity if policy.resident else 0]
+        return super().state_dict() | {"batch_sizes": sizes}
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        super().load_state_dict(state)
+        if "batch_sizes" in state:  # not in checkpoints of earlier versions
+            self.policy.micro_batch, self.policy.decode_batch, resident = state["batch_sizes"]
+            self.policy.keep_resident(resident)
+
     def artifacts(self) -> dict[str, bytes]:
         return self.generator.artifacts()
 

@@ -96,6 +96,7 @@ class LanguageSpec(TokenSpec):
     gradient_checkpointing: bool = False  # less memory, a third forward pass
     micro_batch: int = 0  # completions in one forward pass; 0: as many as memory allows, all on a CPU
 
+    fills_gpu: ClassVar[bool] = True
     unit: ClassVar[str] = "optimiser steps"
     alike: ClassVar[tuple[str, ...]] = (
         *RunSpec.alike,

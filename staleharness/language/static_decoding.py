@@ -20,7 +20,7 @@ from .decoder_interface import Request
 from .decoding import CHECK_EVERY, DecodingBatch, sample_blocks
 from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward
-from .model.kv_caches import StaticCache, distinct_prompts
+from .model.kv_caches import READ_TOKENS, StaticCache, distinct_prompts
 
 COMPACT_SHARE = 0.5  # rows that have ended are dropped when no more than this share is left: dropping copies the cache
 COLUMNS = 128  # attention reads whole multiples of so many columns, so that a graph serves for as many tokens
@@ -97,24 +97,27 @@ class StaticBatch(DecodingBatch):
         self.cache.settle(column)
 
     def _read(self, forward: FusedForward, count: int) -> None:
-        """Cache the prompts, each once, part by part, and `count` tokens but the last."""
-        size = len(self.prompt) // self.parts
+        """Cache the prompts, each once, part by part and piece by piece, and `count` tokens but the last."""
+        size, at_once = len(self.prompt) // self.parts, max(1, READ_TOKENS // (self.width + count))
         for part in range(self.parts):
-            rows = slice(part * size, (part + 1) * size)
             one = forward.part(part) if self.parts > 1 else forward
-            prompt, prompt_mask = self.prompt[rows], self.prompt_mask[rows]
-            prompts = distinct_prompts(self.policy.shares_prompts, prompt, prompt_mask)
-            prefix = self.policy.prefix_cache()
-            prompts.read(one, prefix)
-            self.cache.fill(rows, 1, prefix, prompts.which)
-            if count == 0:
-                continue
-            ids = torch.cat([prompt[:, -1:], self.token[rows, : count - 1]], 1)
-            attention = torch.cat([prompt_mask, prompt_mask.new_ones((size, count - 1))], 1)
-            positions = self.prompt_length[rows] + torch.arange(-1, count - 1, device=ids.device)
-            one(ids, attention, positions, self.cache.append(rows, self.width), 1)
+            for first in range(part * size, (part + 1) * size, at_once):
+                self._read_rows(one, slice(first, min(first + at_once, (part + 1) * size)), count)
         self.cache.unmask(self.prompt_mask, self.width + count)
         self.has_prompts = True
+
+    def _read_rows(self, forward: FusedForward, rows: slice, count: int) -> None:
+        prompt, prompt_mask = self.prompt[rows], self.prompt_mask[rows]
+        prompts = distinct_prompts(self.policy.shares_prompts, prompt, prompt_mask)
+        prefix = self.policy.prefix_cache()
+        prompts.read(forward, prefix)
+        self.cache.fill(rows, 1, prefix, prompts.which)
+        if count == 0:
+            return
+        ids = torch.cat([prompt[:, -1:], self.token[rows, : count - 1]], 1)
+        attention = torch.cat([prompt_mask, prompt_mask.new_ones((len(prompt), count - 1))], 1)
+        positions = self.prompt_length[rows] + torch.arange(-1, count - 1, device=ids.device)
+        forward(ids, attention, positions, self.cache.append(rows, self.width), 1)
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -16,7 +17,7 @@ class Version:
 
     phase: int  # training phases done when it was stored: its version
     gradient_step: int  # optimiser steps done when it was stored
-    tensors: dict[str, Tensor]  # whatever the policy family needs to act again
+    tensors: Mapping[str, Tensor]  # whatever the policy family needs to act again
 
 
 class PolicyBuffer:

@@ -55,6 +55,21 @@ def test_a_stopped_run_goes_on_as_if_nothing_had_happened(spec: Specs) -> None:
     assert begun + [record.metrics for record in resumed] == straight
 
 
+def test_a_resumed_run_is_cut_as_it_was_where_it_began(spec: Specs) -> None:
+    asked = spec(capacity=3)
+    simulation, resumed, earlier = (simulation_of(asked) for _ in range(3))
+    policy: Any = simulation.policy
+    policy.micro_batch, policy.decode_batch = 5, 7
+    policy.keep_resident(2)
+    state = simulation.state_dict()
+    resumed.load_state_dict(state)
+    found: Any = resumed.policy
+    assert (found.micro_batch, found.decode_batch, found.resident.capacity) == (5, 7, 2)
+    del state["batch_sizes"]  # as in a checkpoint of an earlier version
+    earlier.load_state_dict(state)
+    assert earlier.policy.micro_batch == 0
+
+
 def test_a_run_knows_which_mechanism_cannot_act(spec: Specs) -> None:
     asked = spec(algorithm="decoupled_ppo", capacity=3, steps=4)
     (line,) = simulation_of(asked).warnings

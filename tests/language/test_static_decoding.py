@@ -46,11 +46,13 @@ def assert_same(found: Decoded, wanted: Decoded) -> None:
 
 @pytest.fixture(params=[2, 16], ids=["looking-often", "looking-late"])
 def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
-    """Tokens between looks; rows leave as soon as one has ended."""
+    """Tokens between looks; rows leave as soon as one has ended. With few, prompts are read in pieces, too."""
     for room in (decoding, static_decoding):
         monkeypatch.setattr(room, "CHECK_EVERY", request.param)
     monkeypatch.setattr(static_decoding, "COMPACT_SHARE", 0.99)
     monkeypatch.setattr(static_decoding, "COLUMNS", 4)
+    if request.param == 2:
+        monkeypatch.setattr(static_decoding, "READ_TOKENS", 20)  # prompts of a part are read in pieces
     return int(request.param)
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 import contextlib
 import shutil
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -24,6 +24,7 @@ from ...simulator.policy_buffer import Version
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from ..spec import LanguageSpec
 from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weights, supports_fused_forward
+from .host_copies import HostCopies
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
 from .loading import end_tokens, load, trailing_special_tokens, with_lora
 from .scoring import score
@@ -66,7 +67,9 @@ class CausalLM:
         # transformers allows no cache with checkpointing; scoring goes the way of training, so that their bits agree
         self.trains_with_cache = self.fuses or not spec.gradient_checkpointing
         self.decodes_in_place = self.fuses and self.device.type == "cuda"
+        self.scores_in_chunks = self.decodes_in_place  # without the logits of all tokens at once
         self.resident: ResidentVersions | None = None  # on a GPU; without it versions come from the host one by one
+        self.copying: HostCopies | None = None  # the last snapshot on its way from a GPU
         # the last snapshot, and how often each parameter had been written to
         self.newest: tuple[Version, list[int]] | None = None
         self.caches_score = False  # whether a round's scores may be computed with the gradient of its training step
@@ -112,7 +115,13 @@ class CausalLM:
             fsync(file)
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
-        tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
+        tensors: Mapping[str, Tensor]
+        if self.device.type == "cuda":
+            if self.copying is not None:
+                self.copying.wait()  # not two copies on the GPU at once
+            tensors = self.copying = HostCopies(self.parameters)
+        else:
+            tensors = {name: p.detach().to("cpu", copy=True) for name, p in self.parameters.items()}
         version = Version(phase, gradient_step, tensors)
         self.newest = version, self._counters()
         return version

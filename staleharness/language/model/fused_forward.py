@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
 from ...simulator.policy_buffer import Version
-from .kv_caches import CacheLayer, attend, mask_term
+from .kv_caches import CacheLayer, CausalWithPadding, Mask, attend, mask_term
 
 FAMILIES = ("qwen2", "llama")
 ROTARY_TYPES = ("default", "linear", "llama3")  # those that do not depend on the sequence's length
@@ -115,12 +115,13 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (y.view(len(weight), -1, *x.shape[1:]) * weight[:, None, None]).view(x.shape)
 
 
-def embedding(ids: Tensor, words: Tensor, padding: int | None) -> Tensor:
-    """Look up ids [B, T] in `words` [V, width] or [K, V, width]; `padding`'s row receives no gradient."""
+def embedding(ids: Tensor, words: Tensor, padding: int | None, slots: Tensor | None = None) -> Tensor:
+    """Look up ids [B, T] in `words` [V, width], whose row `padding` receives no gradient, or each K-th of the rows in
+    one of `words` [N, V, width]: that of its slot [K], or its own."""
     if words.ndim == 2:
         return F.embedding(ids, words, padding)
-    first = torch.arange(len(words), device=ids.device) * words.shape[1]
-    place = ids.view(len(words), -1) + first[:, None]
+    slots = torch.arange(len(words), device=ids.device) if slots is None else slots
+    place = ids.view(len(slots), -1) + (slots * words.shape[1])[:, None]
     return F.embedding(place.view(ids.shape), words.flatten(0, 1))
 
 
@@ -146,6 +147,7 @@ class FusedForward:
     """Forward pass of `model` with its weights at this moment; gradients flow into it. `dtype`: of matrix products.
 
     weights: others in their place; with several versions [K, ...] the rows are K times as many, version by version.
+    The embedding may then be of more versions, of which these have the places `slots` [K].
     checkpointing: where a gradient is wanted, store the input of each layer and recompute the rest.
     """
 
@@ -154,7 +156,7 @@ class FusedForward:
     ) -> None:
         self.model, self.inner, self.dtype, self.checkpointing = model, model.model, dtype, checkpointing
         self.weights = weights = fused_weights(model, dtype) if weights is None else weights
-        self.words = weights["words"]
+        self.words, self.slots = weights["words"], weights.get("slots")
         self.layers = [_FusedLayer(layer, weights, str(i)) for i, layer in enumerate(self.inner.layers)]
         self.after = weights["after"], float(self.inner.norm.variance_epsilon)
         self.logits = linear_of(weights, "logits")
@@ -162,13 +164,25 @@ class FusedForward:
 
     def __call__(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """Return logits like `CausalLM.forward`."""
-        mask = mask_term(attention, ids.shape[1], self.dtype, self.layers[0].group)
+        return linear(self.last_states(ids, attention, positions, cache, keep), *self.logits)
+
+    def last_states(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
+        """Return what the logits are a linear function of [B, keep, width], after the last `keep` of `ids`."""
+        layer = self.layers[0]
         self.extend_positions(attention.shape[1])
-        return self.run(ids, mask, positions, cache, keep)
+        mask: Mask
+        if CausalWithPadding.serves(ids.device, self.dtype, layer.head):
+            mask = CausalWithPadding.of(attention, self.dtype)
+        else:
+            mask = mask_term(attention, ids.shape[1], self.dtype, layer.group)
+        return self._states(ids, mask, positions, cache, keep)
 
     def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """Return logits given the term of attention; positions must be known. Reads no number on the host."""
-        x = embedding(ids, self.words, self.inner.embed_tokens.padding_idx)
+        return linear(self._states(ids, mask, positions, cache, keep), *self.logits)
+
+    def _states(self, ids: Tensor, mask: Mask, positions: Tensor, cache: Any, keep: int) -> Tensor:
+        x = embedding(ids, self.words, self.inner.embed_tokens.padding_idx, self.slots)
         assert self.rotations is not None
         cos, sin = (F.embedding(positions, table)[:, None] for table in self.rotations)
         for i, layer in enumerate(self.layers):
@@ -179,10 +193,10 @@ class FusedForward:
                 x = inside(x)
         if keep < ids.shape[1]:
             x = x[:, -keep:]
-        return linear(rms_norm(x, *self.after).to(self.dtype), *self.logits)
+        return rms_norm(x, *self.after).to(self.dtype)
 
     def _through(
-        self, layer: _FusedLayer, cache: CacheLayer | None, cos: Tensor, sin: Tensor, mask: Tensor, x: Tensor
+        self, layer: _FusedLayer, cache: CacheLayer | None, cos: Tensor, sin: Tensor, mask: Mask, x: Tensor
     ) -> Tensor:
         """Pass x [B, new, width] through one layer; keys and values go through its part of a cache."""
         count, new, _ = x.shape
@@ -201,7 +215,9 @@ class FusedForward:
 
     def part(self, k: int) -> FusedForward:
         """Return the pass by the k-th of several versions alone."""
-        one = FusedForward(self.model, self.dtype, weights={name: w[k] for name, w in self.weights.items()})
+        slots = {} if self.slots is None else {"words": self.words[int(self.slots[k])]}
+        weights = {name: w[k] for name, w in self.weights.items() if name != "slots"} | slots
+        one = FusedForward(self.model, self.dtype, weights=weights)
         one.rotations = self.rotations
         return one
 
@@ -234,13 +250,16 @@ class ResidentVersions:
         self.stacks: Weights = {}
 
     def weights(self, versions: Sequence[Version]) -> Weights:
-        """Return weights of one version [...], or of several [K, ...] in their order, repeated ones included."""
+        """Return weights of one version [...], or of several [K, ...] in their order, repeated ones included: copies,
+        but for the embedding, which is looked up by slot."""
         slots = self.slots_of(versions)
         if len(slots) == 1:
             return {name: stack[slots[0]] for name, stack in self.stacks.items()}
         if slots == list(range(self.capacity)):
             return self.stacks
-        return {name: stack[slots] for name, stack in self.stacks.items()}
+        weights = {name: stack[slots] for name, stack in self.stacks.items() if name != "words"}
+        words = self.stacks["words"]
+        return weights | {"words": words, "slots": torch.tensor(slots, device=words.device)}
 
     @torch.no_grad()
     def slots_of(self, versions: Sequence[Version]) -> list[int]:

@@ -15,27 +15,39 @@ import torch
 from ...errors import OOM
 from ..spec import LanguageSpec
 from .causal_lm_policy import CausalLM
+from .chunked_scores import BYTES, CHUNK
+from .kv_caches import READ_TOKENS
+from .scoring import MIN_ROWS
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
-VERSIONS = 0.4  # of what training leaves, for past versions and the acting ones among them
+VERSIONS = 0.5  # of what training leaves, for past versions
 LOGIT = 24  # bytes per logit at the worst moment: its own in two precisions, terms of its gradient
 SAMPLING_LOGIT = 16  # bytes per logit of a sampled token: its own in two precisions, probabilities, their blocks
+UNEQUAL_PARTS = 2  # rows that are decoded per row that is sampled, where versions act together: parts are padded
 HEAD_MULTIPLE = {2: 8, 4: 4}  # bytes of a number -> divisor of a head's width that the fused kernels need
 
 
 def fit_to_memory(policy: CausalLM) -> None:
     """Set how much goes through the model at once and how many versions stay on the device, before the first step, so
-    that every step of a run is cut in the same way. On a CPU: all at once, and no version stays."""
-    policy.micro_batch, policy.decode_batch = micro_batch_size(policy), policy.spec.decode_batch
+    that every step of a run is cut in the same way. On a CPU: all at once, and no version stays.
+
+    While versions act together, each is there twice but for its embedding (`ResidentVersions.weights`).
+    """
+    spec, config = policy.spec, policy.model.config
+    policy.micro_batch, policy.decode_batch = micro_batch_size(policy), spec.decode_batch
     if policy.device.type != "cuda":
         return
-    spec, config = policy.spec, policy.model.config
-    free, one = _free(policy), version_bytes(spec, config, policy.total_size)
-    capacity = min(spec.capacity, int(VERSIONS * _available(policy, free) // (2 * one)))
-    policy.keep_resident(capacity)
-    free -= 2 * capacity * one if policy.resident else 0
-    policy.micro_batch = spec.micro_batch or equal_parts(spec.sequences, max_completions(policy, free))
-    policy.decode_batch = spec.decode_batch or _count(_available(policy, free), decoding_bytes(spec, config))
+    available, row = _available(policy, _free(policy)), decoding_bytes(spec, config)
+    one = version_bytes(spec, config, policy.total_size)
+    copy = one - 4 * embedding_size(config)
+    decoding = available - reading_bytes(spec, config)
+    acting = decoding - UNEQUAL_PARTS * spec.sequences * row
+    policy.keep_resident(max(0, min(spec.capacity, int(VERSIONS * available // one), int(acting // (one + copy)))))
+    resident = 0 if policy.resident is None else policy.resident.capacity
+    policy.micro_batch = spec.micro_batch or equal_parts(
+        spec.sequences, max_completions(policy, available - resident * one)
+    )
+    policy.decode_batch = spec.decode_batch or _count(decoding - resident * (one + copy), row)
 
 
 def micro_batch_size(policy: CausalLM) -> int:
@@ -43,14 +55,15 @@ def micro_batch_size(policy: CausalLM) -> int:
     spec = policy.spec
     if spec.micro_batch or policy.device.type != "cuda":
         return spec.micro_batch
-    return equal_parts(spec.sequences, max_completions(policy, _free(policy)))
+    return equal_parts(spec.sequences, max_completions(policy, _available(policy, _free(policy))))
 
 
 def _free(policy: CausalLM) -> int:
-    """Return the bytes that torch can allocate."""
-    free, _ = torch.cuda.mem_get_info(policy.device)
-    reusable = torch.cuda.memory_reserved(policy.device) - torch.cuda.memory_allocated(policy.device)
-    return int(free + reusable)
+    """Return the bytes that torch can allocate: no more than this process's share of the GPU."""
+    free, total = torch.cuda.mem_get_info(policy.device)
+    allocated = torch.cuda.memory_allocated(policy.device)
+    share = torch.cuda.get_per_process_memory_fraction(policy.device.index) * total - allocated
+    return int(min(share, free + torch.cuda.memory_reserved(policy.device) - allocated))
 
 
 def _available(policy: CausalLM, free: int) -> float:
@@ -62,9 +75,18 @@ def _count(available: float, each: int) -> int:
     return max(1, int(available // each))
 
 
-def max_completions(policy: CausalLM, free: int) -> int:
-    """Return how many completions fit into `free` bytes in training; at least 1."""
-    return _count(_available(policy, free), completion_bytes(policy.spec, policy.model.config))
+def max_completions(policy: CausalLM, available: float) -> int:
+    """Return how many completions' activations fit into `available` bytes in training; at least 1."""
+    spec, config = policy.spec, policy.model.config
+    each = completion_bytes(spec, config)
+    if not policy.scores_in_chunks or spec.entropy_coef > 0:  # an entropy bonus needs all logits
+        return _count(available, each)
+    available, each = available - BYTES * CHUNK, each - logit_bytes(spec, config)
+    if spec.gradient_checkpointing and policy.shares_prompts and spec.completions > 1:
+        # only a piece of the rows is inside a layer at a time
+        rest = each - stored_bytes(spec, config)
+        return _count(available - 2 * MIN_ROWS * rest, stored_bytes(spec, config))
+    return _count(available, each)
 
 
 def equal_parts(rows: int, most: int) -> int:
@@ -104,22 +126,38 @@ def completion_bytes(spec: LanguageSpec, config: Any) -> int:
 
     config: transformers', of a decoder with gated layers, which most are; others are near enough.
     """
-    width, tokens = int(config.hidden_size), spec.prompt_tokens + spec.completion_tokens
-    layers = int(config.num_hidden_layers)
+    tokens, layers = spec.prompt_tokens + spec.completion_tokens, int(config.num_hidden_layers)
     one = _layer_bytes(spec, config, tokens)
     matrices = 4 * int(config.num_attention_heads) * tokens * tokens if writes_matrices(spec, config) else 0
-    total = one + layers * tokens * 4 * width if spec.gradient_checkpointing else layers * one
+    total = one + stored_bytes(spec, config) if spec.gradient_checkpointing else layers * one
     total += matrices * (4 if spec.gradient_checkpointing else layers + 3)  # each layer's; scores, two gradients
-    return LOGIT * spec.completion_tokens * int(config.vocab_size) + total + mask_bytes(spec, config)
+    return logit_bytes(spec, config) + total + mask_bytes(spec, config)
+
+
+def logit_bytes(spec: LanguageSpec, config: Any) -> int:
+    """Return the peak of one completion's logits, where all of them are there at once."""
+    return LOGIT * spec.completion_tokens * int(config.vocab_size)
+
+
+def stored_bytes(spec: LanguageSpec, config: Any) -> int:
+    """Return what checkpointing stores of one completion: the input of each layer, in float32."""
+    tokens = spec.prompt_tokens + spec.completion_tokens
+    return int(config.num_hidden_layers) * tokens * 4 * int(config.hidden_size)
 
 
 def decoding_bytes(spec: LanguageSpec, config: Any) -> int:
-    """Return the peak of sampling one completion of full length: its keys and values, one token's logits, and one
-    layer's activations of its prompt."""
+    """Return the peak of sampling one completion of full length: its keys and values, one token's logits."""
     tokens = spec.prompt_tokens + spec.completion_tokens
     cache = int(config.num_hidden_layers) * 2 * _key_width(config) * tokens * _size(spec)
-    reading = _layer_bytes(spec, config, spec.prompt_tokens)
-    return cache + reading + mask_bytes(spec, config) + SAMPLING_LOGIT * int(config.vocab_size)
+    return cache + SAMPLING_LOGIT * int(config.vocab_size)
+
+
+def reading_bytes(spec: LanguageSpec, config: Any) -> int:
+    """Return the peak of reading prompts: one layer's activations, and the keys and values of all layers."""
+    rows = min(max(1, READ_TOKENS // spec.prompt_tokens), UNEQUAL_PARTS * spec.sequences)
+    cache = int(config.num_hidden_layers) * 2 * _key_width(config) * spec.prompt_tokens * _size(spec)
+    mask = mask_bytes(spec, config) * spec.prompt_tokens // max(1, spec.completion_tokens)
+    return rows * (_layer_bytes(spec, config, spec.prompt_tokens) + cache + mask)
 
 
 def _layer_bytes(spec: LanguageSpec, config: Any, tokens: int) -> int:
@@ -145,9 +183,14 @@ def writes_matrices(spec: LanguageSpec, config: Any) -> bool:
 
 def version_bytes(spec: LanguageSpec, config: Any, weights: int) -> int:
     """Return one version on the device: matrices in the precision of products, the embedding in float32."""
-    words = int(config.vocab_size) * int(config.hidden_size)
+    words = embedding_size(config)
     head = words if getattr(config, "tie_word_embeddings", False) else 0  # the tied one is there twice
     return _size(spec) * (weights + head - words) + 4 * words
+
+
+def embedding_size(config: Any) -> int:
+    """Return the numbers of the embedding."""
+    return int(config.vocab_size) * int(config.hidden_size)
 
 
 def _size(spec: LanguageSpec) -> int:

@@ -10,24 +10,68 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import torch
 from torch import Tensor
 from torch.nn import functional as F
+from torch.nn.attention.bias import causal_lower_right
 from transformers.cache_utils import DynamicCache, DynamicLayer
 
 if TYPE_CHECKING:
     from ...tokens.policy_interface import Forward
 
-# Added before the softmax: 0 after it, and finite, since a row of padding may attend to nothing.
-MASK_VALUE = -1e30
+# Added before the softmax: 0 after it, and finite, since a row of padding may attend to nothing. Not larger: on a GPU
+# the backward pass of such a row takes a difference of two numbers of this size, and at -1e30 its exponential is NaN.
+MASK_VALUE = -1e6
 ALIGNMENT = 16
+READ_TOKENS = 65_536  # of prompts that go through the model at once on a GPU, padding included
+HEAD_ALIGNMENT = 8  # numbers of a head that flash attention reads at once
+MOST_HEAD = 256  # numbers of a head that it takes
+# A query's and a padded key's number beside their own: exact in bfloat16, and their product 2^20 below any score.
+QUERY_MARK, PADDING_MARK = 256.0, -4096.0
 NATIVE_GQA_DEVICES = ("cpu",)  # devices whose attention takes a mask and grouped heads at once
 
 
-def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+class CausalWithPadding(NamedTuple):
+    """Mask of the newest of L tokens, causal and without padding, for flash attention, which takes no mask.
+
+    Padding is marked in the keys: a query has one more number, QUERY_MARK, and a key 0, or PADDING_MARK where it is
+    padding, so their product lowers the score of padding below all others. Nothing of the size new x L is stored.
+    """
+
+    marks: Tensor  # [B, 1, L, HEAD_ALIGNMENT] what follows a key's own numbers
+
+    @staticmethod
+    def serves(device: torch.device, dtype: torch.dtype, head: int) -> bool:
+        """Return whether flash attention takes heads of so many numbers."""
+        return device.type == "cuda" and dtype == torch.bfloat16 and head + HEAD_ALIGNMENT <= MOST_HEAD
+
+    @classmethod
+    def of(cls, attention: Tensor, dtype: torch.dtype) -> CausalWithPadding:
+        """attention [B, L]: 1 for tokens."""
+        marks = ((attention == 0) * PADDING_MARK).to(dtype)[:, None, :, None]
+        return cls(F.pad(marks, (0, HEAD_ALIGNMENT - 1)))
+
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, scale: float) -> Tensor:
+        """Return the attention of queries [B, H, new, head] to fewer heads of keys and values [B, G, L, head]."""
+        width, pad = query.shape[-1], (0, HEAD_ALIGNMENT - 1)
+        mark = F.pad(query.new_full((1, 1, 1, 1), QUERY_MARK), pad)
+        query = torch.cat([query, mark.expand(*query.shape[:3], -1)], -1)
+        keys = torch.cat([keys, self.marks.expand(-1, keys.shape[1], -1, -1)], -1)
+        values = F.pad(values, (0, HEAD_ALIGNMENT))
+        causal = causal_lower_right(query.shape[2], keys.shape[2])
+        gqa = query.shape[1] > keys.shape[1]
+        return F.scaled_dot_product_attention(query, keys, values, causal, scale=scale, enable_gqa=gqa)[..., :width]
+
+
+Mask = Tensor | CausalWithPadding
+
+
+def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Mask, scale: float) -> Tensor:
     """Attention of queries [B, H, new, head] to fewer heads of keys and values [B, G, L, head]; `mask`: `mask_term`'s.
 
     The fused kernels of a GPU take a mask or grouped heads; given both, torch falls back to one that writes the whole
     matrix and copies keys and values for every head of queries. There, queries of one group become further rows of
     one head, and keys and values are not copied.
     """
+    if isinstance(mask, CausalWithPadding):
+        return mask.attend(query, keys, values, scale)
     count, heads, new, width = query.shape
     group = heads // keys.shape[1]
     if group == 1 or query.device.type in NATIVE_GQA_DEVICES:
@@ -60,7 +104,7 @@ class CacheLayer(ABC):
     def update(self, keys: Tensor, values: Tensor, /) -> tuple[Tensor, Tensor]:
         """Add keys and values of new tokens; return all that the new tokens attend to."""
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Mask, scale: float) -> Tensor:
         """Attend as `attend` does, given keys and values of the new tokens alone."""
         return attend(query, *self.update(keys, values), mask, scale)
 

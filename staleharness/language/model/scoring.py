@@ -14,6 +14,8 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
+from .chunked_scores import chunked_scores
+from .fused_forward import FusedForward
 from .kv_caches import DistinctPrompts, PrefixCache, distinct_prompts
 
 
@@ -22,6 +24,7 @@ class CachingModel(Protocol):
 
     shares_prompts: bool
     trains_with_cache: bool
+    scores_in_chunks: bool
 
     def prefix_cache(self) -> Any: ...
     def cache(self) -> Any: ...
@@ -46,22 +49,31 @@ def score(
     ids, width, last = torch.cat([prompt, token], 1), token.shape[1], prompt.shape[1] - 1
     one_by_one = DistinctPrompts(prompt, prompt_mask, None)
     prompts = distinct_prompts(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
+
+    def statistics(token: Tensor, mask: Tensor, *inputs: Any) -> TokenScores:
+        """Return the scores of tokens [B, T], given the forward pass's inputs, after which T tokens or T + 1 come."""
+        if policy.scores_in_chunks and entropy != "gradient" and isinstance(forward, FusedForward):
+            states = forward.last_states(*inputs)[:, : token.shape[1]]
+            logp, spread, square = chunked_scores(states, *forward.logits, token, norm)
+            return TokenScores(logp * mask, spread * mask, None if square is None else square * mask)
+        return _statistics(forward(*inputs)[:, : token.shape[1]], token, mask, entropy, norm)
+
     if prompts.which is None:
-        logits = forward(ids, attention, positions, None, width + 1)[:, :-1]
-        return _statistics(logits, token, mask, entropy, norm)
+        return statistics(token, mask, ids, attention, positions, None, width + 1)
     cache = policy.prefix_cache()
     prompts.read(forward, cache)
     pieces, scores = by_length(mask), []
     for rows, longest in pieces:
         new = slice(last, last + longest)
-        logits = forward(
+        piece = statistics(
+            token[rows, :longest],
+            mask[rows, :longest],
             ids[rows, new],
             attention[rows, : last + longest],
             positions[rows, new],
             _select(policy, cache, prompts.which[rows]),
             longest,
         )
-        piece = _statistics(logits, token[rows, :longest], mask[rows, :longest], entropy, norm)
         scores.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece])
     back = torch.cat([rows for rows, _ in pieces]).argsort()
     logp, spread, square = (

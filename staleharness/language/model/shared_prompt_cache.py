@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .kv_caches import MASK_VALUE, CacheLayer, DistinctPrompts, attend
+from .kv_caches import MASK_VALUE, CacheLayer, DistinctPrompts, Mask, attend
 
 if TYPE_CHECKING:
     from ...tokens.policy_interface import Forward
@@ -103,7 +103,7 @@ class _SharedLayer(CacheLayer):
         all_keys, all_values = (memory[:, :, : self.length] for memory in self.completion)
         return all_keys, all_values
 
-    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Tensor, scale: float) -> Tensor:
+    def attend(self, query: Tensor, keys: Tensor, values: Tensor, mask: Mask, scale: float) -> Tensor:
         rows = self.cache.rows
         if rows is None:
             self._store_prompts(keys, values)

@@ -11,7 +11,14 @@ from torch.nn import functional as F
 
 from staleharness.language.decoder_interface import make_decoder
 from staleharness.language.model import fused_forward
-from staleharness.language.model.fused_forward import MATRICES, ResidentVersions, fused_weights, linear, prepack
+from staleharness.language.model.fused_forward import (
+    MATRICES,
+    ResidentVersions,
+    embedding,
+    fused_weights,
+    linear,
+    prepack,
+)
 from staleharness.language.sampler import teacher_force
 from staleharness.simulator.policy_buffer import Version
 
@@ -67,12 +74,12 @@ def version(phase: int) -> Version:
 
 
 def shelf(room: int) -> tuple[ResidentVersions, list[int]]:
-    """A shelf of versions whose only weight is their phase, and those that were read."""
+    """Resident versions whose weights are their phase, and the phases of those that were read."""
     asked: list[int] = []
 
     def read(v: Version) -> dict[str, torch.Tensor]:
         asked.append(v.phase)
-        return {"w": torch.full((2,), float(v.phase))}
+        return {"w": torch.full((2,), float(v.phase)), "words": torch.full((3, 2), float(v.phase))}
 
     return ResidentVersions(room, read), asked
 
@@ -90,6 +97,16 @@ def test_versions_are_loaded_once_in_the_requested_order() -> None:
     assert held.weights([version(1)])["w"].tolist() == [1.0, 1.0] and asked[-1] == 1  # of that phase, another one
     with pytest.raises(ValueError, match="4 versions do not fit into 3 slots"):
         held.weights([a, b, c, d])
+
+
+def test_an_embedding_is_looked_up_by_slot_and_not_copied() -> None:
+    held, _ = shelf(3)
+    a, b = version(0), version(1)
+    held.weights([a, b])
+    both = held.weights([b, a])
+    assert both["words"] is held.stacks["words"]
+    found = embedding(torch.tensor([[0, 2], [1, 1]]), both["words"], None, both["slots"])
+    assert found[..., 0].tolist() == [[1.0, 1.0], [0.0, 0.0]]
 
 
 def test_all_versions_in_slot_order_are_not_copied() -> None:

@@ -14,6 +14,7 @@ from tiny_model import tiny_config
 from staleharness.errors import OOM
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.gpu_memory import (
+    _available,
     advice,
     completion_bytes,
     decoding_bytes,
@@ -22,6 +23,7 @@ from staleharness.language.model.gpu_memory import (
     fit_to_memory,
     max_completions,
     micro_batch_size,
+    reading_bytes,
     version_bytes,
 )
 from staleharness.language.spec import LanguageSpec
@@ -53,16 +55,48 @@ def test_completions_share_what_gradients_and_optimiser_leave() -> None:
 
     def policy_of_size(numbers: int, whole: int, **settings: Any) -> Any:
         config = SimpleNamespace(config=HALF_BILLION)
-        return SimpleNamespace(spec=paper(**settings), model=config, size=numbers, total_size=whole)
+        return SimpleNamespace(
+            spec=paper(**settings), model=config, size=numbers, total_size=whole, scores_in_chunks=False
+        )
 
     full, lora = policy_of_size(494_000_000, 494_000_000), policy_of_size(9_000_000, 494_000_000)
     for wanted in (1, 7, 100):
         room = int((wanted + 0.9) * each / 0.8)
-        assert max_completions(full, room + (12 + 4) * 494_000_000) == wanted
-        assert max_completions(lora, room + 12 * 9_000_000 + 4 * 494_000_000) == wanted  # weights joined all the same
+        for policy, beside in (
+            (full, (12 + 4) * 494_000_000),
+            (lora, 12 * 9_000_000 + 4 * 494_000_000),  # weights joined all the same
+        ):
+            assert max_completions(policy, _available(policy, room + beside)) == wanted
     assert max_completions(full, 0) == 1  # one has to be tried
     more = policy_of_size(494_000_000, 494_000_000, gradient_checkpointing=True)
-    assert max_completions(more, 80 * 2**30) > max_completions(full, 80 * 2**30)
+    assert max_completions(more, 60 * 2**30) > max_completions(full, 60 * 2**30)
+
+
+def test_a_round_of_the_paper_trains_at_once_on_80_gb() -> None:
+    """256 completions of a 0.5B model, with 16 versions resident: without its logits, its pieces' layers alone."""
+    free = 79 * 2**30 - 4 * 494_000_000  # less the weights
+    spec = paper(gradient_checkpointing=True, capacity=16, dtype="bfloat16")
+    resident: list[int] = []
+    policy: Any = SimpleNamespace(
+        spec=spec,
+        model=SimpleNamespace(config=HALF_BILLION),
+        size=494_000_000,
+        total_size=494_000_000,
+        scores_in_chunks=True,
+        shares_prompts=True,
+        device=torch.device("cuda"),
+        resident=SimpleNamespace(capacity=16),
+        keep_resident=resident.append,
+    )
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(torch.cuda, "mem_get_info", lambda device: (free, 79 * 2**30))
+        patch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
+        patch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
+        patch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
+        fit_to_memory(policy)
+    assert resident == [16]
+    assert policy.micro_batch == 256
+    assert policy.decode_batch >= 450  # rows of 16 padded parts
 
 
 def test_the_estimate_is_no_less_than_what_a_training_pass_saves(policy: Policies) -> None:
@@ -106,7 +140,11 @@ def test_the_micro_batch_follows_from_free_gpu_memory(policy: Policies, monkeypa
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * each + beside, 10**12))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5 * each)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * each)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     assert micro_batch_size(actor) == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
+    share = (2 * each + 4 * each + beside) / 10**12  # of which 2 are taken: 0.8 × 4 = 3.2 fit, 12 rows in 4 pieces
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: share)
+    assert micro_batch_size(actor) == 3
 
 
 def test_resident_versions_and_sampling_share_the_free_memory(
@@ -114,6 +152,8 @@ def test_resident_versions_and_sampling_share_the_free_memory(
 ) -> None:
     config, spec = policy().model.config, policy().spec
     each, one = decoding_bytes(spec, config), version_bytes(spec, config, policy().total_size)
+    copy, reading = one - 4 * config.vocab_size * config.hidden_size, reading_bytes(spec, config)
+    monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
 
@@ -127,9 +167,10 @@ def test_resident_versions_and_sampling_share_the_free_memory(
 
     roomy = fit(10**9)
     assert roomy.parallel_versions == 4  # no more than there are
-    assert roomy.decode_batch == (10**9 - int(0.8 * 8 * one)) // each
+    assert roomy.decode_batch == (10**9 - reading - 4 * (one + copy)) // each
     assert roomy.micro_batch == 12
-    scarce = fit(int(2 * 2.5 * one / 0.4))  # of which each takes two, one of them while it acts
+    rows = 2 * spec.sequences * each
+    scarce = fit(int(reading + rows + 2.5 * (one + copy)))  # each takes two, the second while it acts
     assert scarce.parallel_versions == 2
     none = fit(int(one))
     assert none.parallel_versions == 1 and none.resident is None and none.decode_batch >= 1

@@ -16,9 +16,15 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from staleharness.language.decoder_interface import Request
-from staleharness.language.model import gpu_memory, scoring
+from staleharness.language.model import chunked_scores, gpu_memory, scoring
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.gpu_memory import completion_bytes, decoding_bytes, training_bytes
+from staleharness.language.model.gpu_memory import (
+    completion_bytes,
+    decoding_bytes,
+    max_completions,
+    reading_bytes,
+    training_bytes,
+)
 from staleharness.language.model.kv_caches import DistinctPrompts
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.static_decoding import StaticBatch
@@ -119,6 +125,21 @@ def test_a_training_pass_stays_below_the_estimate(
 
 
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
+def test_a_pass_without_all_logits_stays_below_the_estimate(
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused_kernel: None, checkpointing: bool
+) -> None:
+    """All rows are one piece of those that go through a layer together; a chunk is a quarter of the logits."""
+    actor = on_meta(policy, monkeypatch, dtype="bfloat16", gradient_checkpointing=checkpointing)
+    actor.scores_in_chunks = True
+    for module in (chunked_scores, gpu_memory):
+        monkeypatch.setattr(module, "CHUNK", ROWS * COMPLETION * SHAPE["vocab_size"] // 4)
+    monkeypatch.setattr(gpu_memory, "MIN_ROWS", ROWS // 2)
+    peak = peak_of_training(actor) - training_bytes(actor.spec, actor.size, actor.total_size)
+    least = next(mb for mb in range(1, 10_000) if max_completions(actor, mb * 2**20) >= ROWS) * 2**20
+    assert peak < least < 4 * (peak + training_bytes(actor.spec, actor.size, actor.total_size))
+
+
+@pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
 def test_attention_matrices_count_without_a_fused_kernel(
     policy: Policies, monkeypatch: pytest.MonkeyPatch, checkpointing: bool
 ) -> None:
@@ -165,5 +186,5 @@ def test_decoding_stays_below_the_estimate(
             step = state._begin(0)
             state._step(forward, step, state.cache.columns)
             state._carry(step, 0, PROMPT)
-    estimate = ROWS * decoding_bytes(actor.spec, actor.model.config)
+    estimate = ROWS * decoding_bytes(actor.spec, actor.model.config) + reading_bytes(actor.spec, actor.model.config)
     assert peak.most < estimate < 4 * peak.most

@@ -1,0 +1,36 @@
+"""Copies that a thread makes: as the tensors were, there when they are read, errors included."""
+
+from __future__ import annotations
+
+import threading
+
+import pytest
+import torch
+
+from staleharness.language.model import host_copies
+from staleharness.language.model.host_copies import HostCopies
+
+
+def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, copy = threading.Event(), host_copies._to_host
+    monkeypatch.setattr(host_copies, "_to_host", lambda *args: (go.wait(10), copy(*args))[1])
+    tensors = {"b": torch.zeros(3), "a": torch.ones(2, requires_grad=True)}
+    copies = HostCopies(tensors)
+    tensors["b"].add_(7.0)
+    go.set()
+    assert list(copies) == ["b", "a"] and len(copies) == 2
+    assert copies["b"].tolist() == [0.0] * 3
+    assert not copies["a"].requires_grad
+    assert {name: x.tolist() for name, x in dict(copies).items()} == {"b": [0.0] * 3, "a": [1.0] * 2}
+
+
+def test_a_copy_that_failed_raises_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    def fail(*_: object) -> None:
+        raise MemoryError("no room")
+
+    monkeypatch.setattr(host_copies, "_to_host", fail)
+    copies = HostCopies({"a": torch.ones(1)})
+    with pytest.raises(MemoryError, match="no room"):
+        copies.wait()
+    with pytest.raises(MemoryError, match="no room"):
+        copies["a"]
