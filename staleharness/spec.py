@@ -69,6 +69,7 @@ class RunSpec:
     scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
+    fills_gpu: ClassVar[bool] = False  # a run takes what memory a GPU has, so by default no other runs beside it
     unit: ClassVar[str] = "steps"  # what `steps` counts, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
     of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide the time of evaluations

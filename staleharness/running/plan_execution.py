@@ -139,6 +139,7 @@ def resource_request(
         threads=spec.threads,
         device=spec.device,
         runs_per_gpu=per_gpu,
+        fills_gpu=spec.fills_gpu,
         memory=None if memory is None else _bytes(memory),
     )
 

@@ -68,6 +68,8 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         _log_to(attempt / "log.txt")
         check_device_here(str(job.spec["device"]))
         _set_up_torch(int(job.spec["threads"]))
+        if job.runs_per_gpu > 1:
+            torch.cuda.set_per_process_memory_fraction(1.0 / job.runs_per_gpu)
         check_plugins(job)
         path = execute(job, tell, should_stop)
         tell({"event": "done", "path": str(path)})
@@ -172,6 +174,8 @@ def _set_up_torch(threads: int) -> None:
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
+    # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
+    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def check_plugins(job: Job) -> None:

@@ -8,7 +8,7 @@ import os
 import signal
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing import forkserver
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
@@ -40,10 +40,13 @@ class LocalPool:
 
     multi_machine = has_queue = False
 
-    def __init__(self, capacity: int, gpus: Sequence[str] = ()) -> None:
-        """gpus: names for CUDA_VISIBLE_DEVICES to spread the runs over; without any, every run sees all GPUs."""
+    def __init__(self, capacity: int, gpus: Sequence[str] = (), runs_per_gpu: int = 1) -> None:
+        """gpus: names for CUDA_VISIBLE_DEVICES to spread the runs over; without any, every run sees all GPUs.
+
+        runs_per_gpu: how many share one's memory.
+        """
         self.capacity = self.per_machine = capacity
-        self._gpus = gpus
+        self._gpus, self._runs_per_gpu = gpus, runs_per_gpu
         self._out_of_memory = memory_kills()
         self._context = multiprocessing.get_context("forkserver")
         self._workers: dict[str, _Worker] = {}
@@ -64,6 +67,8 @@ class LocalPool:
         channel, worker_end = self._context.Pipe()
         in_use = [worker.gpu for worker in self._workers.values()]
         gpu = min(self._gpus, key=in_use.count, default="")
+        if self._runs_per_gpu > job.share:
+            job = replace(job, runs_per_gpu=self._runs_per_gpu // job.share)
         process = self._context.Process(target=_in_child, args=(job, worker_end, gpu), name=job.run_id, daemon=False)
         process.start()
         worker_end.close()
@@ -118,10 +123,17 @@ def make(request: ResourceRequest) -> LocalPool:
         if room[1] < room[0]:
             sizes = f"{request.memory / 1e9:.2g} GB", f"{memory() / 1e9:.2g} GB"
             LOGGER.warning("%d at a time instead of %d: a run takes %s, and this machine has %s", *room[1::-1], *sizes)
-    gpus = usable_gpus() if request.runs_per_gpu is not None and request.device == "cuda" else []
-    if request.runs_per_gpu is not None:
-        room.append(request.runs_per_gpu * max(1, len(gpus)))
-    return LocalPool(max(1, min(room)), gpus)
+    per_gpu = request.runs_per_gpu
+    if per_gpu is None and request.fills_gpu and request.device != "cpu":
+        per_gpu = 1
+    if per_gpu is None:
+        return LocalPool(max(1, min(room)))
+    gpus = usable_gpus() if request.device == "cuda" else []
+    room.append(per_gpu * max(1, len(gpus)))
+    if request.jobs and request.runs_per_gpu is None and room[-1] < request.jobs:
+        counts = room[-1], request.jobs, request.jobs
+        LOGGER.warning("%d at a time instead of %d: one run per GPU; RUNS_PER_GPU=%d lets them share", *counts)
+    return LocalPool(max(1, min(room)), gpus, per_gpu)
 
 
 def _read_messages(run_id: str, worker: _Worker) -> Iterator[RunProgress]:

@@ -11,7 +11,7 @@ import contextlib
 import os
 import time
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -148,6 +148,8 @@ class RayRunner:
                     raise UserError(f"RUNNER=ray: {name} {problem}")
 
     def start(self, job: Job) -> None:
+        if self._each.gpu:
+            job = replace(job, runs_per_gpu=max(1, round(1.0 / self._each.gpu) // job.share))
         idle = [actor for actor in self._actors if actor.job is None]
         actor = next((actor for actor in idle if actor.share == job.share), None)
         if actor is None:
