@@ -6,8 +6,9 @@ A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded thr
 generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
 early, so that every token is paid for. What is timed are phases of a run of `PRESET=paper` with PPO-clip as a worker
 makes it: deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops that are looked for; at K = 1,
-then with a full buffer of `--versions`; then an evaluation. The first phase of each warms up and does not count. The
-matrix peak is that of one large bfloat16 product in the same process.
+with an evaluation, a checkpoint and its loading; with a full buffer of `--versions`; with prompts of 64 to 512 tokens;
+and with weights that change every 128 tokens of a completion (`LAG=inflight:128`). The first phase of each warms up and
+does not count. The matrix peak is that of one large bfloat16 product in the same process.
 
 Written to OUT/<device>.json, with the command. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
 a model of a few thousand parameters on the CPU, to see that it can be walked.
@@ -130,10 +131,16 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         scores = one.evaluate()
         evaluation = (time.perf_counter() - begin) / len(scores.returns["deterministic"])
         size, needed, micro_batch, decoded = (policy.size, flops(policy, spec), policy.micro_batch, policy.decode_batch)
+        checkpoints = time_checkpoint(one, Path(folder))
         del one, policy
         several = simulation(options, folder, shape, device, capacity=options.versions)
         filled, finite_too = time_phases(several, options.rounds)
         together = several.policy.parallel_versions
+        cut = several.policy.micro_batch or spec.sequences
+        del several
+        mixed, finite_mixed = time_phases(simulation(options, folder, shape, device, 1, shortest=64), 1)
+        flight = simulation(options, folder, shape, device, 4, lag="inflight:128")
+        in_flight, finite_in_flight = time_phases(flight, 1)
     new = spec.sequences * spec.completion_tokens
     whole = {
         k: 256 * (found["collect"] + found["learn"]) / 60
@@ -150,7 +157,15 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "rounds": options.rounds,
         "seconds_per_round": middle,
-        "with_past_versions": {"K": options.versions, "together": together, "seconds_per_round": filled},
+        "with_past_versions": {
+            "K": options.versions,
+            "together": together,
+            "micro_batch": cut,
+            "seconds_per_round": filled,
+        },
+        "with_prompts_of_64_to_512_tokens": {"K": 1, "seconds_per_round": mixed},
+        "with_weights_that_change_every_128_tokens": {"K": 4, "seconds_per_round": in_flight},
+        "checkpoint": checkpoints,
         "evaluation_seconds_per_problem": round(evaluation, 5),
         "minutes_per_256_steps_by_K": {k: round(v, 2) for k, v in whole.items()},
         "generated_tokens_per_second": round(new / middle["generate"]),
@@ -161,12 +176,37 @@ def measure(options: argparse.Namespace) -> dict[str, Any]:
         "training_tflops": round(needed / middle["train"] / 1e12, 6),
         "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
         "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
-        "finite": finite and finite_too,
+        "finite": finite and finite_too and finite_mixed and finite_in_flight,
     }
 
 
-def simulation(options: argparse.Namespace, folder: str, shape: str, device: str, capacity: int) -> Any:
-    """A run of the paper's preset on random prompts of full length, its buffer full."""
+def time_checkpoint(run: Any, folder: Path) -> dict[str, float]:
+    """Return seconds to save a run's state and to load it, as a worker does, and its size."""
+    from staleharness.simulator import checkpoint
+
+    begin = time.perf_counter()
+    checkpoint.save(folder, 1, run.state_dict())
+    saved = time.perf_counter()
+    size = checkpoint.size(folder)
+    run.load_state_dict(checkpoint.load_newest(folder))
+    return {
+        "gigabytes": round(size / 1e9, 3),
+        "save_seconds": round(saved - begin, 3),
+        "load_seconds": round(time.perf_counter() - saved, 3),
+    }
+
+
+def simulation(
+    options: argparse.Namespace,
+    folder: str,
+    shape: str,
+    device: str,
+    capacity: int,
+    shortest: int = 0,
+    lag: str = "uniform",
+) -> Any:
+    """A run of the paper's preset on random prompts, its buffer full. shortest: tokens of the shortest prompt; 0: all
+    are of full length."""
     import numpy as np
 
     from staleharness.language.problem import Problem
@@ -184,6 +224,7 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
                 "model": folder,
                 "data": folder,
                 "capacity": capacity,
+                "lag": lag,
                 "device": device,
                 "micro_batch": options.micro_batch,
                 "gradient_checkpointing": not options.plain,
@@ -197,11 +238,15 @@ def simulation(options: argparse.Namespace, folder: str, shape: str, device: str
     made.stops = made.generator.sampler.stops = find_prompt("verl").stops
     made.policy.end = [-1]  # no completion ends before its limit
     rng = np.random.default_rng(0)
-    tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (256, made.spec.prompt_tokens)).tolist()
+    longest = made.spec.prompt_tokens
+    tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (256, longest)).tolist()
+    if shortest:
+        lengths = rng.integers(min(shortest, longest), longest + 1, 256).tolist()
+        tokens = [row[:length] for row, length in zip(tokens, lengths, strict=True)]
     made.generator.sampler.prompts = made.test = PromptSet([Problem("", "#### 1", "1")] * 256, tokens, 0)
-    for phase in range(capacity - 1):
+    made.phase = max(1, capacity - 1)  # the untrained policy is not evaluated
+    for phase in range(made.phase):
         made.buffer.push(made.policy.snapshot(phase, phase))
-    made.phase = capacity - 1
     return made
 
 
@@ -209,7 +254,11 @@ def time_phases(made: Any, rounds: int) -> tuple[dict[str, float], bool]:
     """Return median seconds of the phases after the first, by part, and whether all losses were finite."""
     import math
 
-    records = [made.advance() for _ in range(1 + rounds)]
+    records = []
+    for _ in range(1 + rounds):
+        begin = time.perf_counter()
+        records.append(made.advance())
+        print(f"K={made.spec.capacity} {made.spec.lag}: {time.perf_counter() - begin:.2f} s", file=sys.stderr)
     found = {name: statistics.median(r.seconds[name] for r in records[1:]) for name in records[0].seconds}
     finite = all(math.isfinite(r.metrics["policy_loss"]) for r in records)
     return {name: round(value, 4) for name, value in found.items() if name != "evaluate"}, finite
