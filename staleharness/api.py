@@ -16,7 +16,8 @@ from typing import TYPE_CHECKING, Any
 from .errors import UserError, shorten
 from .running.python_arguments import check_folder, refuse_empty, text_of
 from .running.python_arguments import load_plugins as load_plugins  # which commands take from here
-from .running.sweep_callback import CallbackListener, ProgressCallback, RunsFailed, failure_text
+from .running.sweep_callback import CallbackListener, ProgressCallback, failure_text
+from .running.sweep_callback import RunsFailed as RunsFailed  # sh.RunsFailed
 
 if TYPE_CHECKING:
     from .running.plan import Plan

@@ -28,7 +28,7 @@ from page import page
 from staleharness.base.files import write_bytes
 from staleharness.base.reference_results import reference_folder
 from staleharness.figures.plot_layout import COLUMN, reduce_colours
-from staleharness.pages.gallery import picture_file
+from staleharness.pages.paper_summary import picture_file
 from staleharness.running.plan import Plan, PlannedRun
 from staleharness.running.plan_execution import describe_run, execute_plan
 from staleharness.store.bundle_writer import pack

@@ -9,7 +9,7 @@ import pandas as pd
 from compare import MARGIN, PAIRS, Difference, comparisons, gain, lags
 from design import METHODS, ON_POLICY, VARIANTS, Task
 
-from staleharness.pages.gallery import picture
+from staleharness.pages.paper_summary import picture
 from staleharness.statistics.labels import display_label
 
 LABELS = {
