@@ -26,7 +26,7 @@ def chunked_scores(
     states [B, T, width], weight [V, width], bias [V], token [B, T]. The gradient of log p reaches states, weight and
     bias; entropy and norm have none.
     """
-    logp, entropy, square = _Scores.apply(  # type: ignore[no-untyped-call]
+    logp, entropy, square = _ChunkedScores.apply(  # type: ignore[no-untyped-call]
         states.flatten(0, 1), weight, bias, token.flatten(), norm
     )
     return logp.view(token.shape), entropy.view(token.shape), square.view(token.shape) if norm else None
@@ -37,7 +37,7 @@ def _rows(count: int, vocabulary: int) -> Iterator[slice]:
     return (slice(first, first + size) for first in range(0, count, size))
 
 
-class _Scores(torch.autograd.Function):
+class _ChunkedScores(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, token: Tensor, norm: bool

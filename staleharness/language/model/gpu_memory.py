@@ -61,9 +61,9 @@ def micro_batch_size(policy: CausalLM) -> int:
 def _free(policy: CausalLM) -> int:
     """Return the bytes that torch can allocate: no more than this process's share of the GPU."""
     free, total = torch.cuda.mem_get_info(policy.device)
-    allocated = torch.cuda.memory_allocated(policy.device)
-    share = torch.cuda.get_per_process_memory_fraction(policy.device.index) * total - allocated
-    return int(min(share, free + torch.cuda.memory_reserved(policy.device) - allocated))
+    in_use = torch.cuda.memory_allocated(policy.device)
+    share = torch.cuda.get_per_process_memory_fraction(policy.device.index) * total - in_use
+    return int(min(share, free + torch.cuda.memory_reserved(policy.device) - in_use))
 
 
 def _available(policy: CausalLM, free: int) -> float:

@@ -21,11 +21,11 @@ class HostCopies(Mapping[str, Tensor]):
 
     def __init__(self, tensors: Mapping[str, Tensor]) -> None:
         self._names = list(tensors)
-        staged = {name: x.detach().clone() for name, x in tensors.items()}
+        on_device = {name: x.detach().clone() for name, x in tensors.items()}
         ready = torch.cuda.Event() if torch.cuda.is_available() else None
         if ready is not None:
             ready.record()
-        self._copies = _copier().submit(_to_host, staged, ready)
+        self._copies = _copier().submit(_to_host, on_device, ready)
 
     def wait(self) -> None:
         """Return once all copies are there. Raises what copying raised."""
@@ -46,9 +46,9 @@ def _copier() -> ThreadPoolExecutor:
     return ThreadPoolExecutor(1, "snapshot")
 
 
-def _to_host(staged: dict[str, Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
+def _to_host(on_device: dict[str, Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:
     stream = contextlib.nullcontext() if ready is None else torch.cuda.stream(torch.cuda.Stream())
     with stream:
         if ready is not None:
             ready.wait()
-        return {name: x.to("cpu", copy=True) for name, x in staged.items()}
+        return {name: x.to("cpu", copy=True) for name, x in on_device.items()}
