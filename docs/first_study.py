@@ -85,8 +85,13 @@ mine = sh.sweep(
     out="first_study",
     plugin="my_idea.py",
 )
-print(mine.runs[["algorithm", "seed", "sampled"]].to_string(index=False))
+print(mine.runs[["algorithm", "seed", "lag_mean", "ess_data"]].round(3).to_string(index=False))
 
 # %% Later
-# Results are files: read them in another notebook, or with `staleharness report --out first_study`.
+# Results are files: read them in another notebook, or with `staleharness report --out first_study`. So are published
+# ones, of runs long enough to learn: the share of its score without lag that each method retains at K = 8.
 print(len(sh.load("first_study")), "runs are stored")
+published = sh.load("results/reference/quick_hopper").table()
+at_lag = published.frame().query("capacity == 8").sort_values("retained", ascending=False)
+print(at_lag[["algorithm", "raw_mean", "retained", "retained_low", "retained_high"]].round(2).to_string(index=False))
+print("\n".join(published.answers))
