@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import random
+import re
 import struct
 import tempfile
 from collections.abc import Callable, Iterator
@@ -119,7 +120,7 @@ def main() -> None:
     for form, path in log_files(arguments.forms, int(size * 1e6)):
         words = ("advise", "--results", str(RUNS), "--env", "Hopper", "--log", str(path))
         seconds, megabytes, text = command(*words)
-        (rows,) = (part.split()[0] for part in " ".join(text.split()).split(" over ") if " rows" in part[:30])
+        rows = re.findall(r"\(([\d,]+) (?:rows|steps)", " ".join(text.split()))[0]
         length = path.stat().st_size / 1e6
         print(
             f"{form:<8}{length:>8,.0f} MB, {rows:>11} rows {megabytes:>6.0f} MB at most, "
