@@ -44,7 +44,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
     monkeypatch.setattr(
-        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0)
+        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0.0, 0)
     )
     out = tmp_path / "out"
     assert call(monkeypatch, "reproduce", "--fig", "3", "--dry", "--json", "--out", str(out)) == 0
@@ -84,7 +84,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(
         (shelf / f"{name}.toml").write_text(text)
     (shelf / "p" / "fig3.toml").write_text((shelf / "p" / "fig2.toml").read_text().replace('"s"', '"t"'))
     monkeypatch.setattr(
-        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0)
+        "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0.0, 0)
     )
     words = ["reproduce", "--paper", "p", "--jobs", "1", "--out", str(tmp_path / "out")]
     assert call(monkeypatch, *words, "--dry") == 0

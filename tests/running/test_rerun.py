@@ -13,7 +13,7 @@ from known_plugins import TABULAR, loaded_plugins
 from places import HELPERS
 from sweeping import message, staleharness
 
-from staleharness.base.files import write_json
+from staleharness.base.files import read_json, write_json
 from staleharness.running.plan import plan
 from staleharness.running.rerun import BOUND, compare, replan
 from staleharness.store.bundle_writer import pack, unpack
@@ -40,7 +40,9 @@ def results(once: Path, tmp_path: Path, tabular: Path) -> Path:
 
 def change(run: StoredRun, record: dict[str, Any] | None = None, **columns: Any) -> StoredRun:
     """The run with other numbers, sealed anew."""
-    write_json(run.path / "run.json", {**run.record, **(record or {})})
+    changed = {**run.record, **(record or {})}
+    write_json(run.path / "run.json", changed)
+    write_json(run.path / "job.json", {**read_json(run.path / "job.json"), "spec": changed["spec"]})
     frame = run.metrics()
     for name, (phase, value) in columns.items():
         frame.loc[phase, name] = value
