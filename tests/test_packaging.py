@@ -22,6 +22,7 @@ from staleharness.commands.advise import CONTROL, TOKENS
 from staleharness.errors import UserError
 from staleharness.pages.gallery import publish
 from staleharness.statistics.results import load
+from staleharness.store.store import Store
 
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 PYTHONS = ("3.11", "3.12", "3.13")
@@ -303,6 +304,7 @@ def test_an_installation_without_a_bundle_says_where_it_is(tmp_path: Path, monke
     assert len(load("results/reference/quick_hopper")) > 0
     for call in (
         lambda: load("results/reference/vaco_ratio"),
+        lambda: Store("results/reference/vaco_ratio").check_readable(),
         lambda: publish("vaco", "3", "small", str(inside), str(tmp_path / "gallery")),
     ):
         with pytest.raises(UserError, match=words):

@@ -63,6 +63,8 @@ def check_readable(root: Path, name: str) -> None:
             some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
         elif root.parent.resolve() == reference_folder().resolve():
             some = absent_results() or nearest(root.name, _folders_of_results(root.parent))
+        elif root.parts[:2] == PLACE and (text := absent_results()):
+            some = text
         raise UserError(f"{name} {missing}; {some}")
     check_format(root)
 
