@@ -115,7 +115,7 @@ def write_run(
         "date": "2026-11-20",
         **(said or {}),
     }
-    (attempt / "run.json").write_text(json.dumps(record))
+    (attempt / "run.json").write_text(json.dumps(record, sort_keys=True))  # as the store writes it
     store.publish(run_id)
     run = store.read(run_id)
     assert run is not None

@@ -141,5 +141,7 @@ def test_evaluation_is_greedy_on_the_first_test_problems(spec: Specs, grades_see
         assert record.scores.lengths["deterministic"] == greedy.mask.sum(1).tolist()
         assert record.scores.steps == int(greedy.mask.sum())
         unparsed = sum(len(t) <= 3 for t in texts)
-        assert record.scores.counts == {"unparsed": unparsed, "truncated": int((~greedy.ended).sum())}
+        right = torch.tensor([len(t) % 2 == 0 for t in texts])
+        counts = {"unparsed": unparsed, "truncated": int((~greedy.ended).sum())}
+        assert record.scores.counts == counts | {"complete_right": int((right & greedy.ended).sum())}
     assert scored == [1, 3]

@@ -145,13 +145,13 @@ def estimate(study: str, terms: Sequence[tuple[str, int, int]], part: Mapping[st
             values[-1] = gaps.mean()
             variances, sizes = [*variances, gaps.var() / len(gaps)], [*sizes, len(gaps)]
             continue
-        pieces: dict[tuple[float, ...], list[Any]] = {}  # each sample once, however many terms it is in
+        pieces: dict[tuple[tuple[int, float], ...], list[Any]] = {}  # each sample once, however many terms it is in
         for sign, t, b in zip(signs, tops, bases, strict=True):
-            pieces.setdefault(tuple(t), []).append((sign, t, b, True))
+            pieces.setdefault(tuple(t.items()), []).append((sign, t, b, True))
             if b is not None:
-                pieces.setdefault(tuple(b), []).append((sign, t, b, False))
+                pieces.setdefault(tuple(b.items()), []).append((sign, t, b, False))
         for sample, uses in pieces.items():
-            n, x = len(sample), np.array(sample)
+            n, x = len(sample), np.array([value for _, value in sample])
             out = np.array([np.delete(x, i).mean() for i in range(n)])
             whole, without = 0.0, np.zeros(n)
             for sign, t, b, top in uses:

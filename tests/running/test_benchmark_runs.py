@@ -12,6 +12,7 @@ import pytest
 from sweeping import staleharness
 
 from staleharness import api
+from staleharness.base import reference_results
 from staleharness.errors import UserError
 from staleharness.pages.benchmark_page import write_page
 from staleharness.running import benchmark_runs
@@ -75,7 +76,7 @@ def place(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
     (root / "reference").mkdir()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(protocols, "protocol_folder", lambda: root / "tracks")
-        patch.setattr(benchmark_runs, "reference_folder", lambda: root / "reference")
+        patch.setattr(reference_results, "reference_folder", lambda: root / "reference")
         benchmark_runs.published_runs.cache_clear()
         run(root, "ppo_clip", out="ours")
         pack(str(root / "ours/toy"), str(root / "reference/stalebench_v1_toy"), None)

@@ -117,4 +117,4 @@ def test_one_run_has_no_interval_and_no_effect_size(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "a", 0, sampled=1.0, phases=2), write_run(tmp_path, "b", 0, sampled=2.0, phases=2)]
     first, _ = method_pairs(Results.of(runs).grid, "sampled")
     assert first["low"] is None and first["effect"] is None and first["probability"] == 0.0
-    assert method_pairs(Results.of(runs[:1]).grid, "sampled") == [] and squares([], {}) == []
+    assert method_pairs(Results.of(runs[:1]).grid, "sampled") == [] and squares([], {}, {}) == []

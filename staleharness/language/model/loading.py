@@ -125,7 +125,9 @@ def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], 
         progress("adding the adapter to its base model, once")
         tokenizer, source = load(base)
         with one_line(f"MODEL={model}: the adapter does not fit its base model {base}"):
-            model_with_adapter = PeftModel.from_pretrained(source, str(user_path(model))).merge_and_unload()
+            model_with_adapter = PeftModel.from_pretrained(
+                source, str(user_path(model)), trust_remote_code=False
+            ).merge_and_unload()
         model_with_adapter.save_pretrained(folder)
         has_tokenizer = any(user_path(model).glob("tokenizer*"))
         (tokenizer_of(model) if has_tokenizer else tokenizer).save_pretrained(folder)
