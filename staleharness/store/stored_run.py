@@ -117,7 +117,7 @@ class StoredRun:
         """Read those of these columns of the metrics that exist, by name. Not cached: for thousands of runs."""
         return numeric_columns(self._arrow("metrics", names))
 
-    @property
+    @functools.cached_property
     def curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Learning curves by score: steps at which the newest policy was evaluated, and its mean return there, [points]
         each. Read once and cached: they are short."""

@@ -61,7 +61,7 @@ def test_a_report_does_no_work_twice(
     metrics = {path: n for path, n in tables.items() if path.endswith("metrics.parquet")}
     assert len(metrics) == len(results) == len(tables)
     assert set(tables.values()) == {2}  # for its learning curves, and with its row for what else is shown
-    kept = {"path", "record", "seal", "_curves"}
+    kept = {"path", "record", "seal", "curves", "_curves"}
     assert {name for run in results for name in vars(run)} == kept
     own = {path: n for path, n in files.items() if "/runs/" in path}
     assert len(own) == 5 * len(results) and set(own.values()) == {1}

@@ -88,11 +88,11 @@ def test_a_protocol_that_is_known_later_is_added(folder: Path) -> None:
 def test_area_weights_evaluations_by_their_steps(tmp_path: Path) -> None:
     run = write_run(tmp_path, "spo", 0, curve=[0.0, 10.0, 20.0])
     steps, returns = run.curves["sampled"]
-    run.__dict__["_curves"] = {"eval_sampled": (steps * [1, 1, 1] + [0, 0, steps[1]], returns)}
+    run.__dict__["curves"] = {"sampled": (steps * [1, 1, 1] + [0, 0, steps[1]], returns)}
     a, b, c = run.curves["sampled"][0]
     by_hand = ((b - a) * 5 + (c - b) * 15) / (c - a)
     assert flat_row(run, "x", True)["area"] == pytest.approx(by_hand) and by_hand != pytest.approx(10)
-    run.__dict__["_curves"] = {"eval_sampled": (steps[:1], returns[:1])}
+    run.__dict__["curves"] = {"sampled": (steps[:1], returns[:1])}
     assert flat_row(run, "x", True)["area"] is None
 
 
