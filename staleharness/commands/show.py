@@ -26,7 +26,7 @@ class Command:
     run: Annotated[str, positional("RUN")]
     """Id of a run in OUT, or its folder."""
     episodes: Annotated[str, option("N", "5")] = "5"
-    """How many episodes, by the likeliest actions, or test problems."""
+    """Number of episodes, by the likeliest actions, or of test problems."""
     video: Annotated[str | None, option("FILE")] = None
     """Render the first episode into this file, .gif or .mp4; needs the packages imageio and what the environment draws
     with."""

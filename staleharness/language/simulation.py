@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Sequence
 from dataclasses import asdict
 from pathlib import Path
@@ -100,6 +101,7 @@ class LanguageSimulation(Simulation[Completions]):
 
     def save(self, folder: Path) -> None:
         if self.spec.keep == "last":
+            shutil.rmtree(folder / MODEL, ignore_errors=True)  # of a process that was killed here
             self.policy.save(folder / MODEL)
 
     def close(self) -> None:

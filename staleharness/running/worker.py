@@ -68,8 +68,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         _log_to(attempt / "log.txt")
         check_device_here(str(job.spec["device"]))
         _set_up_torch(int(job.spec["threads"]))
-        if job.runs_per_gpu > 1:
-            torch.cuda.set_per_process_memory_fraction(1.0 / job.runs_per_gpu)
+        limit_gpu_memory(job)
         check_plugins(job)
         path = execute(job, tell, should_stop)
         tell({"event": "done", "path": str(path)})
@@ -176,6 +175,13 @@ def _set_up_torch(threads: int) -> None:
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
     # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
     torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def limit_gpu_memory(job: Job) -> None:
+    """Leave their shares of the run's GPU to the runs beside it."""
+    if job.runs_per_gpu > 1:
+        index = torch.device(str(job.spec["device"])).index  # None: the only one that this process sees, or the first
+        torch.cuda.set_per_process_memory_fraction(1.0 / job.runs_per_gpu, index)
 
 
 def check_plugins(job: Job) -> None:

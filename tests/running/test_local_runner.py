@@ -7,6 +7,7 @@ import importlib.util
 from pathlib import Path
 
 import pytest
+import torch
 from known_plugins import loaded_plugins
 from needs import require_extra
 from places import HELPERS
@@ -14,9 +15,10 @@ from sweeping import Silent
 
 from staleharness.running import hardware
 from staleharness.running.plan import plan
-from staleharness.running.runner_interface import ResourceRequest
+from staleharness.running.runner_interface import Job, ResourceRequest
 from staleharness.running.runners import local
 from staleharness.running.sweep_loop import sweep
+from staleharness.running.worker import limit_gpu_memory
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 from staleharness.task import all_families
@@ -54,6 +56,18 @@ def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.Mon
         (ResourceRequest(5, device="cuda", runs_per_gpu=3), 5),
     ):
         assert local.make(demand).capacity == runs, demand
+
+
+@pytest.mark.parametrize(
+    "device, runs, wanted", [("cuda", 4, [(0.25, None)]), ("cuda:1", 2, [(0.5, 1)]), ("cuda", 1, []), ("cpu", 1, [])]
+)
+def test_a_run_takes_its_share_of_its_own_gpu(
+    monkeypatch: pytest.MonkeyPatch, device: str, runs: int, wanted: list[tuple[float, int | None]]
+) -> None:
+    found: list[tuple[float, int | None]] = []
+    monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *share: found.append(share))
+    limit_gpu_memory(Job("id", "label", {"device": device}, root="", runs_per_gpu=runs))
+    assert found == wanted
 
 
 def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:

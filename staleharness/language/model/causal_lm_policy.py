@@ -7,7 +7,6 @@ A version is a copy of every trainable tensor in host memory: all weights (`full
 from __future__ import annotations
 
 import contextlib
-import shutil
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
@@ -107,7 +106,6 @@ class CausalLM:
     def save(self, folder: Path) -> None:
         """Write the model as it is now, an adapter added to its weights, with its tokenizer into a new folder that
         transformers loads. The last use of this policy."""
-        shutil.rmtree(folder, ignore_errors=True)  # of a process that was killed here
         model = self.model.merge_and_unload() if self.spec.versions == "lora" else self.model
         model.save_pretrained(folder)
         self.tokenizer.save_pretrained(folder)
