@@ -1,16 +1,20 @@
 """One GPU on a language run at paper size: tokens per second, peak memory, share of the matrix peak.
 
-    python benchmarks/gpu.py [--rounds 3] [--versions 16] [--plain] [--micro-batch 0] [--out FOLDER]
+    python benchmarks/gpu.py [--rounds 3] [--versions 16] [--plain] [--micro-batch 0] [--parts one,past] [--out FOLDER]
 
 A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a
 generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
-early, so that every token is paid for. What is timed are phases of a run of `PRESET=paper` with PPO-clip as a worker
-makes it: deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops that are looked for; at K = 1,
-with an evaluation, a checkpoint and its loading; with a full buffer of `--versions`; with prompts of 64 to 512 tokens;
-and with weights that change every 128 tokens of a completion (`LAG=inflight:128`). The first phase of each warms up and
-does not count. The matrix peak is that of one large bfloat16 product in the same process.
+early, so that every token is paid for. Phases of a run of `PRESET=paper` with PPO-clip are timed as a worker makes it:
+deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops that are looked for. Parts:
 
-Written to OUT/<device>.json, with the command. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
+    one        K = 1, with an evaluation, a checkpoint and its loading; the matrix peak (one large bfloat16 product)
+    past       a full buffer of `--versions`
+    mixed      prompts of 64 to 512 tokens
+    in_flight  weights that change every 128 tokens of a completion (`LAG=inflight:128`, K = 4)
+    shared     two runs on the GPU at a time, as with RUNS_PER_GPU=2
+
+The first phase of each warms up and does not count. OUT/<device>.json is written after each part, with the command;
+"complete" says whether all were timed. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
 a model of a few thousand parameters on the CPU, to see that it can be walked.
 """
 
@@ -18,12 +22,15 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import os
 import re
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -54,6 +61,7 @@ BATCHES: dict[str, dict[str, Any]] = {
     "Qwen2.5-0.5B": {"prompts": 32, "completions": 8, "prompt_tokens": 512, "completion_tokens": 512},
     "tiny": {"prompts": 2, "completions": 3, "prompt_tokens": 6, "completion_tokens": 5},
 }
+PARTS = ("one", "past", "mixed", "in_flight", "shared")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -62,6 +70,8 @@ def main(arguments: list[str] | None = None) -> int:
     parser.add_argument("--versions", type=int, default=16, help="K of the second measurement")
     parser.add_argument("--plain", action="store_true", help="keep activations, without checkpointing")
     parser.add_argument("--micro-batch", type=int, default=0, help="completions at once; 0: as many as fit")
+    parser.add_argument("--parts", default=",".join(PARTS), help="what to measure")
+    parser.add_argument("--share", type=int, default=1, help="runs that the GPU's memory is divided among")
     parser.add_argument("--out", type=Path, default=ROOT / "results" / "reference" / "gpu")
     parser.add_argument("--tiny", action="store_true", help="a tiny model on the CPU")
     options = parser.parse_args(arguments)
@@ -80,12 +90,14 @@ def main(arguments: list[str] | None = None) -> int:
         for k, v in vars(options).items()
         if v not in (False, parser.get_default(k))
     ]
-    record = {"command": " ".join(["python benchmarks/gpu.py", *shown]), **measure(options)}
-    print(json.dumps(record, indent=2))
+    record: dict[str, Any] = {"command": " ".join(["python benchmarks/gpu.py", *shown]), "complete": False}
     options.out.mkdir(parents=True, exist_ok=True)
-    name = re.sub(r"[^A-Za-z0-9]+", "_", record["device"]).strip("_").lower()
-    suffix = "_plain" if options.plain else ""
-    (options.out / f"{name}{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
+    for found in measure(options):
+        record |= found
+        name = re.sub(r"[^A-Za-z0-9]+", "_", record["device"]).strip("_").lower()
+        suffix = "_plain" if options.plain else ""
+        (options.out / f"{name}{suffix}.json").write_text(json.dumps(record, indent=2) + "\n")
+    print(json.dumps(record, indent=2))
     return 0
 
 
@@ -109,74 +121,121 @@ def save_model(folder: Path, shape: str) -> None:
     tokenizer.save_pretrained(folder)
 
 
-def measure(options: argparse.Namespace) -> dict[str, Any]:
+def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
+    """Yield entries of the record, first what is measured, then those of each part."""
     import torch
     import transformers
 
     from staleharness import __version__
 
     shape, device = ("tiny", "cpu") if options.tiny else ("Qwen2.5-0.5B", "cuda")
+    parts = options.parts.split(",")
     torch.set_deterministic_debug_mode("error")  # as workers have it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-    peak = matrix_peak(device, 256 if options.tiny else 16_384)
     if device == "cuda":
+        torch.cuda.set_per_process_memory_fraction(1.0 / options.share)
         torch.cuda.reset_peak_memory_stats()
-    with tempfile.TemporaryDirectory() as folder:
-        save_model(Path(folder), shape)
-        write_problems(Path(folder))
-        one = simulation(options, folder, shape, device, capacity=1)
-        middle, finite = time_phases(one, options.rounds)
-        spec, policy = one.spec, one.policy
-        begin = time.perf_counter()
-        scores = one.evaluate()
-        evaluation = (time.perf_counter() - begin) / len(scores.returns["deterministic"])
-        size, needed, micro_batch, decoded = (policy.size, flops(policy, spec), policy.micro_batch, policy.decode_batch)
-        checkpoints = time_checkpoint(one, Path(folder))
-        del one, policy
-        several = simulation(options, folder, shape, device, capacity=options.versions)
-        filled, finite_too = time_phases(several, options.rounds)
-        together = several.policy.parallel_versions
-        cut = several.policy.micro_batch or spec.sequences
-        del several
-        mixed, finite_mixed = time_phases(simulation(options, folder, shape, device, 1, shortest=64), 1)
-        flight = simulation(options, folder, shape, device, 4, lag="inflight:128")
-        in_flight, finite_in_flight = time_phases(flight, 1)
-    new = spec.sequences * spec.completion_tokens
-    whole = {
-        k: 256 * (found["collect"] + found["learn"]) / 60
-        for k, found in (("1", middle), (str(options.versions), filled))
-    }
-    return {
+    yield {
         "device": torch.cuda.get_device_name() if device == "cuda" else "cpu tiny",
         "versions": {"staleharness": __version__, "torch": torch.__version__, "transformers": transformers.__version__},
-        "model": {"shape": shape, "parameters": size, **SHAPES[shape]},
+        "model": {"shape": shape, **SHAPES[shape]},
         "batch": BATCHES[shape],
-        "micro_batch": micro_batch or spec.sequences,
-        "decode_batch": decoded or spec.sequences,
-        "gradient_checkpointing": spec.gradient_checkpointing,
+        "gradient_checkpointing": not options.plain,
         "deterministic": torch.are_deterministic_algorithms_enabled(),
         "rounds": options.rounds,
+    }
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        save_model(folder, shape)
+        write_problems(folder)
+        finite = True
+        if "one" in parts:
+            found = one_version(options, folder, shape, device)
+            finite &= found.pop("finite")
+            yield found
+        if "past" in parts:
+            several = simulation(options, folder, shape, device, capacity=options.versions)
+            seconds, good = time_phases(several, options.rounds)
+            finite &= good
+            yield {
+                "with_past_versions": {
+                    "K": options.versions,
+                    "together": several.policy.parallel_versions,
+                    "micro_batch": several.policy.micro_batch or several.spec.sequences,
+                    "seconds_per_round": seconds,
+                    "minutes_per_256_steps": minutes(seconds),
+                }
+            }
+            del several
+        if "mixed" in parts:
+            mixed = simulation(options, folder, shape, device, 1, shortest=64)
+            seconds, good = time_phases(mixed, options.rounds)
+            finite &= good
+            yield {"with_prompts_of_64_to_512_tokens": {"K": 1, "seconds_per_round": seconds}}
+            del mixed
+        if "in_flight" in parts:
+            flight = simulation(options, folder, shape, device, 4, lag="inflight:128")
+            seconds, good = time_phases(flight, options.rounds)
+            finite &= good
+            yield {"with_weights_that_change_every_128_tokens": {"K": 4, "seconds_per_round": seconds}}
+            del flight
+    if device == "cuda":
+        yield {"peak_memory_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2)}
+        torch.cuda.empty_cache()
+    if "shared" in parts:
+        yield {"two_runs_on_the_gpu": two_runs(options)}
+    yield {"finite": finite, "complete": set(parts) >= set(PARTS)}
+
+
+def one_version(options: argparse.Namespace, folder: Path, shape: str, device: str) -> dict[str, Any]:
+    """Return the entries of K = 1: seconds, tokens per second, an evaluation, a checkpoint, share of the peak."""
+    peak = matrix_peak(device, 256 if options.tiny else 16_384)
+    one = simulation(options, folder, shape, device, capacity=1)
+    middle, finite = time_phases(one, options.rounds)
+    spec, policy = one.spec, one.policy
+    begin = time.perf_counter()
+    scores = one.evaluate()
+    evaluation = (time.perf_counter() - begin) / len(scores.returns["deterministic"])
+    needed, new = flops(policy, spec), spec.sequences * spec.completion_tokens
+    return {
+        "parameters": policy.size,
+        "micro_batch": policy.micro_batch or spec.sequences,
+        "decode_batch": policy.decode_batch or spec.sequences,
         "seconds_per_round": middle,
-        "with_past_versions": {
-            "K": options.versions,
-            "together": together,
-            "micro_batch": cut,
-            "seconds_per_round": filled,
-        },
-        "with_prompts_of_64_to_512_tokens": {"K": 1, "seconds_per_round": mixed},
-        "with_weights_that_change_every_128_tokens": {"K": 4, "seconds_per_round": in_flight},
-        "checkpoint": checkpoints,
+        "minutes_per_256_steps": minutes(middle),
+        "checkpoint": time_checkpoint(one, folder),
         "evaluation_seconds_per_problem": round(evaluation, 5),
-        "minutes_per_256_steps_by_K": {k: round(v, 2) for k, v in whole.items()},
         "generated_tokens_per_second": round(new / middle["generate"]),
         "scored_tokens_per_second": round(new / middle["score"]),
         "trained_tokens_per_second": round(new / middle["train"]),
-        "peak_memory_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2) if device == "cuda" else None,
         "matrix_peak_tflops": round(peak / 1e12, 3),
         "training_tflops": round(needed / middle["train"] / 1e12, 6),
         "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
         "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
-        "finite": finite and finite_too and finite_mixed and finite_in_flight,
+        "finite": finite,
+    }
+
+
+def minutes(seconds: dict[str, float]) -> float:
+    """Return the minutes of 256 steps, without evaluations, from the seconds of the parts of one."""
+    return round(256 * (seconds["collect"] + seconds["learn"]) / 60, 2)
+
+
+def two_runs(options: argparse.Namespace) -> dict[str, Any]:
+    """Return seconds per round of two processes that time K = 1 at once, each with half of the GPU's memory."""
+    with tempfile.TemporaryDirectory() as folder:
+        command = [sys.executable, __file__, "--parts", "one", "--share", "2", "--rounds", str(options.rounds)]
+        command += ["--tiny"] if options.tiny else []
+        outs = [Path(folder) / str(i) for i in range(2)]
+        runs = [subprocess.Popen([*command, "--out", str(out)], stdout=subprocess.DEVNULL) for out in outs]
+        codes = [run.wait() for run in runs]
+        if any(codes):
+            raise RuntimeError("a run beside another failed")
+        records = [json.loads(next(out.glob("*.json")).read_text()) for out in outs]
+    return {
+        "seconds_per_round": [record["seconds_per_round"] for record in records],
+        "micro_batch": [record["micro_batch"] for record in records],
+        "peak_memory_gib": [record.get("peak_memory_gib") for record in records],
     }
 
 
@@ -198,7 +257,7 @@ def time_checkpoint(run: Any, folder: Path) -> dict[str, float]:
 
 def simulation(
     options: argparse.Namespace,
-    folder: str,
+    folder: Path,
     shape: str,
     device: str,
     capacity: int,
@@ -221,8 +280,8 @@ def simulation(
                 "hyper": {},
                 "env": "gsm8k",
                 "algorithm": "ppo_clip",
-                "model": folder,
-                "data": folder,
+                "model": str(folder),
+                "data": str(folder),
                 "capacity": capacity,
                 "lag": lag,
                 "device": device,
@@ -252,8 +311,6 @@ def simulation(
 
 def time_phases(made: Any, rounds: int) -> tuple[dict[str, float], bool]:
     """Return median seconds of the phases after the first, by part, and whether all losses were finite."""
-    import math
-
     records = []
     for _ in range(1 + rounds):
         begin = time.perf_counter()

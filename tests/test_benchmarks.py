@@ -44,7 +44,10 @@ def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> 
     assert record["finite"]
     assert record["deterministic"] and record["gradient_checkpointing"]  # as `PRESET=paper` is run by a worker
     assert record["with_past_versions"]["K"] == 3
-    assert record["minutes_per_256_steps_by_K"].keys() == {"1", "3"} and record["evaluation_seconds_per_problem"] > 0
+    assert record["evaluation_seconds_per_problem"] > 0 < record["checkpoint"]["gigabytes"]
+    assert len(record["two_runs_on_the_gpu"]["seconds_per_round"]) == 2
+    assert record["with_weights_that_change_every_128_tokens"]["seconds_per_round"]["learn"] > 0
+    assert record["complete"]
     assert record["generated_tokens_per_second"] > 0 < record["trained_tokens_per_second"]
     assert 0 < record["share_of_matrix_peak"] < 1
     # 2 layers of 16: q 16x16, k and v 16x8, o 16x16, three matrices of 16x32; 12 prompt tokens read once, 30 new ones
