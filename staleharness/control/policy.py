@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -195,11 +197,13 @@ class BatchedPolicies:
     def __init__(self, policy: MLPPolicy, versions: list[Version], assignment: NDArray[np.int64]) -> None:
         """`assignment` [N] says which of `versions` (by position in the list) acts in each environment."""
         stack = {key: torch.stack([v.tensors[key] for v in versions]) for key in ("actor", "mean", "inverse_std")}
-        *weights, log_std = views_of(stack["actor"], policy.actor_shapes)
+        weights, log_std = _layers_of(stack["actor"], policy.actor_shapes)
         self.mean, self.inverse_std = stack["mean"][:, None], stack["inverse_std"][:, None]
         counts = np.bincount(assignment, minlength=len(versions))
         most = int(counts.max())
         width = max(MIN_ROWS, most)
+        if most < MIN_ROWS and policy.device.type == "cpu":
+            width = fewest_rows(len(versions), most, tuple(policy.actor_shapes))
         order = np.argsort(assignment, kind="stable")
         place = np.arange(len(assignment)) - np.repeat(np.cumsum(counts) - counts, counts)
         slots = np.zeros((len(versions), most), dtype=np.int64)
@@ -211,8 +215,6 @@ class BatchedPolicies:
         self.log_std = log_std.squeeze(1)[torch.from_numpy(assignment).to(policy.device)]  # [N, A]
         self.std = self.log_std.exp()
         self.density, self.act_dim = policy.density, policy.act_dim
-        if policy.act_dim == 1:  # see `networks`
-            weights[-2:] = [torch.nn.functional.pad(each, (0, 1)) for each in weights[-2:]]
         self.weights, self.biases = weights[::2], weights[1::2]
         # inputs of every layer, [K, width, in]; what pads them to `width` rows goes through the products only
         self.inputs = [torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights]
@@ -232,6 +234,35 @@ class BatchedPolicies:
         """(actions [N, columns], mean actions [N, A]: what the networks put out)."""
         mean = self.means(obs)
         return self.density.act(mean, self.std, noise), mean
+
+
+def _layers_of(stack: Tensor, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Tensor], Tensor]:
+    """(W, b, W, b, ... as `baddbmm` takes them, log σ [K, 1, A]) of actors [K, P]."""
+    *weights, log_std = views_of(stack, list(shapes))
+    if weights[-1].shape[-1] == 1:  # see `networks`
+        weights[-2:] = [torch.nn.functional.pad(each, (0, 1)) for each in weights[-2:]]
+    return weights, log_std
+
+
+@functools.cache
+def fewest_rows(versions: int, most: int, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """Rows per version, at least `most` and at most `MIN_ROWS`, that this machine's products round as `MIN_ROWS` rows.
+
+    Which kernel a product takes depends on shapes alone, so random numbers tell.
+    """
+    generator = torch.Generator().manual_seed(0)
+    size = sum(math.prod(shape) for shape in shapes)
+    weights, _ = _layers_of(torch.randn(versions, size, generator=generator), shapes)
+    layers = [
+        (bias, torch.randn(versions, MIN_ROWS, weight.shape[1], generator=generator), weight)
+        for weight, bias in zip(weights[::2], weights[1::2], strict=True)
+    ]
+
+    def round_alike(rows: int) -> bool:
+        fewer = (torch.baddbmm(bias, x[:, :rows].contiguous(), weight) for bias, x, weight in layers)
+        return all(torch.equal(y, torch.baddbmm(*layer)[:, :rows]) for y, layer in zip(fewer, layers, strict=True))
+
+    return next((rows for rows in range(-(-most // 4) * 4, MIN_ROWS, 4) if round_alike(rows)), MIN_ROWS)
 
 
 def mixture_logp(

@@ -9,6 +9,7 @@ import pytest
 import torch
 from kernels import products_keep_their_bits
 
+from staleharness.control import policy as policy_module
 from staleharness.control.moments import Moments
 from staleharness.control.networks import gaussian_kl, gaussian_logp
 from staleharness.control.policy import BatchedPolicies, MLPPolicy
@@ -57,6 +58,22 @@ def test_versions_acting_together_give_the_bits_of_each_acting_alone(obs_dim: in
         rows = torch.from_numpy(rng.permutation(envs)[:20])
         again = policy.evaluate(obs[rows], action[rows]).logp
         assert torch.equal(again, logp[rows]) or (not exact and nearly(again, logp[rows]))
+
+
+@pytest.mark.parametrize(("wrong_below", "rows"), [(0, 4), (6, 8), (16, 16)])
+def test_groups_have_as_few_rows_as_round_alike(monkeypatch: pytest.MonkeyPatch, wrong_below: int, rows: int) -> None:
+    """On a machine whose products of fewer than `wrong_below` rows round differently."""
+
+    def product(bias: torch.Tensor, x: torch.Tensor, weight: torch.Tensor) -> torch.Tensor:
+        return (x.double() @ weight.double()).float() + bias + 1e-6 * (x.shape[1] < wrong_below)
+
+    monkeypatch.setattr(torch, "baddbmm", product)
+    policy_module.fewest_rows.cache_clear()
+    try:
+        assert policy_module.fewest_rows(3, 2, ((11, 64), (64,), (64, 1), (1,), (1,))) == rows
+        assert policy_module.fewest_rows(3, 13, ((11, 64), (64,), (64, 1), (1,), (1,))) == 16
+    finally:
+        policy_module.fewest_rows.cache_clear()
 
 
 def test_a_snapshot_does_not_change_when_the_policy_does() -> None:
