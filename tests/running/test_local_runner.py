@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
+import multiprocessing
+import sys
 from pathlib import Path
 
 import pytest
@@ -13,6 +15,7 @@ from needs import require_extra
 from places import HELPERS
 from sweeping import Silent
 
+from staleharness import running
 from staleharness.running import hardware
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job, ResourceRequest
@@ -68,6 +71,16 @@ def test_a_run_takes_its_share_of_its_own_gpu(
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *share: found.append(share))
     limit_gpu_memory(Job("id", "label", {"device": device}, root="", runs_per_gpu=runs))
     assert found == wanted
+
+
+def test_a_worker_whose_libraries_cannot_be_imported_says_which(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delattr(running, "worker", raising=False)
+    monkeypatch.setitem(sys.modules, "staleharness.running.worker", None)
+    here, there = multiprocessing.Pipe()
+    local._in_child(Job("id", "label", {}, root=""), there, gpu="")
+    message = here.recv()
+    assert (message["event"], message["class"]) == ("failed", "ModuleNotFoundError")
+    assert "staleharness.running.worker" in message["message"]
 
 
 def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:

@@ -151,7 +151,12 @@ def _read_messages(run_id: str, worker: _Worker) -> Iterator[RunProgress]:
 
 def _in_child(job: Job, channel: Connection, gpu: str) -> None:
     """Main function of the forked process. It ends at the next phase boundary if the sweep that started it is gone."""
-    from .. import worker  # here, so that the sweep's own process never loads torch
+    try:
+        from .. import worker  # here, so that the sweep's own process never loads torch
+    except ImportError as error:  # of a library; the fork server passes over it in silence
+        failure = {"class": type(error).__name__, "message": " ".join(str(error).split()), "log_tail": ""}
+        channel.send({"event": "failed", **failure})
+        return
 
     if gpu:
         os.environ[GPUS] = gpu  # before CUDA is initialised
