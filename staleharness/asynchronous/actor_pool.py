@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.processes import nothing_of_main, short_names
+from ..base.process_start import nothing_of_main, short_names
 from ..errors import ActorsNotStarted
 from ..simulator.lag_stats import add_histograms
 from ..simulator.policy_buffer import Version

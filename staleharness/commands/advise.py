@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 from ..base.files import user_path, write_bytes
 from ..base.text import printable
 from ..errors import UserError
-from .shared.advice_text import as_text
+from .shared.advise_output import as_text
 from .shared.arguments import SWITCH, RunFilters, option
 
 if TYPE_CHECKING:

@@ -23,8 +23,8 @@ from ..simulator.sample_accounting import Count, Flow, flow_of
 from ..task import find_env
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
-from .policies import policy_for
 from .policy import MLPPolicy, mixture_logp
+from .policy_backend import policy_for
 from .rollout_store import concatenate
 from .spec import ControlSpec
 from .task import ControlTask

@@ -8,7 +8,7 @@ from ..algorithm import ALGORITHMS, Algorithm
 from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
 from ..mismatch import MISMATCHES, Mismatch
-from ..simulator.methods import OTHER, entry_of, extra_passes, families
+from ..simulator.method_metadata import OTHER, entry_of, extra_passes, families
 from ..task import ENVS, all_families
 from .grid_axes import is_core
 

@@ -23,7 +23,7 @@ from ..errors import UserError
 from ..lag import read_lag
 from ..simulator.checkpoint import MOST
 from ..simulator.expected_lag import WIDEST, expected_lag
-from ..simulator.methods import blindness
+from ..simulator.method_metadata import blindness
 from ..spec import RunSpec
 from ..statistics.table_notes import SHORT_LAG
 from ..store.store import Store

@@ -8,16 +8,16 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ..base.parsing import whole_number
-from ..base.processes import nothing_of_main
+from ..base.process_start import nothing_of_main
 from ..errors import UserError, shorten
 from ..simulator import checkpoint
 from ..spec import RunSpec
 from ..store.store import Store, StoredRun
 from ..task import find_env
+from .checkpoint_choice import fingerprint_changes
 from .forecast import similar_runs
 from .hardware import fingerprint
 from .plan import Plan, PlannedRun
-from .resume_checkpoints import fingerprint_changes
 from .runner_interface import ResourceRequest, Runner
 from .runners import make_runner
 from .supervision import limits_from_environment

@@ -24,8 +24,8 @@ from ..store.store import Store
 from ..store.stored_run import MEMORY
 from ..store.unfinished_runs import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..task import Task
+from .checkpoint_choice import LOGS, resume
 from .hardware import fingerprint
-from .resume_checkpoints import LOGS, resume
 from .run_record import in_megabytes, json_line, write_record
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over

@@ -17,7 +17,7 @@ from ..task import Task, find_env
 from .accounts import Accounts
 from .lag_stats import external_lag_metrics
 from .learning import Learner
-from .methods import describe, warnings_of
+from .method_metadata import describe, warnings_of
 from .phase_record import Data, PhaseData, PhaseRecord, Scores
 from .policy_buffer import PolicyBuffer, Version
 from .run_lags import Lags

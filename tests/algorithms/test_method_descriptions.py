@@ -24,7 +24,15 @@ from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.methods import OTHER, MethodEntry, describe, entry_of, extra_passes, families, warnings_of
+from staleharness.simulator.method_metadata import (
+    OTHER,
+    MethodEntry,
+    describe,
+    entry_of,
+    extra_passes,
+    families,
+    warnings_of,
+)
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.diagnostics import MECHANISMS
 from staleharness.statistics.table_notes import on_warnings

@@ -10,7 +10,7 @@ from places import ROOT
 
 from staleharness.commands.shared import parser
 from staleharness.running.catalogue import catalogue
-from staleharness.simulator import methods
+from staleharness.simulator import method_metadata
 
 # Each verb in one process, from what needs least on; printed is what of these is loaded after each.
 SCRIPT = """
@@ -33,9 +33,9 @@ def test_help_and_status_load_no_library_and_the_list_only_numpy() -> None:
 
 
 def test_the_file_of_methods_is_parsed_once() -> None:
-    methods._parse.cache_clear()
+    method_metadata._parse.cache_clear()
     assert len(catalogue()["algorithms"]) > 10
-    assert methods._parse.cache_info().misses == 1
+    assert method_metadata._parse.cache_info().misses == 1
 
 
 def test_what_is_given_reaches_the_command_as_it_was_written() -> None:

@@ -23,7 +23,7 @@ from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
 from staleharness.running.plan import plan
 from staleharness.store.study import ask
-from staleharness.testing.tasks import goes_on_from_a_saved_state
+from staleharness.testing.task_checks import goes_on_from_a_saved_state
 
 SMALL = ControlSpec(
     env="Pendulum-v1",

@@ -10,7 +10,7 @@ import pytest
 from staleharness.control.task import ControlTask
 from staleharness.task import ENVS
 from staleharness.testing import TASK_CHECKS, check_task, parametrize_with_task_checks
-from staleharness.testing import tasks as contract
+from staleharness.testing import task_checks as contract
 
 
 @parametrize_with_task_checks([ENVS[name] for name in ENVS if issubclass(ENVS[name], ControlTask)])

@@ -21,7 +21,7 @@ import torch
 from crash import every_crash
 
 from staleharness.errors import UserError
-from staleharness.running import resume_checkpoints, run_folder, worker
+from staleharness.running import checkpoint_choice, run_folder, worker
 from staleharness.simulator import checkpoint
 from staleharness.simulator.phase_record import PhaseRecord, Scores
 from staleharness.store.stored_run import PARTS
@@ -311,14 +311,14 @@ def test_an_unusable_checkpoint_refuses_the_run_unless_restarted(tmp_path: Path,
         def close(self) -> None: ...
 
     def resume(restart: bool) -> New:
-        return resume_checkpoints.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
+        return checkpoint_choice.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
 
     with pytest.raises(UserError, match=f"{reason}.*nothing was deleted.*--restart") as refusal:
         resume(False)
     assert "\n" not in str(refusal.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert resume(True).phase == 0
-    (place,) = resume_checkpoints.folders_set_aside(tmp_path)
+    (place,) = checkpoint_choice.folders_set_aside(tmp_path)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
     assert names(tmp_path) == ["metrics.jsonl", place.name, "timing.jsonl"]
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""

@@ -15,7 +15,7 @@ from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.streams import stream
 from staleharness.batch import Completions
-from staleharness.simulator.methods import extra_passes
+from staleharness.simulator.method_metadata import extra_passes
 from staleharness.tokens.token_minibatch import Minibatch, group_relative_advantage
 
 SERVED = sorted(name for name in ALGORITHMS if "closed_form" not in ALGORITHMS[name].needs)

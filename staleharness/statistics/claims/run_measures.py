@@ -20,7 +20,7 @@ from ..retention import has_learned, random_returns
 from ..scores import Array, final_score
 from ..table import Table
 from .early_warning import SHARE, WINDOW, falls
-from .same_runs import same_without_lag, training_digest
+from .same_without_lag import same_without_lag, training_digest
 
 Measure = Callable[[StoredRun], float]
 

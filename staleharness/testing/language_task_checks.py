@@ -7,7 +7,7 @@ from ..language.prompt_formatting import find_prompt
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import Task
-from .tasks import is_listed_and_explained
+from .task_checks import is_listed_and_explained
 
 
 def check_language_task(family: type[LanguageTask], env: str, data: str = "") -> None:

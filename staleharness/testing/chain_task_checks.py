@@ -8,7 +8,7 @@ import numpy as np
 
 from ..chain.spec import ChainSpec
 from ..chain.task import ChainTask
-from .tasks import is_listed_and_explained
+from .task_checks import is_listed_and_explained
 
 HORIZONS = (1, 2, 5, 10)
 
