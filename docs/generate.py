@@ -222,6 +222,8 @@ def main() -> None:
     methods.write_text(with_table(methods.read_text(encoding="utf-8")), encoding="utf-8")
     (FOLDER.parent / "staleness_budgets.md").write_text(staleness_budgets(PUBLISHED), encoding="utf-8")
     leaderboard.write(FOLDER.parent, PUBLISHED, method_texts())
+    readme = FOLDER.parents[1] / "README.md"
+    readme.write_text(leaderboard.with_readme_table(readme.read_text(encoding="utf-8"), PUBLISHED), encoding="utf-8")
     (FOLDER.parent / "corrections.md").write_text(corrections(PUBLISHED), encoding="utf-8")
     staleness = FOLDER.parent / "staleness.md"
     staleness.write_text(with_map(staleness.read_text(encoding="utf-8")), encoding="utf-8")

@@ -30,7 +30,9 @@ from staleharness.statistics.results import load
 from staleharness.store.store import MARKER
 
 MOST_ROWS = 30  # of the table in Markdown
+README_ROWS = 8
 FEW_ROWS = 5  # a track with fewer has a table of its own, and an earlier study keeps its place
+README_MARKS = "<!-- Begin of the table that docs/generate.py writes -->", "<!-- End of the table -->"
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
 
 # Leaderboard
@@ -76,15 +78,21 @@ def board(folder: Path) -> Leaderboard:
         if track is not None:
             tracks[name] = track
         notes.append(f"{words}.")
-    if not tracks["tokens"].protocol:
-        other = earlier_track(load(folder / "corrections_word_problems", k=16), "", "", "", EARLIER["tokens"][2])
-        both = order_agreement(*(_scores_at(track, 16) for track in (tracks["tokens"], other)))
-        assert both is not None
-        notes.append(
-            "On tokens the order is that of one setting. With uniform lag and larger steps (corrections_word_problems) "
-            f"that of the {both.methods} methods at K = 16 agrees with it by τ = {both.tau:.2f} ({p_text(both.p)})."
-        )
+    notes.append(_token_settings(folder))
     return Leaderboard("StaleBench v1", (*tracks.values(), *few), tuple(notes))
+
+
+def _token_settings(folder: Path) -> str:
+    """Agreement of the two earlier token settings on the order of methods, as a sentence."""
+    names = EARLIER["tokens"][2]
+    studies = (load(folder / "stress_lags"), load(folder / "corrections_word_problems", k=16))
+    both = order_agreement(*(_scores_at(earlier_track(study, "", "", "", names), 16) for study in studies))
+    assert both is not None
+    return (
+        f"On tokens an order is that of one setting: of {both.methods} methods at K = 16, the orders of two earlier "
+        "studies, stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), agree by "
+        f"τ = {both.tau:.2f} ({p_text(both.p)}). Whether the protocol's orders agree better is not measured yet."
+    )
 
 
 def _scores_at(track: Track, k: int) -> dict[str, float]:
@@ -101,7 +109,8 @@ def markdown(board: Leaderboard) -> str:
     head = ["method"]
     for track in tracks:
         head += [f"{track.name}: #", "score", f"K = {track.ks[-1]}", f"less {display_label(track.baseline)}", "kept"]
-    rows = [[display_label(name), *(c for t in tracks for c in _cells(t, name))] for name in names[:MOST_ROWS]]
+    labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
+    rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MOST_ROWS]]
     parts = [HEAD, *(f"{note}\n" for note in board.notes), picture("Score against K, by track", "leaderboard"), ""]
     parts += [f"- **{track.title}**: {track.about} {run_count(*track.runs)}." for track in board.tracks]
     parts += ["", markdown_table(head, rows), ""]
@@ -112,6 +121,40 @@ def markdown(board: Leaderboard) -> str:
             parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {apart}.\n")
     parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]
     return "\n".join(parts)
+
+
+def readme_table(board: Leaderboard) -> str:
+    """Picture and short table of the tracks for the README: scores at the smallest and the largest capacity."""
+    tracks = [track for track in board.tracks if len(track.ranking) >= FEW_ROWS]
+    names = sorted({row.name for track in tracks for row in track.ranking}, key=lambda name: _place(tracks, name))
+    labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
+    head = ["method", *(f"{t.name}, K = {k}" for t in tracks for k in (t.ks[0], t.ks[-1]))]
+    rows = []
+    for name in names[:README_ROWS]:
+        found = [next((row for row in t.ranking if row.name == name), None) for t in tracks]
+        rows.append(
+            [labels[name]]
+            + [
+                "" if row is None else _interval(row.capacities[k].score)
+                for track, row in zip(tracks, found, strict=True)
+                for k in (track.ks[0], track.ks[-1])
+            ]
+        )
+    counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
+    text = (
+        "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
+        f"without lag; IQM with 95 % bootstrap intervals ({counts}). The wide window is a control: a correction that "
+        "does not beat it takes larger steps and no more.*"
+    )
+    image = '<img src="docs/leaderboard.png" width="760" alt="Score against K, by track">'
+    return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
+
+
+def with_readme_table(page: str, published: Path) -> str:
+    """Return the README with its picture and table made anew, between their marks."""
+    head, begin, rest = page.partition(README_MARKS[0])
+    _, end, tail = rest.partition(README_MARKS[1])
+    return f"{head}{begin}\n{readme_table(board(published))}\n{end}{tail}"
 
 
 def _few_rows(track: Track) -> list[str]:
