@@ -193,7 +193,7 @@ class Decisions:
     proximal_logp: Tensor
     """Log of the anchor that `Algorithm.proximal` asks for; behaviour by default."""
     advantage: Tensor
-    """As it stands in the loss (normalised if the run normalises)."""
+    """Advantage in the loss (normalised if the run normalises)."""
     lag: Tensor
     """Backward lag d in phases (float)."""
     gradient_lag: Tensor
@@ -220,7 +220,7 @@ class Decisions:
     reference_logp: Tensor | None = None
     """Log-probability under the fixed reference policy, without gradient."""
     version_logp: Tensor | None = None
-    """Of the version that acted, by the trainer's arithmetic; None: `behaviour_logp` is that, to the bit."""
+    """Log-probability under the version that acted, by the trainer's arithmetic; None: `behaviour_logp`, to the bit."""
 
 
 @dataclass(frozen=True)

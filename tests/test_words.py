@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import itertools
 import re
 from collections import defaultdict
 from collections.abc import Iterator
@@ -93,6 +94,15 @@ def names_in(tree: ast.Module, values: bool) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.id
 
 
+def field_docstrings(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
+    """Yield (line, text) of each string that stands below a field."""
+    for field, below in itertools.pairwise(node.body):
+        if not isinstance(field, ast.Assign | ast.AnnAssign) or not isinstance(below, ast.Expr):
+            continue
+        if isinstance(below.value, ast.Constant) and isinstance(below.value.value, str):
+            yield below.lineno, below.value.value.strip()
+
+
 def problems(folder: str) -> list[str]:
     """Violations of one folder, as `file:line: problem`."""
     found = []
@@ -105,6 +115,12 @@ def problems(folder: str) -> list[str]:
                 if CLAUSES.match(docstring):
                     line = getattr(node, "lineno", 1)
                     found.append(f"{file}:{line}: a docstring that begins with {docstring.split()[0]!r}")
+            if isinstance(node, ast.ClassDef):
+                found += [
+                    f"{file}:{line}: a field's docstring that begins with {text.split()[0]!r}"
+                    for line, text in field_docstrings(node)
+                    if CLAUSES.match(text)
+                ]
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > 64:
                 found.append(f"{file}:{node.lineno}: a test name of {len(node.name)} characters: {node.name}")
         names = () if file.startswith(HASHED) else names_in(tree, values=folder.startswith(SOURCES))

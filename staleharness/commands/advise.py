@@ -44,9 +44,9 @@ class Command(RunFilters):
     log: Annotated[str | None, option("FILE")] = None
     """Lags of a real system: CSV, JSON lines, TensorBoard's event file, or a trace."""
     columns: Annotated[str | None, option("lag=NAME,...")] = None
-    """Which column of the log holds the lag (and the count, in a histogram), where its name is not a known one."""
+    """Column of the log that holds the lag (and that of the count, in a histogram), if its name is not a known one."""
     unit: Annotated[str | None, option("versions|gradient_steps|samples", "the system's")] = None
-    """What the log counts."""
+    """Unit of the log's lags."""
     batch: Annotated[str | None, option("N")] = None
     """Samples of a version, where the log counts samples."""
     updates: Annotated[str | None, option("N")] = None
@@ -56,7 +56,7 @@ class Command(RunFilters):
     zero: Annotated[str, option("NUMBER|worst", "auto")] = "auto"
     """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
     score: Annotated[str, option("sampled|deterministic", "auto")] = "auto"
-    """Which evaluation counts."""
+    """Evaluation that counts."""
     out: Annotated[str | None, option("FILE.png|svg|pdf")] = None
     """Draw score against lag and, with a pipeline, against time."""
     json: Annotated[bool, SWITCH] = False

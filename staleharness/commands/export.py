@@ -16,11 +16,11 @@ class Command(RunFilters):
     """Write stored runs for other tools, each run under its own id: exporting again changes nothing."""
 
     kind: Annotated[str, positional("tensorboard|wandb|csv")]
-    """What to write: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
+    """Format: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
     out: Annotated[str, option("FOLDER", "results")] = "results"
     """Folder with results."""
     to: Annotated[str | None, option("FOLDER", "OUT/exports/KIND")] = None
-    """Where to write."""
+    """Folder to write to."""
     plugin: Annotated[str | None, option("PATH,...")] = None
     """Plugin files or folders with exporters to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False

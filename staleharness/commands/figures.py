@@ -25,9 +25,9 @@ class Command:
     fig: Annotated[str | None, option("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, option("small|paper", "small")] = "small"
-    """Which runs: those at the small scale, or at the paper's own."""
+    """Runs to draw: those at the small scale, or at the paper's own."""
     bundles: Annotated[str, option("FOLDER", "results/reference")] = "results/reference"
-    """Where the results lie, one folder per study."""
+    """Folder with the results, one folder per study."""
     out: Annotated[str | None, option("FOLDER", "docs/gallery; docs/gallery_paper")] = None
     """Folder for pictures and pages; each scale has its own."""
     json: Annotated[bool, SWITCH] = False

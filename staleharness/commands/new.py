@@ -167,11 +167,11 @@ class Command:
     """Write a working plugin file to start from."""
 
     kind: Annotated[str, positional("|".join(TEMPLATES))]
-    """What to write."""
+    """Kind of plugin to write."""
     name: Annotated[str, positional("NAME")]
     """Name of the plugin, like my_idea."""
     folder: Annotated[str | None, option("FOLDER")] = None
-    """Where to put the file; the current folder by default, and inside a checkout its plugin folder."""
+    """Folder for the file; by default the current one, and inside a checkout its plugin folder."""
 
 
 def handle(command: Command) -> int:

@@ -30,7 +30,7 @@ class Command:
     """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
 
     preset: Annotated[str, option("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
-    """Where to start from: sync, one-step-off, async, in-flight; or a lag model, such as areal[eta=4] (in steps)."""
+    """Preset: sync, one-step-off, async, in-flight; or a lag model, such as areal[eta=4] (in steps)."""
     set: Annotated[str | None, option("NAME=VALUE,...")] = None
     """Settings, e.g. slots=256,cap=4,lengths=lognormal[mean=2000,cv=1.5]; docs/pipeline.md lists them."""
     steps: Annotated[str | None, option("N", "200")] = None

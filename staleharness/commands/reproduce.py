@@ -31,9 +31,9 @@ class Command(Resources):
     fig: Annotated[str | None, option("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, option("small|paper", "small")] = "small"
-    """How big: hours on two cores, or what the paper ran."""
+    """Size: hours on two cores, or as in the paper."""
     device: Annotated[str | None, option("cpu|cuda", "cpu")] = None
-    """Where the networks live."""
+    """Device of the networks."""
     out: Annotated[str, option("FOLDER", "results/reproduced")] = "results/reproduced"
     """Folder for results, one below it per study, and for the figures."""
     dry: Annotated[bool, SWITCH] = False

@@ -27,11 +27,11 @@ class Command(RunFilters):
     source: Annotated[str, positional("RUN|FOLDER")]
     """The folder of one run (results/runs/...), a results folder, or a published bundle."""
     n: Annotated[str, option("N|all", "3")] = "3"
-    """How many runs of a folder to make again, the quickest first."""
+    """Number of runs of a folder to make again, the quickest first."""
     jobs: Annotated[str | None, option("N", "one per core")] = None
     """Runs at a time."""
     out: Annotated[str | None, option("FOLDER", "a temporary folder")] = None
-    """Where the runs are made. In a folder given here they stay, so that the same command resumes."""
+    """Folder in which the runs are made; they stay there, so that the same command resumes."""
     plugin: Annotated[str | None, option("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False

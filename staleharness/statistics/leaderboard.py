@@ -38,7 +38,7 @@ class CapacityResult:
     difference: ScoreEstimate | None = None
     """Score less the baseline's at the same K; None for the baseline."""
     p: float | None = None
-    """Of no difference from the baseline, after Holm's correction over the rows of the track."""
+    """p value of no difference from the baseline, after Holm's correction over the rows of the track."""
     curve: tuple[tuple[float, float], ...] = ()
     """(share of training, mean score) of each evaluation."""
 
@@ -61,7 +61,7 @@ class LeaderboardRow:
     kind: str = "method"
     """`method`, `control` (a width control, which a correction has to beat) or `added` (a bundle of somebody else)."""
     has_learned: bool = True
-    """Whether it reached half of the baseline's score at the smallest K; others are listed apart."""
+    """True from half of the baseline's score at the smallest K on; other methods are listed apart."""
     cpus: tuple[str, ...] = ()
     """Kinds of CPU of its runs."""
     digest: str = ""
@@ -131,4 +131,4 @@ class Leaderboard:
     title: str
     tracks: tuple[Track, ...]
     notes: tuple[str, ...] = ()
-    """What a reader has to know first, a line each."""
+    """Remarks that come first on the page, a line each."""

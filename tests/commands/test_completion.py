@@ -46,7 +46,7 @@ def test_every_shell_is_told_every_command(call: Call) -> None:
 def test_what_is_said_of_a_command_fits_a_line() -> None:
     said = [text for known in (summaries(), *options().values()) for text in known.values()]
     assert all(text and "\n" not in text and "'" not in text for text in said)
-    assert options()["sweep"]["--seeds"] == "How many seeds, 0 to N-1, or which"
+    assert options()["sweep"]["--seeds"] == "Number of seeds, 0 to N-1, or a list"
 
 
 @needs_tool("bash")

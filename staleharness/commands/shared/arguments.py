@@ -42,18 +42,18 @@ class GridOptions:
     algo: Annotated[str | None, option("NAME,...|all", "the core methods")] = None
     """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task can serve; `staleharness list` names them."""
     seeds: Annotated[str | None, option("N|SEED,...", "3")] = None
-    """How many seeds, 0 to N-1, or which: 3,4,5."""
+    """Number of seeds, 0 to N-1, or a list: 3,4,5."""
     steps: Annotated[str | None, option("N", "the preset's")] = None
     """Steps per run, e.g. 100000 or 1e6, in whole phases: environment steps, or optimiser steps on tokens and bits."""
     preset: Annotated[str | None, option("NAME", "quick")] = None
-    """How big a run is: quick takes minutes, standard about 1M steps; stress is word-problems under lag that tells
+    """Size of a run: quick takes minutes, standard about 1M steps; stress is word-problems under lag that tells
     methods apart; smollm2 and smollm2_gsm8k train a real model; paper and a3po are as published (VACO Tables 1 and 2;
     A-3PO Setup 1)."""
     lag: Annotated[str | None, option("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync every M phases;
     `staleharness list` names them."""
     mismatch: Annotated[str | None, option("MODEL,...", "none")] = None
-    """What samples beside the trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
+    """Mismatch of sampler and trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
     n: Annotated[str | None, option("N,...", "the preset's")] = None
     """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
     model: Annotated[str | None, option("NAME|FOLDER", "the task's")] = None
@@ -65,7 +65,7 @@ class GridOptions:
     spec: Annotated[str | None, option("FILE.toml")] = None
     """TOML file of a study, which asks for a sweep; flags override it."""
     device: Annotated[str | None, option("cpu|cuda", "cpu")] = None
-    """Where the networks live (physics stays on the CPU)."""
+    """Device of the networks (physics stays on the CPU)."""
     out: Annotated[str, option("FOLDER", "results")] = "results"
     """Folder for results."""
     plugin: Annotated[str | None, option("PATH,...")] = None
@@ -79,7 +79,7 @@ class Resources:
     jobs: Annotated[str | None, option("N", "as many as fit")] = None
     """Runs at a time. By default, on this machine, one per core as far as memory allows."""
     runner: Annotated[str, option("local|ray|slurm", "local")] = "local"
-    """What carries out the runs: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, if started on a
+    """Executor of the runs: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, if started on a
     machine of its cluster."""
     runs_per_gpu: Annotated[str | None, option("N", "1 with a cluster")] = None
     """Runs that share a GPU, with --device=cuda."""
@@ -100,7 +100,7 @@ class Presentation:
     """Scale of the scores: worst and best run of the table (control), PPO-clip at K=1, frozen constants, or none
     (language)."""
     score: Annotated[str, option("sampled|deterministic", "auto")] = "auto"
-    """Which evaluation counts: sampled actions (control), or deterministic ones (greedy, language)."""
+    """Evaluation that counts: sampled actions (control), or deterministic ones (greedy, language)."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object last on stdout."""
 
