@@ -46,7 +46,7 @@ class Command(RunFilters):
     columns: Annotated[str | None, option("lag=NAME,...")] = None
     """Column of the log that holds the lag (and that of the count, in a histogram), if its name is not a known one."""
     unit: Annotated[str | None, option("versions|gradient_steps|samples", "the system's")] = None
-    """Unit of the log's lags."""
+    """Unit of the lags in the log."""
     batch: Annotated[str | None, option("N")] = None
     """Samples of a version, where the log counts samples."""
     updates: Annotated[str | None, option("N")] = None
