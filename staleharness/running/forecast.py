@@ -23,7 +23,7 @@ from ..errors import UserError
 from ..lag import read_lag
 from ..simulator.checkpoint import MOST
 from ..simulator.expected_lag import WIDEST, expected_lag
-from ..simulator.method_metadata import blindness
+from ..simulator.method_metadata import blindness, idle_correction
 from ..spec import RunSpec
 from ..statistics.table_notes import SHORT_LAG
 from ..store.store import Store
@@ -189,9 +189,10 @@ def _published_runs() -> list[StoredRun]:
 
 
 def blind_notes(plan: Plan) -> list[str]:
-    """Warn of each method that does not see its mismatch model, one line each."""
+    """Warn of each method that does not see its mismatch model, or corrects one that is not there, one line each."""
     specs = {(run.label, run.spec.mismatch, run.spec.behaviour): run.spec for run in plan.runs}
-    lines = (blindness(make_algorithm(spec), spec) for spec in specs.values())
+    methods = [(make_algorithm(spec), spec) for spec in specs.values()]
+    lines = (warn(*method) for method in methods for warn in (blindness, idle_correction))
     return list(dict.fromkeys(line for line in lines if line is not None))
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -99,12 +99,18 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
 def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     """Return a warning of a mechanism that cannot act under the run's settings although the data are stale."""
     updates = spec.epochs * spec.minibatches
-    if (blind := blindness(algorithm, spec)) is not None:
-        return [blind, *warnings_of(algorithm, replace(spec, mismatch=NONE, behaviour="auto"))]
-    if spec.capacity == 1 and updates == 1:
-        return []  # nothing is stale: there is nothing to act on
-    line = algorithm.inactive(updates)
-    return [] if line is None else [line]
+    lines = [blindness(algorithm, spec), idle_correction(algorithm, spec)]
+    if spec.capacity > 1 or updates > 1:  # otherwise nothing is stale: there is nothing to act on
+        lines.append(algorithm.inactive(updates))
+    return [line for line in lines if line is not None]
+
+
+def idle_correction(algorithm: Algorithm, spec: RunSpec) -> str | None:
+    """Return a warning of a weight for the sampler's engine alone where the trainer's own policy samples."""
+    sampler_differs = spec.mismatch != NONE or spec.behaviour == "sampler" or getattr(spec, "kv_cache", "") == "keep"
+    if getattr(algorithm, "correct", "all") != "engine" or sampler_differs:
+        return None
+    return f"{algorithm.name}: without MISMATCH the version itself samples, so that with correct=engine its weight is 1"
 
 
 def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:

@@ -194,6 +194,16 @@ def test_idle_mechanisms_are_reported_for_stale_data_only() -> None:
     assert warnings_of(ALGORITHMS["ppo_clip"](), TOKENS) == []
 
 
+def test_a_correction_of_the_engine_alone_is_idle_without_mismatch() -> None:
+    engine = ALGORITHMS["tis"](correct="engine")  # type: ignore[call-arg]
+    for spec in (HERE, TOKENS, replace(TOKENS, capacity=1)):
+        assert [line.split(":")[0] for line in warnings_of(engine, spec)] == ["tis"]
+        assert warnings_of(engine, replace(spec, mismatch="int4")) == []
+    assert warnings_of(engine, replace(TOKENS, behaviour="sampler")) == []
+    (line,) = warnings_of(engine, replace(TOKENS, mismatch="int4", behaviour="version"))
+    assert "blind" in line
+
+
 def test_the_simulation_of_control_knows_what_it_must_say() -> None:
     simulation = simulation_of(SMALL)
     simulation.close()
