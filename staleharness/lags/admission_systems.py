@@ -159,18 +159,19 @@ class Partial(PipelineLag):
     """Rows that are unfinished when a batch is full are cut, and go on under the new weights.
 
     `oversample` batches are generated at once. Generation stops when one of them is finished and while it trains; the
-    rest goes on afterwards. With `mask`, the decisions before the last cut are left out of the loss.
+    rest goes on afterwards. A batch stands in the order in which its groups began. With `mask`, the decisions before
+    the last cut are left out of the loss.
 
     Leaves out: a bound on how often a row may be cut.
     """
 
-    paper = "Kimi k1.5, arXiv 2501.12599; slime partial-rollout and mask-offpolicy-in-partial-rollout"
+    paper = "Kimi k1.5, arXiv 2501.12599; THUDM/slime sglang_rollout.py at 0044b40, 2026"
 
     oversample: float = option(2.0, least=1, unit="batch")  # batches
     mask: bool = False
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         # The clock is that of generation, for which training takes no time
-        cut = {"in_flight": "switch", "train_seconds": 0.0}
+        cut = {"in_flight": "switch", "train_seconds": 0.0, "blocking": True, "order": "began"}
         bound = stale_rules(0, "mask_tokens") if self.mask else {}
         return {"cap": self.oversample - 1, "slots": rows_of(self.oversample, demand), **cut, **bound}

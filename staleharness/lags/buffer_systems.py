@@ -18,7 +18,8 @@ class Laminar(PipelineLag):
     A row keeps its weights, and relays have the newest ones ready when the next row begins. Finished groups wait in a
     buffer of `buffer` batches, which holds generation back when it is full.
 
-    Leaves out: repacking of long rows onto fewer machines, and sampling from the buffer by freshness.
+    Leaves out: rollouts that generate several groups, whose weights are fetched when all are finished; repacking of
+    long rows onto fewer machines; and sampling from the buffer by freshness.
     """
 
     paper = "Laminar, arXiv 2510.12633"

@@ -116,16 +116,16 @@ class OpenRLHFAsync(PipelineLag):
 class Megatron(PipelineLag):
     """Units in which rows are submitted, and units in which they are consumed.
 
-    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B). What is consumed in B waits for
-    its whole batch, in the order of submission. B/B is exactly `lag` versions behind; G/G is (1 + lag) behind on
-    average, and R/G that times the tail of a group. G/B and R/B are older than the published law says
-    (docs/pipeline.md).
+    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B), and take new weights. What is
+    consumed in B waits for its whole batch, in the order of submission, and keeps its place until then, unless it is
+    submitted in R: B/B and G/B are exactly `lag` versions behind at their first decision. G/G is (1 + lag) behind on
+    average, R/G that times the tail of a group. R/B is older than the published law says (docs/pipeline.md).
 
-    Leaves out: training time, as the published laws do, so that of the rows' timing only `cv` matters; new weights
-    inside a row; and a `lag` that tunes itself.
+    Leaves out: training time, for inference is suspended meanwhile, so that of the rows' timing only `cv` matters; and
+    a `lag` that tunes itself.
     """
 
-    paper = "NVIDIA/Megatron-LM megatron/rl/README.md, 2026"
+    paper = "NVIDIA/Megatron-LM megatron/rl/agent/rollout_pipeline.py at d98e8a6, 2026-08"
 
     lag: float = option(1.0, least=-1, most=1000)  # batches under way, but the first
     submit: Literal["R", "G", "B"] = "B"
@@ -134,11 +134,15 @@ class Megatron(PipelineLag):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("consume", self.submit != "B" or self.consume == "B", "B where submit is B")
+        waits = self.submit == "G" and self.consume == "B"
+        self.require("lag", not waits or self.lag >= 0, "0 or above where groups keep their place until a whole batch")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         unit = {"R": "row", "G": "group", "B": "batch"}[self.submit]
         rows = {"R": 1, "G": demand.rows, "B": demand.groups * demand.rows}[self.submit]
         tasks = max(1, round((1 + self.lag) * demand.groups * demand.rows / rows))
-        cap = {"cap": tasks - 1.0} if self.submit == "B" else {}
+        holds = self.consume == "B" and self.submit != "R"
+        cap = {"cap": tasks * rows / (demand.groups * demand.rows) - 1} if holds else {}
         order = "submitted" if self.consume == "B" else "completed"
-        return {"unit": unit, "slots": tasks * rows, "order": order, "train_seconds": 0.0, "blocking": True, **cap}
+        gate = {"unit": unit, "slots": tasks * rows, "order": order, **cap}
+        return {**gate, "train_seconds": 0.0, "blocking": True, "in_flight": "switch"}

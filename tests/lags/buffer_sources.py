@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from source_clock import BatchSystem, Group, Process, System
+from source_clock import Group, Process, System
 
 from staleharness.base.streams import stream
 
@@ -180,118 +180,34 @@ class SampleFactory(System):
             self.enqueue()
 
 
-class Cleanba(BatchSystem):
-    """Cleanba: vwxyzjn/cleanba at d1f8979, cleanba/cleanba_ppo.py.
+class Laminar(System):
+    """Laminar: arXiv 2510.12633, sections 3 and 4; no code is published.
 
-    Parameters and rollouts go through queues of one (671, 672). The actor gets parameters before each rollout, but not
-    before the second (292). The learner puts parameters after each update (725).
+    A rollout fetches the newest weights from its relay when it has generated its batch of prompts, here one group, and
+    generates each trajectory with one version. Finished ones go to the experience buffer, from which the trainer takes
+    a batch when there is one, and pushes weights after each step. Not in the paper, but assumed here: a full buffer
+    holds rollouts back, and the trainer takes what came first.
     """
 
+    in_flight = False
+    capacity = 0  # groups
+
     def generation(self) -> Process:
-        self.parameters, self.rollouts = [0], list[list[Group]]()
-        update = 0
+        self.buffer: list[Group] = []
+        self.blocked: list[Group] = []
         while True:
-            update += 1
-            if update != 2:
-                yield lambda: bool(self.parameters)
-                self.weights = self.parameters.pop()
-            yield from self.make()
-            batch = self.made
-            yield lambda: not self.rollouts
-            self.rollouts.append(batch)
+            yield lambda: self.free
+            self.launch()
+
+    def hand_over(self, group: Group) -> Process:
+        self.blocked.append(group)
+        yield lambda: self.blocked[0] is group and len(self.buffer) < self.capacity
+        self.running.remove(self.blocked.pop(0))
+        self.buffer.append(group)
 
     def training(self) -> Process:
         while True:
-            yield lambda: bool(self.rollouts)
-            yield from self.train(self.rollouts.pop())
-            yield lambda: not self.parameters
-            self.parameters.append(self.step)
-
-
-class VerlOneStepOff(BatchSystem):
-    """verl, one step off: verl-project/verl at 1dda039, verl/experimental/one_step_off_policy/ray_trainer.py.
-
-    `_fit_generate` (385) waits for the batch, sends weights (398), and lets the next batch begin (403) before it
-    trains.
-    """
-
-    def generation(self) -> Process:
-        self.ready: list[list[Group]] = []
-        self.asked = 1
-        while True:
-            yield lambda: self.asked > 0
-            self.asked -= 1
-            yield from self.make()
-            self.ready.append(self.made)
-
-    def training(self) -> Process:
-        while True:
-            yield lambda: bool(self.ready)
-            self.weights = self.step
-            self.asked += 1
-            yield from self.train(self.ready.pop())
-
-
-class Slime(BatchSystem):
-    """slime: THUDM/slime at 624b824, train_async.py.
-
-    A rollout is asked for in advance, before the step on the one before it (42); after every `interval` steps the
-    trainer waits for it, and then sends weights (66 to 70).
-    """
-
-    interval = 1
-
-    def generation(self) -> Process:
-        self.ready: list[list[Group]] = []
-        self.asked = 1
-        while True:
-            yield lambda: self.asked > 0
-            self.asked -= 1
-            yield from self.make()
-            self.ready.append(self.made)
-
-    def training(self) -> Process:
-        while True:
-            yield lambda: bool(self.ready)
-            batch = self.ready.pop()
-            self.asked += 1
+            yield lambda: len(self.buffer) >= self.batch
+            batch, self.buffer = self.buffer[: self.batch], self.buffer[self.batch :]
             yield from self.train(batch)
-            if self.step % self.interval == 0:
-                yield lambda: bool(self.ready)
-                self.weights = self.step
-
-
-class OpenRLHF(BatchSystem):
-    """OpenRLHF: OpenRLHF/OpenRLHF at 3c3be62, openrlhf/trainer/ppo_trainer_async.py.
-
-    A batch needs a token, of which there are `async_queue_size` (296); the trainer gives one back when it takes a batch
-    (232). Generation of a batch and the broadcast of weights after a step exclude one another by a lock (128, 257),
-    which goes to who has waited longest; with partial rollouts only the broadcast takes it, and rows go on (258).
-    """
-
-    tokens = 1
-    locked = False
-    broadcasting = False
-    partial = False
-
-    def generation(self) -> Process:
-        self.in_flight, self.ready = self.partial, list[list[Group]]()
-        while True:
-            yield lambda: self.tokens > 0
-            self.tokens -= 1
-            yield lambda: self.partial or not self.broadcasting
-            self.locked = not self.partial
-            yield from self.make()
-            self.locked = False
-            self.ready.append(self.made)
-
-    def training(self) -> Process:
-        while True:
-            yield lambda: bool(self.ready)
-            batch = self.ready.pop(0)
-            self.tokens += 1
-            yield from self.train(batch)
-            self.broadcasting = True
-            yield lambda: not self.locked
             self.send_weights(self.step)
-            self.broadcasting = False

@@ -90,6 +90,7 @@ class System:
     """Machines that hold some groups at once, weights, and a count of steps. A system adds its own rules."""
 
     in_flight = True  # groups under way go on with new weights
+    step_time = 1.0
 
     def __init__(self, text: str, demand: Demand, **options: Any) -> None:
         model = read_lag(text)
@@ -188,7 +189,7 @@ class System:
             assert group.step == group.left == NEVER
             group.step, group.place = self.step, place
         self.taken += 1
-        yield 1.0
+        yield self.step_time
         self.step += 1
         if self.step == self.demand.phases:
             yield lambda: False

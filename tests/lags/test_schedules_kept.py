@@ -17,11 +17,11 @@ WRITTEN_DOWN = {
     "verl_fully_async": "165611c0029a",
     "prime_rl[max_off_policy_steps=2,on_stale=requeue]": "12adcb5ac652",
     "nemo_rl[max_staleness=2,sampler=weight_fifo]": "cfdf2de0d34c",
-    "megatron[submit=R,consume=G]": "7281a6fa53a0",
+    "megatron[submit=R,consume=G]": "9df142fdb782",
     "windowed_fifo": "900743390efb",
     "rllib_appo": "ab3814185057",
     "slime:3": "fe9ee99c8bd3",
-    "partial": "7b0f0583eb23",
+    "partial": "b1a6ac60474b",
     "delay:3": "f008d81ab847",
 }
 

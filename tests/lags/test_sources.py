@@ -12,6 +12,8 @@ import admission_sources as admission
 import buffer_sources as buffers
 import dropping_sources as dropping
 import pytest
+import suspended_sources as suspended
+import whole_batch_sources as whole_batches
 from source_clock import System, assert_same_rows
 
 from staleharness.lag import read_lag
@@ -109,10 +111,10 @@ def test_sample_factory_is_what_its_batcher_does(n: int, max_lag: int, load: str
 
 @pytest.mark.parametrize("load", ["slots=1.0", "slots=2.0,cv=2.0", "slots=2.0,row_time=0.3", "slots=1.0,row_time=2.0"])
 def test_whole_batches_are_what_their_loops_do(load: str) -> None:
-    check(buffers.Cleanba, f"cleanba[{load}]")
-    check(buffers.VerlOneStepOff, f"verl_one_step_off[{load}]")
+    check(whole_batches.Cleanba, f"cleanba[{load}]")
+    check(whole_batches.VerlOneStepOff, f"verl_one_step_off[{load}]")
     for every in (1, 3):
-        check(buffers.Slime, f"slime[update_weights_interval={every},{load}]", interval=every)
+        check(whole_batches.Slime, f"slime[update_weights_interval={every},{load}]", interval=every)
 
 
 @pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=2.0"])
@@ -120,7 +122,7 @@ def test_whole_batches_are_what_their_loops_do(load: str) -> None:
 @pytest.mark.parametrize("partial", [False, True])
 def test_openrlhf_async_is_what_its_actors_do(size: int, partial: bool, load: str) -> None:
     text = f"openrlhf_async[async_queue_size={size},partial_rollout={str(partial).lower()},{load}]"
-    check(buffers.OpenRLHF, text, tokens=size, partial=partial, room=SMALL.groups)
+    check(whole_batches.OpenRLHF, text, tokens=size, partial=partial, room=SMALL.groups)
 
 
 @pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0"])
@@ -161,3 +163,42 @@ def test_open_instruct_is_what_its_preparation_does(steps: int, load: str) -> No
 def test_tinker_is_what_its_training_loop_does(bound: int, load: str) -> None:
     text = f"tinker[max_steps_off_policy={bound},on_stale=drop_group,{load}]"
     check(dropping.Tinker, text, bound=bound, room=SMALL.groups)
+
+
+@pytest.mark.parametrize("load", [*LOADS, "slots=12.0,row_time=4.0,cv=1.0"])
+@pytest.mark.parametrize("buffer", [1.0, 1.5, 3.0])
+def test_laminar_is_what_its_paper_says(buffer: float, load: str) -> None:
+    text = f"laminar[buffer={buffer},{load}]"
+    check(buffers.Laminar, text, in_any_order=True, capacity=int(buffer * SMALL.groups))  # its trainer samples
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0"])
+@pytest.mark.parametrize("delay", [0, 1, 2, 4])
+def test_llamarl_is_what_its_paper_says(delay: int, load: str) -> None:
+    check(whole_batches.LlamaRL, f"llamarl[delay={delay},{load}]", delay=delay)
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0", "sync_time=0.3"])
+@pytest.mark.parametrize("mask", [False, True])
+@pytest.mark.parametrize("oversample", [1.0, 1.5, 2.0, 4.0])
+def test_partial_rollouts_are_what_slime_does(oversample: float, mask: bool, load: str) -> None:
+    text = f"partial[oversample={oversample},mask={str(mask).lower()},{load}]"
+    check(suspended.SlimePartial, text, over=round(oversample * SMALL.groups), mask=mask)
+
+
+@pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=3.0,cv=1.0", "sync_time=0.3"])
+@pytest.mark.parametrize("modes", ["B/B", "G/G", "G/B", "R/G", "R/B"])
+@pytest.mark.parametrize("lag", [-1.0, 0.0, 1.0, 1.5, 3.0])
+def test_megatron_is_what_its_rollout_pipeline_does(lag: float, modes: str, load: str) -> None:
+    """The lag of G/B is at most L, as that of B/B: a group's slot is not free before its batch is taken."""
+    if modes == "G/B" and lag < 0:
+        return  # a batch never gets slots for all of its groups
+    submit, consume = modes.split("/")
+    batch = SMALL.rows * SMALL.groups
+    unit = {"R": 1, "G": SMALL.rows, "B": batch}[submit]
+    tasks = max(1, round((lag + 1) * batch / unit))
+    text = f"megatron[lag={lag},submit={submit},consume={consume},{load}]"
+    check(suspended.Megatron, text, submit=submit, consume=consume, tasks=tasks)
+    if modes in ("B/B", "G/B"):
+        plan = read_lag(text).schedule(SMALL)
+        assert (plan.phase - plan.oldest)[plan.phase != NEVER].max() == math.ceil(tasks * unit / batch) - 1
