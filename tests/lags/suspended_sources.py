@@ -44,9 +44,9 @@ class SlimePartial(System):
 class Megatron(System):
     """Megatron-LM: NVIDIA/Megatron-LM at d98e8a6, megatron/rl.
 
-    One coroutine submits rows, in units that it needs a slot of the gate for (agent/rollout_pipeline.py, `stage_prepare`
-    and `_submit_group_to_infer_queue`); a slot of a row is free when the row is finished (`_infer_one`), one of a group
-    or batch when the trainer asks for the next group after it (`_consume_completion_order`, `_consume_batch_order`).
+    One coroutine submits rows, in units that need a slot of the gate (agent/rollout_pipeline.py, 370 and 313). A slot
+    of a row is free when the row is finished (442), one of a group or batch when the trainer asks for the next group
+    after it (596, 625, 626).
     The trainer asks for the groups of a batch one by one (rl_utils.py, 868), with inference suspended while it trains
     (2941 to 2947) and new weights for the rows under way afterwards. The README's laws are older: they let a group's
     slot go when the group is finished, as the code did before af3d240.
