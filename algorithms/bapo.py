@@ -1,14 +1,11 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import ClassVar, Literal
 
-from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal, option
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.objectives import clipped_surrogate, dual_clip, importance_ratio
-
-if TYPE_CHECKING:
-    from torch import Tensor
 
 
 @ALGORITHMS.register("bapo")
@@ -17,26 +14,23 @@ class BAPO(Algorithm):
     """BAPO: PPO's clip with bounds that each minibatch widens until good decisions have their share of the objective.
 
     Maximises  min(rA, clip(r, c_low, c_high)A). From `low` and `high` the bounds rise by `step`, first c_high to
-    `high_most`, then c_low to `low_most`, while Σ over A > 0 of |min(…)| is less than `share` of Σ |min(…)| over all
-    (Xi et al. 2025, algorithm 1).
+    `high_most`, then c_low to `low_most`, while Σ over A > 0 of |min(…)| is less than `share` of Σ |min(…)| over all.
 
-    Raising c_high lets good decisions count for more. Raising c_low cannot help: it silences bad decisions, but their
-    term is max(r, c_low)|A|, so their part of the sum grows, and the second search always runs to its end.
-    `form = release` (recipe/bapo/policy_loss.py at 7287044) raises c_low first, which therefore always ends at
-    `low_most` once the share is missed, and adds verl's dual clip at 3. Its README has the ranges below; its
-    configuration has [0.6, 0.8] and [1.2, 2]. r = π/μ, or π/π_prox with `anchor = proximal`. How sure: of the release,
-    which was read; of the paper's order, from notes on its algorithm.
+    Raising c_low cannot help: bad decisions' term is max(r, c_low)|A|, so their part of the sum grows, and this search
+    always runs to its end. `form = release` (recipe/bapo/policy_loss.py at 7287044) raises c_low first and adds verl's
+    dual clip at 3; its README has the ranges below, its configuration [0.6, 0.8] and [1.2, 2]. r = π/μ, or π/π_prox
+    with `anchor = proximal`. How sure: of the release, which was read; of the paper's order, from notes on it.
     """
 
-    paper = "Xi et al. 2025, arXiv:2510.18927"
+    paper = "Xi et al. 2025, arXiv:2510.18927, algorithm 1"
     core: ClassVar[bool] = False
 
-    step: float = 0.05  # by which a bound rises
+    step: float = option(0.05, above=0)  # by which a bound rises
     low: float = 0.6  # c_low at first
     low_most: float = 0.9  # largest c_low
     high: float = 1.2  # c_high at first
     high_most: float = 3.0  # largest c_high
-    share: float = 0.5  # least part of the objective's absolute value that good decisions have
+    share: float = option(0.5, least=0, most=1)  # least part of the objective's absolute value that good decisions have
     form: Literal["paper", "release"] = "paper"
     anchor: Literal["behaviour", "proximal"] = "behaviour"
 
@@ -44,8 +38,6 @@ class BAPO(Algorithm):
         super().__post_init__()
         self.require("low_most", 0 <= self.low <= self.low_most <= 1, "between low and 1")
         self.require("high_most", 1 <= self.high <= self.high_most, "at least high, which is at least 1")
-        self.require("step", self.step > 0, "above 0")
-        self.require("share", 0 <= self.share <= 1, "between 0 and 1")
 
     @property
     def proximal(self) -> Proximal:
@@ -53,20 +45,16 @@ class BAPO(Algorithm):
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         ratio = importance_ratio(d.target_logp, d.proximal_logp if self.anchor == "proximal" else d.behaviour_logp)
-        low, high = self._bounds(ratio.detach(), d)
-        objective, outside = clipped_surrogate(ratio, d.advantage, 1.0 - low, high - 1.0)
-        if self.form == "release":
-            objective, outside = dual_clip(objective, outside, ratio, d.advantage, 3.0)
-        bounds = {name: ratio.new_full(ratio.shape, x) for name, x in (("bound_low", low), ("bound_high", high))}
-        return PolicyLoss(-objective, {"clipped": outside, **bounds})
-
-    def _bounds(self, ratio: Tensor, d: Decisions) -> tuple[float, float]:
         at, most = {"low": self.low, "high": self.high}, {"low": self.low_most, "high": self.high_most}
         for key in ("high", "low") if self.form == "paper" else ("low", "high"):
-            while at[key] < most[key] and self._positive_share(ratio, d, at["low"], at["high"]) < self.share:
+            while at[key] < most[key]:
+                objective, _ = clipped_surrogate(ratio.detach(), d.advantage, 1.0 - at["low"], at["high"] - 1.0)
+                size = objective.abs() * d.mask
+                if (size * (d.advantage > 0)).sum() / size.sum().clamp(min=1e-8) >= self.share:
+                    break
                 at[key] = min(at[key] + self.step, most[key])
-        return at["low"], at["high"]
-
-    def _positive_share(self, ratio: Tensor, d: Decisions, low: float, high: float) -> float:
-        size = clipped_surrogate(ratio, d.advantage, 1.0 - low, high - 1.0)[0].abs() * d.mask
-        return float((size * (d.advantage > 0)).sum() / size.sum().clamp(min=1e-8))
+        objective, outside = clipped_surrogate(ratio, d.advantage, 1.0 - at["low"], at["high"] - 1.0)
+        if self.form == "release":
+            objective, outside = dual_clip(objective, outside, ratio, d.advantage, 3.0)
+        bounds = {f"bound_{side}": ratio.new_full(ratio.shape, bound) for side, bound in at.items()}
+        return PolicyLoss(-objective, {"clipped": outside, **bounds})

@@ -9,6 +9,7 @@ from staleharness.spec import later
 from staleharness.weights import (
     Level,
     batch_normalised,
+    binary_kl,
     engine_surrogate,
     kept_share,
     level_log_ratio,
@@ -34,6 +35,10 @@ class Rejecting(Algorithm):
     in the mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask)
     they do not. `kept` is exact where the run averages over tokens.
 
+    `kpop` = δ leaves out tokens whose binary KL, of this token against all others, is above δ nats from μ or to μ,
+    beside the method's own rule (`low=0,high=0` is none). It is AReaL's `binary_kl`, which AReaL's own check refuses.
+    On control a density is no probability, so it says little there. How sure: of the formula from notes on the code.
+
     With `correct=engine` all ratios are π_version/μ, of the version that acted by the trainer's arithmetic and of what
     sampled in its place (MISMATCH), and the clip is around π_version: lag has no other correction.
     """
@@ -46,6 +51,7 @@ class Rejecting(Algorithm):
     normalise: bool = False  # weights of mean 1 in each minibatch, before anything is rejected
     clip: float = 0.0  # ε of a PPO clip around the proximal policy; 0 is none
     correct: Literal["all", "engine"] = later("all", before="all")  # lag and engine, or the engine alone
+    kpop: float = later(0.0, before=0.0)  # largest binary KL of a token, nats; 0 is no bound
 
     weight_level: ClassVar[Level | None] = None  # None: kept decisions have weight 1
 
@@ -53,6 +59,7 @@ class Rejecting(Algorithm):
         super().__post_init__()
         for key in ("veto", "clip"):
             self.require(key, getattr(self, key) >= 0, "0 (none) or above")
+        self.require("kpop", self.kpop >= 0, "0 (no bound) or above")
 
     @property
     def proximal(self) -> Proximal:
@@ -74,6 +81,8 @@ class Rejecting(Algorithm):
         else:
             log_w, objective, clipped = engine_surrogate(d, self.clip)
         masked, out = self.rejected(log_w, d.mask), vetoed(log_w, d.mask, self.veto)
+        if self.kpop:
+            masked = masked.maximum((binary_kl(log_w, d.behaviour_logp) > self.kpop).to(masked.dtype))
         kept = (1.0 - masked) * (1.0 - out)
         weight, diagnostics = self.weight(log_w, d.mask)
         if self.normalise:

@@ -1,12 +1,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import ClassVar, Literal, NamedTuple
+from typing import ClassVar, Literal
 
-from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal
+from staleharness.algorithm import ALGORITHMS, Algorithm, Proximal, option
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.objectives import clipped_surrogate, dual_clip, importance_ratio, log_ratio
-from staleharness.weights import Level, kept_share, level_log_ratio, outside, row_mean, truncated
+from staleharness.weights import kept_share, level_log_ratio, outside, row_mean, truncated
 
 Preset = Literal[
     "decoupled_token_is", "decoupled_seq_is", "decoupled_token_icepop", "decoupled_seq_is_rs", "decoupled_geo_rs",
@@ -14,27 +14,6 @@ Preset = Literal[
     "decoupled_k3_rs_token_tis", "bypass_ppo_clip", "bypass_ppo_clip_geo_rs", "bypass_ppo_clip_k3_rs", "bypass_pg_is",
     "bypass_pg_token_icepop", "bypass_pg_geo_rs", "bypass_pg_geo_rs_seq_tis", "bypass_pg_geo_rs_token_tis", "disabled",
 ]  # fmt: skip
-
-
-class Parts(NamedTuple):
-    """Loss, rejection rule and weight of a preset, as its name says."""
-
-    loss: str  # decoupled: PPO around π_prox; ppo: PPO around μ; pg: A log π
-    rule: str  # seq, geo, k3, or none
-    weight: str  # token, sequence, icepop, or none
-
-
-def parts_of(preset: str) -> Parts:
-    """Return what a preset consists of."""
-    loss = "pg" if preset.startswith("bypass_pg") else "ppo" if preset.startswith("bypass_ppo") else "decoupled"
-    rule = (
-        "geo" if "geo_rs" in preset else "k3" if "k3_rs" in preset else "seq" if preset.endswith("_is_rs") else "none"
-    )
-    if "icepop" in preset:
-        return Parts(loss, rule, "icepop")
-    if "token" in preset:
-        return Parts(loss, rule, "token")
-    return Parts(loss, rule, "sequence" if "seq_" in preset or preset == "bypass_pg_is" else "none")
 
 
 @ALGORITHMS.register("verl")
@@ -57,43 +36,40 @@ class Verl(Algorithm):
     core: ClassVar[bool] = False
 
     preset: Preset = "decoupled_seq_is"
-    clip: float = 0.2  # ε of PPO
-    clip_high: float = 0.0  # ε above 1; 0 is the same as `clip`
+    clip: float = option(0.2, above=0)  # ε of PPO
+    clip_high: float = option(0.0, least=0)  # ε above 1; 0 is the same as `clip`
     dual_clip: float = 3.0  # ratio beyond which a negative advantage stops pulling; 0 is none
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        self.require("clip", self.clip > 0, "above 0")
-        self.require("clip_high", self.clip_high >= 0, "0 (the same as clip) or above")
         self.require("dual_clip", self.dual_clip == 0 or self.dual_clip > 1, "0 (none) or above 1")
 
     @property
     def proximal(self) -> Proximal:
-        return "recompute" if parts_of(self.preset).loss == "decoupled" else "behaviour"
+        return "behaviour" if self.preset.startswith("bypass") else "recompute"
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
-        loss, rule, weight_of = parts_of(self.preset)
-        log_w = log_ratio(d.proximal_logp if loss == "decoupled" else d.target_logp.detach(), d.behaviour_logp)
-        silent = log_w.new_zeros(log_w.shape)
-        objective = d.advantage * d.target_logp
-        if loss != "pg":
-            ratio = importance_ratio(d.target_logp, d.proximal_logp if loss == "decoupled" else d.behaviour_logp)
+        preset, decoupled = self.preset, self.proximal == "recompute"
+        log_w = log_ratio(d.proximal_logp if decoupled else d.target_logp.detach(), d.behaviour_logp)
+        objective, weight = d.advantage * d.target_logp, log_w.new_ones(log_w.shape)
+        silent, masked, zero, cut = (log_w.new_zeros(log_w.shape) for _ in range(4))
+        if not preset.startswith("bypass_pg"):
+            ratio = importance_ratio(d.target_logp, d.proximal_logp if decoupled else d.behaviour_logp)
             objective, silent = clipped_surrogate(ratio, d.advantage, self.clip, self.clip_high or None)
             if self.dual_clip:
                 objective, silent = dual_clip(objective, silent, ratio, d.advantage, self.dual_clip)
-        masked, zero, cut = (log_w.new_zeros(log_w.shape) for _ in range(3))
-        weight = log_w.new_ones(log_w.shape)
-        if rule == "k3":
+        if "k3_rs" in preset:
             masked = (row_mean(log_w.exp() - 1.0 - log_w, d.mask) > 0.01).to(log_w.dtype)
-        elif rule != "none":
-            low, high = (0.5, 2.0) if rule == "seq" else (0.999, 1.001)
-            level: Level = "sequence" if rule == "seq" else "geometric"
-            masked = outside(-level_log_ratio(log_w, d.mask, level), low, high)
-        if weight_of == "icepop":
+        elif "geo_rs" in preset:
+            masked = outside(-level_log_ratio(log_w, d.mask, "geometric"), 0.999, 1.001)
+        elif preset == "decoupled_seq_is_rs":
+            masked = outside(-level_log_ratio(log_w, d.mask, "sequence"), 0.5, 2.0)
+        if "icepop" in preset:
             zero, weight = outside(log_w, 0.5, 5.0), log_w.exp()
-        elif weight_of != "none":
-            level = "token" if weight_of == "token" else "sequence"
-            weight, cut = truncated(level_log_ratio(log_w, d.mask, level).exp(), 2.0)
+        elif "token" in preset:
+            weight, cut = truncated(log_w.exp(), 2.0)
+        elif "seq_" in preset or preset == "bypass_pg_is":
+            weight, cut = truncated(level_log_ratio(log_w, d.mask, "sequence").exp(), 2.0)
         kept = 1.0 - masked
         total = -kept * (1.0 - zero) * weight * objective / kept_share(kept, d.mask, "kept")
         masked = masked.maximum(zero)

@@ -86,6 +86,16 @@ def outside(log_w: Tensor, low: float, high: float) -> Tensor:
     return (below | above).to(log_w.dtype)
 
 
+def binary_kl(log_w: Tensor, behaviour_logp: Tensor) -> Tensor:
+    """Larger of KL[μ ‖ π] and KL[π ‖ μ], nats, of two outcomes: this decision, and all others. log π = log μ + log w.
+
+    Probabilities are cut to 1e-6 … 1 − 1e-6.
+    """
+    mu, pi = (x.detach().exp().clamp(1e-6, 1.0 - 1e-6) for x in (behaviour_logp, behaviour_logp + log_w))
+    surprise, others = (mu / pi).log(), ((1.0 - mu) / (1.0 - pi)).log()
+    return (mu * surprise + (1.0 - mu) * others).maximum(-(pi * surprise + (1.0 - pi) * others))
+
+
 def vetoed(log_w: Tensor, mask: Tensor, least: float) -> Tensor:
     """1 on all decisions of a row that has one whose own ratio is below `least`; 0 is no veto."""
     impossible = (outside(log_w, least, 0.0) * mask).amax(1, keepdim=True)

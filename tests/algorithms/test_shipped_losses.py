@@ -52,6 +52,8 @@ CASES += [
     (make("tis", low=0.9, cap=1.2, level="sequence"), read.tis(0.9, 1.2, "sequence")),
     (make("k3_rejection", largest=0.05, delta=0.1), read.trust_region_mask(0.05, 0.1)),
     (make("k3_rejection", largest=2.0, delta=0.3), read.trust_region_mask(2.0, 0.3)),
+    (make("icepop", kpop=0.05, low=0.0, high=0.0), read.kpop(0.05)),
+    (make("icepop", kpop=0.01), read.kpop(0.01, 0.5, 5.0)),
     (make("dcpo", clip=0.02, clip_high=0.0, most=1.3, anchor="proximal"), read.dcpo(0.02, 0.02, 1.3, True)),
 ]
 PRESETS: dict[str, tuple[str, ...]] = {  # loss, rollout_rs, rollout_is
@@ -277,6 +279,17 @@ def test_dcpo_lets_unlikely_tokens_move_further() -> None:
 
 
 # --- prime-rl, verl ---------------------------------------------------------------------------------------
+
+
+def test_kpop_bounds_likely_and_unlikely_tokens_by_their_divergence() -> None:
+    """KL of two outcomes, from and to μ. μ = ½, π = ¾: ½ log(4/3) = 0.1438 and 0.1308; the same ratio at μ = 0.02:
+    0.0019 and 0.0022. A tenfold ratio at 0.002 has 0.0136 and 0.0282: an unlikely token may move further."""
+    method = make("icepop", kpop=0.14, low=0.0, high=0.0)
+    for p, w, larger in ((0.5, 1.5, 0.5 * math.log(4 / 3)), (0.02, 1.5, 0.002215), (0.002, 10.0, 0.028215)):
+        here = {"target_logp": math.log(p * w), "closed_form": False}
+        by_hand(method, (w, 1.0, 0.0 if larger > 0.14 else w), **here)
+        by_hand(make("icepop", kpop=larger * 1.001, low=0.0, high=0.0), (w, -1.0, -w), **here)
+        by_hand(make("icepop", kpop=larger * 0.999, low=0.0, high=0.0), (w, -1.0, 0.0), **here)
 
 
 def test_prime_rl_masks_by_probability_and_pulls_back() -> None:

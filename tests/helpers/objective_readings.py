@@ -312,3 +312,17 @@ def trust_region_mask(largest: float, mean: float) -> Objective:
         return s.w(b, t) if keeps else 0.0
 
     return log_pull(weight)
+
+
+def kpop(bound: float, low: float = 0.0, high: float = math.inf) -> Objective:
+    """1[max(KL[μ ‖ π], KL[π ‖ μ]) ≤ δ, low ≤ w ≤ high] w A, with each KL written out over this token and the others."""
+
+    def kl(p: float, q: float) -> float:
+        return p * math.log(p / q) + (1 - p) * math.log((1 - p) / (1 - q))
+
+    def weight(s: Numbers, b: int, t: int) -> complex:
+        pi, mu = math.exp(sg(s.log_pi[b][t])), math.exp(s.log_mu[b, t])
+        keeps = max(kl(mu, pi), kl(pi, mu)) <= bound and low <= sg(s.w(b, t)) <= high
+        return s.w(b, t) if keeps else 0.0
+
+    return log_pull(weight)
