@@ -141,6 +141,14 @@ class Algorithm(Options):
         """Return the factor on the size of the next gradient step."""
         return 1.0
 
+    def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+        """Return what takes the place of the policy's gradient [P] `now`, from a run's second step on.
+
+        previous: that of the step before, as its loss gave it. Neither may be changed in place. The norm is clipped
+        afterwards; a critic's gradient is not among them.
+        """
+        return now
+
     def inactive(self, updates: int) -> str | None:
         """Return a line for log and report where a mechanism cannot act with `updates` gradient steps per phase.
 

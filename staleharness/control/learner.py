@@ -70,6 +70,9 @@ class ControlLearner(Learner[ControlData, Part]):
     def make_optimizer(self) -> AdamW:
         return self.policy.make_optimizer(self.spec)
 
+    def policy_gradients(self) -> list[Tensor]:
+        return [self.policy.flat_gradient[: self.policy.actor_size]]
+
     def begin(self, data: ControlData, phase: int) -> dict[str, Any]:
         self.phase = phase
         self.batch = batch = PhaseBatch.prepare(self.spec, self.policy, data.rollout, data.reward, phase)

@@ -14,6 +14,7 @@ from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
+from .gradient_hook import SuccessiveGradients
 from .lag_stats import LearnerRows, MinibatchLags
 from .plugin_checks import state_of, step_scale_of, stop_of
 
@@ -57,6 +58,7 @@ class Learner(ABC, Generic[Data, Part]):
         self.optimizer = self.make_optimizer()
         self.gradient_steps = 0
         self.state = state_of(algorithm, "init_state", algorithm.init_state())
+        self.successive = SuccessiveGradients(algorithm) if defines(algorithm, "gradient") else None
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
         self.stopped: Stop = "no"
         self.shadow = [p.detach().clone() for p in self.followed_by_shadow] if algorithm.proximal == "ewma" else []
@@ -140,6 +142,8 @@ class Learner(ABC, Generic[Data, Part]):
 
     def optimise(self, rate: float) -> Tensor:
         """Clip the norm of the whole gradient, step, move the shadow; returns the norm before clipping."""
+        if self.successive is not None:
+            self.successive.change(self.policy_gradients())
         norm = self.optimizer.clip_and_step(self.spec.max_grad_norm, rate)
         self.gradient_steps += 1
         if self.shadow:
@@ -148,6 +152,10 @@ class Learner(ABC, Generic[Data, Part]):
 
             self.shadow_weight = ewma_update(self.shadow, self.followed_by_shadow, self.shadow_weight, decay)
         return norm
+
+    def policy_gradients(self) -> list[Tensor]:
+        """Return the gradients of the policy, without a critic's, where they lie."""
+        return [p.grad for p in self.followed_by_shadow if p.grad is not None]
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
         """One gradient step on a minibatch, unless the method stops (`stopped`); returns what is to be said of it and
@@ -173,6 +181,9 @@ class Learner(ABC, Generic[Data, Part]):
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
         of_method = {f"algorithm/{key}": x.detach() for key, x in parts.answer.diagnostics.items()}
         log = {**parts.log, "grad_norm": norm, **of_method}
+        if self.successive is not None:
+            cosine = self.successive.cosine
+            log["algorithm/gradient_cosine"] = torch.zeros_like(norm) if cosine is None else cosine
         if self.says_step_scale:
             log["step_scale"] = torch.tensor(scale, device=norm.device)
         return log, decisions.mask
@@ -200,6 +211,7 @@ class Learner(ABC, Generic[Data, Part]):
             "state": dict(self.state),
             "shadow": list(self.shadow),
             "shadow_weight": self.shadow_weight,
+            "gradient": None if self.successive is None else self.successive.previous,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
@@ -218,6 +230,8 @@ class Learner(ABC, Generic[Data, Part]):
             for name, of_method in state["state"].items()
         }
         self.shadow_weight = state["shadow_weight"]
+        if self.successive is not None and state["gradient"] is not None:
+            self.successive.previous = state["gradient"].to(device)
 
 
 # Of a step's measures, those that describe the data when taken at the first step, before anything has moved.

@@ -83,6 +83,13 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     return scale
 
 
+def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
+    """The gradient [P] to step along. Raises `UserError`."""
+    answer = algorithm.gradient(previous, now)
+    _is_shaped(algorithm, "vector that gradient", answer, now.shape)
+    return answer
+
+
 def state_of(algorithm: Algorithm, hook: str, answer: Mapping[str, Any]) -> dict[str, Any]:
     """The state that the method has `asked` for by `init_state` or `next_state`: plain numbers, of whatever type they
     came, and tensors. Raises `UserError` for anything else, which a checkpoint could not bring back."""
@@ -119,8 +126,8 @@ def _is_shaped(algorithm: Algorithm, what: str, x: Any, *shapes: tuple[int, ...]
     if not isinstance(x, Tensor) or x.shape not in shapes:
         form = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise UserError(
-            f"{algorithm.name}: the {what} returns is {form}; give a tensor with a number of each decision, here "
-            f"{list(shapes[0])}"
+            f"{algorithm.name}: the {what} returns is {form}; give a tensor with a number of each "
+            f"{'parameter' if len(shapes[0]) == 1 else 'decision'}, here {list(shapes[0])}"
         )
 
 

@@ -264,13 +264,16 @@ def test_a_terminated_episode_is_worth_what_it_paid() -> None:
 
 
 def test_the_examples_disagree_where_methods_do() -> None:
-    """So that equality above means something: on stale decisions no two methods have one gradient and stop alike."""
+    """So that equality above means something: on stale decisions no two methods have one gradient and stop alike, and
+    change the whole gradient alike."""
     d, pulls = examples(0), []
+    aligned = torch.ones_like(d.mask[0]), torch.arange(1.0, d.mask.shape[1] + 1, dtype=d.mask.dtype)
     away = d.behaviour_logp - d.target_logp.detach()
     for name in ALGORITHMS:
         stale = [replace(d, behaviour_logp=d.target_logp.detach() + k * away) for k in (0.02, 1.0, 3.0)]
         method = make(name)
         seen = [with_gradient(x, closed_form="closed_form" in method.needs) for x in stale]
         stops = torch.tensor([[float(method.stop(x) != "no")] * d.mask.shape[1] for x in seen])
-        pulls.append(torch.cat([*(gradient_coefficients(method, x) for x in seen), stops.to(d.mask.dtype)]))
+        changed = method.gradient(*aligned)[None]
+        pulls.append(torch.cat([*(gradient_coefficients(method, x) for x in seen), stops.to(d.mask.dtype), changed]))
         assert not any(torch.allclose(pulls[-1], other) for other in pulls[:-1]), name

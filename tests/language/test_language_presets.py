@@ -16,7 +16,7 @@ from staleharness.store.study_runs import read_study_runs
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 
-ADDED_LATER = {*"aspo bapo ce_gppo dcpo dg gmpo ipo minirl oapl prime_rl sapo verl vespo".split()}
+ADDED_LATER = {*"aspo bapo ce_gppo dcpo dg gac gmpo ipo minirl oapl prime_rl sapo verl vespo".split()}
 """Methods that came after the study's runs."""
 
 

@@ -1,0 +1,52 @@
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, ClassVar
+
+from staleharness.algorithm import ALGORITHMS, Algorithm, option
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.objectives import clipped_surrogate, importance_ratio
+
+if TYPE_CHECKING:
+    from torch import Tensor
+
+
+@ALGORITHMS.register("gac")
+@dataclass(frozen=True)
+class GAC(Algorithm):
+    """Gradient alignment control: PPO-clip that does not step again along the gradient of the step before.
+
+    With g and g' the policy's gradients of this step and the one before, and c their cosine, the step is along
+
+        g − share (g·g'/|g'|²) g'   where c > `aligned`,     0   where c > `skip`,     g   elsewhere.
+
+    Gradients of stale data stay aligned from step to step where those of fresh data are nearly orthogonal, so that
+    steps add up and overshoot (Xu et al. 2026). The loss is PPO's clip around μ, which is GRPO's with group-relative
+    advantages; norms are clipped afterwards, and a critic's gradient is not touched.
+
+    g' is what the loss gave, before any projection. How sure: of the projection, from the abstract; that steps are left
+    out where alignment is high, second hand; of thresholds not at all: by default every aligned step is projected, and
+    none is left out. With momentum, Adam moves even where the gradient is 0.
+    """
+
+    paper = "Xu et al. 2026, arXiv:2603.01501"
+    core: ClassVar[bool] = False
+
+    aligned: float = option(0.0, least=-1, most=1)  # cosine above which the gradient is projected
+    share: float = option(1.0, least=0, most=1)  # of the component along the gradient before, that is taken away
+    skip: float = option(1.0, least=-1, most=1)  # cosine above which the gradient is 0; 1 is never
+    clip: float = option(0.2, above=0)  # ε
+    clip_high: float = option(0.0, least=0)  # ε above ratio 1; 0 is the same as `clip`
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        ratio = importance_ratio(d.target_logp, d.behaviour_logp)
+        objective, clipped = clipped_surrogate(ratio, d.advantage, self.clip, self.clip_high or None)
+        return PolicyLoss(-objective, {"clipped": clipped})
+
+    def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+        length = previous.norm().clamp(min=1e-30)
+        along = previous / length
+        cosine = now.dot(along) / now.norm().clamp(min=1e-30)
+        if self.skip < 1.0 and cosine > self.skip:
+            return now.new_zeros(now.shape)
+        return now - self.share * now.dot(along) * along if cosine > self.aligned else now

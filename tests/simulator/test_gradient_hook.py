@@ -1,0 +1,185 @@
+"""The hook on a whole gradient, and GAC on it: against the formula, in every kind of learner, and over a resume."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from needs import has_compiler
+from torch import Tensor
+
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import Decisions, PolicyLoss
+from staleharness.errors import UserError
+from staleharness.simulator.gradient_hook import SuccessiveGradients
+from staleharness.simulator.loop import simulation_of
+from staleharness.spec import RunSpec
+from staleharness.task import find_env
+
+CONTROL: dict[str, Any] = {
+    "env": "Pendulum-v1",
+    "capacity": 2,
+    "steps": 3 * 2 * 20,
+    "num_envs": 2,
+    "num_steps": 20,
+    "epochs": 2,
+    "minibatches": 2,
+    "hidden": [4],
+    "evaluations": 1,
+    "evaluation_episodes": 1,
+    "final_episodes": 1,
+    "max_grad_norm": 1e9,
+}
+CHAIN: dict[str, Any] = {
+    "env": "bit-chain",
+    "horizon": 6,
+    "batch": 4,
+    "minibatches": 3,
+    "capacity": 3,
+    "steps": 9,
+    "start": 0.4,
+    "evaluations": 1,
+    "max_grad_norm": 1e9,
+}
+kinds = pytest.mark.parametrize(
+    "settings", [CONTROL, CONTROL | {"learner": "native"}, CHAIN], ids=["control", "native", "chain"]
+)
+
+
+def gac(**options: float) -> Any:
+    return ALGORITHMS["gac"](**options)  # type: ignore[arg-type]
+
+
+def spec_of(settings: dict[str, Any], algorithm: str = "gac", **hyper: Any) -> RunSpec:
+    if settings.get("learner") == "native" and not has_compiler():
+        pytest.skip("needs a C++ compiler, which is not installed here")
+    task = find_env(settings["env"])[1]
+    spec = task.settings.from_dict({**settings, "algorithm": algorithm, "hyper": hyper})
+    task.check(spec)
+    return spec
+
+
+def projection(previous: np.ndarray, now: np.ndarray, share: float = 1.0) -> np.ndarray:
+    """g − share (g·g'/|g'|²) g' where g·g' > 0."""
+    product = sum(float(a) * float(b) for a, b in zip(previous, now, strict=True))
+    length = sum(float(a) ** 2 for a in previous)
+    return now - share * product / length * previous if product > 0 else now
+
+
+@pytest.mark.parametrize(
+    ("options", "previous", "now", "wanted"),
+    [
+        ({}, [2.0, 0.0], [3.0, 4.0], [0.0, 4.0]),  # a cosine of 0.6
+        ({"share": 0.5}, [2.0, 0.0], [3.0, 4.0], [1.5, 4.0]),
+        ({"aligned": 0.7}, [2.0, 0.0], [3.0, 4.0], [3.0, 4.0]),
+        ({"skip": 0.5}, [2.0, 0.0], [3.0, 4.0], [0.0, 0.0]),
+        ({"skip": 0.7}, [2.0, 0.0], [3.0, 4.0], [0.0, 4.0]),
+        ({}, [-2.0, 0.0], [3.0, 4.0], [3.0, 4.0]),  # against the one before: as it is
+        ({"aligned": -1.0}, [-2.0, 0.0], [3.0, 4.0], [0.0, 4.0]),
+        ({}, [1.0, 1.0], [2.0, 2.0], [0.0, 0.0]),
+        ({}, [0.0, 0.0], [3.0, 4.0], [3.0, 4.0]),
+    ],
+)
+def test_gac_takes_away_what_points_along_the_gradient_before(
+    options: dict[str, float], previous: list[float], now: list[float], wanted: list[float]
+) -> None:
+    given = [torch.tensor(x, dtype=torch.float64) for x in (previous, now)]
+    answer = gac(**options).gradient(*given)
+    torch.testing.assert_close(answer, torch.tensor(wanted, dtype=torch.float64), rtol=1e-12, atol=1e-12)
+    assert given[0].tolist() == previous and given[1].tolist() == now
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_gac_is_the_formula(seed: int) -> None:
+    rng = np.random.default_rng(seed)
+    previous, now = rng.normal(size=(2, 300)) + seed % 2
+    for share in (1.0, 0.3):
+        answer = gac(share=share).gradient(torch.from_numpy(previous), torch.from_numpy(now)).numpy()
+        np.testing.assert_allclose(answer, projection(previous, now, share), rtol=1e-9, atol=1e-9)
+
+
+@kinds
+def test_the_policys_gradient_is_changed_and_no_other(settings: dict[str, Any]) -> None:
+    """Each step of a run: what it steps along is the literal projection of what the loss gave, in the policy's part."""
+    simulation: Any = simulation_of(spec_of(settings))
+    learner = simulation.learner
+    size = getattr(simulation.policy, "actor_size", len(learner.parameters[0]))
+    raw, stepped = [], []
+    gradient, step = learner.gradient, learner.optimizer.clip_and_step
+
+    def all_gradients() -> Tensor:
+        return torch.cat([p.grad.flatten() for p in learner.parameters]).clone()
+
+    def kept_gradient(part: Any) -> Any:
+        answer = gradient(part)
+        raw.append(all_gradients())
+        return answer
+
+    def kept_step(limit: float, rate: float) -> Tensor:
+        stepped.append(all_gradients())
+        return step(limit, rate)
+
+    learner.gradient, learner.optimizer.clip_and_step = kept_gradient, kept_step
+    cosines = [record.metrics["algorithm/gradient_cosine"] for record in simulation]
+    assert len(raw) == len(stepped) > 8 and all(-1 <= c <= 1 for c in cosines) and len(set(cosines)) > 1
+    assert torch.equal(raw[0], stepped[0])
+    changed = 0
+    for before, now, along in zip(raw, raw[1:], stepped[1:], strict=False):
+        wanted = projection(before[:size].double().numpy(), now[:size].double().numpy())
+        np.testing.assert_allclose(along[:size].numpy(), wanted, atol=1e-6 * float(now[:size].norm()))
+        assert torch.equal(along[size:], now[size:])
+        changed += not torch.equal(along, now)
+    assert changed > 2
+
+
+@kinds
+def test_a_resumed_run_knows_the_gradient_before(settings: dict[str, Any]) -> None:
+    whole: Any = simulation_of(spec_of(settings))
+    numbers = [record.metrics["grad_norm"] for record in whole]
+    first: Any = simulation_of(spec_of(settings))
+    next(iter(first))
+    resumed: Any = simulation_of(spec_of(settings))
+    resumed.load_state_dict(first.state_dict())
+    assert [record.metrics["grad_norm"] for record in resumed] == numbers[1:]
+    for mine, theirs in zip(resumed.learner.parameters, whole.learner.parameters, strict=True):
+        assert torch.equal(mine, theirs)
+
+
+@dataclass(frozen=True)
+class HalfGradient(Algorithm):
+    """Half of what the loss gave."""
+
+    broken: bool = False
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        return PolicyLoss(-d.advantage * d.target_logp, {})
+
+    def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
+        return now[:-1] if self.broken else 0.5 * now
+
+
+def test_gradients_of_several_tensors_are_one_vector_to_the_method() -> None:
+    successive = SuccessiveGradients(HalfGradient())
+    parts = [torch.tensor([[1.0, 2.0]]), torch.tensor([4.0])]
+    successive.change(parts)
+    assert successive.cosine == 0.0 and parts[0].tolist() == [[1.0, 2.0]]
+    successive.change(parts)
+    assert successive.cosine == pytest.approx(1.0)
+    assert parts[0].tolist() == [[0.5, 1.0]] and parts[1].tolist() == [2.0]
+    assert successive.previous is not None and successive.previous.tolist() == [1.0, 2.0, 4.0]
+
+
+def test_a_gradient_of_another_length_is_one_line() -> None:
+    successive = SuccessiveGradients(replace(HalfGradient(), broken=True))
+    successive.change([torch.ones(3)])
+    with pytest.raises(UserError, match=r"vector that gradient returns is of shape \[2\]; give .* here \[3\]"):
+        successive.change([torch.ones(3)])
+
+
+def test_a_method_without_the_hook_holds_no_gradient() -> None:
+    simulation: Any = simulation_of(spec_of(CHAIN, "ppo_clip"))
+    assert simulation.learner.successive is None and simulation.learner.state_dict()["gradient"] is None
+    assert "algorithm/gradient_cosine" not in next(iter(simulation)).metrics
