@@ -11,13 +11,18 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+
+class NotInstalled(Exception):
+    """pip could not install a peer; the message is one line."""
+
+
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT), str(ROOT / "constraints")]
 
 
 def environment(library: str, version: str, *beside: str) -> Path:
     """The Python of an environment of the library's own, with `beside`, under the cache folder; made at the first call
-    (minutes) with the user's pip settings and the pins of constraints/. Ends the program where pip fails."""
+    (minutes) with the user's pip settings and the pins of constraints/. Raises `NotInstalled` where pip fails."""
     from install import torch_arguments
 
     from staleharness.base.cache import cache_folder
@@ -35,7 +40,7 @@ def environment(library: str, version: str, *beside: str) -> Path:
     with log.open("w") as out:
         for arguments in (["--no-deps", *torch], ["-c", str(pins), f"{library}=={version}", *beside]):
             if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
-                sys.exit(f"pip could not install {library}; all that it said: {log}")
+                raise NotInstalled(f"pip could not install {library}=={version}; all that it said: {log}")
     done.touch()
     return python
 

@@ -1,6 +1,6 @@
-"""PPO end to end on MuJoCo, ours against CleanRL's loop, Stable-Baselines3 and the physics alone: one run, one thread.
+"""PPO end to end on MuJoCo, ours against CleanRL, Stable-Baselines3, sbx and the physics alone: one run, one thread.
 
-    python benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--without sb3] [--paper]
+    python benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--only ours sbx] [--paper]
 
 The same work everywhere: Hopper-v5, 256 steps of each environment a phase, 10 epochs of 32 minibatches, 64 x 64 tanh
 networks, normalised observations and rewards, Adam, gradient norm 0.5, no evaluation, no logging to files.
@@ -10,11 +10,12 @@ networks, normalised observations and rewards, Adam, gradient norm 0.5, no evalu
   cleanrl   a loop in the manner of CleanRL's ppo_continuous_action: SyncVectorEnv with the same wrappers, eager torch,
             autograd, Adam, all written out here (its package does not install beside a gymnasium of today)
   sb3       Stable-Baselines3 with VecNormalize, in an environment of its own under the cache folder
+  sbx       the same in JAX, compiled, where it can be installed; without value clipping, which it lacks
   physics   `mj_step` alone, one thread: what no learner could beat
 
 Blocks run in fresh processes, in turns (the order changes each time); the first phase of a block is not counted.
-Printed are environment steps per second and CPU seconds, and ratios to ours of neighbouring blocks: median, smallest,
-largest, and how far the physics alone is ahead of each, which is the limit.
+Printed are environment steps per second and CPU seconds, and ratios of neighbouring blocks by CPU seconds, which a busy
+machine moves least: median, smallest, largest, and how far the physics alone is ahead of each, which is the limit.
 
 `--paper` compares ours with the physics at the batch size of VACO's Table 1 instead: 500 environments of 1,000 steps
 a phase, minibatches of 15,625, two threads each.
@@ -39,7 +40,10 @@ from bench_table import show
 sys.path[:0] = [str(Path(__file__).resolve().parent), str(Path(__file__).resolve().parents[1])]
 
 EPOCHS, MINIBATCHES, GAMMA, LAMBDA, CLIP = 10, 32, 0.99, 0.95, 0.2
-SB3 = "2.9.2"
+SB3, SBX = "2.9.2", "0.28.0"
+ONE_THREAD_OF_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
+# (ours, a peer) -> the least that ours should be faster, with 8 environments
+BARS = {("native", "cleanrl"): 3.3, ("compiled", "cleanrl"): 4.0, ("compiled", "sbx"): 2.0}
 
 
 def staleharness_seconds(task: dict[str, Any], capacity: int = 1, learner: str = "torch") -> dict[str, float]:
@@ -197,16 +201,30 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
 
 
 def sb3(task: dict[str, Any]) -> dict[str, float]:
-    """Stable-Baselines3's PPO; a phase is what its callback sees between two roll-outs."""
-    import gymnasium
+    """PPO of Stable-Baselines3, in torch."""
     import torch
     from stable_baselines3 import PPO
+
+    torch.set_num_threads(1)
+    return of_callbacks(PPO, task, {"activation_fn": torch.nn.Tanh}, clip_range_vf=CLIP)
+
+
+def sbx(task: dict[str, Any]) -> dict[str, float]:
+    """Its sibling in JAX, one compiled function for all gradient steps of an epoch's minibatch."""
+    os.environ.setdefault("XLA_FLAGS", ONE_THREAD_OF_XLA)
+    import torch
+    from sbx import PPO
+
+    torch.set_num_threads(1)
+    return of_callbacks(PPO, task, {})
+
+
+def of_callbacks(ppo: Any, task: dict[str, Any], network: dict[str, Any], **more: Any) -> dict[str, float]:
+    """Time a PPO of that family; a phase is what its callback sees between two roll-outs."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
 
-    torch.set_num_threads(1)
-    assert gymnasium.__version__
     clock: list[tuple[float, float]] = []
 
     class Clock(BaseCallback):  # type: ignore[misc]
@@ -218,8 +236,7 @@ def sb3(task: dict[str, Any]) -> dict[str, float]:
 
     envs, length, phases = task["envs"], task["steps"], task["phases"]
     vector = VecNormalize(make_vec_env(task["env"], n_envs=envs, seed=0), gamma=GAMMA)
-    network = {"net_arch": {"pi": [64, 64], "vf": [64, 64]}, "activation_fn": torch.nn.Tanh}
-    model = PPO(
+    model = ppo(
         "MlpPolicy",
         vector,
         n_steps=length,
@@ -229,13 +246,13 @@ def sb3(task: dict[str, Any]) -> dict[str, float]:
         gamma=GAMMA,
         gae_lambda=LAMBDA,
         clip_range=CLIP,
-        clip_range_vf=CLIP,
         ent_coef=0.0,
         vf_coef=0.5,
         max_grad_norm=0.5,
-        policy_kwargs=network,
+        policy_kwargs={"net_arch": {"pi": [64, 64], "vf": [64, 64]}, **network},
         device="cpu",
         seed=0,
+        **more,
     )
     model.learn(phases * envs * length, callback=Clock())
     clock.append((time.perf_counter(), time.process_time()))
@@ -275,34 +292,49 @@ SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
     "compiled": with_compiled_loss,
     "cleanrl": cleanrl,
     "sb3": sb3,
+    "sbx": sbx,
     "physics": physics,
 }
 
 
-def compare(sides: list[str], rounds: int, task: dict[str, Any]) -> None:
-    """Blocks of each side in turns, and what they come to."""
-    from peers import block, environment, spread
+def pythons_of(sides: list[str]) -> dict[str, str]:
+    """The Python of each side that can run; one that pip cannot install is said in a line and left out."""
+    from peers import NotInstalled, environment
 
-    pythons = {side: environment("stable-baselines3", SB3, "gymnasium[mujoco]") for side in sides if side == "sb3"}
+    beside = {"sb3": ("stable-baselines3", SB3), "sbx": ("sbx-rl", SBX, f"stable-baselines3=={SB3}")}
+    pythons = dict.fromkeys(sides, sys.executable)
+    for side in beside.keys() & set(sides):
+        try:
+            pythons[side] = str(environment(*beside[side], "gymnasium[mujoco]"))
+        except NotInstalled as problem:
+            print(f"  without {side}: {problem}", flush=True)
+            del pythons[side]
+    return pythons
+
+
+def compare(pythons: dict[str, str], rounds: int, task: dict[str, Any]) -> None:
+    """Blocks of each side in turns, and what they come to."""
+    from peers import block, spread
+
+    sides = list(pythons)
     found: dict[str, list[dict[str, float]]] = {side: [] for side in sides}
     for turn in range(rounds):
         for side in sides if turn % 2 == 0 else sides[::-1]:
-            python = pythons.get(side, sys.executable)
-            found[side].append(block(python, __file__, ["--side", side, "--task", json.dumps(task)]))
+            found[side].append(block(pythons[side], __file__, ["--side", side, "--task", json.dumps(task)]))
     envs, steps = task["envs"], task["steps"]
     print(f"{task['env']}, {envs} environments x {steps} steps, minibatches of {envs * steps // MINIBATCHES}")
-    print(f"  {'':<12}{'env steps/s':>32}{'CPU s per 1,000':>24}{'ours is so much faster':>28}")
+    print(f"  {'':<12}{'env steps/s':>32}{'CPU s per 1,000':>24}")
     for side, blocks in found.items():
-        rate = spread([b["rate"] for b in blocks], 0)
-        cpu = spread([b["cpu"] for b in blocks])
-        ratio = spread([a["rate"] / b["rate"] for a, b in zip(found["ours"], blocks, strict=True)])
-        print(f"  {side:<12}{rate:>32}{cpu:>24}{ratio if side != 'ours' else '':>28}", flush=True)
-    median = {side: statistics.median(b["rate"] for b in blocks) for side, blocks in found.items()}
-    for side in (side for side in found if side != "ours"):
-        ratios = [a["rate"] / b["rate"] for a, b in zip(found["ours"], found[side], strict=True)]
-        others = "physics" in median and side != "physics"
-        bound = f"physics alone: {median['physics'] / median[side]:.2g} x" if others else ""
-        show(f"training {envs} x {task['env']} / {side}", ratios, bound)
+        rate, cpu = spread([b["rate"] for b in blocks], 0), spread([b["cpu"] for b in blocks])
+        print(f"  {side:<12}{rate:>32}{cpu:>24}", flush=True)
+    least = {side: statistics.median(b["cpu"] for b in blocks) for side, blocks in found.items()}
+    for ours in (side for side in ("ours", "native", "compiled") if side in found):
+        for side in (side for side in found if side != ours and (ours == "ours" or side in ("cleanrl", "sbx"))):
+            ratios = [b["cpu"] / a["cpu"] for a, b in zip(found[ours], found[side], strict=True)]
+            limit = f"physics alone: {least[side] / least['physics']:.2g} x" if "physics" in least else ""
+            bar = BARS.get((ours, side)) if envs == 8 else None
+            name = {"ours": "training", "native": "learner=native", "compiled": "learner=compiled"}[ours]
+            show(f"{name} {envs} x {task['env']} / {side}", ratios, f">= {bar}" if bar else limit)
 
 
 def main() -> None:
@@ -311,7 +343,7 @@ def main() -> None:
     parser.add_argument("--rounds", type=int, default=5, help="blocks of each side")
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--envs", type=int, nargs="*", default=[8, 64])
-    parser.add_argument("--without", nargs="*", default=[], choices=list(SIDES), help="sides to leave out")
+    parser.add_argument("--only", nargs="*", default=list(SIDES), choices=list(SIDES), help="sides to compare")
     parser.add_argument("--paper", action="store_true", help="the batch size of a paper, against the physics")
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
@@ -321,7 +353,7 @@ def main() -> None:
         return
     rounds, phases = (2, 3) if arguments.quick else (arguments.rounds, 6)
     task = {"env": arguments.env, "steps": 256, "threads": 1, "phases": phases}
-    sides = [side for side in SIDES if side not in arguments.without]
+    sides = [side for side in SIDES if side in arguments.only]
     if arguments.paper:
         rounds, sides, arguments.envs = (1 if arguments.quick else 3), ["ours", "physics"], [500]
         task |= {"steps": 1000, "threads": 2, "phases": 2}
@@ -330,8 +362,9 @@ def main() -> None:
         f"Python {platform.python_version()}, {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
         flush=True,
     )
+    pythons = pythons_of(sides)
     for envs in arguments.envs:
-        compare(sides, rounds, {**task, "envs": envs})
+        compare(pythons, rounds, {**task, "envs": envs})
 
 
 if __name__ == "__main__":
