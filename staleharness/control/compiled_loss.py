@@ -118,4 +118,4 @@ def _example(decisions: Decisions) -> Decisions:
 
 def _inputs(decisions: Decisions) -> list[Tensor]:
     tensors = (getattr(decisions, name) for name in INPUTS)
-    return [x.detach() for x in tensors if x is not None]
+    return [x.detach() if x.requires_grad else x for x in tensors if x is not None]

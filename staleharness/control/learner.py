@@ -62,6 +62,7 @@ class ControlLearner(Learner[ControlData, Part]):
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         self.policy = policy
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
+        self.kept: dict[torch.Size, tuple[Tensor, Tensor]] = {}
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
         rows = (spec.num_envs if self.in_rows else spec.batch_size) // spec.minibatches
         # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
@@ -126,8 +127,8 @@ class ControlLearner(Learner[ControlData, Part]):
         flat = part.decision.flatten()
         now = policy.forward(batch.obs, batch.action, flat)
         targets = self._targets_of(part, now)
-        mask, advantage = torch.ones(part.decision.shape, device=policy.device), targets.advantage
-        decisions, answer, pull = self._policy_loss(part, now, advantage, mask)
+        advantage, (mask, share) = targets.advantage, self._all_kept(part.decision.shape)
+        decisions, answer, pull = self._policy_loss(part, now, advantage, mask, share)
         start, target = part.fixed.start_value.flatten(), targets.value_target.flatten()
         if self.own_value_loss:
             critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
@@ -145,21 +146,29 @@ class ControlLearner(Learner[ControlData, Part]):
         }
         return Gradient(decisions, answer, log)
 
+    def _all_kept(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
+        """A mask [R, T] of a minibatch without padding, and the share of each decision in its mean."""
+        if shape not in self.kept:
+            mask = torch.ones(shape, device=self.policy.device)
+            self.kept[shape] = mask, mask / mask.numel()
+        return self.kept[shape]
+
     def _policy_loss(
-        self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor
+        self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
     ) -> tuple[Decisions, PolicyLoss, Tensor]:
         """The method's loss and its gradient [N] with respect to log π; gradients with respect to mean and log σ stay
         with these tensors."""
-        decisions = self._decisions(part, now, advantage, mask)
-        if self.compiled is not None and (outputs := self.compiled(decisions)) is not None:
-            return decisions, outputs[0], outputs[1].flatten()
+        if self.compiled is not None:
+            decisions = self._decisions(part, now, advantage, mask)
+            if (outputs := self.compiled(decisions)) is not None:
+                return decisions, outputs[0], outputs[1].flatten()
         with torch.enable_grad():
             for leaf in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
                 leaf.requires_grad_()
             decisions = self._decisions(part, now, advantage, mask)
             answer = loss_of(self.algorithm, decisions)
             if answer.loss.requires_grad:
-                torch.autograd.backward(answer.loss, mask / mask.numel())
+                torch.autograd.backward(answer.loss, share)
         return decisions, answer, now.logp.grad if now.logp.grad is not None else torch.zeros_like(now.logp)
 
     def _own_value_loss(self, part: Part, now: Evaluation, target: Tensor, mask: Tensor) -> tuple[Tensor, Tensor]:

@@ -22,23 +22,30 @@ from .spec import ControlSpec
 class NativeGaussian(Gaussian):
     """Independent normals by the library: the same log-probability for the learner and for whoever acts."""
 
-    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor, index: Tensor | None = None) -> Tensor:
+        """index: of the action that belongs to each mean; None: they are in order."""
         action, mean, log_std = action.contiguous(), mean.contiguous(), log_std.contiguous()
         logp = mean.new_empty(mean.shape[:-1])
-        is_shared, size = log_std.dim() == 1, mean.shape[-1]
-        library().gaussian_logp(*_pointers(action, mean, log_std), is_shared, logp.numel(), size, logp.data_ptr())
+        is_shared, size, at = log_std.dim() == 1, mean.shape[-1], None if index is None else index.data_ptr()
+        inputs = action.data_ptr(), at, *_pointers(mean, log_std)
+        library().gaussian_logp(*inputs, is_shared, logp.numel(), size, logp.data_ptr())
         return logp
 
-    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        self.inputs = action, mean, log_std
-        return self.logp(action, mean, log_std)
+    def forward_at(self, action: Tensor, index: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        """`forward` for the actions at `index`."""
+        self.inputs = action.contiguous(), index, mean, log_std
+        return self.logp(action, mean, log_std, index)
 
     def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        action, mean, now = self.inputs
+        *_, mean, now = self.inputs
         of_mean, of_log_std = torch.empty_like(mean), torch.zeros_like(now) if log_std is None else log_std.clone()
-        inputs = _pointers(action, mean, now, pull)
+        inputs = _pointers(*self.inputs, pull)
         library().gaussian_backward(*inputs, *mean.shape, *_pointers(of_mean, of_log_std))
         return of_mean, of_log_std
+
+    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
+        if not isinstance(pull, float):  # else there is no bonus
+            log_std += pull
 
 
 class NativeAdamW(AdamW):
@@ -48,9 +55,9 @@ class NativeAdamW(AdamW):
         self.rate = rate
         (p,), (m,), (v,), (count,) = self.parameters, self.mean, self.square, self.steps
         assert p.grad is not None, "the policy put it there"
-        count += 1.0
-        constants = limit, rate, self.epsilon, self.weight_decay, int(count)
-        return torch.tensor(library().adamw(*_pointers(p, p.grad, m, v), p.numel(), *constants))
+        norm, constants = p.new_empty(()), (limit, rate, self.epsilon, self.weight_decay)
+        library().adamw(*_pointers(p, p.grad, m, v, count), p.numel(), *constants, norm.data_ptr())
+        return norm
 
 
 def _pointers(*tensors: Tensor) -> list[int]:
@@ -83,7 +90,10 @@ class NativePolicy(MLPPolicy):
 
     def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
         mean, value = self._outputs(self.networks, obs, index)
-        logp = self.density.forward(action.index_select(0, index), mean, self.log_std)
+        if isinstance(self.density, NativeGaussian):
+            logp = self.density.forward_at(action, index, mean, self.log_std)
+        else:
+            logp = self.density.forward(action.index_select(0, index), mean, self.log_std)
         return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def backward(self, pull: Pull) -> None:
@@ -102,9 +112,10 @@ class NativePolicy(MLPPolicy):
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
     ) -> tuple[Tensor, Tensor]:
-        gradient = torch.empty_like(value)
+        loss, gradient = value.new_empty(()), torch.empty_like(value)
         inputs = _pointers(value, target.contiguous(), start.contiguous())
-        return torch.tensor(library().value_loss(*inputs, len(value), clip, coef, gradient.data_ptr())), gradient
+        library().value_loss(*inputs, len(value), clip, coef, *_pointers(loss, gradient))
+        return loss, gradient
 
     def make_optimizer(self, spec: ControlSpec) -> NativeAdamW:
         return NativeAdamW([self.flat], spec.learning_rate, spec.adam_epsilon, spec.weight_decay)

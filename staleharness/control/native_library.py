@@ -28,10 +28,10 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "actors_act": (None, (P,) * 7),
     "learner_forward": (None, (P, P, c_int, P, P, P, P, c_int, P, P)),
     "learner_backward": (None, (P, P, c_int, P, P, P)),
-    "gaussian_logp": (None, (P, P, P, c_bool, c_int, c_int, P)),
-    "gaussian_backward": (None, (P, P, P, P, c_int, c_int, P, P)),
-    "value_loss": (c_float, (P, P, P, c_int, c_float, c_float, P)),
-    "adamw": (c_float, (P, P, P, P, c_int64, c_float, c_float, c_float, c_float, c_int64)),
+    "gaussian_logp": (None, (P, P, P, P, c_bool, c_int, c_int, P)),
+    "gaussian_backward": (None, (P, P, P, P, P, c_int, c_int, P, P)),
+    "value_loss": (None, (P, P, P, c_int, c_float, c_float, P, P)),
+    "adamw": (None, (P, P, P, P, P, c_int64, c_float, c_float, c_float, c_float, P)),
 }
 
 
