@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 
-class NotInstalled(Exception):
+class InstallError(Exception):
     """pip could not install a peer; the message is one line."""
 
 
@@ -22,7 +22,7 @@ sys.path[:0] = [str(ROOT), str(ROOT / "constraints")]
 
 def environment(library: str, version: str, *beside: str) -> Path:
     """The Python of an environment of the library's own, with `beside`, under the cache folder; made at the first call
-    (minutes) with the user's pip settings and the pins of constraints/. Raises `NotInstalled` where pip fails."""
+    (minutes) with the user's pip settings and the pins of constraints/. Raises `InstallError` where pip fails."""
     from install import torch_arguments
 
     from staleharness.base.cache import cache_folder
@@ -40,7 +40,7 @@ def environment(library: str, version: str, *beside: str) -> Path:
     with log.open("w") as out:
         for arguments in (["--no-deps", *torch], ["-c", str(pins), f"{library}=={version}", *beside]):
             if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
-                raise NotInstalled(f"pip could not install {library}=={version}; all that it said: {log}")
+                raise InstallError(f"pip could not install {library}=={version}; all that it said: {log}")
     done.touch()
     return python
 

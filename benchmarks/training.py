@@ -299,14 +299,14 @@ SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
 
 def pythons_of(sides: list[str]) -> dict[str, str]:
     """The Python of each side that can run; one that pip cannot install is said in a line and left out."""
-    from peers import NotInstalled, environment
+    from peers import InstallError, environment
 
     beside = {"sb3": ("stable-baselines3", SB3), "sbx": ("sbx-rl", SBX, f"stable-baselines3=={SB3}")}
     pythons = dict.fromkeys(sides, sys.executable)
     for side in beside.keys() & set(sides):
         try:
             pythons[side] = str(environment(*beside[side], "gymnasium[mujoco]"))
-        except NotInstalled as problem:
+        except InstallError as problem:
             print(f"  without {side}: {problem}", flush=True)
             del pythons[side]
     return pythons

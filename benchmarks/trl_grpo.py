@@ -211,9 +211,13 @@ def task_of(warm: int, steps: int, scratch: Path, size: tuple[int, int] | None =
 
 
 def compare(pairs: int, warm: int, steps: int, size: tuple[int, int] | None = None) -> None:
-    from peers import block, environment, spread
+    from peers import InstallError, block, environment, spread
 
-    python = environment("trl", TRL)
+    try:
+        python = environment("trl", TRL)
+    except InstallError as problem:
+        print(f"without TRL: {problem}", flush=True)
+        return
     found: dict[str, list[dict[str, Any]]] = {"ours": [], "trl": []}
     sides = {"ours": sys.executable, "trl": str(python)}
     with tempfile.TemporaryDirectory() as folder:
