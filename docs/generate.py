@@ -1,6 +1,6 @@
 """Pages of the built-in methods, docs/methods/*.md, and the table of docs/methods.md, from their files and
 algorithms/methods.toml; from the published results, docs/leaderboard.md and .html, docs/staleness_budgets.md,
-docs/corrections.md, and the maps of docs/staleness.md.
+docs/corrections.md, docs/early_warnings.md, and the maps of docs/staleness.md.
 
     python docs/generate.py
 
@@ -17,6 +17,7 @@ from typing import Any, Literal, get_args, get_origin
 
 import leaderboard
 from corrections import corrections
+from early_warnings import early_warnings
 from fields import descriptions, option_text
 from staleness_budgets import staleness_budgets
 
@@ -225,6 +226,7 @@ def main() -> None:
     readme = FOLDER.parents[1] / "README.md"
     readme.write_text(leaderboard.with_readme_table(readme.read_text(encoding="utf-8"), PUBLISHED), encoding="utf-8")
     (FOLDER.parent / "corrections.md").write_text(corrections(PUBLISHED), encoding="utf-8")
+    (FOLDER.parent / "early_warnings.md").write_text(early_warnings(PUBLISHED), encoding="utf-8")
     staleness = FOLDER.parent / "staleness.md"
     staleness.write_text(with_map(staleness.read_text(encoding="utf-8")), encoding="utf-8")
 

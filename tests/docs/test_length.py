@@ -10,7 +10,7 @@ from places import ROOT
 LIMIT = 35_000  # words
 GENERATED = ("docs/gallery/", "docs/methods/")  # by `make figures` and `make docs`
 GENERATED += tuple(f"docs/{name}.md" for name in ("corrections", "lag_models", "leaderboard", "settings"))
-GENERATED += ("docs/staleness_budgets.md",)
+GENERATED += ("docs/early_warnings.md", "docs/staleness_budgets.md")
 RECORDS = ("CHANGELOG.md", "docs/log.md")
 FOLDERS = (".github", "algorithms", "benchmarks", "docs", "envs", "experiments", "results/reference", "tests")
 

@@ -1,0 +1,115 @@
+"""Page of early warnings: metrics that change before the reward falls, from all bundles."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+from alarm_counts import METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
+
+from staleharness.base.text import markdown_table
+from staleharness.statistics.claims.early_warning import WINDOW
+
+WIDTH = 118  # characters of a line
+KINDS = {"language": "Tokens", "control": "Control"}
+FEW = 10  # falls
+HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
+
+# Early warnings
+
+Which metric of a run changes before its reward falls, how long before, and how often it changes without a fall:
+over all published runs with stale data ([definitions](alarm_counts.py), written before any of it was computed).
+
+- **Fall**: the reward of the data (control: the return), a mean over {WINDOW} phases, is below two thirds of its best
+  so far; counted from twice the largest lag on, since data are fresher before. Shorter runs do not count, and so no
+  chain does.
+- **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
+  alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
+- **Level**: chosen on one half of the studies (each second one by name), for the largest share of hits less share of
+  false alarms; the table is of the other half. Intervals are 95 %, over resampled (study, environment, seed), for runs
+  of one seed share their noise. Bold: the interval leaves 0 out.
+- **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so it is
+  nearly always a hit, and it comes late: read the last column.
+
+"""
+TAIL = """## Not measured
+
+Falls are rare outside of long runs and high rates, so the table speaks of studies that have them. KL by age is not
+stored (`mismatch/tails_newer` and `_older` are, in the newest runs), nor is the cosine of successive gradients, which
+only `gac` records. Each metric has one level for all methods and environments; one for a known setup may do better.
+[The ESS before a collapse](gallery/async_rl.md) is one study, drawn run by run."""
+
+
+def row_of(metric: Metric, level: float, counts: Counts) -> list[str]:
+    """Return a row of the page's table: metric, alarm, hits, false alarms, difference, lead."""
+    ranges = intervals(counts)
+
+    def percent(name: str, sign: str = "") -> str:
+        low, high = (f"{100 * x:.0f}" for x in ranges[name])
+        return f"{getattr(counts, name):{sign}.0%} [{low}, {high}]"
+
+    gain = percent("gain", "+")
+    told = ranges["gain"][0] > 0 or ranges["gain"][1] < 0
+    low, high = ranges["lead"]
+    return [
+        metric.name,
+        rule_of(metric, level),
+        f"{counts.hits.sum():.0f} of {counts.fell.sum():.0f}, {percent('hit_rate')}",
+        f"{counts.alarms.sum():.0f} of {counts.stood.sum():.0f}, {percent('alarm_rate')}",
+        f"**{gain}**" if told else gain,
+        f"{counts.lead:.0f} [{low:.0f}, {high:.0f}]" if counts.hits.sum() else "–",
+    ]
+
+
+def rule_of(metric: Metric, level: float) -> str:
+    """Return the alarm in words."""
+    if metric.rule == "size":
+        return f"beyond ±{level:g}"
+    if metric.rule == "change":
+        return f"{level:g} above its least" if metric.rises else f"{level:g} below its most"
+    return f"above {level:g} × its least" if metric.rises else f"below {level:g} × its most"
+
+
+def fill(text: str) -> str:
+    return textwrap.fill(text, WIDTH)
+
+
+def section(kind: str, runs: Sequence[Run]) -> str:
+    """Return the part of the page on one kind of task."""
+    choosing, reporting = halves(runs)
+    rows, silent = [], []
+    for metric in METRICS:
+        level = best_level(choosing, metric)
+        counts = None if level is None else count(reporting, metric, level)
+        if level is None or counts is None or not (counts.fell.sum() and counts.stood.sum()):
+            silent.append(metric.name)
+        else:
+            rows.append(row_of(metric, level, counts))
+    falls = [sum(bool(np.isfinite(run.fall)) for run in half) for half in (choosing, reporting)]
+    studies = [", ".join(sorted({run.study for run in half})) for half in (choosing, reporting)]
+    head = ["metric", "alarm", "hits", "false alarms", "hits less false alarms", "phases before the fall"]
+    sizes = [
+        f"{len(half)} runs with {n} falls ({names})"
+        for half, n, names in zip((choosing, reporting), falls, studies, strict=True)
+    ]
+    about = fill(f"Levels were chosen on {sizes[0]}; the table is of {sizes[1]}.")
+    parts = [f"## {KINDS[kind]}", about, markdown_table(head, rows)]
+    if falls[1] < FEW:
+        parts.append(f"**{falls[1]} falls are too few to tell metrics apart**, whatever the intervals say.")
+    else:
+        told = [row[0] for row in rows if row[4].startswith("**+") and row[0] != METRICS[-1].name]
+        parts.append(
+            f"Beside the reward, hits exceed false alarms by more than chance for: {', '.join(told) or 'none'}."
+        )
+    if silent:
+        parts.append(fill(f"Not stored, or without a fall in one of the halves: {', '.join(silent)}."))
+    return "\n\n".join(parts)
+
+
+def early_warnings(bundles: Path) -> str:
+    """Return the page."""
+    runs = stale_runs(bundles)
+    parts = [section(kind, mine) for kind in KINDS if (mine := [run for run in runs if run.kind == kind])]
+    return HEAD + "\n\n".join([*parts, TAIL]) + "\n"

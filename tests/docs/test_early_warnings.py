@@ -1,0 +1,90 @@
+"""Page of early warnings: falls, alarms and counts by hand, and the committed page."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from alarm_counts import METRICS, Counts, Metric, Run, alarm_of, best_level, count, fall_of, halves, intervals
+from early_warnings import KINDS, early_warnings, row_of, rule_of
+from places import ROOT
+
+NEVER = float("inf")
+ESS = Metric("ESS", "ess_data", "ratio", (0.9, 0.5), rises=False)
+
+
+def run(study: str, seed: int, fall: float, ess: list[float]) -> Run:
+    return Run("language", study, (study, "env", seed), fall, {"ess_data": np.array(ess)})
+
+
+def test_a_fall_is_below_two_thirds_of_the_best_so_far() -> None:
+    assert fall_of(np.array([0.3, 0.9, 0.61, 0.59, 0.9])) == 3.0  # 2/3 of 0.9 is 0.6
+    assert fall_of(np.array([0.3, 0.2, 0.9, 0.7])) == NEVER  # 0.2 is two thirds of 0.3
+    assert fall_of(np.array([-3.0, -9.0])) == NEVER
+
+
+@pytest.mark.parametrize(
+    ("rule", "rises", "level", "means", "phase"),
+    [
+        ("ratio", False, 0.5, [0.8, 1.0, 0.6, 0.4], 3.0),
+        ("ratio", False, 0.5, [0.8, 1.0, 0.6, 0.6], NEVER),
+        ("ratio", True, 2.0, [3.0, 1.0, 1.9, 2.1], 3.0),
+        ("change", True, 0.1, [0.3, 0.2, 0.25, 0.35], 3.0),
+        ("change", False, 0.1, [0.3, 0.4, 0.25], 2.0),
+        ("size", True, 3.0, [1.0, -3.5, 4.0], 1.0),
+        ("size", True, 3.0, [1.0, -2.5, 2.9], NEVER),
+    ],
+)
+def test_an_alarm_is_a_change_from_the_best_so_far(
+    rule: str, rises: bool, level: float, means: list[float], phase: float
+) -> None:
+    metric = Metric("", "", rule, (level,), rises)  # type: ignore[arg-type]
+    assert alarm_of(np.array(means), metric, level) == phase
+
+
+def test_hits_alarms_and_phases_are_counted_by_cluster() -> None:
+    runs = [
+        run("a", 0, 3.0, [1.0, 0.4, 0.4, 0.4]),  # alarm at 1, fall at 3
+        run("a", 0, 1.0, [1.0, 0.8, 0.4, 0.4]),  # alarm after the fall: no hit
+        run("a", 0, NEVER, [1.0, 0.9, 0.9, 0.9]),
+        run("a", 1, NEVER, [1.0, 0.4, 1.0, 1.0]),  # a false alarm
+        run("b", 0, 3.0, [1.0, 1.0, 0.4, 0.4]),
+        run("b", 0, 1.0, [1.0, 0.4, 0.4, 0.4]),  # with the fall, not before
+        Run("language", "b", ("b", "env", 1), 2.0, {}),  # has no ESS
+    ]
+    found = count(runs, ESS, 0.5)
+    assert [x.tolist() for x in found[:4]] == [[2, 0, 2], [1, 0, 1], [1, 1, 0], [0, 1, 0]]
+    assert found.leads == [[2.0], [], [1.0]]
+    assert (found.hit_rate, found.alarm_rate, found.lead) == (0.5, 0.5, 1.5)
+    assert found.gain == 0.0
+
+
+def test_the_level_is_chosen_on_one_half_alone() -> None:
+    runs = [run("a", 0, 3.0, [1.0, 0.4, 0.4]), run("a", 1, NEVER, [1.0, 0.8, 0.8])]  # 0.9 warns of both
+    runs += [run("b", 0, 3.0, [1.0, 0.8, 0.8]), run("b", 1, NEVER, [1.0, 1.0, 1.0]), run("c", 0, NEVER, [1.0, 1.0])]
+    choosing, reporting = halves(runs)
+    assert {r.study for r in choosing} == {"a", "c"} and {r.study for r in reporting} == {"b"}
+    assert best_level(choosing, ESS) == 0.5
+    assert best_level(reporting, ESS) == 0.9
+    assert best_level([run("a", 0, 3.0, [1.0, 0.4])], ESS) is None, "no run stood"
+    assert count(reporting, ESS, 0.5).hit_rate == 0.0
+
+
+def test_intervals_are_of_resampled_clusters() -> None:
+    """Ten clusters of one run each, half of them hits: the share of 10 draws from a fair coin."""
+    ones, hits = np.ones(10), np.array([1.0, 0.0] * 5)
+    found = intervals(Counts(ones, hits, ones, 1 - hits, [[4.0] if hit else [] for hit in hits]))
+    assert found["hit_rate"] == (pytest.approx(0.2), pytest.approx(0.8))
+    assert found["lead"] == (4.0, 4.0) and found["gain"][0] < 0 < found["gain"][1]
+    row = row_of(ESS, 0.5, Counts(ones, hits, ones, 1 - hits, [[4.0] if hit else [] for hit in hits]))
+    assert row[1:4] == ["below 0.5 × its most", "5 of 10, 50% [20, 80]", "5 of 10, 50% [20, 80]"]
+    assert row[4].startswith("+0%") and row[5] == "4 [4, 4]"
+
+
+def test_the_committed_page_is_that_of_the_published_bundles() -> None:
+    page = (ROOT / "docs" / "early_warnings.md").read_text(encoding="utf-8")
+    assert page == early_warnings(ROOT / "results" / "reference"), "run make docs"
+    assert all(f"## {name}" in page for name in KINDS.values()) and "nan" not in page
+
+
+def test_every_metric_has_a_rule_in_words() -> None:
+    assert len({rule_of(metric, level) for metric in METRICS for level in metric.levels}) > 20
