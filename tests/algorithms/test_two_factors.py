@@ -9,13 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 from method_examples import make
 from torch import Tensor
 
-from staleharness.algorithm import Algorithm
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.base.plugins import source_file
 from staleharness.batch import Decisions
 
 ROWS, STEPS = 40, 9
@@ -175,3 +177,14 @@ def test_by_hand() -> None:
     assert float(answer.diagnostics["truncated"]) == float(answer.diagnostics["clipped"]) == 1.0
     half = replace(d, advantage=-one)
     assert make("tis", correct="engine", clip=0.2).policy_loss(half).loss.item() == pytest.approx(2 * 1.5)
+
+
+def test_every_method_of_the_two_families_can_correct_the_engine_alone() -> None:
+    """`seq_is` has no options: it is `tis[level=sequence,cap=0]`."""
+    files = {"truncated_is.py", "masked_is.py"}
+    members = {name for name, cls in ALGORITHMS.items() if Path(source_file(cls)).name in files}
+    assert members == {"icepop", "k3_rejection", "mis_geo", "mis_seq", "seq_is", "tis"}
+    assert {name for name in members if "correct" in ALGORITHMS[name].hyper_parameters()} == members - {"seq_is"}
+    d = example(2)
+    same = [m.policy_loss(d).loss for m in (make("seq_is"), make("tis", level="sequence", cap=0.0))]
+    torch.testing.assert_close(*same, rtol=0.0, atol=TOLERANCE)
