@@ -17,6 +17,8 @@ import numpy as np
 import torch
 from bench_table import show
 
+from staleharness.base.machine import keep_freed_memory
+
 MODELS = ("areal", "pipeline_rl", "partial", "inflight:8")
 MOST = 2.5  # of a phase under `uniform`
 
@@ -38,6 +40,7 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="fewer phases")
     options = parser.parse_args()
     torch.set_num_threads(1)
+    keep_freed_memory()  # as a run does
     count, warm = 8 if options.quick else 24, options.capacity + 1
     names = ["uniform", *options.models]
     runs = {name: simulation(name, options.capacity, warm + count + 1) for name in names}

@@ -1,6 +1,6 @@
 """GRPO training steps per second, ours against TRL's GRPOTrainer: the same tiny model and prompts on one CPU thread.
 
-    python benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4]
+    python benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4 | --smollm2]
 
 A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
 grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from
@@ -15,10 +15,11 @@ ships it. It lives in an environment of its own under the cache folder ($STALEHA
 (minutes) with the user's pip settings and the pins of constraints/.
 
 With `--hidden` and `--layers` the model is a Qwen2 of that size with random weights and the same tokenizer, whose
-completions run to the limit: the larger, the less of the time is overhead.
+completions run to the limit: the larger, the less of the time is overhead. `--smollm2` takes SmolLM2-135M and 4 x 4
+completions. Both are given to ours by MODEL=, whose decoder is then the one of such a run.
 
 Printed are steps per second and CPU seconds per step of both, and the ratio of speeds: the median over pairs of
-neighbouring blocks, with the smallest and the largest. Bar: 2.5, by processor time.
+neighbouring blocks, with the smallest and the largest. Bar: 2.5, by processor time; 2 with the larger models.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ import tempfile
 import time
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from bench_table import show
 
@@ -43,20 +44,42 @@ sys.path[:0] = [str(ROOT), str(Path(__file__).resolve().parent)]
 QUIET = {"TOKENIZERS_PARALLELISM": "false", "HF_HUB_OFFLINE": "1"}
 
 TRL = "1.16.0"
-PROMPTS, COMPLETIONS, TOKENS = 16, 8, 32
+TOKENS = 32
 LEARNING_RATE = 2e-4
-LEAST = 2.5
+LEAST, LEAST_LARGE = 2.5, 2.0
+
+
+class Size(NamedTuple):
+    """Model, prompts of a step and completions of each, the same for both sides."""
+
+    prompts: int = 16
+    completions: int = 8
+    hidden: int = 0  # of a model with random weights; 0: the one that comes
+    layers: int = 0
+    smollm2: bool = False
+
+    def __str__(self) -> str:
+        random = f"hidden {self.hidden}, {self.layers} layers, random weights"
+        return "SmolLM2-135M" if self.smollm2 else random if self.hidden else "the warm-started model"
+
+    @property
+    def is_default(self) -> bool:
+        return not (self.smollm2 or self.hidden)
 
 
 def staleharness_step(task: dict[str, Any]) -> dict[str, Any]:
     """Blocks of `Simulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
     import torch
 
+    from staleharness.base.machine import keep_freed_memory
     from staleharness.simulator.loop import simulation_of
 
-    torch.set_deterministic_debug_mode("error")  # as every run of ours has it
+    keep_freed_memory()  # as every run of ours does
+    torch.set_deterministic_debug_mode("error")
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
-    simulation = simulation_of(spec_of(task["steps"] + 1, task["model"]))  # evaluated after the step that is not taken
+    size = Size(*task["size"])
+    spec = spec_of(task["steps"] + 1, size, task["model"])  # evaluated after the step that is not taken
+    simulation = simulation_of(spec)
     tokens, rewards = [], []
 
     def step() -> None:
@@ -68,19 +91,21 @@ def staleharness_step(task: dict[str, Any]) -> dict[str, Any]:
     return {**seconds, "tokens": tokens, "rewards": rewards, "versions": f"torch {torch.__version__}"}
 
 
-def spec_of(steps: int, model: str = "") -> Any:
+def spec_of(steps: int, size: Size, model: str = "") -> Any:
     from staleharness.task import find_env
 
     _, family = find_env("word-problems")
+    decoder = {} if size.is_default else {"decoder": "packed_weights"}
     return family.settings.from_dict(
         {
+            **decoder,
             "env": "word-problems",
             "model": model,
             "algorithm": "ppo_clip",
             "capacity": 1,
             "steps": steps,
-            "prompts": PROMPTS,
-            "completions": COMPLETIONS,
+            "prompts": size.prompts,
+            "completions": size.completions,
             "completion_tokens": TOKENS,
             "prompt_tokens": 128,
             "learning_rate": LEARNING_RATE,
@@ -131,8 +156,8 @@ def trl(task: dict[str, Any]) -> dict[str, Any]:
         max_steps=task["steps"],
         learning_rate=LEARNING_RATE,
         lr_scheduler_type="constant",
-        per_device_train_batch_size=PROMPTS * COMPLETIONS,
-        num_generations=COMPLETIONS,
+        per_device_train_batch_size=len(task["rows"]) // task["steps"] * task["size"][1],
+        num_generations=task["size"][1],
         max_completion_length=TOKENS,
         num_iterations=1,
         steps_per_generation=1,
@@ -189,28 +214,32 @@ def random_model(folder: Path, hidden: int, layers: int) -> None:
     transformers.AutoModelForCausalLM.from_config(fresh, dtype=torch.float32).save_pretrained(folder)
 
 
-def task_of(warm: int, steps: int, scratch: Path, size: tuple[int, int] | None = None) -> dict[str, Any]:
+def task_of(warm: int, steps: int, scratch: Path, size: Size) -> dict[str, Any]:
     """Return the inputs of both sides: the model's folder, and the prompts in the order of our generator."""
     from staleharness.base.streams import stream
     from staleharness.language.prompt_formatting import find_prompt, render
     from staleharness.task import find_env
 
-    spec = spec_of(steps)
+    spec = spec_of(steps, size)
     task: Any = find_env("word-problems")[1]()
-    model = shutil.copytree(task.model(spec, lambda line: print(line, flush=True)), scratch / "model")
-    if size is not None:
-        random_model(Path(model), *size)
+    if size.smollm2:
+        source, _ = task.weights(spec_of(steps, size, "smollm2"), print)
+        model = shutil.copytree(source, scratch / "model")
+    else:
+        model = shutil.copytree(task.model(spec, lambda line: print(line, flush=True)), scratch / "model")
+    if size.hidden:
+        random_model(Path(model), size.hidden, size.layers)
     problems = task.problems(spec, "train")
     form = find_prompt(task.prompt_format)
-    needed = steps * PROMPTS
+    needed = steps * size.prompts
     if needed > len(problems):
         sys.exit(f"{needed} prompts are needed, and there are {len(problems)}")
     order = stream(spec.seed, "env", 0).permutation(len(problems))[:needed]
     rows = [{"prompt": render(form, problems[i].question, []), "answer": problems[i].answer} for i in order.tolist()]
-    return {"model": str(model), "rows": rows, "warm": warm, "steps": steps, "scratch": str(scratch)}
+    return {"model": str(model), "rows": rows, "warm": warm, "steps": steps, "scratch": str(scratch), "size": size}
 
 
-def compare(pairs: int, warm: int, steps: int, size: tuple[int, int] | None = None) -> None:
+def compare(pairs: int, warm: int, steps: int, size: Size) -> None:
     from peers import InstallError, block, environment, spread
 
     try:
@@ -226,9 +255,9 @@ def compare(pairs: int, warm: int, steps: int, size: tuple[int, int] | None = No
         file.write_text(json.dumps(task))
         print((__doc__ or "").split("\n\n", 1)[0])
         print(
-            f"{'the warm-started model' if size is None else f'hidden {size[0]}, {size[1]} layers, random weights'}; "
-            f"{PROMPTS} prompts x {COMPLETIONS} completions, at most {TOKENS} new tokens, lr {LEARNING_RATE:g}, "
-            f"one thread; {pairs} pairs of blocks, each {warm} + {steps - warm} steps in a fresh process, "
+            f"{size}; {size.prompts} prompts x {size.completions} completions, at most {TOKENS} new tokens, "
+            f"lr {LEARNING_RATE:g}, one thread; {pairs} pairs of blocks, each {warm} + {steps - warm} steps in a fresh "
+            f"process, "
             f"{os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",
             flush=True,
         )
@@ -250,7 +279,8 @@ def compare(pairs: int, warm: int, steps: int, size: tuple[int, int] | None = No
         print(f"{names[side]:<14}{columns[0]:>22}{columns[1]:>22}{tokens:>19.1f}{reward:>8.2f}")
     both = list(zip(found["ours"], found["trl"], strict=True))
     print(f"speed, ours / TRL, wall: {spread([a['rate'] / b['rate'] for a, b in both])}")
-    show("GRPO steps / TRL, processor time", [b["cpu"] / a["cpu"] for a, b in both], f">= {LEAST:g}")
+    least = LEAST if size.is_default else LEAST_LARGE
+    show(f"GRPO steps / TRL, {size}", [b["cpu"] / a["cpu"] for a, b in both], f">= {least:g}")
 
 
 def main() -> None:
@@ -258,6 +288,8 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 pairs of short blocks instead of 7")
     parser.add_argument("--hidden", type=int, help="width of a model with random weights; a multiple of 32")
     parser.add_argument("--layers", type=int, default=4, help="its layers")
+    parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M, 4 x 4 completions")
+    parser.add_argument("--pairs", type=int, help="pairs of blocks")
     parser.add_argument("--side", choices=("ours", "trl"), help=argparse.SUPPRESS)
     parser.add_argument("--task", type=Path, help=argparse.SUPPRESS)
     arguments = parser.parse_args()
@@ -265,8 +297,13 @@ def main() -> None:
 
     torch.set_num_threads(1)
     if arguments.side is None:
-        size = (arguments.hidden, arguments.layers) if arguments.hidden else None
-        compare(*((2, 2, 6) if arguments.quick else (7, 4, 20)), size)
+        size = Size(hidden=arguments.hidden, layers=arguments.layers) if arguments.hidden else Size()
+        pairs, warm, steps = (2, 2, 6) if arguments.quick else (7, 4, 20)
+        if not size.is_default:
+            pairs, steps = min(pairs, 3), min(steps, 8)
+        if arguments.smollm2:
+            size, pairs, warm, steps = Size(4, 4, smollm2=True), min(pairs, 3), 1, 4
+        compare(arguments.pairs or pairs, warm, steps, size)
         return
     task = json.loads(arguments.task.read_text())
     print(json.dumps({"ours": staleharness_step, "trl": trl}[arguments.side](task)))

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE
 from ..simulator.policy_buffer import PolicyBuffer, Version
 from ..simulator.sample_accounting import Count
@@ -139,6 +140,7 @@ def work(config: ActorConfig, channel: Connection) -> None:
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # the learner hears them and ends us
     os.environ[PATH_VARIABLE] = config.plugins
+    keep_freed_memory()
     torch.set_num_threads(config.threads)
     torch.set_deterministic_debug_mode("error")
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (as in a worker)

@@ -23,6 +23,7 @@ from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
 from ..base.files import write_json
+from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory
 from ..lag import models_in_hash
@@ -168,6 +169,7 @@ def _progress(simulation: Simulation[Any], metrics: dict[str, Any]) -> dict[str,
 
 
 def _set_up_torch(threads: int) -> None:
+    keep_freed_memory()
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run

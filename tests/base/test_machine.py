@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import multiprocessing
+import platform
 import shutil
 import signal
 import subprocess
+import sys
 from pathlib import Path
 
 import numpy as np
@@ -74,3 +76,28 @@ def test_where_a_machine_does_not_say_memory_is_unknown(monkeypatch: pytest.Monk
 
     monkeypatch.setattr(machine, "_resident", unknown)
     assert resident_memory() is None
+
+
+FAULTS = """
+import resource, sys
+import numpy as np
+from staleharness.base.machine import keep_freed_memory
+if sys.argv[1] == "keep":
+    keep_freed_memory()
+for turn in range(9):
+    if turn == 1:
+        before = resource.getrusage(resource.RUSAGE_SELF).ru_minflt
+    np.ones(8_000_000)
+print(resource.getrusage(resource.RUSAGE_SELF).ru_minflt - before)
+"""
+
+
+@pytest.mark.skipif(platform.libc_ver()[0] != "glibc", reason="of glibc's allocator")
+def test_large_blocks_are_cleared_by_the_system_once() -> None:
+    """64 MB are 15,625 pages of 4 kB, or 31 of 2 MB; eight times they are new unless freed memory is kept."""
+    faults = [
+        int(subprocess.run([sys.executable, "-c", FAULTS, word], capture_output=True, check=True, text=True).stdout)
+        for word in ("return", "keep")
+    ]
+    assert faults[0] >= 8 * 31
+    assert faults[1] < 31

@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import copy
+import math
 
+import pytest
 import torch
 
+from staleharness.simulator.learning import all_finite
 from staleharness.simulator.optimiser import AdamW, clip_norm
 
 
@@ -52,3 +55,12 @@ def test_gradients_are_clipped_as_torch_clips_them() -> None:
             assert torch.equal(norm, torch.nn.utils.clip_grad_norm_(theirs, 0.5))
             for p, q in zip(mine, theirs, strict=True):
                 assert p.grad is not None and q.grad is not None and torch.equal(p.grad, q.grad)
+
+
+@pytest.mark.parametrize(
+    ("numbers", "finite"),
+    [([0.0, -1.0], True), ([3e38, 3e38], True), ([1.0, math.nan], False), ([math.inf, -math.inf], False)],
+)
+def test_numbers_are_finite_whatever_their_sum(numbers: list[float], finite: bool) -> None:
+    tensors = [torch.ones(3), torch.tensor(numbers, requires_grad=True)]
+    assert all_finite(tensors) is finite
