@@ -154,7 +154,7 @@ bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle core
 	@$(PYTHON) benchmarks/batched_policies.py $(ARGS)
 	@$(PYTHON) benchmarks/pipeline.py $(ARGS)
 	@$(LLM)
-	@$(PYTHON) benchmarks/lag_models.py $(ARGS)
+	@$(PYTHON) benchmarks/in_flight.py $(ARGS)
 	@$(PYTHON) benchmarks/trl_grpo.py $(ARGS)
 	@$(SMOLLM2)
 	@$(PYTHON) benchmarks/generating.py $(ARGS)

@@ -1,6 +1,6 @@
 """Cost of weights that change inside a completion: a phase of word-problems by lag model, as ratios to `uniform`.
 
-    python benchmarks/lag_models.py [--quick] [--models areal partial] [--capacity 8]
+    python benchmarks/in_flight.py [--quick] [--models areal partial] [--capacity 8]
 
 Each model has a run of its own, in one process; phases are measured in turns (the order changes), by processor time,
 once every run's buffer of versions is full.
