@@ -24,6 +24,7 @@ from ..simulator.run_lags import Lags
 from ..simulator.sample_accounting import Count, Flow, dropped_groups, flow_of
 from ..task import find_env
 from .decoder_interface import Request
+from .paced_groups import PacedGroups
 from .sampler import Sampler, Seconds, concatenate
 from .setup import prepare
 from .spec import LanguageSpec
@@ -55,20 +56,17 @@ class ScheduledCompletions:
 
     Of groups that a schedule drops, or leaves in the queue at its end, the completions are sampled as soon as their
     newest version exists, and only their lengths are stored; with ledger=every_phase, so are those of groups that wait
-    for their training. Where rows take as long as they are (pace=length), the pipeline is simulated anew in each phase,
-    up to its batch: equal lengths give an equal schedule. A group is then sampled when it begins, to know its lengths,
-    and again with the batch that trains on it; its noise is that of its number.
+    for their training. Where rows take as long as they are (pace=length), `paced` samples a group when it begins.
 
     cursor: problems taken so far, where versions are drawn.
     lengths: [n] tokens of each row that was sampled only to be counted, where a schedule plans the run.
-    paced_lengths: tokens of each row of a group, by its number, where rows take as long as they are.
     """
 
     def __init__(self, sampler: Sampler, lags: Lags) -> None:
         self.sampler, self.spec, self.lags = sampler, sampler.spec, lags
         self.cursor = 0
         self.lengths = np.zeros(0 if lags.schedule is None else len(lags.schedule), np.int64)
-        self.paced_lengths: list[list[int]] = []
+        self.paced = PacedGroups(sampler)
 
     @property
     def warnings(self) -> list[str]:
@@ -83,7 +81,7 @@ class ScheduledCompletions:
         """Return the N × `prompts` groups that `phase` trains on."""
         spec, seconds = self.spec, Seconds()
         if self.lags.model.online:
-            self._extend_schedule(buffer, phase, seconds)
+            self.lags.schedule = self.paced.schedule(cast(PipelineLag, self.lags.model), buffer, phase, seconds)
         target, each = spec.minibatches * spec.prompts, spec.completions
         batches: list[Completions] = []
         candidates: list[Completions] = []
@@ -126,7 +124,8 @@ class ScheduledCompletions:
         for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
             versions, trained = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
-            batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds)
+            decoded = self.paced.answer(schedule.group[rows[::each]].tolist(), request)
+            batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds, decoded)
             if not schedule.kept.all():
                 batch = replace(batch, kept=torch.from_numpy(trained[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)
@@ -183,27 +182,6 @@ class ScheduledCompletions:
         due[counts] = np.minimum(newest, schedule.finished)[counts]
         return due
 
-    def _extend_schedule(self, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> None:
-        """Simulate the pipeline up to the batch of `phase`, with the lengths of the run's own rows."""
-        spec, model = self.spec, cast(PipelineLag, self.lags.model)
-
-        def lengths(group: int, version: int) -> list[int]:
-            if version > phase:  # it begins once this phase has trained, and its lengths do not matter any more
-                return [spec.completion_tokens] * spec.completions
-            if group == len(self.paced_lengths):
-                versions = np.full((spec.completions, 1), version)
-                problems = [self.sampler.problem(group)]
-                request = self.sampler.request(problems, [(group, 0)], versions, spec.completion_tokens)
-                tokens = self.sampler.decode(request, buffer, seconds).mask.sum(1).long()
-                self.paced_lengths.append(tokens.tolist())
-            return self.paced_lengths[group]
-
-        demand = replace(spec.demand, phases=phase + 1)
-        schedule = model.schedule_by_length(demand, lengths)
-        schedule = replace(schedule, actor=np.zeros_like(schedule.group), nth=schedule.group)
-        schedule.check(demand, spec.capacity, f"LAG={model.text}", model.longest)
-        self.lags.schedule = schedule
-
     def artifacts(self) -> dict[str, bytes]:
         return {}
 
@@ -213,12 +191,13 @@ class ScheduledCompletions:
         if self.lags.drawn:
             return {"cursor": self.cursor}
         if self.lags.model.online:
-            return {"known": [list(each) for each in self.paced_lengths]}
+            return self.paced.state_dict()
         return {"lengths": torch.from_numpy(self.lengths)}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.cursor = state.get("cursor", 0)
-        self.paced_lengths = [list(each) for each in state.get("known", [])]
+        if "known" in state:
+            self.paced.load_state_dict(state)
         if "lengths" in state:
             self.lengths = state["lengths"].numpy().copy()
 

@@ -88,10 +88,18 @@ class Sampler:
         return buffer if self.copies is None else self.copies.view(buffer)
 
     def complete(
-        self, request: Request, buffer: PolicyBuffer, problems: Sequence[int], groups: Ints, seconds: Seconds
+        self,
+        request: Request,
+        buffer: PolicyBuffer,
+        problems: Sequence[int],
+        groups: Ints,
+        seconds: Seconds,
+        decoded: Decoded | None = None,
     ) -> Completions:
-        """Return graded completions of a request for these problem indices, in groups of these numbers."""
-        return self.grade(request, self.decode(request, buffer, seconds), buffer, problems, groups, seconds)
+        """Return graded completions of a request for these problem indices, in groups of these numbers; `decoded`: its
+        answer, where it was sampled before."""
+        decoded = self.decode(request, buffer, seconds) if decoded is None else decoded
+        return self.grade(request, decoded, buffer, problems, groups, seconds)
 
     def decode(self, request: Request, buffer: PolicyBuffer, seconds: Seconds) -> Decoded:
         """Sample completions without scoring or grading them."""

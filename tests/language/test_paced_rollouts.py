@@ -11,6 +11,7 @@ from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
+from staleharness.language import paced_groups
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
@@ -76,6 +77,35 @@ def test_phases_and_checkpoints_repeat_the_same_simulation(spec: Specs) -> None:
     again: Any = simulation_of(whole.spec)
     again.load_state_dict(first.state_dict())
     assert [record.metrics for record in again] == said[3:]
+
+
+def test_groups_are_sampled_once_and_together(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With the schedule, the tokens and the lags of groups that are sampled one by one, and again to be trained on."""
+
+    def run() -> tuple[list[list[Any]], list[int], int]:
+        simulation: Any = simulation_of(paced_spec(spec, DROPS))
+        decode, requests = simulation.generator.sampler.decode, []
+
+        def watch(request: Any, *rest: Any) -> Any:
+            requests.append(len(request.prompt))
+            return decode(request, *rest)
+
+        simulation.generator.sampler.decode = watch
+        names = "rollout_length", "reward", "tv_data", "lag_mean", "sequences/dropped"
+        found = [[record.metrics[name] for name in names] for record in simulation]
+        return found, requests, len(simulation.generator.paced.lengths) * simulation.spec.completions
+
+    found, requests, begun = run()
+    monkeypatch.setattr(paced_groups.PacedGroups, "answer", lambda *_: None)
+    monkeypatch.setattr(
+        paced_groups.PacedGroups,
+        "_sample",
+        lambda self, groups, *rest, sample=paced_groups.PacedGroups._sample: sample(self, groups[:1], *rest),
+    )
+    wanted, before, same = run()
+    assert found == wanted and begun == same
+    assert sum(before) >= begun + 8 * 16 and max(before[1:8]) == 2
+    assert sum(requests) <= 1.5 * begun and len(requests) < 0.3 * len(before)
 
 
 def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:

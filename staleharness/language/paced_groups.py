@@ -1,0 +1,126 @@
+"""Groups of a pipeline whose rows take as long as they are (pace=length): sampled as they begin, and once."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import fields, replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from ..pipeline_lag import PipelineLag
+from ..schedule import Schedule
+from ..simulator.policy_buffer import PolicyBuffer
+from .decoder_interface import Decoded, Request
+from .sampler import Sampler, Seconds
+
+
+class PacedGroups:
+    """Simulates the pipeline anew in each phase, up to its batch: equal lengths give an equal schedule.
+
+    A group is sampled when it begins, to know its lengths, and kept until it can no longer be trained on. With it go
+    the groups that are expected to begin with the same version: as many as began with the one before. Where one of them
+    begins with another version, it is sampled again; its noise is that of its number.
+
+    lengths: tokens of each row of a group, by its number. versions: that it began with.
+    completions: by group, of those that have begun and those that are expected to.
+    """
+
+    def __init__(self, sampler: Sampler) -> None:
+        self.sampler, self.spec = sampler, sampler.spec
+        self.lengths: list[list[int]] = []
+        self.versions: list[int] = []
+        self.completions: dict[int, Decoded] = {}
+
+    def schedule(self, model: PipelineLag, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> Schedule:
+        """Simulate the pipeline up to the batch of `phase`, with the lengths of the run's own rows."""
+        spec = self.spec
+        oldest = phase - spec.capacity + 1
+        self.completions = {g: d for g, d in self.completions.items() if _version(d) >= oldest}
+
+        def lengths(group: int, version: int) -> list[int]:
+            if version > phase:  # it begins once this phase has trained, and its lengths do not matter any more
+                return [spec.completion_tokens] * spec.completions
+            if group == len(self.lengths):
+                self._begin(group, version, buffer, seconds)
+            return self.lengths[group]
+
+        demand = replace(spec.demand, phases=phase + 1)
+        schedule = model.schedule_by_length(demand, lengths)
+        schedule = replace(schedule, actor=np.zeros_like(schedule.group), nth=schedule.group)
+        schedule.check(demand, spec.capacity, f"LAG={model.text}", model.longest)
+        return schedule
+
+    def _begin(self, group: int, version: int, buffer: PolicyBuffer, seconds: Seconds) -> None:
+        """Note the lengths of a new group."""
+        if group not in self.completions or _version(self.completions[group]) != version:
+            most = self.spec.minibatches * self.spec.prompts
+            before = self.versions.count(self.versions[-1]) if self.versions else most
+            self._sample(range(group, group + min(most, before)), version, buffer, seconds)
+        self.lengths.append(self.completions[group].mask.sum(1).long().tolist())
+        self.versions.append(version)
+
+    def _sample(self, groups: Sequence[int], version: int, buffer: PolicyBuffer, seconds: Seconds) -> None:
+        spec, sampler = self.spec, self.sampler
+        versions = np.full((len(groups) * spec.completions, 1), version)
+        problems, keys = [sampler.problem(group) for group in groups], [(group, 0) for group in groups]
+        request = sampler.request(problems, keys, versions, spec.completion_tokens)
+        decoded = sampler.decode(request, buffer, seconds)
+        for i, group in enumerate(groups):
+            self.completions[group] = _rows(decoded, slice(i * spec.completions, (i + 1) * spec.completions))
+
+    def answer(self, groups: Sequence[int], request: Request) -> Decoded | None:
+        """Return the completions of these groups, as the decoder's answer to a request for their rows; None where they
+        are not there, as after an earlier release's checkpoint."""
+        if not all(group in self.completions for group in groups):
+            return None
+        parts = [self.completions[group] for group in groups]
+        width = max(part.token.shape[1] for part in parts)
+        fill = {"token": float(self.sampler.decoder.policy.pad)}
+
+        def together(name: str) -> Tensor:
+            columns = [getattr(part, name) for part in parts]
+            if columns[0].ndim == 1:
+                return torch.cat(columns)
+            return torch.cat([pad(x, (0, width - x.shape[1]), value=fill.get(name, 0.0)) for x in columns])
+
+        columns: dict[str, Any] = {
+            f.name: None if getattr(parts[0], f.name) is None else together(f.name) for f in fields(Decoded)
+        }
+        return Decoded(**{**columns, "version": request.version(width)})
+
+    def state_dict(self) -> dict[str, Any]:
+        completions = {g: {f.name: getattr(d, f.name) for f in fields(Decoded)} for g, d in self.completions.items()}
+        return {
+            "known": [list(each) for each in self.lengths],
+            "versions": list(self.versions),
+            "completions": completions,
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        self.lengths = [list(each) for each in state["known"]]
+        self.versions = list(state.get("versions", []))
+        device = self.sampler.decoder.policy.device
+        kept = state.get("completions", {})
+        self.completions = {group: _each(Decoded(**content), lambda x: x.to(device)) for group, content in kept.items()}
+
+
+def _version(decoded: Decoded) -> int:
+    """Return the version of all tokens of a group."""
+    return int(decoded.version.flatten()[0])
+
+
+def _rows(decoded: Decoded, rows: slice) -> Decoded:
+    """Return copies of some rows, as wide as the longest of them."""
+    width = max(1, int(decoded.mask[rows].sum(1).max()))
+    return _each(decoded, lambda x: x[rows][..., : width if x.ndim == 2 else None].clone())
+
+
+def _each(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:
+    """Return completions with every tensor changed."""
+    columns = {f.name: getattr(decoded, f.name) for f in fields(Decoded)}
+    changed: dict[str, Any] = {name: None if x is None else change(x) for name, x in columns.items()}
+    return Decoded(**changed)
