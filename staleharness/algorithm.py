@@ -27,6 +27,7 @@ NEEDS: dict[str, str] = {
     "logit_norm": "a probability for every possible action",  # Decisions.logit_norm
     "reference": "a reference policy",  # Decisions.reference_logp
     "closed_form": "a policy whose KL has a closed form",  # Decisions.analytic_kl
+    "distribution": "observations, actions and the parameters of a distribution",  # Decisions.observation to the end
 }
 """Fields of `Decisions` that only some tasks provide, and their names in error lines."""
 
@@ -112,8 +113,18 @@ class Algorithm(Options):
 
     def init_state(self) -> Mapping[str, Any]:
         """Return the method's own state at phase 0: numbers, which are in a run's metrics (an adaptive coefficient,
-        say), and tensors, which are not."""
+        say), and tensors, which are not. A tensor that requires a gradient (a learned dual, a temperature) is trained:
+        a step of Adam along ∂(mean loss)/∂x at each gradient step, at `state_learning_rate`."""
         return {}
+
+    @property
+    def state_learning_rate(self) -> float | None:
+        """Step size of the trained tensors of the state; None: that of the run at the time."""
+        return None
+
+    def step_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> Mapping[str, Any]:
+        """Return the state after a gradient step; `diagnostics` are that minibatch's means."""
+        return dict(state)
 
     def next_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> Mapping[str, Any]:
         """Return the state after a phase; `diagnostics` are the phase's means of those that `policy_loss` returned."""

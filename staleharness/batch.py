@@ -183,7 +183,7 @@ BEGINNING = Progress()
 @dataclass(frozen=True)
 class Decisions:
     """One minibatch as `Algorithm.policy_loss` sees it. All tensors [B, T]; gradient flows only through
-    `target_logp` and what `analytic_kl` returns.
+    `target_logp`, `mean`, `std` and what `analytic_kl` returns.
     """
 
     target_logp: Tensor
@@ -221,6 +221,21 @@ class Decisions:
     """Log-probability under the fixed reference policy, without gradient."""
     version_logp: Tensor | None = None
     """Log-probability under the version that acted, by the trainer's arithmetic; None: `behaviour_logp`, to the bit."""
+    # The rest only for a method that `needs` "distribution", on control.
+    observation: Tensor | None = None
+    """[B, T, D] as recorded, before the policy normalises it."""
+    action: Tensor | None = None
+    """[B, T, A]; of a choice its number, A = 1."""
+    value: Tensor | None = None
+    """V(s) of the critic being trained, without gradient."""
+    mean: Tensor | None = None
+    """[B, T, A] mean of π_θ with gradient; of choices their logits."""
+    std: Tensor | None = None
+    """[B, T, A] standard deviation of π_θ with gradient; of choices [B, T, 0]."""
+    behaviour_mean: Tensor | None = None
+    """[B, T, A] mean of μ; of choices their logits."""
+    behaviour_std: Tensor | None = None
+    """[B, T, A] standard deviation of μ; of choices [B, T, 0]."""
 
 
 @dataclass(frozen=True)

@@ -66,7 +66,8 @@ class ControlLearner(Learner[ControlData, Part]):
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
         rows = (spec.num_envs if self.in_rows else spec.batch_size) // spec.minibatches
         # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
-        self.compiled = CompiledLoss(algorithm, (rows, rows + 1)) if spec.learner == "compiled" else None
+        compiles = spec.learner == "compiled" and "distribution" not in algorithm.needs
+        self.compiled = CompiledLoss(algorithm, (rows, rows + 1)) if compiles else None
 
     def make_optimizer(self) -> AdamW:
         return self.policy.make_optimizer(self.spec)
@@ -261,4 +262,19 @@ class ControlLearner(Learner[ControlData, Part]):
             continues=batch.continues.flatten()[part.decision] if self.algorithm.time_order else None,
             analytic_kl=analytic_kl,
             version_logp=fixed.version_logp,
+            **(self._distributions(part, now) if "distribution" in self.algorithm.needs else {}),
         )
+
+    def _distributions(self, part: Part, now: Evaluation) -> dict[str, Tensor]:
+        """Fields of `Decisions` for a method that needs "distribution"."""
+        rollout, shape, flat = self.batch.rollout, part.decision.shape, part.decision.flatten()
+        log_std = rollout.behaviour_log_std.flatten(0, 1)[flat]
+        return {
+            "observation": self.batch.obs[flat].view(*shape, -1),
+            "action": self.batch.action[flat].view(*shape, -1),
+            "value": now.value.detach().view(shape),
+            "mean": now.mean.view(*shape, -1),
+            "std": now.log_std.exp().expand(*shape, -1),
+            "behaviour_mean": rollout.behaviour_mean.flatten(0, 1)[flat].view(*shape, -1),
+            "behaviour_std": log_std.exp().view(*shape, log_std.shape[-1]),
+        }

@@ -35,7 +35,7 @@ class ControlTask(Task):
 
     kind: ClassVar[str] = "control"
     settings: ClassVar[type[RunSpec]] = ControlSpec
-    provides: ClassVar[frozenset[str]] = frozenset({"closed_form"})
+    provides: ClassVar[frozenset[str]] = frozenset({"closed_form", "distribution"})
     real_time: ClassVar[bool] = True
     mismatch: ClassVar[bool] = True
 

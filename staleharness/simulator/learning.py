@@ -17,6 +17,7 @@ from ..spec import RunSpec
 from .gradient_hook import SuccessiveGradients
 from .lag_stats import LearnerRows, MinibatchLags
 from .plugin_checks import state_of, step_scale_of, stop_of
+from .state_parameters import StateParameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -59,6 +60,9 @@ class Learner(ABC, Generic[Data, Part]):
         self.gradient_steps = 0
         self.state = state_of(algorithm, "init_state", algorithm.init_state())
         self.successive = SuccessiveGradients(algorithm) if defines(algorithm, "gradient") else None
+        self.state_parameters = StateParameters(algorithm, self.state, self.parameters[0].device, spec.adam_epsilon)
+        self.state |= self.state_parameters.tensors
+        self.changes_each_step = defines(algorithm, "step_state")
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
         self.stopped: Stop = "no"
         self.shadow = [p.detach().clone() for p in self.followed_by_shadow] if algorithm.proximal == "ewma" else []
@@ -86,7 +90,8 @@ class Learner(ABC, Generic[Data, Part]):
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
         of_method = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
-        self.state = state_of(self.algorithm, "next_state", self.algorithm.next_state(self.state, of_method))
+        answer = self.algorithm.next_state(self.state, of_method)
+        self.state = state_of(self.algorithm, "next_state", answer, self.state_parameters.tensors)
         numbers = {key: float(x) for key, x in self.state.items() if isinstance(x, float | int)}
         report |= {f"algorithm/{key}": x for key, x in numbers.items()}
         return report | self.end(), self.seconds()
@@ -175,17 +180,23 @@ class Learner(ABC, Generic[Data, Part]):
         if self.stopped == "no":
             scale = step_scale_of(self.algorithm, decisions) * step_factor(decisions, self.spec.step_size)
             norm = self.optimise(rate * scale)
+            self.state_parameters.step(rate * scale)
         else:
             from .optimiser import clip_norm
 
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
-        of_method = {f"algorithm/{key}": x.detach() for key, x in parts.answer.diagnostics.items()}
-        log = {**parts.log, "grad_norm": norm, **of_method}
+        self.state_parameters.forget_gradients()
+        of_step = parts.answer.diagnostics
+        log = {**parts.log, "grad_norm": norm, **{f"algorithm/{key}": x.detach() for key, x in of_step.items()}}
         if self.successive is not None:
             cosine = self.successive.cosine
             log["algorithm/gradient_cosine"] = torch.zeros_like(norm) if cosine is None else cosine
         if self.says_step_scale:
             log["step_scale"] = torch.tensor(scale, device=norm.device)
+        if self.changes_each_step and self.stopped == "no":
+            means = {key: float(masked_mean(x.detach().float(), decisions.mask)) for key, x in of_step.items()}
+            answer = self.algorithm.step_state(self.state, means)
+            self.state = state_of(self.algorithm, "step_state", answer, self.state_parameters.tensors)
         return log, decisions.mask
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
@@ -208,7 +219,8 @@ class Learner(ABC, Generic[Data, Part]):
             "parameters": [p.detach() for p in self.parameters],
             "optimizer": self.optimizer.state_dict(),
             "gradient_steps": self.gradient_steps,
-            "state": dict(self.state),
+            "state": {key: x for key, x in self.state.items() if key not in self.state_parameters.tensors},
+            "state_parameters": self.state_parameters.state_dict(),
             "shadow": list(self.shadow),
             "shadow_weight": self.shadow_weight,
             "gradient": None if self.successive is None else self.successive.previous,
@@ -229,6 +241,8 @@ class Learner(ABC, Generic[Data, Part]):
             name: of_method.to(device) if isinstance(of_method, torch.Tensor) else of_method
             for name, of_method in state["state"].items()
         }
+        self.state_parameters.load_state_dict(state.get("state_parameters", {}))
+        self.state |= self.state_parameters.tensors
         self.shadow_weight = state["shadow_weight"]
         if self.successive is not None and state["gradient"] is not None:
             self.successive.previous = state["gradient"].to(device)

@@ -26,6 +26,9 @@ DECLARED_BY = {
     "logit_norm": "logit_norm",
     "reference_logp": "reference",
     "analytic_kl": "closed_form",
+    **dict.fromkeys(
+        ("observation", "action", "value", "mean", "std", "behaviour_mean", "behaviour_std"), "distribution"
+    ),
 }
 
 
@@ -90,20 +93,27 @@ def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor)
     return answer
 
 
-def state_of(algorithm: Algorithm, hook: str, answer: Mapping[str, Any]) -> dict[str, Any]:
-    """The state that the method has `asked` for by `init_state` or `next_state`: plain numbers, of whatever type they
-    came, and tensors. Raises `UserError` for anything else, which a checkpoint could not bring back."""
+def state_of(
+    algorithm: Algorithm, hook: str, answer: Mapping[str, Any], trained: Mapping[str, torch.Tensor] | None = None
+) -> dict[str, Any]:
+    """The state that the method returned from `hook`: plain numbers, of whatever type they came, and tensors.
+
+    trained: tensors that the learner trains, which stay as they are whatever the method returns; None where
+    `init_state` may name some. Raises `UserError` for anything else, which a checkpoint could not bring back.
+    """
     from torch import Tensor
 
     _is(algorithm, hook, answer, Mapping)
     state: dict[str, Any] = {}
     for name, x in answer.items():
+        if trained and name in trained:
+            continue
         if isinstance(x, numbers.Real):
             state[name] = int(x) if isinstance(x, numbers.Integral) else float(x)
-        elif isinstance(x, Tensor) and x.requires_grad:
+        elif isinstance(x, Tensor) and x.requires_grad and not (trained is None and x.is_leaf):
             raise UserError(
-                f"{algorithm.name}: the {name} that {hook} returns requires a gradient, and nothing trains a state; "
-                "return x.detach(), and compute the next one in next_state"
+                f"{algorithm.name}: the {name} that {hook} returns requires a gradient; only a tensor that init_state "
+                "makes with requires_grad=True is trained: return x.detach()"
             )
         elif isinstance(x, Tensor):
             state[name] = x
@@ -112,7 +122,7 @@ def state_of(algorithm: Algorithm, hook: str, answer: Mapping[str, Any]) -> dict
                 f"{algorithm.name}: the {name} that {hook} returns is a {type(x).__name__}; a state has numbers and "
                 "tensors"
             )
-    return state
+    return state | dict(trained or {})
 
 
 def _is(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:

@@ -210,14 +210,15 @@ def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
 
 
 def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
-    """`init_state` and `next_state` give finite floats, or tensors, under the same keys; `next_state` changes
+    """`init_state`, `next_state` and `step_state` give finite floats, or tensors, under the same keys, and change
     nothing."""
     state = algorithm.init_state()
     answer = algorithm.policy_loss(examples_for(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
     after = algorithm.next_state(MappingProxyType(state), means)
-    assert set(state) == set(after)
-    for x in (*state.values(), *after.values()):
+    step = algorithm.step_state(MappingProxyType(state), means)
+    assert set(state) == set(after) == set(step)
+    for x in (*state.values(), *after.values(), *step.values()):
         assert bool(x.isfinite().all()) if isinstance(x, Tensor) else type(x) is float and math.isfinite(x)
     numbers = {key: x for key, x in after.items() if not isinstance(x, Tensor)}
     assert json.loads(json.dumps(numbers)) == numbers

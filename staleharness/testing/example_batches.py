@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import fields, replace
 from types import MappingProxyType
@@ -161,8 +162,10 @@ def perturb(record: Record, where: Tensor) -> Record:
 
 
 def with_gradient(d: Decisions, closed_form: bool = True) -> Decisions:
-    """The same decisions with a fresh leaf for `target_logp`, which `analytic_kl` depends on too."""
+    """The same decisions with a fresh leaf for `target_logp`, on which `analytic_kl` and `mean` depend too."""
     d = replace(d, target_logp=d.target_logp.detach().clone().requires_grad_())
+    if d.mean is not None:
+        d = _with_distribution(d)
     if not closed_form:
         return replace(d, analytic_kl=None)
     anchors = {"behaviour": d.behaviour_logp.clone(), "proximal": d.proximal_logp.clone()}
@@ -177,6 +180,31 @@ def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
     return copy  # type: ignore[no-any-return]
 
 
+def _with_distribution(d: Decisions) -> Decisions:
+    """The decisions with observations, actions and values, and with two normals that give these actions the densities
+    that `d` says; gradient flows from `mean` to `target_logp`."""
+    action = torch.stack([(7.0 * d.advantage).sin(), (5.0 * d.advantage).cos()], -1)
+
+    def normal(logp: Tensor) -> tuple[Tensor, Tensor]:
+        """Mean and standard deviation: the second action is at its mean, the first as far from its as `logp` says."""
+        most = logp.detach() + 1.0  # the log-density at the mean
+        std = (0.5 * (-math.log(2 * math.pi) - most)).exp()  # of both, so that its square is in the range of floats
+        first = action[..., 0] - std * (2.0 * (most - logp)).sqrt()
+        return torch.stack([first, action[..., 1]], -1), torch.stack([std, std], -1)
+
+    (mean, std), (behaviour_mean, behaviour_std) = normal(d.target_logp), normal(d.behaviour_logp)
+    return replace(
+        d,
+        observation=torch.stack([d.advantage, d.lag, d.advantage + d.lag], -1),
+        action=action,
+        value=0.5 * d.advantage,
+        mean=mean,
+        std=std,
+        behaviour_mean=behaviour_mean,
+        behaviour_std=behaviour_std,
+    )
+
+
 def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
     """A mask of rows with 1 to `steps` decisions; the first row is full."""
     lengths = torch.randint(1, steps + 1, (rows, 1), generator=generator)
@@ -187,6 +215,8 @@ def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
 def ready_for(algorithm: Algorithm, d: Decisions) -> Decisions:
     """Decisions as in a run: with the method's state, and of the optional fields only those it needs."""
     groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
+    if "distribution" in algorithm.needs:
+        d = _with_distribution(d)
     return replace(
         d,
         state=MappingProxyType(dict(algorithm.init_state())),

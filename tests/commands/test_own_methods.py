@@ -210,7 +210,10 @@ def test_a_loss_of_each_decision_and_numbers_beside_it_are_taken() -> None:
         loss_of(Wide(), d)
 
 
-def test_a_state_that_would_have_to_be_trained_is_refused() -> None:
-    for hook in ("init_state", "next_state"):
-        with pytest.raises(UserError, match=rf"the dual that {hook} returns requires a gradient, and nothing trains"):
-            state_of(Answering(), hook, {"dual": torch.nn.Parameter(torch.ones(()))})
+def test_only_what_init_state_makes_is_trained() -> None:
+    dual = torch.nn.Parameter(torch.ones(()))
+    assert state_of(Answering(), "init_state", {"dual": dual})["dual"] is dual
+    assert state_of(Answering(), "next_state", {"dual": 2.0 * dual}, {"dual": dual})["dual"] is dual
+    for hook, x, trained in (("init_state", 2.0 * dual, None), ("next_state", dual, {}), ("step_state", dual, {})):
+        with pytest.raises(UserError, match=rf"the dual that {hook} returns requires a gradient; only a tensor that"):
+            state_of(Answering(), hook, {"dual": x}, trained)
