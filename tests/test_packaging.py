@@ -272,6 +272,13 @@ def test_uv_is_given_the_pins_that_change_training_curves() -> None:
 
 
 @needs_make
+def test_a_nightly_job_tests_without_pins() -> None:
+    workflow = (ROOT / ".github/workflows/ci.yml").read_text()
+    job = workflow.partition("\n  newest:")[2].partition("\n  audit:")[0]
+    assert "schedule:\n    - cron:" in workflow and "github.event_name == 'schedule'" in job
+    assert "--upgrade" in job and "pytest" in job and "constraints" not in job and "make" not in job
+
+
 def test_the_list_of_targets_fits_80_columns() -> None:
     lines = make("help").stdout.splitlines()
     assert max(map(len, lines)) <= 80 and any(line.startswith("  make sweep ") for line in lines)
