@@ -9,6 +9,7 @@ import torch
 
 from ..base.cancellation import check_stop
 from ..base.streams import integer, stream
+from ..errors import UserError
 from ..simulator.phase_record import Scores
 from ..simulator.policy_buffer import Version
 from .action_distributions import as_taken
@@ -24,7 +25,7 @@ BETWEEN = 256  # steps between two looks at whether the process is to end
 def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
-    Raises `RuntimeError` for an episode that does not end, and `Interrupted` where the process is to end.
+    Raises `UserError` for an episode that does not end, and `Interrupted` where the process is to end.
     """
     env: Any = task.vector(spec.env, 2 * episodes, spec.threads)
     try:
@@ -41,7 +42,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
             if not alive.all():
                 longest = LONGEST
             if (length := int(lengths.max())) >= longest:
-                raise RuntimeError(f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit")
+                raise UserError(f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit")
             if length % BETWEEN == 0:
                 check_stop(f"an evaluation of {spec.env}")
             noise[:episodes] = policy.density.noise(rng, episodes)

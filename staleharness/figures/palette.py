@@ -35,12 +35,14 @@ OTHER_METHODS = (
     ("mis_seq", "deepseek_mask", "appo", "mis_geo", "gspo", "icepop", "espo"),
     ("dppo", "geppo", "k3_rejection", "p3o", "tba", "minirl", "verl"),
     ("aspo", "bapo", "ce_gppo", "dcpo", "dg", "gmpo", "oapl"),
+    ("ipo", "prime_rl", "sapo", "truly_ppo", "vespo", "gac"),
 )
 WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # what studies of stale data compare with: PPO-clip's colour, dashed
-ROW_MARKERS = ("", "s", "^", "o")  # of a row; the first has those of its colours
+ROW_MARKERS = ("", "s", "^", "o", "D")  # of a row; the first has those of its colours
 LIGHT_TO_DARK = ("#A9CCE3", "#0A2A4A")  # of values in order
+PALE, READABLE = 0.46, 0.3  # luminance: above the first text is too pale on white; to the second it is darkened
 MARKERS = "osD^vPX<>"
-DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5))  # in points; the first is solid
+DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5), (5, 1.2, 1.2, 1.2, 1.2, 1.2))  # in points; the first is solid
 
 
 @dataclass(frozen=True)
@@ -88,7 +90,7 @@ def method_looks() -> dict[str, Look]:
     """Look of each known method; no two have the same colour and dashes."""
     looks: dict[str, Look] = {name: (*look, DASHES[0]) for name, look in ALGORITHM_COLOURS.items()}
     for row, dashes, marker in zip(OTHER_METHODS, DASHES, ROW_MARKERS, strict=True):
-        for name, (colour, of_colour) in zip(row, SPARE_COLOURS, strict=True):
+        for name, (colour, of_colour) in zip(row, SPARE_COLOURS, strict=False):
             looks[name] = (colour, marker or of_colour, dashes)
     looks[WITHOUT_LAG] = (ALGORITHM_COLOURS["ppo_clip"][0], ROW_MARKERS[1], DASHES[1])
     return looks
@@ -99,6 +101,21 @@ def _every_look() -> Iterator[Look]:
     for dashes, marker in zip(DASHES, ROW_MARKERS, strict=True):
         for colour, of_colour in colours:
             yield colour, marker or of_colour, dashes
+
+
+def text_colour(colour: str) -> str:
+    """The colour for text on white: a pale one is darkened until it can be read."""
+    channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    if _luminance(channels) > PALE:
+        while _luminance(channels) > READABLE:
+            channels = [round(0.97 * c) for c in channels]
+    return "#" + "".join(f"{c:02X}" for c in channels)
+
+
+def _luminance(channels: list[int]) -> float:
+    """Relative luminance of sRGB, 0 to 1 (WCAG 2)."""
+    linear = [c / 255 / 12.92 if c <= 10 else ((c / 255 + 0.055) / 1.055) ** 2.4 for c in channels]
+    return 0.2126 * linear[0] + 0.7152 * linear[1] + 0.0722 * linear[2]
 
 
 def _base(label: str) -> str:

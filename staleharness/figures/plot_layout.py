@@ -25,7 +25,7 @@ from ..base.text import printable
 from ..errors import shorten
 from ..statistics.table import Table
 from .captions import run_facts
-from .palette import Style
+from .palette import Style, text_colour
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -68,6 +68,7 @@ SETTINGS: dict[str, Any] = {
     "svg.fonttype": "none",
     "svg.hashsalt": "staleharness",
     "pdf.fonttype": 42,
+    "axes.titley": 1.0,  # where it stands anyway; matplotlib would measure all labels for it at each drawing
 }
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
@@ -272,7 +273,7 @@ def names_at_ends(
         font: dict[str, Any] = {
             "va": "center",
             "ha": "left",
-            "color": look.colour,
+            "color": text_colour(look.colour),
             "fontweight": "bold",
             "gid": gid(look),
         }

@@ -30,7 +30,8 @@ from .gallery_index import index_page
 from .page_shell import read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
-from .paper_summary import anchor, conclusion_on_page, picture, picture_file, summary_of, summary_page
+from .paper_summary import anchor, conclusion_on_page, finding, picture, picture_file, summary_of, summary_page
+from .run_lists import evidence_by_study, run_lists, test_links
 from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
@@ -247,8 +248,12 @@ def html(
                 "forms": forms,
                 "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
                 "verdict": verdict_words(s),
+                "finding": finding(s),
                 "saw": s.reading.saw,
                 "tests": test_rows(s.reading),
+                "links": test_links(s),
+                "study": s.figure.entry.study,
+                "runs": len(s.bundle.runs) if s.bundle else 0,
                 "state": s.state,
                 "redraw": s.redraw,
                 "rerun": s.rerun,
@@ -257,4 +262,5 @@ def html(
                 "files": f"{name}/{s.figure.name}",
             }
         )
-    return read_template("gallery.html.j2").render(**shell(), title=paper.title, paper=paper, figures=rows)
+    lists = run_lists(evidence_by_study(entries))
+    return read_template("gallery.html.j2").render(**shell(), title=paper.title, paper=paper, figures=rows, lists=lists)

@@ -19,6 +19,7 @@ PAGES = (  # beside the gallery, where they are
     ("methods.md", "Methods", "the map of methods, the symbols and what options share"),
     ("figures.md", "How verdicts are made", "parts of claims, tests and corrections"),
 )
+LINK = re.compile(r"\[([^\]]+)\]\(([\w./#-]+)\)")
 CODE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's page that are no sentence
 
 
@@ -53,7 +54,7 @@ def _paper(name: str, out: Path) -> dict[str, Any]:
             {
                 "heading": f.heading,
                 "question": f.entry.question,
-                "verdict": verdict_on_page(section) if section else "no runs yet",
+                "verdict": verdict_on_page(section) if section else "not drawn yet",
                 "link": link if section else "",
                 "picture": drawing if (out / drawing).is_file() else "",
             }
@@ -63,10 +64,17 @@ def _paper(name: str, out: Path) -> dict[str, Any]:
         "name": name,
         "title": paper.title,
         "link": html or (f"{name}.md" if text else ""),
-        "conclusion": conclusion_on_page(summary_of(out, name)),
+        "conclusion": _with_links(conclusion_on_page(summary_of(out, name))),
         "counts": sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         "rows": rows,
     }
+
+
+def _with_links(text: str) -> Any:
+    """HTML of a sentence of Markdown that has nothing but links."""
+    from markupsafe import Markup, escape
+
+    return Markup(LINK.sub(r'<a href="\2">\1</a>', str(escape(text))))
 
 
 def _title(page: Path) -> str:

@@ -20,7 +20,7 @@ from .verdict_texts import NO_CLAIM, OUTCOMES, UNSEEN, interval_text, runs_text,
 
 CONCLUSION = "**In short:** "
 CONCLUSION_LINE = re.compile(rf"^{re.escape(CONCLUSION)}(.+)$", re.MULTILINE)
-HEAD = "| figure | verdict | parts of the claim (difference that decides, 95 % interval, runs per side) |"
+HEAD = "| figure | verdict | its claim: the first part that does not hold (difference, 95 % interval, runs per side) |"
 ROW = re.compile(r"\| \[(.+?)\]\(.*")  # of a figure with a claim
 LINK = re.compile(r"(?<!\| )\[([^\]]+)\]\(([\w/]+/evidence\.md#[^)]+)\)")  # of one without
 RANK = {"no": 0, "open": 1, "yes": 2}  # a part's outcome is that of its worst comparison
@@ -43,12 +43,12 @@ def summary_page(
     parts = [f"# {paper.title}", f"<{paper.link}>. {paper.about}" if paper.link else paper.about]
     if text := conclusion(paper, name, entries) or conclusion_on_page(earlier):
         parts.append(CONCLUSION + text)
-    pictures = [f for f in figures if f.name == paper.conclusion_from and (out / name / picture_file(f.name)).is_file()]
-    parts += [picture(f.heading, f.name, f"{name}/") for f in pictures]
     if rows:
         parts.append("\n".join([HEAD, "|---|---|---|", *rows]))
     if others:
         parts.append("Figures without a claim to check: " + " · ".join(others) + ".")
+    pictures = [f for f in figures if f.name == paper.conclusion_from and (out / name / picture_file(f.name)).is_file()]
+    parts += [picture(f.heading, f.name, f"{name}/") for f in pictures]
     draw = invocation("figures", paper=name)
     parts.append(
         f"[All figures, tests and texts]({name}/evidence.md). `{draw}` draws them again from the published runs; it "
@@ -76,12 +76,33 @@ def conclusion_on_page(page: str) -> str:
 
 
 def figure_line(s: GalleryFigure) -> str:
-    """Row of a figure: link to its section, verdict, and the parts of its claim; without a claim, the link alone."""
+    """Row of a figure: link to its section, verdict, and how its claim fares; without a claim, the link alone."""
     link = f"[{s.figure.heading}]({s.figure.paper}/evidence.md#{anchor(s.figure.heading)})"
-    parts = [part_text(result) for result in s.reading.parts if result.part.role == "claim"]
+    parts = [result for result in s.reading.parts if result.part.role == "claim"]
     if not parts and verdict_words(s) in (NO_CLAIM, UNSEEN):
         return link
-    return f"| {link} | {verdict_words(s)} | {'<br>'.join(parts).replace('|', chr(92) + '|')} |"
+    return f"| {link} | {verdict_words(s)} | {parts_text(parts).replace('|', chr(92) + '|')} |"
+
+
+def parts_text(parts: Sequence[PartResult]) -> str:
+    """Number of parts that hold, and the first of those that fail or else are open; where all hold, the first."""
+    if not parts:
+        return ""
+    worst = min(parts, key=lambda result: RANK[result.outcome])
+    count = sum(result.outcome == "yes" for result in parts)
+    return part_text(worst) if len(parts) == 1 else f"{count} of {len(parts)} hold; {part_text(worst)}"
+
+
+def finding(s: GalleryFigure) -> str:
+    """Finding of a figure in a sentence: the first part of its claim that holds, or else the worst, with its numbers;
+    empty without a claim."""
+    parts = [result for result in s.reading.parts if result.part.role == "claim"]
+    if not parts:
+        return ""
+    holding = [result for result in parts if result.outcome == "yes"]
+    text = part_text(holding[0] if holding else min(parts, key=lambda result: RANK[result.outcome]))
+    count = f" {len(holding)} of {len(parts)} parts of the claim hold." if len(parts) > 1 else ""
+    return f"{text[0].upper()}{text[1:]}.{count}"
 
 
 def part_text(result: PartResult) -> str:

@@ -1,4 +1,4 @@
-"""Report of results: one self-contained HTML file, with the figures as PNG and PDF and the tables as CSV beside it.
+"""Report of results: one self-contained HTML file, with the figures as PNG and one PDF and the tables as CSV beside it.
 
 Whatever a user or a log wrote is escaped by Jinja2; the page's policy forbids every other source and every
 script but its own. Identical results give identical bytes.
@@ -72,13 +72,6 @@ def write(
     if before["key"] == key and all(_intact(out_dir / name, sha) for name, sha in before["files"].items()):
         return index
 
-    from ..figures.named_figures import sections
-    from ..figures.panel_axes import panel_axes
-    from ..figures.plot_layout import COLUMN, to_bytes
-    from ..figures.plot_layout import PAGE as FULL
-    from ..figures.registry import Tabulation
-    from .inline_svg import inline_svg
-
     against = method_pairs(results.grid, table.settings["score"])
     lists: dict[str, Iterable[str]] = {
         "table.csv": [to_csv(table)],
@@ -86,24 +79,8 @@ def write(
         "runs.csv": [_runs_csv(runs, failures)],
         "curves.csv": _curves_csv(runs),
     }
-    contents: dict[str, bytes] = {}
-    figures = []
-    for drawing in sections(results):
-        assert drawing.section is not None
-        name, heading = drawing.name, drawing.section.title
-        content = {"name": name, "title": heading, "caption": drawing.section.caption}
-        figures.append(content)
-        if isinstance(drawing, Tabulation):
-            sheet = drawing.write(results, table)
-            content["sheet"] = sheet.html()
-            lists[f"{name}.csv"] = [sheet.to_csv()]
-            continue
-        for form, width in (("wide", FULL), ("narrow", COLUMN)):
-            figure = drawing.draw(results, table, width)
-            content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, panel_axes(figure))
-            if form == "wide":
-                contents |= {f"{name}.{kind}": to_bytes(figure, kind) for kind in ("png", "pdf")}
-        gc.collect()  # a figure is a circle of many objects, and several would pile up
+    figures, sheets, contents = _drawings(results, table)
+    lists |= sheets
     remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=TEMPORARY_AGE)
     for name, pieces in lists.items():
         with atomic_write(out_dir / name) as stream:
@@ -120,6 +97,48 @@ def write(
             (out_dir / name).unlink()
     write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in outputs}})
     return index
+
+
+def _drawings(
+    results: Results, table: Table
+) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
+    """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
+    from ..figures.named_figures import sections
+    from ..figures.panel_axes import panel_axes
+    from ..figures.pdf_book import PdfBook
+    from ..figures.plot_layout import COLUMN, to_bytes
+    from ..figures.plot_layout import PAGE as FULL
+    from ..figures.registry import Tabulation
+    from .inline_svg import inline_svg
+
+    figures: list[dict[str, str]] = []
+    lists: dict[str, Iterable[str]] = {}
+    contents: dict[str, bytes] = {}
+    book = PdfBook()
+    gc.freeze()  # a collection need not look at what has been read
+    try:
+        for drawing in sections(results):
+            assert drawing.section is not None
+            name, heading = drawing.name, drawing.section.title
+            content = {"name": name, "title": heading, "caption": drawing.section.caption}
+            figures.append(content)
+            if isinstance(drawing, Tabulation):
+                sheet = drawing.write(results, table)
+                content["sheet"] = sheet.html()
+                lists[f"{name}.csv"] = [sheet.to_csv()]
+                continue
+            for form, width in (("wide", FULL), ("narrow", COLUMN)):
+                figure = drawing.draw(results, table, width)
+                content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, panel_axes(figure))
+                if form == "wide":
+                    contents[f"{name}.png"] = to_bytes(figure, "png")
+                    content["page"] = str(book.add(figure))
+            gc.collect()  # a figure is a circle of many objects, and several would pile up
+    finally:
+        gc.unfreeze()
+    if book.count:
+        contents["figures.pdf"] = book.close()
+    return figures, lists, contents
 
 
 def _page(

@@ -241,7 +241,7 @@ def _cell(row: Mapping[str, Any] | None) -> dict[str, str]:
         return {"text": "", "more": "", "shade": "transparent"}
     p, effect = row["probability"], row["effect"]
     interval = "" if row["low"] is None else f"[{number(row['low'])}, {number(row['high'])}]"
-    size = "" if effect is None else f"g {effect:+.1f}"
+    size = "" if effect is None else f"g {round(effect, 1) + 0.0:+.1f}"
     tone = "0,114,178" if p > 0.5 else "213,94,0"
     return {"text": number(p), "more": " ".join([interval, size]).strip(), "shade": f"rgba({tone},{abs(p - 0.5):.2f})"}
 

@@ -186,7 +186,7 @@ def evaluations(task: type[ControlTask]) -> Any:
 def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(evaluation, "FIRST_END", 50)
     monkeypatch.setattr(evaluation, "LONGEST", 90)
-    with pytest.raises(RuntimeError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"):
+    with pytest.raises(UserError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"):
         evaluations(OfSpaces)
     limited = type("Limited", (OfSpaces,), {"limit": 60})
     assert evaluations(limited).lengths == {"sampled": [60], "deterministic": [60]}

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import itertools
+import re
 
 import numpy as np
 import pytest
-from matplotlib.colors import to_rgb
+from matplotlib.colors import to_hex, to_rgb
 from numpy.typing import NDArray
+from places import ROOT
 
+from staleharness.algorithm import ALGORITHMS
 from staleharness.figures.palette import (
     ALGORITHM_COLOURS,
     DASHES,
@@ -16,6 +19,7 @@ from staleharness.figures.palette import (
     method_looks,
     sequential_styles,
     styles,
+    text_colour,
 )
 
 EYES = {  # of linear RGB; Machado, Oliveira and Fernandes (2009), severity 1
@@ -48,6 +52,35 @@ def test_any_two_colours_are_told_apart(eye: str) -> None:
     assert min(apart.values()) > LEAST, min(apart, key=lambda pair: apart[pair])
 
 
+@pytest.mark.parametrize("eye", EYES)
+def test_dark_pages_keep_colours_apart(eye: str) -> None:
+    """The filter of dark pages, by the matrices of the Filter Effects specification."""
+    style = (ROOT / "staleharness/pages/templates/page.css").read_text()
+    found = set(re.findall(r"--picture: invert\(1\) hue-rotate\(180deg\) saturate\(([\d.]+)\);", style))
+    (s,) = map(float, found)
+    turn = np.array([[-0.574, 1.430, 0.144], [0.426, 0.430, 0.144], [0.426, 1.430, -0.856]])
+    grey = np.array([0.213, 0.715, 0.072])
+    saturate = s * np.eye(3) + (1 - s) * grey
+
+    def dark(colour: str) -> str:
+        turned = (turn @ (1 - np.array(to_rgb(colour)))).clip(0, 1)
+        return to_hex((saturate @ turned).clip(0, 1))
+
+    colours = [dark(colour) for colour, _ in (*ALGORITHM_COLOURS.values(), *SPARE_COLOURS)]
+    apart = {(a, b): np.linalg.norm(lab(a, eye) - lab(b, eye)) for a, b in itertools.combinations(colours, 2)}
+    assert min(apart.values()) > 10.0, min(apart, key=lambda pair: apart[pair])
+
+
+def test_names_in_pale_colours_are_darkened() -> None:
+    """Contrast with white is at least 2 for all, and others keep their colour."""
+    changed = {colour for colour, _ in (*ALGORITHM_COLOURS.values(), *SPARE_COLOURS) if text_colour(colour) != colour}
+    assert changed == {"#DDB6B0", "#B3BE68"}
+    for colour, _ in (*ALGORITHM_COLOURS.values(), *SPARE_COLOURS):
+        x = np.array(to_rgb(text_colour(colour)))
+        linear = np.where(x <= 0.04045, x / 12.92, ((x + 0.055) / 1.055) ** 2.4)
+        assert 1.05 / (linear @ XYZ[1] + 0.05) > (2.9 if colour in changed else 2.0)
+
+
 def test_the_simulation_finds_a_pair_that_is_too_similar() -> None:
     """Colours of token MIS and token TIS in earlier figures."""
     assert np.linalg.norm(lab("#44AA99", "green-blind") - lab("#7F7F7F", "green-blind")) < LEAST
@@ -68,6 +101,10 @@ def test_a_method_looks_the_same_in_every_company() -> None:
             found = styles(company)[name]
             assert (found.colour, found.marker, found.dashes) == look
             assert (everyone[name].colour, everyone[name].marker, everyone[name].dashes) == look
+
+
+def test_every_method_has_a_look_of_its_own() -> None:
+    assert set(ALGORITHMS) <= set(method_looks())
 
 
 def test_methods_of_one_colour_differ_in_dash_and_marker() -> None:

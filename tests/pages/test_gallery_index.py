@@ -64,7 +64,9 @@ def test_the_command_says_verdict_numbers_picture_and_page(
         "page: out/p_fig2.html",
         "all figures: out/index.html",
     ]
-    assert Page((tmp_path / "out" / "p_fig2.html").read_text()).text.count("VACO ends higher") == 1
+    assert (
+        Page((tmp_path / "out" / "p_fig2.html").read_text()).text.count("VACO ends higher") == 2
+    )  # as the finding, and with its test
     _, out, _ = run_cli(monkeypatch, capsys, *words, "--json")
     said = json.loads(out)
     assert said["verdicts"] == {"fig2": "agrees"} and said["page"] == "out/p.md"

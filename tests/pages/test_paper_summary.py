@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import deciding_comparison
 from staleharness.statistics.claims.part_tests import PartComparison
+from staleharness.store.store import Store
 
 PARTS = """saw = "Seen."
 [[part]]
@@ -68,11 +70,28 @@ def test_a_summary_has_conclusion_picture_and_verdicts(paper: Path, tmp_path: Pa
     assert '<img src="p/fig2.png"' in page
     rows = [line for line in page.splitlines() if line.startswith("| [")]
     assert rows == [
-        "| [Figure 2: T](p/evidence.md#figure-2-t) | partly | holds: VACO ends higher (40 [38, 42], n = 4)<br>"
+        "| [Figure 2: T](p/evidence.md#figure-2-t) | partly | 1 of 2 hold; "
         "open: and without lag, too (the same computation without lag) |"
     ]
     assert "without a claim to check: [Figure 3: U](p/evidence.md#figure-3-u).\n" in page
     assert "VACO returns 40 [38, 42] more." in gallery.index(tmp_path / "out")
+
+
+def test_numbers_of_the_page_lead_to_single_runs(paper: Path, tmp_path: Path) -> None:
+    make(paper, tmp_path)
+    page = (tmp_path / "out" / "p.html").read_text()
+    links, ids = set(re.findall(r'href="#([^"]+)"', page)), re.findall(r' id="([^"]+)"', page)
+    assert {"runs-s", "runs-s-vaco-4"} <= links <= set(ids) and len(ids) == len(set(ids))
+    assert re.search(r'<td data-head="n"><a href="#runs-s-vaco-4">4</a></td>', page)
+    row = page.partition('id="runs-s-vaco-4"')[2].partition("</tr>")[0]
+    assert re.findall(r'run (\w{12})"><small>(\d):</small> (\d+)', row) == [
+        (run.id, str(run.seed), f"{60 + run.seed}")
+        for run in Store(tmp_path / "s").read_all()
+        if "vaco" in run.label and run.record["spec"]["capacity"] == 4
+    ]
+    assert page.count('<span id="run-s-') == 16
+    finding = "Holds: VACO ends higher (40 [38, 42], n = 4). 1 of 2 parts of the claim hold."
+    assert re.findall(r'<p class="finding">(.*?)</p>', page) == [finding]
 
 
 def test_lines_of_figures_without_results_stay(paper: Path, tmp_path: Path) -> None:

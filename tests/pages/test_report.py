@@ -103,9 +103,16 @@ def test_the_page_holds_every_section(page: Page):
 
 def test_every_link_of_a_report_leads_to_a_file(report_path: Path, page: Page):
     links = {a["href"] for t, a in page.elements if t == "a"}
-    files = {link for link in links if not link.startswith("#")}
+    files = {link.partition("#")[0] for link in links if not link.startswith("#")}
     assert all((report_path.parent / link).stat().st_size for link in files)
-    assert {"table.csv", "runs.csv", "curves.csv", "learning_curves.png", "learning_curves.pdf"} <= links
+    assert {"table.csv", "runs.csv", "curves.csv", "learning_curves.png"} <= links
+
+
+def test_each_drawn_figure_has_a_page_of_the_pdf_of_its_own(report_path: Path, page: Page):
+    pages = [a["href"].partition("#page=")[2] for t, a in page.elements if t == "a" and "figures.pdf" in a["href"]]
+    drawn = len(list(report_path.parent.glob("*.png")))
+    assert pages == [str(i + 1) for i in range(drawn)] and drawn > 3
+    assert len(re.findall(rb"/Type /Page\b", (report_path.parent / "figures.pdf").read_bytes())) == drawn
 
 
 def test_the_page_loads_nothing_and_allows_no_script_but_its_own(report_path: Path, page: Page):

@@ -65,10 +65,10 @@ def _log(advice: Advice) -> list[str]:
     assert advice.log is not None
     s = advice.log.to_json()
     over = "rows, each counted once" if s["over"] == "rows" else "decisions, so that long rows count for more"
-    steps = "steps" if s["each"] == "step" else "rows"
+    count = f"{s['rows']:,} {'step' if s['each'] == 'step' else 'row'}{'' if s['rows'] == 1 else 's'}"
     lines = [
         f"log {s['file']}, column {s['column']}, {s['note']}",
-        f"mean lag {s['mean']:.2f} {s['unit'].replace('_', ' ')} over {over} ({s['rows']:,} {steps}); {_tail(s)}",
+        f"mean lag {s['mean']:.2f} {s['unit'].replace('_', ' ')} over {over} ({count}); {_tail(s)}",
     ]
     lines += [f"beside it {o['column']} {o['mean']:.2f}: {o['what']}" for o in s["others"]]
     if s["drift"]:

@@ -48,6 +48,7 @@ class PartComparison:
     outcome: Outcome  # with Holm's correction, where `holm` is given
     problem: str = ""  # reason for None
     holm: float | None = None  # p of the outcome with Holm's correction for all tests of the figure
+    cells: tuple[tuple[str, int], ...] = ()  # method and capacity of each of its means
 
     def p(self, part: ClaimPart) -> float | None:
         """Two-sided p of the outcome before a correction; None where there is no test, or nothing to doubt."""
@@ -120,7 +121,8 @@ def _row(
     except UserError as error:
         problem = str(error)
     text = _text(part, label, other, k, names, len(evidence.results.grid.capacities) > 1)
-    return PartComparison(text, difference, difference.outcome(part.be, part.margin) if difference else "open", problem)
+    outcome = difference.outcome(part.be, part.margin) if difference else "open"
+    return PartComparison(text, difference, outcome, problem, cells=tuple((t.label, t.k) for t in terms))
 
 
 def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) -> Contrast:
