@@ -84,6 +84,10 @@ class Schedule:
     """[n] at whose batch it had left the queue, trained on or dropped; NEVER; LOST − t: at the batch of phase t it was
     lost, with the actor that generated it or at a resume"""
 
+    reused: Ints | None = None
+    """[k, 2] (row, phase) where a phase trains once more on a row, at the same place in a batch of the same rows; None:
+    nowhere. `phase` and `left` are of the first time."""
+
     def __len__(self) -> int:
         return len(self.group)
 
@@ -123,9 +127,17 @@ class Schedule:
         return np.repeat(of_group, np.diff(begins, append=len(self)))
 
     @cached_property
+    def last_phase(self) -> Ints:
+        """Last phase [n] that trains on each row; NEVER."""
+        last = self.phase.copy()
+        if self.reused is not None:
+            np.maximum.at(last, self.reused[:, 0], self.reused[:, 1])
+        return last
+
+    @cached_property
     def longest_lag(self) -> int:
         """Largest lag in phases of the rows that are generated, until they are trained on or at least generated."""
-        until = np.where(self.phase == NEVER, self.generation_phase, self.phase) - self.oldest
+        until = np.where(self.phase == NEVER, self.generation_phase, self.last_phase) - self.oldest
         return int(until[self.generation_phase != NEVER].max(initial=0))
 
     def rows(self, phase: int) -> PhaseRows:
@@ -150,6 +162,8 @@ class Schedule:
         """
         if not phases:
             return self
+        if self.reused is not None:
+            raise UserError("a lag model that trains on batches more than once cannot begin with phases of fresh data")
         early = (self.phase >= 0) & (self.phase < phases)
         counts = np.where(early, 1, np.diff(self.first))
         ends = self.first[1:] - 1
@@ -214,6 +228,8 @@ class Schedule:
             if late.any():
                 row = int(np.flatnonzero(late)[0])
                 return f"row {row} is trained in phase {self.phase[row]}, before it is finished"
+        if self.reused is not None and (self.reused[:, 1] <= self.phase[self.reused[:, 0]]).any():
+            return "a row is trained on once more before the first time"
         for rows in self._of_actors():
             numbers = np.unique(self.nth[rows])
             if len(numbers) != numbers[-1] + 1:
@@ -241,13 +257,22 @@ class Schedule:
 
     @cached_property
     def _by_phase(self) -> Ints:
-        """Rows by phase and place."""
-        return np.lexsort((np.arange(len(self)), self.place, self.phase))
+        """Rows by phase and place, as often as they are trained on."""
+        rows, phases = self._uses
+        return rows[np.lexsort((rows, self.place[rows], phases))]
 
     @cached_property
     def _phases(self) -> Ints:
-        """Phases [n] of `_by_phase`."""
-        return self.phase[self._by_phase]
+        """Phases of `_by_phase`."""
+        return np.sort(self._uses[1])
+
+    @cached_property
+    def _uses(self) -> tuple[Ints, Ints]:
+        """Rows, and the phase that trains on each, NEVER for none; a row as often as it is trained on."""
+        rows = np.arange(len(self))
+        if self.reused is None:
+            return rows, self.phase
+        return np.concatenate([rows, self.reused[:, 0]]), np.concatenate([self.phase, self.reused[:, 1]])
 
 
 class PhaseRows(NamedTuple):
@@ -263,30 +288,3 @@ class PhaseRows(NamedTuple):
 
     every: int | None = None
     """Decisions after which all rows may change their version; None: their stretches tell."""
-
-
-def drawn_rows(phase: int, versions: Ints, every: int, length: int, each: int = 1, first: int = 0) -> PhaseRows:
-    """Return the rows of a phase whose versions were drawn, and that trains on all of them.
-
-    Slot i is actor `first` + i, which has generated a group in every phase before.
-
-    versions: [slots, stretches], of `every` decisions each; the last lasts to the end of the row at `length`.
-    each: rows of a slot's group.
-    """
-    slots, stretches = versions.shape
-    slot = np.repeat(np.arange(first, first + slots), each)
-    n = len(slot)
-    schedule = Schedule(
-        group=slot,
-        actor=slot,
-        nth=np.full(n, phase),
-        phase=np.full(n, phase),
-        place=slot,
-        first=np.arange(n + 1) * stretches,
-        version=np.repeat(versions, each, axis=0).ravel(),
-        end=np.tile(np.minimum(np.arange(1, stretches + 1) * every, length), n),
-        kept=np.ones(n * stretches, np.bool_),
-        ledger={},
-    )
-    everything = np.arange(n)
-    return PhaseRows(schedule, [everything], everything, min(every, length))

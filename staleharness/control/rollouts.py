@@ -16,9 +16,9 @@ from torch import Tensor
 from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
-from ..schedule import NEVER, Ints, PhaseRows, Schedule, drawn_rows
+from ..schedule import NEVER, Ints, PhaseRows, Schedule
 from ..simulator.policy_buffer import PolicyBuffer
-from ..simulator.run_lags import Lags
+from ..simulator.run_lags import Lags, drawn_rows
 from ..simulator.sample_accounting import Count, Flow, flow_of
 from ..task import find_env
 from .collector import Collector, Episodes, NextVersions
@@ -128,7 +128,10 @@ class ScheduledRollouts:
             else:
                 self.pending[int(schedule.group[rows[0]])] = group
         rows = plan.trained
-        groups = [self.pending.pop(number) for number in schedule.group[rows[:: self.group_size]].tolist()]
+        first = rows[:: self.group_size]
+        groups = [self.pending[number] for number in schedule.group[first].tolist()]
+        for number in schedule.group[first[schedule.last_phase[first] <= phase]].tolist():
+            del self.pending[number]
         _, loss_mask = schedule.along(rows, steps)
         queued = Count(len(self.pending) * self.group_size)
         flow = flow_of(schedule, phase, Count(len(rows)).rows(steps)) or Flow(

@@ -58,21 +58,24 @@ class RLlibAPPO(PipelineLag):
     """A circular buffer of batches, any of which the learner may take.
 
     Rows are made with the weights that were newest when they began, and make up batches as they finish. The learner
-    takes each of the last `circular_buffer_num_batches` that it has not taken with the same probability; one that falls
-    out before is dropped. Weights are sent every `broadcast_interval` steps.
+    takes each of the last `circular_buffer_num_batches` that it has taken fewer than
+    `circular_buffer_iterations_per_batch` times with the same probability; one that falls out before it is taken at all
+    is dropped. Weights are sent every `broadcast_interval` steps.
 
-    Leaves out: taking a batch more than once (`circular_buffer_iterations_per_batch`, which RLlib sets to 2; here it is
-    1), and the target network, which belongs to the method.
+    Leaves out: the target network, which belongs to the method. With more than one iteration, a run cannot begin with
+    phases of fresh data (`fill_phases`).
     """
 
-    paper = "IMPACT, arXiv 1912.00167; ray-project/ray at 0f93eac, appo/utils.py of RLlib"
+    paper = "IMPACT, arXiv 1912.00167; ray-project/ray at 0f93eac, appo/utils.py and appo.py of RLlib"
 
     circular_buffer_num_batches: int = option(4, least=1, unit="batch")  # batches
+    circular_buffer_iterations_per_batch: int = option(2, least=1, unit="step")  # steps that may train on a batch
     broadcast_interval: int = option(1, least=1, unit="step")  # steps
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         ring = {"capacity": float(self.circular_buffer_num_batches), "full": "drop_oldest", "holds": "batches"}
-        return ring | {"order": "random", "sync_every": self.broadcast_interval}
+        draw = {"order": "random", "uses": self.circular_buffer_iterations_per_batch}
+        return ring | draw | {"sync_every": self.broadcast_interval}
 
 
 @LAGS.register("sample_factory")

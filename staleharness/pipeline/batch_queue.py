@@ -14,7 +14,8 @@ class BatchQueue(GroupQueue):
     """Holds the last `capacity` batches, made up of groups as they finish.
 
     `completed`: the trainer takes the oldest batch that waits, and only those that wait take up room. `random`: it
-    takes any of them with the same probability, and a batch that was taken takes up room until it would be the oldest.
+    takes any that it has taken fewer than `uses` times with the same probability, and one that it may not take again
+    takes up room until it would be the oldest.
     """
 
     def __init__(
@@ -25,30 +26,32 @@ class BatchQueue(GroupQueue):
         discard: Callable[[int, Fate], None],
     ) -> None:
         super().__init__(pipeline, version_of, discard)
-        self.capacity = int(pipeline.capacity or 1)
+        self.capacity, self.uses = int(pipeline.capacity or 1), pipeline.uses
         self.rng = stream(seed, "pipeline-buffer") if pipeline.order == "random" else None
-        self._ring: deque[list[int]] = deque()  # taken batches of `random` are empty
+        self._ring: deque[tuple[list[int], int]] = deque()  # batches, and how often each was taken
 
     def __len__(self) -> int:
-        return sum(map(len, self._ring)) + len(self._batch)
+        return sum(len(batch) for batch, taken in self._ring if taken < self.uses) + len(self._batch)
 
     def put(self, group: int) -> bool:
         self._batch.append(group)
         if len(self._batch) == self.needed:
             if len(self._ring) == self.capacity:
-                for each in self._ring.popleft():
+                batch, taken = self._ring.popleft()
+                for each in [] if taken else batch:
                     self.discard(each, "dropped_full")
-            self._ring.append(self._batch)
+            self._ring.append((self._batch, 0))
             self._batch = []
         return True
 
     def take(self) -> list[int]:
-        full = [i for i, batch in enumerate(self._ring) if batch]
-        if not full:
+        open_batches = [i for i, (_, taken) in enumerate(self._ring) if taken < self.uses]
+        if not open_batches:
             return []
         self.taken += 1
         if self.rng is None:
-            return self._ring.popleft()
-        i = full[int(self.rng.integers(len(full)))]
-        batch, self._ring[i] = self._ring[i], []
+            return self._ring.popleft()[0]
+        i = open_batches[int(self.rng.integers(len(open_batches)))]
+        batch, taken = self._ring[i]
+        self._ring[i] = batch, taken + 1
         return batch

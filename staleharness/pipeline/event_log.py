@@ -29,6 +29,8 @@ class EventLog:
         # One entry per group.
         self.fate, self.step, self.queue_time = array("b"), array("q"), array("d")
         self.exit_step, self.abort_time = array("q"), array("d")
+        # Groups that were trained on before: (group, step).
+        self.reused: list[tuple[int, int]] = []
         # Where weights changed inside a row: (row, decisions made before, version after).
         self.weight_changes: list[tuple[int, int, int]] = []
         # One entry per step: begin, end, and rows that were under way or queued when its version came into being.
@@ -68,7 +70,7 @@ class PipelineRecord:
     finish_time: Floats
     queue_time: Floats
     fate: Ints  # an index of FATES
-    step: Ints  # that trained it, which is the version it was trained at; -1: none
+    step: Ints  # that trained it first, which is the version it was trained at; -1: none
     exit_step: Ints  # the step before which it had left the queue, trained or dropped; -1: none
     abort_time: Floats  # of its group
     tokens: Ints  # decisions of the whole row
@@ -85,6 +87,7 @@ class PipelineRecord:
     slot_seconds: Mapping[str, float]  # state -> slots × seconds, from the step `warm` on
     since: float  # when the step before `warm` ended
     lost: int  # decisions of rows that a failure took
+    reused: tuple[tuple[int, int], ...] = ()  # (group, step) where a step trains on what one before had trained on
 
 
 def record_of(
@@ -115,6 +118,7 @@ def record_of(
         step_start=np.asarray(log.step_start),
         step_end=np.asarray(log.step_end),
         under_way=np.asarray(log.under_way, np.int64),
+        reused=tuple(log.reused),
         **totals,
     )
 

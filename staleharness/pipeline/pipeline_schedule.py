@@ -44,7 +44,18 @@ def schedule_of(record: PipelineRecord) -> Schedule:
         ledger=row_ledger(record, groups * size),
         finished=np.repeat(next_batch(end, record.step_start), size),
         left=record.exit_step[rows],
+        reused=_reused(record, groups),
     )
+
+
+def _reused(record: PipelineRecord, groups: int) -> Ints | None:
+    """Return (row, phase) [k, 2] of each row that is trained on once more; None where there is none."""
+    pairs = np.array([pair for pair in record.reused if pair[0] < groups], np.int64).reshape(-1, 2)
+    if not len(pairs):
+        return None
+    size = record.pipeline.group
+    rows = (pairs[:, :1] * size + np.arange(size)).ravel()
+    return np.stack([rows, np.repeat(pairs[:, 1], size)], axis=1)
 
 
 def end_times(record: PipelineRecord) -> Floats:

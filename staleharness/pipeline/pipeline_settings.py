@@ -49,6 +49,7 @@ class Pipeline:
     capacity: float | None = None  # batches
     full: Literal["block", "pause", "drop_oldest", "drop_newest"] = "block"
     holds: Literal["groups", "batches"] = "groups"  # batches: of groups as they finish, taken and dropped as a whole
+    uses: int = option(1, least=1)  # steps that may train on a batch, of holds=batches and order=random
     ahead: int | None = option(None, least=0)  # batches made up before the trainer asks; none: when it asks
     max_lag: int | None = option(None, least=0)  # versions; what is older is not trained on
     # group, group made again, row, or decisions; wait: no batch while an unfinished group is as old as max_lag
@@ -94,6 +95,8 @@ class Pipeline:
             raise UserError("holds=batches needs full=drop_oldest, and order=completed or random")
         if self.order == "random" and self.holds != "batches":
             raise UserError("order=random needs holds=batches")
+        if self.uses > 1 and self.order != "random":
+            raise UserError(f"uses={self.uses} needs order=random, not {self.order}")
         if self.ahead is not None and (self.holds == "batches" or self.full == "pause"):
             raise UserError("ahead needs holds=groups, and not full=pause")
         if self.capacity is None and self.full != "block":

@@ -8,7 +8,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, keep, parse_lag, schedule_of
-from ..schedule import Bools, PhaseRows, drawn_rows
+from ..schedule import Bools, Ints, PhaseRows, Schedule
 from ..spec import RunSpec
 from .expected_lag import expected_lag
 from .sample_accounting import check_pipeline
@@ -125,3 +125,30 @@ class Lags:
     def oldest(self, phase: int) -> int:
         """Return the version that even an actor in the middle of an episode may not be behind."""
         return phase if self.warm(phase) else self.model.oldest(phase)
+
+
+def drawn_rows(phase: int, versions: Ints, every: int, length: int, each: int = 1, first: int = 0) -> PhaseRows:
+    """Return the rows of a phase whose versions were drawn, and that trains on all of them.
+
+    Slot i is actor `first` + i, which has generated a group in every phase before.
+
+    versions: [slots, stretches], of `every` decisions each; the last lasts to the end of the row at `length`.
+    each: rows of a slot's group.
+    """
+    slots, stretches = versions.shape
+    slot = np.repeat(np.arange(first, first + slots), each)
+    n = len(slot)
+    schedule = Schedule(
+        group=slot,
+        actor=slot,
+        nth=np.full(n, phase),
+        phase=np.full(n, phase),
+        place=slot,
+        first=np.arange(n + 1) * stretches,
+        version=np.repeat(versions, each, axis=0).ravel(),
+        end=np.tile(np.minimum(np.arange(1, stretches + 1) * every, length), n),
+        kept=np.ones(n * stretches, np.bool_),
+        ledger={},
+    )
+    everything = np.arange(n)
+    return PhaseRows(schedule, [everything], everything, min(every, length))

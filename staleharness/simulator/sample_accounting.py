@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -66,6 +66,8 @@ class Ledger:
 
         Raises `RuntimeError` where generated is not trained + dropped + masked + queued + lost.
         """
+        if flow.reused == handed_count:  # a whole batch once more, of which nothing counts anew
+            flow, handed_count = replace(flow, reused=trained), trained
         flows = {
             "generated": flow.generated,
             "dropped": flow.dropped,
@@ -107,11 +109,14 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
     lost = schedule.left == LOST - phase
     dropped = np.flatnonzero(is_finished & (schedule.left == phase) & (schedule.phase == NEVER))
     generated = np.flatnonzero((schedule.finished == phase) | (lost & ~is_finished))
-    by_schedule = _count(lengths, schedule.trained_in(phase))
+    rows = schedule.trained_in(phase)
+    is_reused = bool((schedule.phase[rows] != phase).any())  # then all of them
+    correction = Count() if is_reused else trained - _count(lengths, rows)
     return Flow(
-        generated=_count(lengths, generated) + trained - by_schedule,
+        generated=_count(lengths, generated) + correction,
         dropped=_count(lengths, dropped),
         queued=_count(lengths, np.flatnonzero(is_finished & (schedule.finished <= phase) & waits)),
+        reused=trained if is_reused else Count(),
         lost=_count(lengths, np.flatnonzero(lost)) if schedule.apart else None,
         dropped_lags=np.bincount(phase - _versions(schedule, dropped, lengths)).tolist(),
     )

@@ -88,19 +88,19 @@ class RLlib(System):
     """RLlib: ray-project/ray, rllib/algorithms.
 
     IMPALA (impala/impala_learner.py at 0007f83): a deque of batches, whose leftmost goes when it is full (`enqueue`);
-    the learner takes the leftmost (`step`). APPO (appo/utils.py at 0f93eac): `add` lets the oldest entry of a full
-    deque go, and `sample` draws an entry until it has a batch; with one iteration per batch the entry has none
-    afterwards.
+    the learner takes the leftmost (`step`). APPO (appo/utils.py at 0f93eac, 42 to 89): `add` lets the oldest entry of a
+    full deque go, and `sample` draws an entry until it has a batch, which it has until it was drawn
+    `circular_buffer_iterations_per_batch` times; that is 2 by default (appo/appo.py).
     """
 
     in_flight = False
     size = 1  # batches
     circular = False
-    interval = 1
+    interval = iterations = 1
 
     def generation(self) -> Process:
         self.part: list[Group] = []
-        self.entries: list[list[Group] | None] = []
+        self.entries: list[tuple[list[Group] | None, int]] = []  # batch, times drawn
         self.rng = stream(self.seed, "pipeline-buffer")
         while True:
             yield lambda: self.free
@@ -110,22 +110,23 @@ class RLlib(System):
         self.part.append(group)
         if len(self.part) == self.batch:
             if len(self.entries) == self.size:
-                for each in self.entries.pop(0) or []:
+                batch, k = self.entries.pop(0)
+                for each in batch if batch and k == 0 else []:
                     self.drop(each)
-            self.entries.append(self.part)
+            self.entries.append((self.part, 0))
             self.part = []
 
     def training(self) -> Process:
         while True:
-            yield lambda: any(entry is not None for entry in self.entries)
+            yield lambda: any(batch is not None for batch, _ in self.entries)
             i = 0
             if self.circular:
-                valid = [i for i, entry in enumerate(self.entries) if entry is not None]
+                valid = [i for i, (batch, _) in enumerate(self.entries) if batch is not None]
                 i = valid[int(self.rng.integers(len(valid)))]
-            batch = self.entries[i]
+            batch, k = self.entries[i]
             assert batch is not None
             if self.circular:
-                self.entries[i] = None
+                self.entries[i] = (None if k == self.iterations - 1 else batch), k + 1
             else:
                 self.entries.pop(0)
             yield from self.train(batch)

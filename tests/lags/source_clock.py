@@ -71,6 +71,7 @@ class Group:
     step: int = NEVER  # that trains on it
     place: int = NEVER  # in its batch
     left: int = NEVER  # the step before which it was dropped
+    again: list[int] = field(default_factory=list)  # later steps that train on it
     youngest: int = 0  # version of the oldest decision that is in the loss
 
     @property
@@ -91,6 +92,7 @@ class System:
 
     in_flight = True  # groups under way go on with new weights
     step_time = 1.0
+    reuses = False  # a batch may be trained on more than once
 
     def __init__(self, text: str, demand: Demand, **options: Any) -> None:
         model = read_lag(text)
@@ -186,7 +188,11 @@ class System:
     def train(self, batch: list[Group]) -> Process:
         assert len(batch) == self.batch
         for place, group in enumerate(batch):
-            assert group.step == group.left == NEVER
+            assert group.left == NEVER
+            if group.step != NEVER:
+                assert self.reuses and group.place == place
+                group.again.append(self.step)
+                continue
             group.step, group.place = self.step, place
         self.taken += 1
         yield self.step_time
@@ -246,10 +252,15 @@ def assert_same_rows(text: str, demand: Demand, groups: list[Group], in_any_orde
     rows, length = demand.rows, demand.length
     assert len(plan) // rows >= len(groups), f"{text}: {len(groups)} groups begin, not {len(plan) // rows}"
     versions, kept = plan.along(np.arange(len(plan)), length)
+    again: dict[int, list[int]] = {}
+    for row, phase in [] if plan.reused is None else plan.reused.tolist():
+        again.setdefault(row, []).append(phase)
     for group in groups:
         own = slice(group.number * rows, (group.number + 1) * rows)
         said = f"{text}: group {group.number}"
         assert (plan.phase[own] == group.step).all(), f"{said} trains in {plan.phase[own]}, not {group.step}"
+        for row in range(own.start, own.stop):
+            assert again.get(row, []) == group.again, f"{said} trains again in {again.get(row)}, not {group.again}"
         if not in_any_order:
             assert (plan.place[own] == group.place).all(), f"{said} has place {plan.place[own]}, not {group.place}"
         if group.step == NEVER:

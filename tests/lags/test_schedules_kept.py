@@ -19,7 +19,7 @@ WRITTEN_DOWN = {
     "nemo_rl[max_staleness=2,sampler=weight_fifo]": "cfdf2de0d34c",
     "megatron[submit=R,consume=G]": "9df142fdb782",
     "windowed_fifo": "900743390efb",
-    "rllib_appo": "ab3814185057",
+    "rllib_appo[circular_buffer_iterations_per_batch=1]": "ab3814185057",
     "slime:3": "fe9ee99c8bd3",
     "partial": "b1a6ac60474b",
     "delay:3": "f008d81ab847",

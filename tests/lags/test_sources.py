@@ -11,6 +11,7 @@ from typing import Any
 import admission_sources as admission
 import buffer_sources as buffers
 import dropping_sources as dropping
+import numpy as np
 import pytest
 import suspended_sources as suspended
 import whole_batch_sources as whole_batches
@@ -98,8 +99,15 @@ def test_nemo_rls_windowed_sampler_evicts_and_aborts(window: int, buffered: floa
 def test_rllibs_queues_are_what_its_learners_do(size: int, interval: int, load: str) -> None:
     impala = f"rllib_impala[learner_queue_size={size},broadcast_interval={interval},{load}]"
     check(buffers.RLlib, impala, size=size, interval=interval)
-    appo = f"rllib_appo[circular_buffer_num_batches={size},broadcast_interval={interval},{load}]"
-    check(buffers.RLlib, appo, size=size, interval=interval, circular=True)
+    appo = f"rllib_appo[circular_buffer_num_batches={size},broadcast_interval={interval},{load}"
+    for k in (1, 2, 3):
+        text = f"{appo},circular_buffer_iterations_per_batch={k}]"
+        options = {"size": size, "interval": interval, "circular": True, "iterations": k, "reuses": k > 1}
+        check(buffers.RLlib, text, **options)
+        plan = read_lag(text).schedule(SMALL)
+        assert k > 1 or plan.reused is None
+        uses = np.bincount(np.concatenate([plan.trained_in(phase) for phase in range(SMALL.phases)]))
+        assert uses.max() <= k and uses.sum() == SMALL.phases * SMALL.groups * SMALL.rows
 
 
 @pytest.mark.parametrize("load", ["slots=1.0", "slots=2.0,cv=2.0", "slots=1.0,row_time=0.3", "slots=3.0,row_time=2.0"])

@@ -192,6 +192,7 @@ def test_what_cannot_be_raced_for_is_refused(spec: Specs, changes: dict[str, Any
         "delay:2",
         "slime:2",
         "megatron[lag=0.0,submit=R,consume=G]",
+        "rllib_appo[slots=1.0,row_time=2.0]",
         "queue[max_lag=1,on_stale=mask_tokens,slots=1.5]",
     ],
 )
@@ -210,6 +211,21 @@ def test_the_lags_of_a_round_are_those_of_its_schedule(spec: Specs, lag: str) ->
             assert said["lag_mean"] == pytest.approx(begun[0])
         if kept.all():
             assert np.flatnonzero(said["lag_histogram"]).max() <= begun.max()
+
+
+def test_a_batch_that_is_trained_on_again_has_the_same_completions(spec: Specs) -> None:
+    lag = "rllib_appo[slots=1.0,row_time=3.0]"
+    asked = spec(capacity=20, prompts=2, steps=10, lag=lag)
+    assert asked.demand is not None
+    plan = parse_lag(lag, asked.capacity).schedule(asked.demand)
+    again = 0
+    rounds: list[dict[str, Any]] = [record.metrics for record in simulation_of(asked)]
+    for phase, said in enumerate(rounds):
+        first = int(plan.phase[plan.trained_in(phase)[0]])
+        again += first != phase
+        assert said["reward"] == rounds[first]["reward"] and said["rollout_length"] == rounds[first]["rollout_length"]
+        assert said["sequences/reused"] == again * 2 * asked.completions
+    assert again > 1
 
 
 def test_a_small_buffer_is_refused_with_the_k_it_needs(spec: Specs) -> None:

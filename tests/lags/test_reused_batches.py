@@ -1,0 +1,102 @@
+"""Batches that several phases train on, as rllib_appo has them, in runs on control, chains and tokens."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from test_on_a_task import SPEC
+
+from staleharness.chain.spec import ChainSpec
+from staleharness.errors import UserError
+from staleharness.lag import read_lag
+from staleharness.schedule import Demand, Schedule
+from staleharness.simulator.loop import simulation_of
+from staleharness.spec import RunSpec
+from staleharness.task import find_env
+
+LAG = "rllib_appo[slots=1.0,row_time=2.0,circular_buffer_iterations_per_batch=3]"
+CHAIN = ChainSpec(
+    env="bit-chain", algorithm="seq_is", horizon=6, batch=4, capacity=40, steps=24, lag=LAG, evaluations=1
+)
+
+
+def first_phases(plan: Schedule, phases: int) -> list[int]:
+    """Phase in which the batch of each phase was trained on first."""
+    return [int(plan.phase[plan.trained_in(phase)[0]]) for phase in range(phases)]
+
+
+def runs(spec: RunSpec) -> tuple[Schedule, list[dict[str, Any]]]:
+    assert spec.demand is not None
+    simulation: Any = simulation_of(spec)
+    found: list[dict[str, Any]] = [record.metrics for record in simulation]
+    simulation.close()
+    return read_lag(spec.lag).schedule(spec.demand), found
+
+
+def check_ledger(plan: Schedule, metrics: list[dict[str, Any]], rows: int) -> None:
+    firsts = first_phases(plan, len(metrics))
+    again = np.cumsum([first != phase for phase, first in enumerate(firsts)])
+    assert 3 < again[-1] < len(metrics)
+    for phase, said in enumerate(metrics):
+        assert said["sequences/reused"] == rows * again[phase]
+        assert said["sequences/trained"] + said["sequences/masked"] == rows * (phase + 1 - again[phase])
+
+
+def test_a_schedule_says_which_phases_train_on_a_row_again() -> None:
+    demand = Demand(phases=30, groups=4, rows=2, length=9, seed=1)
+    plan = read_lag(LAG).schedule(demand)
+    plan.check(demand, plan.longest_lag + 1, LAG)
+    assert plan.reused is not None and plan._contradiction() is None
+    uses = np.bincount(np.concatenate([plan.trained_in(phase) for phase in range(30)]), minlength=len(plan))
+    assert uses.max() == 3 and (uses[plan.phase == -1] == 0).all()
+    oldest = max(int((phase - plan.oldest[plan.trained_in(phase)]).max()) for phase in range(30))
+    assert plan.longest_lag >= oldest > (plan.phase - plan.oldest).max()
+    late = replace(plan, reused=plan.reused - [0, 30])
+    assert late._contradiction() == "a row is trained on once more before the first time"
+
+
+def test_control_trains_on_the_same_data_again() -> None:
+    spec = replace(SPEC, lag=LAG, capacity=40, steps=24 * 4 * 20, envs_per_actor=2)
+    assert spec.demand is not None
+    plan, metrics = runs(spec)
+    check_ledger(plan, metrics, rows=4)
+    simulation: Any = simulation_of(spec)
+    seen: list[torch.Tensor] = []
+    begin = simulation.learner.begin
+
+    def keep(data: Any, phase: int) -> Any:
+        seen.append(data.rollout.obs.clone())
+        return begin(data, phase)
+
+    simulation.learner.begin = keep
+    list(simulation)
+    for phase, first in enumerate(first_phases(plan, len(seen))):
+        assert torch.equal(seen[phase], seen[first])
+        assert sum(torch.equal(seen[phase], other) for other in seen) == sum(
+            f == first for f in first_phases(plan, len(seen))
+        )
+    resumed, again = simulation_of(spec), simulation_of(spec)
+    steps = iter(again)
+    for _ in range(9):
+        next(steps)
+    resumed.load_state_dict(again.state_dict())
+    assert [record.metrics["grad_norm"] for record in resumed] == [m["grad_norm"] for m in metrics[9:]]
+
+
+def test_chains_train_on_the_same_data_again() -> None:
+    plan, metrics = runs(CHAIN)
+    check_ledger(plan, metrics, rows=CHAIN.batch)
+    for phase, first in enumerate(first_phases(plan, len(metrics))):
+        assert metrics[phase]["reward"] == metrics[first]["reward"]
+        assert metrics[phase]["lag_mean"] - metrics[first]["lag_mean"] == pytest.approx(phase - first)
+
+
+def test_phases_of_fresh_data_do_not_go_with_it() -> None:
+    with pytest.raises(UserError, match="trains on batches more than once cannot begin with phases of fresh data"):
+        find_env("bit-chain")[1].check(replace(CHAIN, fill_phases=2))
+    once = LAG.replace("batch=3", "batch=1")
+    find_env("bit-chain")[1].check(replace(CHAIN, fill_phases=2, lag=once))
