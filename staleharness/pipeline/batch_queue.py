@@ -31,27 +31,27 @@ class BatchQueue(GroupQueue):
         self._ring: deque[tuple[list[int], int]] = deque()  # batches, and how often each was taken
 
     def __len__(self) -> int:
-        return sum(len(batch) for batch, taken in self._ring if taken < self.uses) + len(self._batch)
+        return sum(len(batch) for batch, count in self._ring if count < self.uses) + len(self._batch)
 
     def put(self, group: int) -> bool:
         self._batch.append(group)
         if len(self._batch) == self.needed:
             if len(self._ring) == self.capacity:
-                batch, taken = self._ring.popleft()
-                for each in [] if taken else batch:
+                batch, count = self._ring.popleft()
+                for each in [] if count else batch:
                     self.discard(each, "dropped_full")
             self._ring.append((self._batch, 0))
             self._batch = []
         return True
 
     def take(self) -> list[int]:
-        open_batches = [i for i, (_, taken) in enumerate(self._ring) if taken < self.uses]
+        open_batches = [i for i, (_, count) in enumerate(self._ring) if count < self.uses]
         if not open_batches:
             return []
         self.taken += 1
         if self.rng is None:
             return self._ring.popleft()[0]
         i = open_batches[int(self.rng.integers(len(open_batches)))]
-        batch, taken = self._ring[i]
-        self._ring[i] = batch, taken + 1
+        batch, count = self._ring[i]
+        self._ring[i] = batch, count + 1
         return batch

@@ -113,9 +113,9 @@ class _EventLoop:
             batch = self.group_queue.take()
         if batch:
             version, log, first = self.trainer.version, self.log, self.pipeline.group
-            again = log.fate[batch[0]] == FATES.index("trained")
+            is_reused = log.fate[batch[0]] == FATES.index("trained")
             for group in batch:
-                if again:
+                if is_reused:
                     log.reused.append((group, version))
                     continue
                 log.step[group] = log.exit_step[group] = version
@@ -123,7 +123,7 @@ class _EventLoop:
             log.step_start.append(now)
             self.group_queue.make_ahead()
             self.let_in(now)
-            self.taken += 0 if again else len(batch)
+            self.taken += 0 if is_reused else len(batch)
             self.dropped_in_a_row = 0
             tokens = 0
             if self.pipeline.train_token_seconds:
