@@ -1,6 +1,6 @@
 """PPO end to end on MuJoCo, ours against CleanRL, Stable-Baselines3, sbx and the physics alone: one run, one thread.
 
-    python benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--only ours sbx] [--paper]
+    python benchmarks/training.py [--quick] [--env Hopper-v5] [--envs 8 64] [--only ours sbx] [--paper | --sweep]
 
 The same work everywhere: Hopper-v5, 256 steps of each environment a phase, 10 epochs of 32 minibatches, 64 x 64 tanh
 networks, normalised observations and rewards, Adam, gradient norm 0.5, no evaluation, no logging to files.
@@ -18,7 +18,8 @@ Printed are environment steps per second and CPU seconds, and ratios of neighbou
 machine moves least: median, smallest, largest, and how far the physics alone is ahead of each, which is the limit.
 
 `--paper` compares ours with the physics at the batch size of VACO's Table 1 instead: 500 environments of 1,000 steps
-a phase, minibatches of 15,625, two threads each.
+a phase, minibatches of 15,625, two threads each. `--sweep` compares ours with its native learners in the geometry of a
+default sweep: 16 environments of 128 steps a phase, 8 minibatches of 256.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ SB3, SBX = "2.9.2", "0.28.0"
 ONE_THREAD_OF_XLA = "--xla_cpu_multi_thread_eigen=false intra_op_parallelism_threads=1"
 # (ours, a peer) -> the least that ours should be faster, with 8 environments
 BARS = {("native", "cleanrl"): 3.3, ("compiled", "cleanrl"): 4.0, ("compiled", "sbx"): 2.0}
+LEAST_OF_A_SWEEP = 1.25  # by which native learners should be faster than torch in its geometry
 
 
 def staleharness_seconds(task: dict[str, Any], capacity: int = 1, learner: str = "torch") -> dict[str, float]:
@@ -66,7 +68,7 @@ def staleharness_seconds(task: dict[str, Any], capacity: int = 1, learner: str =
                 "num_envs": envs,
                 "num_steps": steps,
                 "epochs": EPOCHS,
-                "minibatches": MINIBATCHES,
+                "minibatches": task.get("minibatches", MINIBATCHES),
                 "evaluations": 1,
                 "threads": task["threads"],
             }
@@ -321,20 +323,22 @@ def compare(pythons: dict[str, str], rounds: int, task: dict[str, Any]) -> None:
     for turn in range(rounds):
         for side in sides if turn % 2 == 0 else sides[::-1]:
             found[side].append(block(pythons[side], __file__, ["--side", side, "--task", json.dumps(task)]))
-    envs, steps = task["envs"], task["steps"]
-    print(f"{task['env']}, {envs} environments x {steps} steps, minibatches of {envs * steps // MINIBATCHES}")
+    envs, steps, minibatches = task["envs"], task["steps"], task.get("minibatches", MINIBATCHES)
+    print(f"{task['env']}, {envs} environments x {steps} steps, minibatches of {envs * steps // minibatches}")
     print(f"  {'':<12}{'env steps/s':>32}{'CPU s per 1,000':>24}")
     for side, blocks in found.items():
         rate, cpu = spread([b["rate"] for b in blocks], 0), spread([b["cpu"] for b in blocks])
         print(f"  {side:<12}{rate:>32}{cpu:>24}", flush=True)
     least = {side: statistics.median(b["cpu"] for b in blocks) for side, blocks in found.items()}
-    for ours in (side for side in ("ours", "native", "compiled") if side in found):
-        for side in (side for side in found if side != ours and (ours == "ours" or side in ("cleanrl", "sbx"))):
+    names = {"ours": "training", "native": "learner=native", "compiled": "learner=compiled"}
+    for ours in (side for side in names if side in found):
+        for side in (side for side in found if side != ours and (ours == "ours" or side in ("ours", "cleanrl", "sbx"))):
             ratios = [b["cpu"] / a["cpu"] for a, b in zip(found[ours], found[side], strict=True)]
             limit = f"physics alone: {least[side] / least['physics']:.2g} x" if "physics" in least else ""
             bar = BARS.get((ours, side)) if envs == 8 else None
-            name = {"ours": "training", "native": "learner=native", "compiled": "learner=compiled"}[ours]
-            show(f"{name} {envs} x {task['env']} / {side}", ratios, f">= {bar}" if bar else limit)
+            if "minibatches" in task and side == "ours":
+                bar = LEAST_OF_A_SWEEP
+            show(f"{names[ours]} {envs} x {task['env']} / {side}", ratios, f">= {bar}" if bar else limit)
 
 
 def main() -> None:
@@ -344,6 +348,7 @@ def main() -> None:
     parser.add_argument("--env", default="Hopper-v5")
     parser.add_argument("--envs", type=int, nargs="*", default=[8, 64])
     parser.add_argument("--only", nargs="*", default=list(SIDES), choices=list(SIDES), help="sides to compare")
+    parser.add_argument("--sweep", action="store_true", help="the geometry of a default sweep, torch and native")
     parser.add_argument("--paper", action="store_true", help="the batch size of a paper, against the physics")
     parser.add_argument("--side", choices=list(SIDES), help=argparse.SUPPRESS)
     parser.add_argument("--task", type=json.loads, help=argparse.SUPPRESS)
@@ -357,6 +362,9 @@ def main() -> None:
     if arguments.paper:
         rounds, sides, arguments.envs = (1 if arguments.quick else 3), ["ours", "physics"], [500]
         task |= {"steps": 1000, "threads": 2, "phases": 2}
+    if arguments.sweep:
+        sides, arguments.envs = [side for side in ("ours", "native", "compiled") if side in sides], [16]
+        task |= {"steps": 128, "minibatches": 8, "phases": 2 * phases}
     print(
         f"one run, {task['threads']} thread(s), {rounds} blocks of {task['phases'] - 1} phases each, in turns; "
         f"Python {platform.python_version()}, {os.cpu_count()} cores at load {os.getloadavg()[0]:.1f}",

@@ -124,8 +124,8 @@ class ScheduledCompletions:
         for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
             versions, trained = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
-            decoded = self.paced.answer(schedule.group[rows[::each]].tolist(), request)
-            batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds, decoded)
+            answer = self.paced.answer(schedule.group[rows[::each]].tolist(), request)
+            batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds, answer)
             if not schedule.kept.all():
                 batch = replace(batch, kept=torch.from_numpy(trained[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)
