@@ -139,31 +139,19 @@ mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow.
 	@$(LLM)
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
+# each a file of benchmarks/, with an option after the plus
+BENCHMARKS = start reading logs sweeps stepping acting training training+sweep training+paper batched_policies pipeline \
+  in_flight trl_grpo trl_grpo+hidden=256 trl_grpo+smollm2 generating vcpo proximal
 bench: export BENCH_TABLE = $(CURDIR)/build/bench.txt
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
 	@$(if $(call given,ALGO TRACK QUICK ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
 	@mkdir -p build && rm -f "$(CURDIR)/build/bench.txt"
-	@$(PYTHON) benchmarks/start.py $(ARGS)
-	@$(PYTHON) benchmarks/reading.py $(ARGS)
-	@$(PYTHON) benchmarks/logs.py $(ARGS)
-	@$(PYTHON) benchmarks/sweeps.py $(ARGS)
-	@$(PYTHON) benchmarks/stepping.py $(ARGS)
-	@$(PYTHON) benchmarks/acting.py $(ARGS)
-	@$(PYTHON) benchmarks/training.py $(ARGS)
-	@$(PYTHON) benchmarks/training.py --sweep $(ARGS)
-	@$(PYTHON) benchmarks/training.py --paper $(ARGS)
-	@$(PYTHON) benchmarks/batched_policies.py $(ARGS)
-	@$(PYTHON) benchmarks/pipeline.py $(ARGS)
-	@$(LLM)
-	@$(PYTHON) benchmarks/in_flight.py $(ARGS)
-	@$(PYTHON) benchmarks/trl_grpo.py $(ARGS)
-	@$(PYTHON) benchmarks/trl_grpo.py --hidden 256 $(ARGS)
 	@$(SMOLLM2)
-	@$(PYTHON) benchmarks/trl_grpo.py --smollm2 $(ARGS)
-	@$(PYTHON) benchmarks/generating.py $(ARGS)
-	@$(PYTHON) benchmarks/vcpo.py $(ARGS)
-	@$(PYTHON) benchmarks/proximal.py $(ARGS)
+	@for each in $(BENCHMARKS); do \
+	  $(PYTHON) benchmarks/$$(echo $$each | sed 's/+/.py --/; t; s/$$/.py/') $(ARGS) || echo "$$each: failed" >> "$$BENCH_TABLE"; \
+	done
 	@$(PYTHON) benchmarks/bench_table.py "$$BENCH_TABLE"
+	@! grep ': failed$$' "$$BENCH_TABLE"
 
 bench-gpu: $(STAMP) ## a 0.5B model on this GPU: tokens/s, memory, share of the matrix peak. ARGS=--plain
 	@$(LLM)
