@@ -11,7 +11,6 @@ from typing import Any
 from ..statistics.claims.run_measures import Evidence
 from ..statistics.labels import display_label
 from ..statistics.scores import final_score
-from ..store.study import plain_env
 from .paper_figure_results import GalleryFigure
 
 
@@ -45,7 +44,7 @@ def _list(study: str, evidence: Evidence) -> dict[str, Any]:
                 "anchor": "" if anchor in anchors else anchor,  # the first environment's row
                 "method": display_label(cell.label),
                 "k": cell.capacity,
-                "env": plain_env(cell.env),
+                "env": cell.env.rpartition("-v")[0] or cell.env,
                 "runs": [
                     {"id": run.id, "seed": run.seed, "score": f"{final_score(run, score):.{digits}f}"}
                     for run in sorted(cells[cell], key=lambda run: run.seed)
