@@ -11,9 +11,12 @@ from the last commit counts as changed today.
 from __future__ import annotations
 
 import datetime
+import functools
+import io
 import json
 import subprocess
 import tomllib
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -46,12 +49,28 @@ def versions(path: Path) -> list[tuple[str, str]]:
     """Times and texts of a file, oldest first; the working copy last if it differs from the last commit."""
     name = str(path.relative_to(ROOT))
     log = [line.split() for line in _git("log", "--format=%H %aI", "--diff-filter=AM", "--", name).splitlines()]
-    found = [(time, _git("show", f"{commit}:{name}")) for commit, time in reversed(log)]
+    texts = _contents([f"{commit}:{name}" for commit, _ in log])
+    found = [(time, text) for (_, time), text in zip(reversed(log), reversed(texts), strict=True)]
     if not found or found[-1][1] != path.read_text(encoding="utf-8"):
         found.append((datetime.datetime.now(datetime.UTC).isoformat(), path.read_text(encoding="utf-8")))
     return found
 
 
+def _contents(names: Sequence[str]) -> list[str]:
+    """Texts of `commit:path`, by one process."""
+    command = ["git", "-C", str(ROOT), "cat-file", "--batch"]
+    stream = io.BytesIO(
+        subprocess.run(command, input="\n".join(names).encode(), capture_output=True, check=True).stdout
+    )
+    texts = []
+    for _ in names:
+        size = int(stream.readline().split()[2])
+        texts.append(stream.read(size).decode())
+        stream.read(1)  # the line's end
+    return texts
+
+
+@functools.cache
 def first_commit(path: str) -> str:
     """Time of the first commit of a file, empty where it has none."""
     return (_git("log", "--reverse", "--format=%aI", "--diff-filter=A", "--", path).split() or [""])[0]

@@ -4,11 +4,13 @@ import gc
 import os
 import shutil
 import signal
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from multiprocessing import forkserver
 from pathlib import Path
+from typing import Any
 
 import pytest
+from heap import freeze_heap
 from skip_record import SkipRecord
 
 # Before torch is loaded, and for every process that a test starts: tests share the cores, and tensors as small as
@@ -40,40 +42,50 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, Any, Any]:
+    found = yield
+    if fixturedef.scope != "function":
+        freeze_heap()
+    return found
+
+
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
-    """Two more than there are cores: tests of processes wait for them most of their time."""
+    """One more than there are cores: tests of processes wait for them most of their time, and each worker takes six
+    seconds to import and collect."""
     from staleharness.running.hardware import usable_cores
 
-    return usable_cores() + 2
+    return usable_cores() + 1
 
 
 @pytest.fixture(autouse=True, scope="session")
-def one_fork_server() -> Iterator[None]:
+def one_fork_server() -> Iterator[list[str]]:
     """All tests of this process share the fork server that the first of them starts. It loads what most of them want of
-    it, whoever is the first; not what only language models want, which takes as long again."""
+    it, whoever is the first: these modules. What language models want takes as long again, and their tests add it."""
     from staleharness.control.task import ControlTask
-    from staleharness.running.runners.local import GRADIENT, WORKER
+    from staleharness.running.runners.local import GRADIENT, SOFTWARE, WORKER
 
-    preload = forkserver.set_forkserver_preload
+    preload, always = forkserver.set_forkserver_preload, [WORKER, GRADIENT, SOFTWARE, *ControlTask.preload]
 
     def and_more(modules: list[str]) -> None:
-        preload(list(dict.fromkeys([WORKER, GRADIENT, *ControlTask.preload, *modules])))
+        preload(list(dict.fromkeys([*always, *modules])))
 
     # Who starts it without a word of what to load would leave it to each process to load torch.
     and_more([])
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(forkserver, "set_forkserver_preload", and_more)
-        yield
+        yield always
 
 
 @pytest.fixture
 def short_report(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Reports show one figure: drawing them all takes several times as long as the sweeps of a test. Its font is not
-    cut to size, which takes most of a PDF's time."""
-    from staleharness.figures import named_figures, plot_layout
+    """Reports show one figure, drawn quickly: drawing them all takes several times as long as the sweeps of a test."""
+    from quick_figures import draw_quickly
 
-    monkeypatch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
+    from staleharness.figures import named_figures
+
+    draw_quickly(monkeypatch)
     every = named_figures.sections
     monkeypatch.setattr(named_figures, "sections", lambda results: every(results)[:1])
 

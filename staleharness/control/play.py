@@ -11,10 +11,12 @@ from ..base.streams import integer
 from ..errors import UserError
 from .evaluation import SEED
 from .gymnasium_ids import make
-from .task import FIRST_END, ControlTask
+from .task import ControlTask
 
 if TYPE_CHECKING:
     from ..store.policy_file import StoredPolicy
+
+LONGEST = 50_000  # steps
 
 
 def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> list[float]:
@@ -26,7 +28,7 @@ def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> li
     with contextlib.closing(vector):
         observation, _ = vector.reset(seed=[integer(SEED, "evaluation", i) for i in range(episodes)])
         returns, alive = np.zeros(episodes), np.ones(episodes, dtype=np.bool_)
-        for _ in range(FIRST_END):
+        for _ in range(LONGEST):
             observation, reward, terminated, truncated, _ = vector.step(policy.act(observation))
             returns[alive] += reward[alive]
             done = terminated | truncated
@@ -35,7 +37,7 @@ def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> li
                 return [float(x) for x in returns]
             if done.any():
                 observation, _ = vector.reset(options={"reset_mask": done})
-    raise UserError(f"an episode of {env} lasts more than {FIRST_END:,} steps; give it a time limit")
+    raise UserError(f"an episode of {env} lasts more than {LONGEST:,} steps; give it a time limit")
 
 
 def pictures(policy: StoredPolicy, env: str, most: int) -> list[Any]:

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 
 
 # steps within which an environment without a time limit has to end an episode, to be scored
-FIRST_END = 50_000
+FIRST_END = 10_000
 
 
 class ControlTask(Task):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import os
 import platform
 import re
@@ -50,14 +51,20 @@ def check_device_here(device: str) -> None:
         )
 
 
+@functools.cache
+def software() -> dict[str, str | None]:
+    """Commit and versions of what this process has loaded. Asking git and the metadata of each package takes a tenth of
+    a second, and more in a checkout with changes: once per process, and runs inherit it from their fork server."""
+    versions = {name: package_version(name) for name in LIBRARIES}
+    return {"commit": commit(), "python": platform.python_version(), **versions}
+
+
 def fingerprint(spec: RunSpec) -> dict[str, Any]:
     """Return versions, hardware, threads and commit; bits are promised only for equal fingerprints."""
     return {
         "staleharness": __version__,
         "maths": MATHS_VERSION,
-        "commit": commit(),
-        "python": platform.python_version(),
-        **{name: package_version(name) for name in LIBRARIES},
+        **software(),
         "system": f"{platform.system()} {platform.machine()}",
         "cpu": cpu_model(),
         "threads": spec.threads,

@@ -21,6 +21,7 @@ from ..errors import shorten
 FORMAT = 2
 MOST_VERSIONS = 1_000_000  # in the policy buffer: more phases than any run has
 NUMBERS = frozenset({int, float})
+CONTROL = re.compile(r"\\(?:[bfnrt]|u00[01789])")  # a control character as JSON writes it, and a few others
 MOST_TEXT = 4_096  # characters of any text in a record
 
 Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -159,9 +160,23 @@ def parse_record(text: str | bytes) -> Any:
     Unicode, and control characters, which are unsafe in pages and terminals.
     """
     try:
-        return _intern(msgspec.json.decode(text))
+        content = msgspec.json.decode(text)
+        whole = text if isinstance(text, str) else text.decode()
+        if type(content) is dict and whole.isprintable() and not CONTROL.search(whole):
+            _share(content)  # no word needs to be looked at
+            return content
+        return _intern(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
+
+
+def _share(content: Any) -> None:
+    """Intern the strings of a list or dictionary in place; msgspec shares the names in it."""
+    for place, value in content.items() if type(content) is dict else enumerate(content):
+        if type(value) is str:
+            content[place] = sys.intern(value)
+        elif type(value) is dict or (type(value) is list and not NUMBERS.issuperset(map(type, value))):
+            _share(value)
 
 
 def _intern(content: Any) -> Any:

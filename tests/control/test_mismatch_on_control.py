@@ -62,7 +62,7 @@ def without_mismatch(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ids=str,
 )
 def test_noise_of_size_zero_gives_the_bits_of_none(settings: dict[str, Any]) -> None:
-    spec = replace(SMALL, **settings)
+    spec = replace(SMALL, num_steps=16, steps=4 * 6 * 16, evaluations=1, **settings)
     (a, x), (b, y) = run(spec), run(replace(spec, mismatch="noise:0+sampling:1"))
     assert torch.equal(x, y) and a == without_mismatch(b)
     assert b[-1]["mismatch/kl_k3"] == b[-1]["mismatch/kl_k1_engine_data"] == 0.0

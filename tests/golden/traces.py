@@ -10,6 +10,7 @@ the parameters after each phase and of the final scores, which hold on a process
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import sys
@@ -34,6 +35,7 @@ DIRECTIONS = 3
 TOLERANCE = 0.005  # of the distance from the start; other instruction sets of one processor differ by up to 0.0007
 
 
+@functools.cache
 def made_with() -> dict[str, Any]:
     """Return everything that the bits of a trace depend on."""
     return {

@@ -6,6 +6,7 @@ import functools
 from pathlib import Path
 from typing import Any
 
+from heap import freeze_heap
 from places import ROOT
 from results_helper import write_run
 
@@ -13,7 +14,7 @@ from staleharness.pages import paper_figure_specs
 from staleharness.pages.paper_figure_results import GalleryFigure, load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study import USUAL_LAG, Question
-from staleharness.store.study_runs import label_options
+from staleharness.store.study_runs import label_options, read_study_runs
 
 STUDIES = sorted(paper_figure_specs.experiments().glob("*.toml"))
 PAPERS = sorted(path.parent.name for path in paper_figure_specs.experiments().glob("*/paper.toml"))
@@ -24,7 +25,17 @@ LANGUAGE = ("word-problems", "gsm8k")
 @functools.cache
 def published_figures(paper: str) -> list[GalleryFigure]:
     """The figures of a paper with their published results, which take seconds to read and are the same for all."""
-    return load_figures(read_paper(paper)[1], ROOT / "results" / "reference")
+    figures = load_figures(read_paper(paper)[1], ROOT / "results" / "reference")
+    freeze_heap()
+    return figures
+
+
+@functools.cache
+def is_published(study: str) -> bool:
+    """Return whether every run that a study asks for is published."""
+    question = next(f.question for f in FIGURES.values() if f.entry.study == study)
+    runs = read_study_runs(ROOT / "results" / "reference" / study, question, "small")
+    return runs is not None and runs.complete
 
 
 def write_study(root: Path, question: Question) -> None:

@@ -15,9 +15,9 @@ from typing import Any
 
 import pytest
 from places import ROOT
+from quick_figures import draw_quickly
 
 from staleharness import cli
-from staleharness.figures import plot_layout
 from staleharness.pages import report
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep_loop import Outcome, sweep
@@ -103,12 +103,12 @@ def process(*words: str, every: float = 10.0) -> list[str]:
 
 
 def staleharness(*words: str) -> subprocess.CompletedProcess[str]:
-    """A command line, in this process. Cutting TrueType fonts to size would take most of a PDF's time."""
+    """A command line, in this process."""
     out, errors = io.StringIO(), io.StringIO()
     with pytest.MonkeyPatch.context() as patch, pytest.raises(SystemExit) as ended:
         patch.setattr(sys, "argv", ["staleharness", *words])
         patch.setenv("NO_COLOR", "1")
-        patch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
+        draw_quickly(patch)
         with contextlib.redirect_stdout(out), contextlib.redirect_stderr(errors):
             cli.main()
     return subprocess.CompletedProcess(words, ended.value.code, out.getvalue(), errors.getvalue())  # type: ignore[arg-type]

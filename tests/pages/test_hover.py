@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 from browser import CHROMIUM, Page
 from pressing import press
+from quick_figures import draw_quickly
 from results_helper import write_grid
 
-from staleharness.figures import plot_layout
 from staleharness.pages import report
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
@@ -30,7 +30,7 @@ def report_page(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Table]:
     runs = write_grid(root, ("ppo_clip", "vaco"), capacities=(1, 8), phases=6, seeds=4)
     table = stats.table(runs, reps=50)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
+        draw_quickly(patch)
         page = report.write(root / "reports" / "x", Results.of(runs), table, [], "", "Values")
     return page.read_text(encoding="utf-8"), table
 

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from matplotlib.figure import Figure
+from quick_figures import draw_quickly
 from results_helper import write_grid, write_run
 
 from staleharness.figures import plot_layout
@@ -45,7 +46,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter[Any]]:
 def test_a_report_does_no_work_twice(
     tmp_path: Path, count_calls: Callable[..., Counter[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)  # as drawn as 42, and in less time
+    draw_quickly(monkeypatch)
     write_grid(tmp_path, LABELS, envs=("Hopper-v5", "Ant-v5"), capacities=CAPACITIES, seeds=SEEDS, phases=4)
     tables = count_calls(stored_run, "arrow_table", str)
     files = count_calls(Path, "read_bytes", str)

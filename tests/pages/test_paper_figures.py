@@ -7,6 +7,7 @@ from collections.abc import Iterator
 import pytest
 from drawn import texts_outside
 from paper_studies import FIGURES, write_study
+from quick_figures import draw_quickly
 
 from staleharness.figures import captions, comparisons, learning_curves, named_figures, over_training, plot_layout
 from staleharness.pages import gallery
@@ -29,8 +30,9 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
-    name: str, every: dict[str, gallery.GalleryFigure]
+    name: str, every: dict[str, gallery.GalleryFigure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    draw_quickly(monkeypatch)
     shown, entry = every[name], every[name].figure.entry
     assert shown.bundle is not None and shown.table is not None
     draft = len(shown.bundle.requests) > 1  # a study of one run is whole

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from browser import CHROMIUM, Page, in_browser
+from quick_figures import draw_quickly
 from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
@@ -48,9 +49,9 @@ FAILURE: dict[str, Any] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_fonts() -> Iterator[None]:
-    """Cutting TrueType fonts to size takes most of a PDF's time and is not what is tested here."""
+    """Where parts of a figure stand is not tested here."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
+        draw_quickly(patch)
         yield
 
 

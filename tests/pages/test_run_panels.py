@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 from browser import CHROMIUM, Page
 from pressing import press
+from quick_figures import draw_quickly
 from results_helper import write_grid, write_run
 
-from staleharness.figures import plot_layout
 from staleharness.figures.palette import styles
 from staleharness.pages import report
 from staleharness.pages.run_panels import POINTS, anchors, curve, run_groups
@@ -59,7 +59,7 @@ def report_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
     root = tmp_path_factory.mktemp("results")
     runs = write_grid(root, ("ppo_clip", "vaco"), capacities=(1, 4), phases=6, seeds=2)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setitem(plot_layout.SETTINGS, "pdf.fonttype", 3)
+        draw_quickly(patch)
         return report.write(root / "reports" / "x", Results.of(runs), stats.table(runs, reps=50), [], "", "T")
 
 

@@ -102,11 +102,13 @@ def test_no_restart_that_is_cut_off_loses_work(
 ) -> None:
     """A new start beside checkpoints, cut off at each of its dealings with the disk, then a second one."""
     places = {}
+    stopped = job_of(tmp_path / "0")
+    carry_out(stopped, stop_after=3)
+    MISFIT[how](Store(stopped.root).attempt_dir(stopped.run_id))
 
     def prepare(n: int) -> None:
         job = job_of(tmp_path / str(n))
-        carry_out(job, stop_after=3)
-        MISFIT[how](Store(job.root).attempt_dir(job.run_id))
+        shutil.copytree(stopped.root, job.root, dirs_exist_ok=True)
         places[n] = (replace(job, restart=True), contents(tmp_path / str(n)))
 
     def restart(n: int) -> None:
