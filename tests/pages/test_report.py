@@ -49,7 +49,7 @@ FAILURE: dict[str, Any] = {
 
 @pytest.fixture(scope="module", autouse=True)
 def quick_fonts() -> Iterator[None]:
-    """Where parts of a figure stand is not tested here."""
+    """Figures without their layout, which is not tested here."""
     with pytest.MonkeyPatch.context() as patch:
         draw_quickly(patch)
         yield

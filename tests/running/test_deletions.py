@@ -107,8 +107,8 @@ def test_no_restart_that_is_cut_off_loses_work(
     MISFIT[how](Store(stopped.root).attempt_dir(stopped.run_id))
 
     def prepare(n: int) -> None:
-        job = job_of(tmp_path / str(n))
-        shutil.copytree(stopped.root, job.root, dirs_exist_ok=True)
+        job = replace(stopped, root=str(tmp_path / str(n)))
+        shutil.copytree(stopped.root, job.root)
         places[n] = (replace(job, restart=True), contents(tmp_path / str(n)))
 
     def restart(n: int) -> None:
