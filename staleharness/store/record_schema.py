@@ -161,8 +161,8 @@ def parse_record(text: str | bytes) -> Any:
     """
     try:
         content = msgspec.json.decode(text)
-        whole = text if isinstance(text, str) else text.decode()
-        if type(content) is dict and whole.isprintable() and not CONTROL.search(whole):
+        letters = text if isinstance(text, str) else text.decode()
+        if type(content) is dict and letters.isprintable() and not CONTROL.search(letters):
             _share(content)  # no word needs to be looked at
             return content
         return _intern(content)
