@@ -214,8 +214,7 @@ def test_the_lags_of_a_round_are_those_of_its_schedule(spec: Specs, lag: str) ->
 
 
 def test_a_batch_that_is_trained_on_again_has_the_same_completions(spec: Specs) -> None:
-    lag = "rllib_appo[slots=1.0,row_time=3.0]"
-    asked = spec(capacity=20, prompts=2, steps=10, lag=lag)
+    asked = spec(capacity=20, prompts=2, steps=10, lag=(lag := "rllib_appo[slots=1.0,row_time=3.0]"))
     assert asked.demand is not None
     plan = parse_lag(lag, asked.capacity).schedule(asked.demand)
     again = 0
@@ -226,6 +225,14 @@ def test_a_batch_that_is_trained_on_again_has_the_same_completions(spec: Specs) 
         assert said["reward"] == rounds[first]["reward"] and said["rollout_length"] == rounds[first]["rollout_length"]
         assert said["sequences/reused"] == again * 2 * asked.completions
     assert again > 1
+
+
+def test_batches_are_trained_on_again_where_time_follows_length(spec: Specs) -> None:
+    lag = "rllib_appo[slots=1.0,row_time=3.0,pace=length]"
+    rounds: list[dict[str, Any]] = [
+        record.metrics for record in simulation_of(spec(capacity=20, prompts=2, steps=10, lag=lag))
+    ]
+    assert len(rounds) == 10 and rounds[-1]["sequences/reused"] > 0
 
 
 def test_a_small_buffer_is_refused_with_the_k_it_needs(spec: Specs) -> None:
