@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 
-UNTRAINED_NOTE = "; grey dots: the untrained policy"  # in the second line of a figure that shows its level
+UNTRAINED_NOTE = "; dotted: the untrained policy"  # in the second line of a figure that shows its level
 REFERENCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}  # a level to compare with
 End = tuple[str, float, float]  # of an algorithm's line: label, x, y
 
