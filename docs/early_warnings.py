@@ -20,7 +20,8 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 # Early warnings
 
 Which metric of a run changes before its reward falls, how long before, and how often it changes without a fall:
-over all published runs with stale data ([definitions](alarm_counts.py), written before any of it was computed).
+over all published runs with stale data ([definitions](alarm_counts.py), written before any of it was
+computed; that chains do not count, and the interval of the lead, came later).
 
 - **Fall**: the reward of the data (control: the return), a mean over {WINDOW} phases, is below two thirds of its best
   so far; counted from twice the largest lag on, since data are fresher before. Shorter runs do not count, and so no
