@@ -188,3 +188,14 @@ def test_records_share_strings_and_nothing_mutable() -> None:
     assert a["label"] is b["label"] and a["task"]["kind"] is b["task"]["kind"]
     assert all(x is y for x, y in zip(a["task"], b["task"], strict=True))
     assert a["task"] is not b["task"] and a["scores"] is not b["scores"]
+
+
+@pytest.mark.parametrize("place", ['{{"a": "{}"}}', '{{"{}": 1}}', '{{"a": [["x", "{}"]]}}', '{{"a": {{"b": "{}"}}}}'])
+def test_no_control_character_gets_through_however_it_is_written(place: str) -> None:
+    for code in (*range(0x20), *range(0x7F, 0xA0)):
+        forms = [f"\\u{code:04x}", f"\\u{code:04X}"] + ([] if code < 0x20 else [chr(code)])  # raw ones are no JSON
+        for form in forms:
+            with pytest.raises(ValueError, match="control character"):
+                parse_record(place.format(form))
+    for harmless in ("\\u00e9", "\\u0041", "\\\\u001b", "\\u20ac", "π"):
+        parse_record(place.format(harmless))
