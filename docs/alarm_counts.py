@@ -74,7 +74,7 @@ ON_CONTROL = {FELL: "rollout_return", "weight_max": "weight_max_data"}  # where 
 
 @dataclass(frozen=True)
 class Run:
-    """Of a stale run, what the page needs."""
+    """Curves and settings of a stale run, as far as the page needs them."""
 
     kind: str
     study: str
