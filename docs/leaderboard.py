@@ -143,15 +143,17 @@ def readme_table(board: Leaderboard) -> str:
     counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
     text = (
         "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
-        f"without lag; IQM with 95 % bootstrap intervals ({counts}). The wide window and VACO without its trust region "
-        "are controls: a correction that does not beat them takes larger steps and no more.*"
+        f"without lag; IQM with 95 % bootstrap intervals ({counts}). On tokens, the wide window and VACO without its "
+        "trust region are controls: a correction that does not beat them takes larger steps and no more.*"
     )
     image = '<img src="docs/leaderboard.png" width="760" alt="Score against K, by track">'
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
 
 
 def with_readme_table(page: str, published: Path) -> str:
-    """Return the README with its picture and table made anew, between their marks."""
+    """Return the README with its picture and table made anew, between their marks; `ValueError` without these."""
+    if [page.count(mark) for mark in README_MARKS] != [1, 1]:
+        raise ValueError("README.md has not one begin and one end of its generated table: put the marks back")
     head, begin, rest = page.partition(README_MARKS[0])
     _, end, tail = rest.partition(README_MARKS[1])
     return f"{head}{begin}\n{readme_table(board(published))}\n{end}{tail}"
