@@ -103,27 +103,43 @@ def of_two_factors(decisions: Decisions) -> dict[str, Tensor]:
     return {
         "mismatch/kl_k1_engine": -masked_mean(version - decisions.behaviour_logp, mask),
         "mismatch/kl_k1_lag": -masked_mean(decisions.target_logp.detach() - version, mask),
+        **of_age(decisions),
         **of_tails(decisions),
     }
+
+
+def of_age(decisions: Decisions) -> dict[str, Tensor]:
+    """Return KL[μ ‖ π] (k3) of decisions no older than the minibatch's mean lag, and of those that are older (0 where
+    there are none)."""
+    log_ratio = decisions.target_logp.detach() - decisions.behaviour_logp
+    kl = log_ratio.exp() - 1.0 - log_ratio
+    newer, older = by_age(decisions)
+    return {"mismatch/kl_k3_newer": masked_mean(kl, newer), "mismatch/kl_k3_older": masked_mean(kl, older)}
+
+
+def by_age(decisions: Decisions) -> tuple[Tensor, Tensor]:
+    """Return masks [B, T] of the decisions no older than the minibatch's mean lag, and of those that are older."""
+    older = (decisions.lag > masked_mean(decisions.lag, decisions.mask)).to(decisions.mask.dtype)
+    return decisions.mask * (1.0 - older), decisions.mask * older
 
 
 def of_tails(decisions: Decisions) -> dict[str, Tensor]:
     """Return 1 [B, T] where a ratio is above 2 or below ½: π_version/μ (engine), π/π_version (lag), and π/μ by the sign
     of the advantage and by age, no older or older than the minibatch's mean lag."""
-    version, mask = decisions.version_logp, decisions.mask
+    version = decisions.version_logp
     if version is None:
         return {}
     target, behaviour = decisions.target_logp.detach(), decisions.behaviour_logp
     log_ratios = torch.stack((version - behaviour, target - version, target - behaviour))
     engine, lag, both = (log_ratios.abs() > TAIL).unbind()
-    older = decisions.lag > masked_mean(decisions.lag, mask)
+    newer, older = by_age(decisions)
     return {
         "mismatch/tails_engine": engine,
         "mismatch/tails_lag": lag,
         "mismatch/tails_positive": both & (decisions.advantage > 0),
         "mismatch/tails_negative": both & (decisions.advantage < 0),
-        "mismatch/tails_newer": both & ~older,
-        "mismatch/tails_older": both & older,
+        "mismatch/tails_newer": both & newer.bool(),
+        "mismatch/tails_older": both & older.bool(),
     }
 
 

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from staleharness.batch import Completions, Decisions
 from staleharness.objectives import masked_mean
-from staleharness.tokens.token_metrics import of_mismatch, of_tails
+from staleharness.tokens.token_metrics import of_age, of_mismatch, of_tails
 
 ROWS, LENGTH, WORDS = 300, 10, 20
 
@@ -120,3 +120,6 @@ def test_tails_by_factor_sign_and_age_by_hand() -> None:
     wanted = {"engine": 0.4, "lag": 0.4, "positive": 0.2, "negative": 0.4, "newer": 0.2, "older": 0.4}
     assert found == pytest.approx({f"mismatch/tails_{name}": value for name, value in wanted.items()})
     assert of_tails(replace(decisions, version_logp=None)) == {}
+    newer, older = (torch.tensor(ratios).double() for ratios in ([3.0, 0.88, 1.14], [0.3, 3.61]))
+    kl = {"newer": newer - 1.0 - newer.log(), "older": older - 1.0 - older.log()}
+    assert of_age(decisions) == {f"mismatch/kl_k3_{age}": pytest.approx(float(x.mean())) for age, x in kl.items()}
