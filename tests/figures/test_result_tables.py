@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import drift_table, lag_tables, option_scores, time_spent
+from staleharness.figures import drift_table, lag_tables, mismatch_scores, option_scores, time_spent
 from staleharness.figures.named_figures import draw, sheet
 from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour
 from staleharness.statistics import retention
@@ -223,6 +223,34 @@ def test_methods_may_share_runs_without_lag(tmp_path: Path) -> None:
     assert sorted(rows) == ["PPO-clip", "TIS"]
     assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]
     assert "25%" in rows["TIS"] and "100%" not in rows["TIS"]
+
+
+# --- scores by mismatch model
+
+
+def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> None:
+    for k, after_int4 in ((1, 0.3), (8, 0.9)):
+        for label, model, score in (
+            ("tis", "none", 0.9),
+            ("tis[mismatch=int4]", "int4", after_int4),
+            ("ppo_clip[mismatch=noise:0.1]", "noise:0.1", 0.2),
+        ):
+            for seed in (0, 1):
+                own: dict[str, Any] = {"kind": "language", "settings": {"mismatch": model, "hyper": {}}, "phases": 3}
+                write_run(tmp_path, label, seed, env="word-problems", capacity=k, sampled=score, **own)
+    runs = read(tmp_path)
+    results = Results.of(runs)
+    assert mismatch_scores._fits(results)
+    assert not mismatch_scores._fits(Results.of([run for run in runs if run.label == "tis"]))
+    blocks = mismatch_scores.score_by_mismatch(results, quick(runs)).blocks
+    assert [block.title for block in blocks] == ["K = 1", "K = 8"]
+    assert list(blocks[0].columns) == ["no mismatch", "int4", "noise:0.1"]
+    cells = {name: [(entry.value, entry.bold) for entry in row] for name, row in blocks[0].rows}
+    iqm = {r["algorithm"]: f"{r['iqm']:.2f}" for r in quick(runs).rows if r["capacity"] == 1}
+    assert cells["TIS"] == [(iqm["tis"], False), (iqm["tis[mismatch=int4]"], True), ("–", False)]
+    noise = iqm["ppo_clip[mismatch=noise:0.1]"], False
+    assert cells["PPO-clip"] == [("–", False), ("–", False), noise], "no run without a mismatch to be below"
+    assert [entry.bold for entry in dict(blocks[1].rows)["TIS"]] == [False, False, False]
 
 
 # --- the drift in two factors
