@@ -18,17 +18,9 @@ from typing import Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.options import (
-    Options,
-    active_options,
-    build_choice,
-    canonical_text,
-    parse_choice_of,
-    path_digests,
-    values_before,
-)
+from .base.options import Options, build_choice, canonical_text, parse_choice_of, path_digests, values_before
 from .base.options import option as option
-from .base.plugins import Registry, source_hash
+from .base.plugins import Registry
 from .base.streams import stream
 from .errors import UserError, nearest, shorten
 from .schedule import MOST_ROWS, Demand, Schedule
@@ -39,8 +31,6 @@ LEDGER = ("dropped", "waited", "in_flight", "in_queue")
 
 DRAWN = "drawn in each phase"
 """Family of the models that draw versions."""
-
-WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())  # see `hashed`
 
 
 def held(phase: int, capacity: int) -> range:
@@ -288,28 +278,6 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule
-
-
-def models_in_hash(text: str) -> list[type[LagModel]]:
-    """Return the models in a lag model whose files are part of a run's id: all but the six that are older than files
-    of lag models, whose changes raise `MATHS_VERSION`."""
-    return [type(model) for model in _instances_in_hash(text)]
-
-
-def _instances_in_hash(text: str) -> list[LagModel]:
-    return [model for model in read_lag(text).parts() if model.name not in WITHOUT_HASH]
-
-
-def identity(text: str) -> str:
-    """Return the text of a lag model in run ids; empty where it is the model's usual text."""
-    model = read_lag(text)
-    return "" if model.identity == model.text else model.identity
-
-
-def file_hash(text: str) -> str:
-    """Return the hash of the files that a lag model is written in, whose edits expire its runs; empty where none
-    counts."""
-    return "+".join(source_hash(type(model), active_options(model)) for model in _instances_in_hash(text))
 
 
 def _last_slash(text: str) -> tuple[str, str]:

@@ -198,8 +198,8 @@ class RunSpec:
         mismatch_hash: str = "",
     ) -> str:
         """Return 12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others;
-        that of the lag model where it has a hash (`lag.file_hash`), and what stands for the model where that is not
-        its text (`lag.identity`); that of the mismatch model where there is one (`mismatch.mismatch_hash`). `hyper`:
+        that of the lag model where it has a hash (`lag_hash`), and what stands for the model where that is not
+        its text (`lag_identity`); that of the mismatch model where there is one (`mismatch.mismatch_hash`). `hyper`:
         the hyper-parameters that count, if not all (`algorithm.identity`)."""
         before = _plain(values_before(self))
         identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}

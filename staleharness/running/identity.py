@@ -7,13 +7,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from .. import algorithm, lag, mismatch
+from .. import algorithm, mismatch
 from ..algorithm import ALGORITHMS, make_algorithm
 from ..base.options import active_options, values_before
 from ..base.plugins import source_hash
+from ..lag import LagModel, read_lag
 from ..spec import RunSpec
 from ..task import Task, find_env
 from .grid_axes import hyper_parameters
+
+LAGS_WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())
+"""Lag models that are older than files of lag models: changes of them raise `MATHS_VERSION`."""
 
 
 class RunIds:
@@ -21,7 +25,7 @@ class RunIds:
 
     def __init__(self) -> None:
         self._source_hash: Callable[..., str] = functools.cache(source_hash)
-        self._lag = functools.cache(lambda text: (lag.file_hash(text), lag.identity(text)))
+        self._lag = functools.cache(lambda text: (lag_hash(text), lag_identity(text)))
         self._mismatch = functools.cache(mismatch.mismatch_hash)
 
     def of(self, spec: RunSpec, family: type[Task]) -> str:
@@ -35,6 +39,23 @@ class RunIds:
 def run_id(spec: RunSpec, family: type[Task]) -> str:
     """Return the id of one run."""
     return RunIds().of(spec, family)
+
+
+def lags_in_hash(text: str) -> list[LagModel]:
+    """Return the models in a lag model whose files are part of a run's id."""
+    return [model for model in read_lag(text).parts() if model.name not in LAGS_WITHOUT_HASH]
+
+
+def lag_hash(text: str) -> str:
+    """Return the hash of the files that a lag model is written in, whose edits expire its runs; empty where none
+    counts."""
+    return "+".join(source_hash(type(model), active_options(model)) for model in lags_in_hash(text))
+
+
+def lag_identity(text: str) -> str:
+    """Return the text of a lag model in run ids; empty where it is the model's usual text."""
+    model = read_lag(text)
+    return "" if model.identity == model.text else model.identity
 
 
 def read_stored(values: Mapping[str, Any], where: str = "run spec") -> tuple[RunSpec, type[Task]]:

@@ -26,7 +26,6 @@ from ..base.files import write_json
 from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory
-from ..lag import models_in_hash
 from ..mismatch import read_mismatch
 from ..simulator.loop import Simulation, simulation_of
 from ..simulator.phase_record import PhaseRecord, Scores
@@ -34,7 +33,7 @@ from ..store.store import Store, log_tail, shorten_log
 from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
 from .hardware import check_device_here
-from .identity import run_id
+from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
 from .runner_interface import NOTE, PREPARING, Job
 
@@ -191,8 +190,8 @@ def check_plugins(job: Job) -> None:
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     if run_id(spec, family) != job.run_id:
-        models = *models_in_hash(spec.lag), *map(type, read_mismatch(spec.mismatch))
-        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *models)]
+        models = *lags_in_hash(spec.lag), *read_mismatch(spec.mismatch)
+        files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *map(type, models))]
         raise Changed(f"{' or '.join(files)} was edited since the sweep began; start the sweep again")
 
 

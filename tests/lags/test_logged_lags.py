@@ -8,11 +8,12 @@ import numpy as np
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.lag import Draw, identity, parse_lag
+from staleharness.lag import Draw, parse_lag
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_schedule import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import row_lags
+from staleharness.running.identity import lag_identity
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:
@@ -59,9 +60,9 @@ def test_lags_that_a_buffer_cannot_hold_are_refused_or_cut(tmp_path: Path) -> No
 def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
     one = f"log:{log(tmp_path, 'lag 1 ')}"
     same, other = f"log:{log(tmp_path, 'lag 1 ', 'b.csv')}", f"log:{log(tmp_path, 'lag 2 ', 'c.csv')}"
-    assert identity(one) == identity(same) != identity(other)
-    assert identity(one) != identity(one.replace("log:", "log[file=") + ",per_phase=2]")
-    assert str(tmp_path) not in identity(one)
+    assert lag_identity(one) == lag_identity(same) != lag_identity(other)
+    assert lag_identity(one) != lag_identity(one.replace("log:", "log[file=") + ",per_phase=2]")
+    assert str(tmp_path) not in lag_identity(one)
     assert parse_lag(one, 3).probabilities(5, 3) == {4: 1.0}
     log(tmp_path, "lag 2 ")
     assert parse_lag(one, 3).probabilities(5, 3) == {3: 1.0}  # a changed file is read again

@@ -14,10 +14,11 @@ import pytest
 from staleharness.base.plugins import source_hash
 from staleharness.cli import main
 from staleharness.errors import UserError
-from staleharness.lag import LAGS, identity, parse_lag, read_lag
+from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_schedule import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
+from staleharness.running.identity import lag_identity
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.schedule import NEVER, Demand
 from staleharness.store.study import ask
@@ -215,7 +216,7 @@ def test_longer_rows_are_cut_or_scaled(tmp_path: Path) -> None:
     assert plans["cut"].version[slice(*plans["cut"].first[trained : trained + 2])].tolist() == [
         1
     ]  # 15 of 20 come first
-    assert len({identity(f"trace:{path}"), *(identity(f"trace[file={path},lengths={x}]") for x in plans)}) == 3
+    assert len({lag_identity(f"trace:{path}"), *(lag_identity(f"trace[file={path},lengths={x}]") for x in plans)}) == 3
 
 
 def test_a_trace_of_long_tailed_rows_is_trained_on(tmp_path: Path) -> None:

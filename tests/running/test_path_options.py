@@ -11,7 +11,8 @@ from known_plugins import loaded_plugins
 
 import staleharness as sh
 from staleharness.errors import UserError
-from staleharness.lag import identity, read_lag
+from staleharness.lag import read_lag
+from staleharness.running.identity import lag_identity
 from staleharness.running.plan import Plan, plan
 from staleharness.store.study import ask
 
@@ -90,4 +91,4 @@ def test_a_file_that_is_not_there_is_one_line(folder: Path) -> None:
         plan_of("tabled[table=nowhere]")
     with pytest.raises(UserError, match=r"LAG=filed: file='.*': there is no such file"):
         plan_of("ppo_clip", "filed:nowhere")
-    assert identity("filed") == "" and read_lag("filed").text == "filed"
+    assert lag_identity("filed") == "" and read_lag("filed").text == "filed"
