@@ -83,6 +83,21 @@ def test_a_worker_whose_libraries_cannot_be_imported_says_which(monkeypatch: pyt
     assert "staleharness.running.worker" in message["message"]
 
 
+def test_workers_inherit_commit_and_versions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The fork server asks for them once; a worker that asked again would take a tenth of a second for it."""
+    pool = local.LocalPool(1, [])
+    modules: list[str] = []
+    monkeypatch.setattr(pool._context, "set_forkserver_preload", modules.extend)
+    pool.open([], tmp_path)
+    assert local.SOFTWARE in modules
+    code = "from staleharness.running.hardware import software; raise SystemExit(10 + software.cache_info().currsize)"
+    worker = pool._context.Process(target=exec, args=(code,))
+    worker.start()
+    worker.join()
+    pool.close()
+    assert worker.exitcode == 11
+
+
 def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
