@@ -5,6 +5,7 @@ Nothing here imports torch: the tensors that come in bring their methods with th
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any, Literal
 
@@ -157,9 +158,12 @@ def clipped_surrogate(
     ε_high is ε unless given (clip-higher, Yu et al. 2025, arXiv:2503.14476, eq. 10).
     """
     low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
-    objective = (ratio * advantage).minimum(ratio.clamp(low, high) * advantage)
-    outside = ((advantage > 0) & (ratio > high)) | ((advantage < 0) & (ratio < low))
-    return objective, outside.to(ratio.dtype)
+    held = ratio.detach().clamp(low, high)
+    beyond = (ratio.detach() - held) * advantage  # above 0 where the clip holds r back, 0 where there is no clip
+    # Autograd gives a minimum of two equal terms half of each; without the second one inside the clip, a step takes
+    # half of the operations, to the same bits.
+    bound = (held * advantage).masked_fill(beyond == 0, math.inf)
+    return (ratio * advantage).minimum(bound), (beyond > 0).to(ratio.dtype)
 
 
 def dual_clip(

@@ -273,3 +273,29 @@ def test_group_totals_are_of_rows_with_one_number() -> None:
     group, x = torch.tensor([7, 2, 7]), torch.tensor([[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]])
     assert objectives.group_total(x, group).tolist() == [[6.0, 8.0], [3.0, 4.0], [6.0, 8.0]]
     assert objectives.group_total(x[:, 0], group).tolist() == [6.0, 3.0, 6.0]
+
+
+def test_the_clipped_surrogate_has_the_bits_of_its_formula() -> None:
+    """Value, gradient and indicator as min(rA, clip(r)A) gives them, at the bounds, where products tie, and at 0."""
+    generator = torch.Generator().manual_seed(0)
+    low, high = (torch.tensor(x) for x in (0.8, 1.28))
+    neighbours = [low.nextafter(torch.tensor(0.0)), high.nextafter(torch.tensor(2.0)), low, high, torch.tensor(1.0)]
+    ratios = torch.cat([torch.stack(neighbours).repeat(1000), torch.rand(1000, generator=generator) + 0.5])
+    advantage = torch.randn(len(ratios), generator=generator)
+    advantage[::7] = 0.0
+    share, results = torch.rand(len(ratios), generator=generator), []
+    for form in ("formula", "function"):
+        r = ratios.clone().requires_grad_()
+        if form == "formula":
+            objective = torch.minimum(r * advantage, r.clamp(0.8, 1.28) * advantage)
+            outside = ((advantage > 0) & (r > 1.28)) | ((advantage < 0) & (r < 0.8))
+            tied = (ratios * advantage == ratios.clamp(0.8, 1.28) * advantage) & outside
+            assert int(tied.sum()) > 10  # by rounding alone: half of the gradient is left
+        else:
+            objective, outside = objectives.clipped_surrogate(r, advantage, 0.2, 0.28)
+        (gradient,) = torch.autograd.grad(objective, r, share)
+        results.append((objective.detach(), gradient, outside.float()))
+    for wanted, found in zip(*results, strict=True):
+        assert torch.equal(found, wanted)
+    nothing, _ = objectives.clipped_surrogate(torch.tensor([math.nan, 1.0]), torch.tensor([1.0, math.nan]), 0.2)
+    assert bool(nothing.isnan().all())
