@@ -112,6 +112,11 @@ class Completions:
     """[B, T] of the version that acted, by the trainer's arithmetic."""
     version_entropy: Tensor | None = None
     """[B, T] likewise, nats."""
+    experts: Tensor | None = None
+    """[B, P + T, layers, k] int16, experts that the learner's passes go through, −1: those of its own choice. Only
+    under `routing_replay`."""
+    routing_differs: Tensor | None = None
+    """[B, T] share of layers in which sampler and trainer choose other experts. Only of a mixture of experts."""
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""

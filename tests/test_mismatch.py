@@ -72,6 +72,20 @@ def test_noise_is_of_its_size_and_keyed_by_version_and_matrix() -> None:
     assert torch.equal(one, two) and not torch.equal(one - weight, found)
 
 
+def test_a_bug_is_in_every_matrix_of_its_share_of_versions() -> None:
+    """Versions are drawn once, for all matrices; in those the noise is that of `noise`, of the same size."""
+    weight, names = matrix(), (PLACE.name, "model.layers.1.mlp.up_proj.weight")
+    changed = [
+        {torch.equal(copy_of("buggy_actor[share=0.3,sigma=0.5]", weight, Place(name, v, 7)), weight) for name in names}
+        for v in range(500)
+    ]
+    assert all(len(each) == 1 for each in changed)
+    share = sum(each == {False} for each in changed) / 500
+    assert abs(share - 0.3) < 3 * math.sqrt(0.3 * 0.7 / 500)
+    assert torch.equal(copy_of("buggy_actor[share=1.0,sigma=0.5]", weight), copy_of("noise:0.5", weight))
+    assert torch.equal(copy_of("buggy_actor[share=0.0]", weight), weight)
+
+
 @pytest.mark.parametrize(
     ("text", "kept"),
     [
@@ -105,6 +119,7 @@ def test_copies_change_matrices_inside_blocks_and_are_made_once() -> None:
         "model.layers.0.mlp.up_proj.weight": matrix(),
         "model.layers.0.input_layernorm.weight": matrix()[0],
         "model.layers.0.self_attn.q_proj.bias": matrix()[1],
+        "model.layers.0.mlp.gate.weight": matrix(),  # a router
         "lm_head.weight": matrix(),
     }
     buffer = PolicyBuffer(2)
@@ -221,7 +236,7 @@ def test_an_edit_of_a_model_expires_its_runs(monkeypatch: pytest.MonkeyPatch, tm
 
 
 def test_every_model_has_a_summary_and_changes_something() -> None:
-    assert set(MISMATCHES) == {"bf16_weights", "fp8", "int4", "int8", "noise", "sampling"}
+    assert set(MISMATCHES) == {"bf16_weights", "buggy_actor", "fp8", "int4", "int8", "noise", "sampling"}
     for name in MISMATCHES:
         cls = MISMATCHES[name]
         assert cls.changes_weights() or cls.changes_logits()

@@ -66,6 +66,8 @@ class Decoded:
     # float32, the decoder's own log-probability of each token when it sampled it; None: the engine reports none
     logp: Tensor | None
     version: Tensor  # int64, the version that sampled each token; at padding any one of the buffer
+    # [B, P + T, layers, k] int16, experts of each token when it was first read, −1: not read; None: not told
+    experts: Tensor | None = None
 
 
 class Decoder:
@@ -79,6 +81,9 @@ class Decoder:
 
     reports_logp: ClassVar[bool] = True
     """The engine tells the log-probabilities of what it sampled; where it does not, `Decoded.logp` is None."""
+
+    reports_experts: ClassVar[bool] = False
+    """The engine tells the experts that tokens went to in a mixture of experts, as `Decoded.experts`."""
 
     reads_sampling: ClassVar[bool] = False
     """Draws from what the models in `request.sampling` make of its logits."""
@@ -140,6 +145,8 @@ def check_sampler(spec: LanguageSpec) -> None:
             f"{where}, behaviour={spec.behaviour}: the decoder {spec.decoder} reports no log-probabilities to take μ "
             "from; give SET=behaviour=version"
         )
+    if spec.routing_replay == "R3" and not decoder.reports_experts:
+        raise UserError(f"routing_replay=R3: the decoder {spec.decoder} does not report experts; give R2")
     if any(model.changes_logits() for model in models) and not decoder.reads_sampling:
         raise UserError(f"{where}: the decoder {spec.decoder} samples from all tokens at temperature 1 only")
 
@@ -165,6 +172,9 @@ def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | No
         actual = tuple(getattr(decoded, name).shape)
         if actual != shape:
             return f"{name} {list(actual)} where mask and prompts make it {list(shape)}"
+    columns = request.prompt.shape[1] + width
+    if decoded.experts is not None and decoded.experts.shape[:2] != (rows, columns):
+        return f"experts {list(decoded.experts.shape[:2])} where prompts and mask make it {[rows, columns]}"
     if not 1 <= width <= request.length:
         return f"completions of up to {width} tokens where 1 to {request.length} were asked for"
     for names, kind in (("token version", "int64"), ("mask logp", "float32"), ("ended", "bool")):

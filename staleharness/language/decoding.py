@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import copy
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -14,6 +15,7 @@ from ..tokens.policy_interface import Forward
 from .decoder_interface import Request
 from .model.causal_lm_policy import CausalLM
 from .model.kv_caches import distinct_prompts
+from .model.routing import RoutingNotes
 
 # (logits [B, V], noise [B] or None) -> (token, its log-probability) [B]
 Sample = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -131,6 +133,11 @@ class GrowingBatch(DecodingBatch):
         ones = self.prompt_mask.new_ones((len(index), self.length))
         self.attention = torch.cat([self.prompt_mask, ones], 1)
         self.cache: Any = None
+        self.routing = (
+            None
+            if policy.routers is None
+            else RoutingNotes(policy.routers, len(index), self.width + self.length, index.device)
+        )
         self.checks_each_token = policy.device.type == "cpu"  # where it costs nothing
 
     def advance(self, forward: Forward, first: int, last: int) -> None:
@@ -178,14 +185,24 @@ class GrowingBatch(DecodingBatch):
         first = t  # of the tokens that the cache lacks; token −1 is the last one of the prompt
         if self.cache is None:
             self.cache = self.policy.sampling_cache(self.width, self.length, self.shares_prompts)
-            self.cache.begin(distinct_prompts(self.policy.shares_prompts, self.prompt, self.prompt_mask), forward)
+            prompts = distinct_prompts(self.policy.shares_prompts, self.prompt, self.prompt_mask)
+            with self._watching(0, self.width - 1, prompts.which):
+                self.cache.begin(prompts, forward)
             first = 0
         positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
         ids = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
         if first < t:
             ids = torch.cat([self.prompt[:, -1:], self.token[:, :t]], 1)
         attention = self.attention[:, : self.width + t]
-        return forward(ids, attention, positions, self.cache, 1)[:, -1]
+        with self._watching(self.width - 1 + first, self.width + t):
+            return forward(ids, attention, positions, self.cache, 1)[:, -1]
+
+    def _watching(self, first: int, end: int, which: Tensor | None = None) -> contextlib.AbstractContextManager[None]:
+        """Note the experts that a pass over the columns `first` … `end` − 1 goes through; `which`: of its rows, that of
+        each row here."""
+        if self.routing is None:
+            return contextlib.nullcontext()
+        return self.routing.watching(first, end, self.index, which)
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)

@@ -15,6 +15,7 @@ from ..pipeline_lag import PipelineLag
 from ..schedule import Schedule
 from ..simulator.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
+from .model.routing import OWN
 from .sampler import Sampler, Seconds
 
 
@@ -87,9 +88,21 @@ class PacedGroups:
                 return torch.cat(columns)
             return torch.cat([pad(x, (0, width - x.shape[1]), value=fill.get(name, 0.0)) for x in columns])
 
+        prompt = request.prompt.shape[1]
+
+        def experts() -> Tensor:
+            parts_of = [(part.experts, part.token.shape[1]) for part in parts if part.experts is not None]
+            sides = [(prompt - x.shape[1] + own, width - own) for x, own in parts_of]
+            return torch.cat(
+                [pad(x, (0, 0, 0, 0, *side), value=OWN) for (x, _), side in zip(parts_of, sides, strict=True)]
+            )
+
         columns: dict[str, Any] = {
-            f.name: None if getattr(parts[0], f.name) is None else together(f.name) for f in fields(Decoded)
+            f.name: None if getattr(parts[0], f.name) is None else together(f.name)
+            for f in fields(Decoded)
+            if f.name != "experts"
         }
+        columns["experts"] = None if parts[0].experts is None else experts()
         return Decoded(**{**columns, "version": request.version(width)})
 
     def state_dict(self) -> dict[str, Any]:
@@ -115,8 +128,8 @@ def _version(decoded: Decoded) -> int:
 
 def _rows(decoded: Decoded, rows: slice) -> Decoded:
     """Return copies of some rows, as wide as the longest of them."""
-    width = max(1, int(decoded.mask[rows].sum(1).max()))
-    return _each(decoded, lambda x: x[rows][..., : width if x.ndim == 2 else None].clone())
+    rest = decoded.mask.shape[1] - max(1, int(decoded.mask[rows].sum(1).max()))
+    return _each(decoded, lambda x: (x[rows] if x.ndim == 1 else x[rows][:, : x.shape[1] - rest]).clone())
 
 
 def _each(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:

@@ -24,6 +24,7 @@ from ..tokens.token_minibatch import parts
 from .answer_grading import grade
 from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM
+from .model.routing import OWN, routing_differs
 from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
 
@@ -122,6 +123,7 @@ class Sampler:
         device = policy.device
         begin = time.perf_counter()
         version = teacher_force(self.decoder, request, decoded, buffer)
+        experts, differs = self._routing(decoded, version.experts)
         middle = _now(device)
         texts = completion_texts(policy, decoded)
         answers = [self.prompts.problems[i].answer for i in problems for _ in range(each)]
@@ -146,7 +148,17 @@ class Sampler:
             sampler_logp=decoded.logp,
             version_logp=version.logp,
             version_entropy=version.entropy,
+            experts=experts,
+            routing_differs=differs,
         )
+
+    def _routing(self, decoded: Decoded, trainer: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+        """Return the experts to replay and the share of layers [B, T] in which they differ, given the trainer's."""
+        if trainer is None:
+            return None, None
+        differs = None if decoded.experts is None else routing_differs(decoded.experts, trainer, decoded.mask)
+        replayed = {"none": None, "R2": trainer, "R3": decoded.experts}[self.spec.routing_replay]
+        return replayed, differs
 
 
 def _now(device: torch.device) -> float:
@@ -180,6 +192,11 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
     """Return log-probabilities and entropies of the version that sampled each token, by the trainer's arithmetic."""
     policy = decoder.policy
     logp, entropy = torch.zeros_like(decoded.mask), torch.zeros_like(decoded.mask)
+    width = request.prompt.shape[1]
+    experts = (
+        None if policy.routers is None else policy.routers.unknown(len(logp), width + logp.shape[1], policy.device)
+    )
+    replay = decoded.experts if policy.spec.routing_replay == "R3" else None
     versions: NDArray[np.int64] = decoded.version.cpu().numpy()
     completions = request.prompt, request.prompt_mask, decoded.token, decoded.mask
     if policy.caches_score and _is_one_learner_batch(decoder, versions, buffer):
@@ -194,11 +211,15 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
                     acting, position = np.unique(versions[part, first], return_inverse=True)
                     with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
                         prompt, prompt_mask, token, mask = (x[index] for x in completions)
-                        scores = policy.score(prompt, prompt_mask, token, mask, forward)
+                        given = None if replay is None else replay[index]
+                        scores = policy.score(prompt, prompt_mask, token, mask, forward, experts=given)
                     assert scores.entropy is not None
                     logp[index, first:last] = scores.logp[:, first:last]
                     entropy[index, first:last] = scores.entropy[:, first:last]
-    return TokenScores(logp, entropy, None)
+                    if experts is not None and scores.experts is not None:
+                        read = slice(width - 1 + first if first else 0, width - 1 + last)
+                        experts[index, read] = scores.experts[:, read]
+    return TokenScores(logp, entropy, None, experts)
 
 
 def _is_one_learner_batch(decoder: Decoder, versions: NDArray[np.int64], buffer: PolicyBuffer) -> bool:
@@ -221,12 +242,15 @@ def concatenate(batches: list[Completions], pad: int) -> Completions:
     prompt_width = max(batch.prompt.shape[1] for batch in batches)
     width = max(batch.token.shape[1] for batch in batches)
 
-    def widen(name: str, x: Tensor) -> Tensor:
+    def widen(name: str, x: Tensor, batch: Completions) -> Tensor:
         if x.ndim == 1:
             return x
+        if name == "experts":
+            sides = prompt_width - batch.prompt.shape[1], width - batch.token.shape[1]
+            return torch.nn.functional.pad(x, (0, 0, 0, 0, *sides), value=OWN)
         fill = float(pad) if name in ("prompt", "token") else 0.0
         left = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
         return torch.nn.functional.pad(x, left, value=fill)
 
     names = [f.name for f in fields(Completions) if getattr(batches[0], f.name) is not None]
-    return Completions(**{n: torch.cat([widen(n, getattr(batch, n)) for batch in batches]) for n in names})
+    return Completions(**{n: torch.cat([widen(n, getattr(batch, n), batch) for batch in batches]) for n in names})

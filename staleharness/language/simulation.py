@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from ..base.console_log import LOGGER
 from ..batch import Completions
+from ..objectives import masked_mean
 from ..simulator.loop import RowSource, Simulation
 from ..simulator.phase_record import PhaseData, PhaseRecord, Scores
 from ..store.stored_run import MODEL
@@ -59,6 +60,7 @@ class LanguageSimulation(Simulation[Completions]):
         spec, method = self.spec, self.algorithm
         alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
         alone = alone and self.lags.drawn
+        alone = alone and self.policy.routers is None
         return alone and not method.optimal_baseline and "logit_norm" not in method.needs
 
     @property
@@ -82,6 +84,8 @@ class LanguageSimulation(Simulation[Completions]):
         sample = batch.candidates or data
         assert sample.version_logp is not None and sample.version_entropy is not None
         metrics |= of_mismatch(sample.sampler_logp, sample.version_logp, sample.version_entropy, sample.mask)
+        if sample.routing_differs is not None:
+            metrics["mismatch/routing_differs"] = float(masked_mean(sample.routing_differs, sample.mask))
         return PhaseData(data, data.behaviour_logp, metrics, asdict(batch.seconds), batch.flow)
 
     def state_dict(self) -> dict[str, Any]:

@@ -65,6 +65,10 @@ class LanguageSpec(TokenSpec):
     decode_batch: int = later(0, before=0)  # completions sampled together; 0: as many as memory allows, all on a CPU
     decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
 
+    # experts that the trainer's passes go through in a mixture of experts: its own choice, that of the version that
+    # acted by the trainer's arithmetic (R2), or the sampler's (R3)
+    routing_replay: Literal["none", "R2", "R3"] = later("none", before="none")
+
     # under a simulated pipeline
     # completions made to be counted alone: those never trained on, those that wait as well, or none
     ledger: Literal["final", "every_phase", "trained"] = later("final", before="final")

@@ -15,7 +15,7 @@ from ..base.cache import build_once
 from ..base.console_log import LOGGER
 from ..base.files import digest, stamp, user_path
 from ..errors import UserError, missing_extra, shorten
-from ..lag import read_lag
+from ..lag import read_lag, schedule_of
 from ..pipeline_lag import PipelineLag
 from ..spec import RunSpec
 from ..store.stored_run import read_run
@@ -25,7 +25,7 @@ from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .gsm8k import write_rows
 from .model.adapter_folder import base_of
 from .model.gguf_conversion import dequantise, gguf_of, header
-from .model.model_folder_checks import check_fits, check_model, has_template, is_chat
+from .model.model_folder_checks import check_fits, check_model, check_replay, has_template, is_chat
 from .problem import Problem
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
@@ -52,6 +52,14 @@ def with_usual_columns(spec: LanguageSpec) -> LanguageSpec:
     key = hashlib.sha256(json.dumps([folder_digest(spec.data), *columns]).encode()).hexdigest()[:16]
     folder = build_once("data", key, lambda path: write_rows(user_path(spec.data), columns, path))
     return replace(spec, data=str(folder), question="", answer="")
+
+
+def changes_within_rows(spec: LanguageSpec) -> bool:
+    """Return whether a completion may have tokens of several versions."""
+    model, schedule = read_lag(spec.lag), schedule_of(spec)
+    if schedule is not None:
+        return bool((schedule.oldest != schedule.newest).any())
+    return bool((model.drawn and model.within_rows) or (model.real and getattr(model, "fetch", 0)))
 
 
 def model_digest(model: str) -> str:
@@ -108,6 +116,7 @@ class LanguageTask(Task):
     paced: ClassVar[bool] = True
     mismatch: ClassVar[bool] = True
     prompt_format: ClassVar[str] = "verl"
+    mixture: ClassVar[bool] = False  # the task's own model is a mixture of experts
     provides: ClassVar[frozenset[str]] = frozenset({"groups", "logit_norm", "reference"})
 
     entry_point: ClassVar[str] = "staleharness.language.simulation:LanguageSimulation"
@@ -142,6 +151,13 @@ class LanguageTask(Task):
         check_sampler(spec)
         if spec.model:
             check_model(spec)
+        if spec.routing_replay != "none":
+            check_replay(spec, cls.mixture)
+            if changes_within_rows(spec):
+                raise UserError(
+                    f"routing_replay={spec.routing_replay}: LAG={spec.lag} changes weights inside a completion, whose "
+                    "tokens before are then read again by other experts; give a lag model of whole completions"
+                )
 
     @classmethod
     def check_here(cls, spec: RunSpec) -> None:

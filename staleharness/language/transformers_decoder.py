@@ -22,6 +22,7 @@ from ..simulator.policy_buffer import PolicyBuffer, Version
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .decoding import GrowingBatch
 from .model.fused_forward import FusedForward
+from .model.routing import of_read_tokens
 from .static_decoding import StaticBatch
 
 NO_VERSION = -1  # of rows before their first token, and of those that have ended
@@ -33,6 +34,7 @@ class TransformersDecoder(Decoder):
     """The policy's own model and forward pass, in the process of the run."""
 
     reads_sampling: ClassVar[bool] = True
+    reports_experts: ClassVar[bool] = True
 
     shares_prompts: ClassVar[bool] = False
     """One product over a prompt serves all its completions."""
@@ -49,6 +51,8 @@ class TransformersDecoder(Decoder):
         mask = torch.zeros(shape, device=policy.device)
         logp = torch.zeros(shape, device=policy.device)
         ended = torch.zeros(rows, dtype=torch.bool, device=policy.device)
+        width, routers = request.prompt.shape[1], policy.routers
+        experts = None if routers is None else routers.unknown(rows, width + request.length, policy.device)
         for parts in batches(policy.groups(request.versions), policy.parallel_versions, policy.decode_batch):
             numbers, genuine = pad_parts(parts)
             size = len(numbers) // len(parts)
@@ -78,7 +82,9 @@ class TransformersDecoder(Decoder):
                     break
             output = index[real]
             token[output], mask[output], logp[output], ended[output] = (x[real] for x in batch.result())
-        return _decoded(request, token, mask, logp, ended)
+            if experts is not None and isinstance(batch, GrowingBatch) and batch.routing is not None:
+                experts[output] = batch.routing.out[real]
+        return _decoded(request, token, mask, logp, ended, experts)
 
     def _decode_by_stretch(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         """Decode rows whose weights change: rows of one version together, whatever their versions before."""
@@ -157,10 +163,14 @@ class PackedWeightsDecoder(SharedPromptsDecoder):
     prepacks_weights = True
 
 
-def _decoded(request: Request, token: Tensor, mask: Tensor, logp: Tensor, ended: Tensor) -> Decoded:
+def _decoded(
+    request: Request, token: Tensor, mask: Tensor, logp: Tensor, ended: Tensor, experts: Tensor | None = None
+) -> Decoded:
     """Return completions [B, length] cut to the longest."""
     longest = max(1, int(mask.sum(1).max()))
-    return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest))
+    if experts is not None:
+        experts = of_read_tokens(experts, request.prompt_mask, mask)[:, : request.prompt.shape[1] + longest]
+    return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest), experts)
 
 
 def batches(groups: Sequence[NDArray[np.int64]], parallel: int, most: int) -> Iterator[list[NDArray[np.int64]]]:

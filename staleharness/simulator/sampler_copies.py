@@ -15,6 +15,7 @@ if TYPE_CHECKING:
 
 # name -> tensor of a version, to the same with the sampler's matrices
 CopyTensors = Callable[[Version], dict[str, "Tensor"]]
+ROUTER = re.compile(r"[._]gate\.weight$")  # of a mixture of experts
 BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
 
 
@@ -60,12 +61,12 @@ class _CopiesView(PolicyBuffer):
 
 def matrices_of_blocks(models: Sequence[Mismatch], seed: int) -> CopyTensors:
     """Return a function that copies a model's version: matrices [out, in] inside its layers alone, since engines leave
-    embedding, head and norms as they are."""
+    embedding, head, norms and routers as they are."""
 
     def copy(version: Version) -> dict[str, Tensor]:
         tensors = {name: tensor.clone() for name, tensor in version.tensors.items()}
         for name, tensor in tensors.items():
-            if tensor.ndim >= 2 and BLOCK.search(name):
+            if tensor.ndim >= 2 and BLOCK.search(name) and not ROUTER.search(name):
                 tensors[name] = apply(models, tensor, Place(name, version.phase, seed))
         return tensors
 

@@ -17,7 +17,7 @@ from ..batch import Completions
 from ..objectives import aggregation_weights
 from ..simulator.lag_stats import LearnerRows, handed_lags
 from ..simulator.learning import Gradient, Learner
-from .policy_interface import Forward, TokenPolicy
+from .policy_interface import Forward, TokenPolicy, score_completions
 from .spec import TokenSpec
 from .token_gradients import Timer, gradient, gradient_by_rows
 from .token_metrics import of_round
@@ -160,7 +160,6 @@ class TokenLearner(Learner[Completions, Minibatch]):
         """Log-probabilities [B, T] without gradient, of the learner as it stands unless another pass is given."""
         with torch.no_grad():
             parts = [
-                self.policy.score(p.prompt, p.prompt_mask, p.token, p.mask, forward, "none").logp
-                for p in pieces(data, self.policy.micro_batch)
+                score_completions(self.policy, p, forward, "none").logp for p in pieces(data, self.policy.micro_batch)
             ]
         return torch.cat(parts)

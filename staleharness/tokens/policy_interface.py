@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
+    from ..batch import Completions
     from ..simulator.policy_buffer import Version
 
 
@@ -29,6 +30,7 @@ class TokenScores(NamedTuple):
     logp: Tensor
     entropy: Tensor | None  # nats
     norm: Tensor | None  # Σ_v π(v)²
+    experts: Tensor | None = None  # [B, P + T, layers, k] that the routers of a mixture of experts chose
 
 
 class TokenPolicy(Protocol):
@@ -56,4 +58,17 @@ class TokenPolicy(Protocol):
         entropy: Entropy = "value",
         norm: bool = False,
     ) -> TokenScores:
-        """By the learner unless another forward pass is given."""
+        """By the learner unless another forward pass is given. Of a mixture of experts there is one more argument,
+        `experts` [B, P + T, layers, k] to go through."""
+
+
+def score_completions(
+    policy: TokenPolicy,
+    data: Completions,
+    forward: Forward | None = None,
+    entropy: Entropy = "value",
+    norm: bool = False,
+) -> TokenScores:
+    """Return the scores of completions, through the experts that they are to be replayed with, if any."""
+    replay = {} if data.experts is None else {"experts": data.experts}
+    return policy.score(data.prompt, data.prompt_mask, data.token, data.mask, forward, entropy, norm, **replay)

@@ -11,7 +11,7 @@ import contextlib
 import time
 from collections import defaultdict
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
@@ -20,7 +20,7 @@ from ..algorithm import Algorithm
 from ..objectives import group_baseline
 from ..simulator.learning import Gradient
 from ..simulator.plugin_checks import loss_of
-from .policy_interface import Entropy, TokenPolicy
+from .policy_interface import Entropy, TokenPolicy, score_completions
 from .spec import TokenSpec
 from .token_metrics import of_step
 from .token_minibatch import Minibatch, group_relative_advantage, pieces
@@ -34,7 +34,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     square = "logit_norm" in algorithm.needs
     bonus: Entropy = "gradient" if spec.entropy_coef > 0 else "value"
     with torch.set_grad_enabled(at_once):
-        scores = [policy.score(p.prompt, p.prompt_mask, p.token, p.mask, None, bonus, square) for p in parts]
+        scores = [score_completions(policy, p, None, bonus, square) for p in parts]
     through = torch.cat([s.logp for s in scores])
     entropy = torch.cat([s.entropy for s in scores if s.entropy is not None])
     norms = torch.cat([s.norm for s in scores if s.norm is not None]) if square else None
@@ -56,9 +56,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     else:
         at = 0
         for p in parts:
-            scores_now = policy.score(
-                p.prompt, p.prompt_mask, p.token, p.mask, None, "gradient" if bonus == "gradient" else "none"
-            )
+            scores_now = score_completions(policy, p, None, "gradient" if bonus == "gradient" else "none")
             piece = slice(at, at + len(p.token))
             _backward(scores_now.logp, scores_now.entropy, pull[piece], entropy_pull[piece])
             at += len(p.token)
@@ -164,7 +162,8 @@ def gradient_by_rows(
         for i, row in enumerate(rows):
             one, width = batch.rows(row[None]), int(data.mask[row].sum())
             token, valid = one.data.token[:, :width], one.data.mask[:, :width]
-            scores = policy.score(one.data.prompt, one.data.prompt_mask, token, valid)
+            experts = None if one.data.experts is None else one.data.experts[:, : one.data.prompt.shape[1] + width]
+            scores = score_completions(policy, replace(one.data, token=token, mask=valid, experts=experts))
             assert scores.entropy is not None
             leaf = torch.zeros_like(one.mask)
             leaf[:, :width] = scores.logp.detach()

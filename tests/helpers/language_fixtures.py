@@ -48,6 +48,21 @@ def tiny(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.fixture(scope="session")
+def tiny_mixture(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a mixture of experts, two of six for each token, and a tokenizer."""
+    folder = tmp_path_factory.mktemp("mixture")
+    sizes = {"moe_intermediate_size": 8, "num_experts": 6, "num_experts_per_tok": 2, "head_dim": 8}
+    write_model(folder, kind="Qwen3Moe", norm_topk_prob=True, **sizes)
+    return folder
+
+
+@pytest.fixture
+def mixture(spec: Specs, tiny_mixture: Path) -> Specs:
+    """A small run on that mixture; keyword arguments change settings."""
+    return lambda **settings: spec(**{"model": str(tiny_mixture), **settings})
+
+
 @pytest.fixture
 def model(tiny: Path, tmp_path: Path) -> Path:
     """A copy of the tiny model that a test may break."""

@@ -22,8 +22,8 @@ def tiny_config(words: int, kind: str = "Qwen2", **changes: Any) -> Any:
     return getattr(transformers, f"{kind}Config")(vocab_size=words, **{**sizes, **heads, **changes})
 
 
-def write_model(folder: Path, numbers: Iterable[int] = range(10)) -> None:
-    """A Qwen2 with two layers and a tokenizer of single words, and of these numbers."""
+def write_model(folder: Path, numbers: Iterable[int] = range(10), kind: str = "Qwen2", **changes: Any) -> None:
+    """A Qwen2 with two layers and a tokenizer of single words, and of these numbers; or a model of another kind."""
     import transformers
 
     from staleharness.language.word_tokenizer import word_tokenizer
@@ -32,10 +32,9 @@ def write_model(folder: Path, numbers: Iterable[int] = range(10)) -> None:
     with torch.random.fork_rng():
         torch.manual_seed(3)
         ends = {"eos_token_id": [tokenizer.eos_token_id, 10, 23], "pad_token_id": tokenizer.pad_token_id}
-        config = tiny_config(
-            len(tokenizer), max_position_embeddings=64, tie_word_embeddings=True, bos_token_id=None, **ends
-        )
-        transformers.Qwen2ForCausalLM(config).save_pretrained(folder)
+        sizes = {"max_position_embeddings": 64, "tie_word_embeddings": True, "bos_token_id": None}
+        config = tiny_config(len(tokenizer), kind, **sizes, **ends, **changes)
+        getattr(transformers, f"{kind}ForCausalLM")(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
 
 

@@ -8,12 +8,14 @@ import pytest
 from language_fixtures import (  # noqa: F401
     few_problems,
     grades_by_length,
+    mixture,
     model,
     one_thread,
     own_cache,
     policy,
     spec,
     tiny,
+    tiny_mixture,
 )
 from schedules import given_schedule as given_schedule
 

@@ -26,6 +26,8 @@ from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weight
 from .host_copies import HostCopies
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
 from .loading import end_tokens, load, trailing_special_tokens, with_lora
+from .model_folder_checks import is_mixture, replay_refusal
+from .routing import Routers
 from .scoring import score
 from .shared_prompt_cache import SharedPromptCache
 
@@ -63,8 +65,12 @@ class CausalLM:
         sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
         self.shares_prompts = not sliding  # a prompt of several rows is read once
         self.fuses = supports_fused_forward(self.base_model)
-        # transformers allows no cache with checkpointing; scoring goes the way of training, so that their bits agree
-        self.trains_with_cache = self.fuses or not spec.gradient_checkpointing
+        self.routers = Routers(self.base_model) if is_mixture(self.base_model.config.model_type) else None
+        if self.routers is None and spec.routing_replay != "none":
+            raise UserError(replay_refusal(spec, str(self.base_model.config.model_type)))
+        # transformers allows no cache with checkpointing; scoring goes the way of training, so that their bits agree.
+        # Experts are by row: a prompt that two versions have read has two sets of them
+        self.trains_with_cache = (self.fuses or not spec.gradient_checkpointing) and self.routers is None
         self.decodes_in_place = self.fuses and self.device.type == "cuda"
         self.scores_in_chunks = self.decodes_in_place  # without the logits of all tokens at once
         self.resident: ResidentVersions | None = None  # on a GPU; without it versions come from the host one by one
@@ -246,13 +252,18 @@ class CausalLM:
         forward: Forward | None = None,
         entropy: Entropy = "value",
         norm: bool = False,
+        experts: Tensor | None = None,
     ) -> TokenScores:
         """Return teacher-forced log-probabilities, entropies and, if requested, norms of distributions.
 
         prompt [B, P] is padded on the left, token [B, T] on the right. By the learner unless another forward pass is
-        given.
+        given. experts [B, P + T, layers, k]: those that the pass goes through, in a mixture of experts.
         """
         arguments = (prompt, prompt_mask, token, mask)
+        if self.routers is not None:
+            with self.routers.watching(None if experts is None else experts.flatten(0, 1)) as seen:
+                scores = score(self, *arguments, forward or self.forward_pass(), entropy, norm)
+            return scores._replace(experts=self.routers.together(seen, prompt.shape[1] + token.shape[1]))
         if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
             cache, self.cached_score = self.cached_score, None
             same = cache and all(a is b for a, b in zip(cache[0], arguments, strict=True))

@@ -21,6 +21,7 @@ TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "s
 SIZES = ("hidden_size", "intermediate_size", "num_attention_heads", "num_hidden_layers", "vocab_size")
 LAYER = re.compile(r"(?:^|\.)layers\.(\d+)\.")
 SHARE = 0.8  # of a machine's memory that policy versions may take
+MIXTURES = ("qwen2_moe", "qwen3_moe")  # types of models whose routers `routing` knows
 NO_ADAPTER = re.compile(r"embed|lm_head|token_embd|^output")  # weights that LoRA leaves alone, by name
 
 
@@ -47,6 +48,38 @@ def check_model(spec: LanguageSpec) -> None:
     if not any(folder.glob("*.safetensors")):
         raise UserError(f"MODEL={spec.model} has no weights in safetensors; other formats can run code when loaded")
     _check_sizes(spec.model, config, shapes_in(folder))
+
+
+def is_mixture(model_type: str) -> bool:
+    """Return whether a model of this type is a mixture of experts whose routing can be seen."""
+    return model_type in MIXTURES
+
+
+def replay_refusal(spec: LanguageSpec, model_type: str) -> str:
+    """Return the message on routing replay of a model that has no routing."""
+    return (
+        f"routing_replay={spec.routing_replay} is for a mixture of experts ({', '.join(MIXTURES)}), and the model of "
+        f"{spec.env if not spec.model else spec.model} is {model_type}; leave it out, or use ENV=word-problems-moe"
+    )
+
+
+def check_replay(spec: LanguageSpec, mixture: bool) -> None:
+    """Raise `UserError` where routing cannot be replayed; `mixture`: the task's own model has experts. The type of a
+    model on the hub is known when it is loaded."""
+    if spec.gradient_checkpointing:
+        raise UserError(
+            f"routing_replay={spec.routing_replay}: with gradient_checkpointing layers are computed again where no "
+            "experts are given; give gradient_checkpointing=false"
+        )
+    if not spec.model:
+        if not mixture:
+            raise UserError(replay_refusal(spec, "dense"))
+        return
+    folder = user_path(base_of(spec.model) or spec.model)
+    if (folder / "config.json").is_file():
+        kind = str(_json(folder / "config.json", spec.model).get("model_type", "of no type"))
+        if not is_mixture(kind):
+            raise UserError(replay_refusal(spec, kind))
 
 
 def check_fits(spec: LanguageSpec) -> None:

@@ -74,7 +74,7 @@ def score(
             _select(policy, cache, prompts.which[rows]),
             longest,
         )
-        scores.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece])
+        scores.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece[:3]])
     back = torch.cat([rows for rows, _ in pieces]).argsort()
     logp, spread, square = (
         torch.cat([x for x in column if x is not None])[back] if column[0] is not None else None

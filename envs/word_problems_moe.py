@@ -1,0 +1,85 @@
+"""The word problems, and a tiny mixture of experts that was warm-started on the same lessons.
+
+A router decides which experts a token goes to, so that a sampler that differs a little from the trainer sends some
+tokens to other experts: `routing_replay` and docs/mismatch.md.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, ClassVar
+
+from staleharness.base.plugins import source_file, source_hash
+from staleharness.language.spec import LanguageSpec
+from staleharness.spec import RunSpec
+from staleharness.task import ENVS
+
+WordProblems: Any = ENVS["word-problems"]
+words: Any = sys.modules[WordProblems.__module__]
+EXPERTS, ACTIVE = 8, 2
+
+
+def config() -> Any:
+    """Return the configuration of a Qwen3-MoE with two layers of eight experts, two for each token, and 110k
+    parameters."""
+    from transformers import Qwen3MoeConfig
+
+    dense = words.config()
+    kept = "hidden_size num_hidden_layers num_attention_heads num_key_value_heads max_position_embeddings"
+    same = f"{kept} tie_word_embeddings initializer_range vocab_size pad_token_id eos_token_id bos_token_id"
+    return Qwen3MoeConfig(
+        **{name: getattr(dense, name) for name in same.split()},
+        head_dim=dense.hidden_size // dense.num_attention_heads,
+        intermediate_size=64,  # of dense layers, and there is none
+        moe_intermediate_size=24,
+        num_experts=EXPERTS,
+        num_experts_per_tok=ACTIVE,
+        norm_topk_prob=True,
+    )
+
+
+def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Path:
+    """Return the folder of the warm-started model and its tokenizer; train it if it is not in the cache."""
+    from staleharness.language.supervised_learning import WarmStart, warm_start
+
+    def example(index: int) -> tuple[str, str]:
+        taught = words.lesson(index)
+        return words.prompt(taught), taught.solution
+
+    settings = WarmStart(steps=400, learning_rate=6e-3)
+    sources = [Path(__file__), Path(source_file(WordProblems))]
+    return warm_start(example, words.tokenizer(), config(), settings, sources, progress)
+
+
+@ENVS.register("word-problems-moe")
+class WordProblemsMoE(WordProblems):  # type: ignore[misc]
+    """Generated grade-school word problems, and a tiny mixture of experts that was warm-started on others."""
+
+    ids: ClassVar[dict[str, str]] = {
+        "word-problems-moe": "the same problems, a tiny mixture of experts; CPU, no download"
+    }
+    preload: ClassVar[tuple[str, ...]] = (
+        *WordProblems.preload[:-1],
+        "transformers.models.qwen3_moe.modeling_qwen3_moe",
+    )
+    mixture: ClassVar[bool] = True
+
+    @classmethod
+    def identified(cls, spec: RunSpec) -> RunSpec:
+        """Identify the problems by the file that they are written in."""
+        spec = super().identified(spec)
+        assert isinstance(spec, LanguageSpec)
+        return spec if spec.data else replace(spec, data_digest=source_hash(WordProblems))
+
+    def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
+        if spec.model:
+            return spec.model
+
+        def told(step: int, loss: float) -> None:
+            if step % 50 == 0:
+                progress(f"warm start: step {step}, loss {loss:.2f}")
+
+        return str(warm_start_path(told))

@@ -1,0 +1,102 @@
+"""Routers of a mixture of experts: which experts tokens go to, and passes in which given ones are forced.
+
+Routing replay (Zheng et al. 2025, GSPO, arXiv:2507.18071, section 5.3; Ma et al. 2025, arXiv:2510.11370): the experts
+are given, their gates are recomputed from the router's own logits over the given set, so that gradients reach the
+router.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+OWN = -1  # in place of an expert: the router chooses
+
+
+class Routers:
+    """Routers of a model's layers, from the first on. Each is a module of transformers that returns logits [N, E],
+    gates [N, k] and experts [N, k] of N tokens."""
+
+    def __init__(self, model: Any) -> None:
+        modules = [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
+        self.layers, self.active = len(modules), int(modules[0].top_k)
+        self._given: Tensor | None = None
+        self._seen: list[Tensor] | None = None
+        for layer, router in enumerate(modules):
+            router.register_forward_hook(partial(self._after, layer))
+
+    def unknown(self, rows: int, columns: int, device: torch.device) -> Tensor:
+        """Return experts [rows, columns, layers, k] that the routers are to choose themselves."""
+        return torch.full((rows, columns, self.layers, self.active), OWN, dtype=torch.int16, device=device)
+
+    @contextlib.contextmanager
+    def watching(self, given: Tensor | None = None) -> Iterator[list[Tensor]]:
+        """Watch the passes inside; `given` [N, layers, k]: experts of their N tokens, or `OWN`. Yields a list that gets
+        the routers' own choice [N, k], layer by layer."""
+        before = self._given, self._seen
+        seen = list[Tensor]()
+        self._given, self._seen = given, seen
+        try:
+            yield seen
+        finally:
+            self._given, self._seen = before
+
+    def together(self, seen: list[Tensor], columns: int) -> Tensor:
+        """Return the choices [B, columns, layers, k] of one pass."""
+        return torch.stack(seen, 1).to(torch.int16).view(-1, columns, self.layers, self.active)
+
+    def _after(self, layer: int, router: Any, _: Any, output: tuple[Tensor, Tensor, Tensor]) -> Any:
+        logits, gates, experts = output
+        if self._seen is not None:
+            self._seen.append(experts)
+        if self._given is None:
+            return output
+        given = self._given[:, layer].long()
+        experts = torch.where(given == OWN, experts, given)
+        return logits, gates_over(logits, experts, router.norm_topk_prob).to(gates.dtype), experts
+
+
+def gates_over(logits: Tensor, experts: Tensor, normalise: bool) -> Tensor:
+    """Return the gates [N, k] of experts [N, k], from the router's logits [N, E]: the softmax over all experts,
+    `normalise`d to 1 over these."""
+    gates = logits.softmax(-1, dtype=torch.float32).gather(-1, experts)
+    return gates / gates.sum(-1, keepdim=True) if normalise else gates
+
+
+def routing_differs(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:
+    """Return the share [B, T] of layers whose set of experts differs where the distribution of each token is computed,
+    0 at padding, given the experts [B, P + T, layers, k] of both and `mask` [B, T]."""
+    width = mask.shape[1]
+    before = slice(-width - 1, -1)  # a token is drawn at the position of the one before
+    differ = sampler[:, before].sort(-1).values != trainer[:, before].sort(-1).values
+    return differ.any(-1).to(mask.dtype).mean(-1) * mask
+
+
+def of_read_tokens(experts: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
+    """Return experts [B, P + T, layers, k] without those of padding and of a completion's last token, which nothing is
+    drawn after, so that they depend on the row alone. `prompt_mask` [B, P], `mask` [B, T]."""
+    read = torch.cat([prompt_mask > 0, mask[:, 1:] > 0, mask.new_zeros((len(mask), 1), dtype=torch.bool)], 1)
+    return torch.where(read[:, :, None, None], experts, OWN)
+
+
+class RoutingNotes:
+    """Experts [B, columns, layers, k] of rows that are decoded, each token's when it is first read."""
+
+    def __init__(self, routers: Routers, rows: int, columns: int, device: torch.device) -> None:
+        self.routers, self.out = routers, routers.unknown(rows, columns, device)
+
+    @contextlib.contextmanager
+    def watching(self, first: int, end: int, rows: Tensor, which: Tensor | None) -> Iterator[None]:
+        """Note a pass over the columns `first` … `end` − 1 of `rows`; `which`: the row that was read, of each."""
+        with self.routers.watching() as seen:
+            yield
+        if seen:
+            chosen = self.routers.together(seen, end - first)
+            known = self.out[rows, first:end]
+            chosen = chosen if which is None else chosen.index_select(0, which)
+            self.out[rows, first:end] = torch.where(known == OWN, chosen, known)
