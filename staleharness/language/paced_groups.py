@@ -15,7 +15,7 @@ from ..pipeline_lag import PipelineLag
 from ..schedule import Schedule
 from ..simulator.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
-from .model.routing import OWN
+from .model.routing import resize
 from .sampler import Sampler, Seconds
 
 
@@ -86,23 +86,15 @@ class PacedGroups:
             columns = [getattr(part, name) for part in parts]
             if columns[0].ndim == 1:
                 return torch.cat(columns)
+            if name == "experts":
+                widths = [part.token.shape[1] for part in parts]
+                prompt = request.prompt.shape[1]
+                return torch.cat([resize(x, each, prompt, width) for x, each in zip(columns, widths, strict=True)])
             return torch.cat([pad(x, (0, width - x.shape[1]), value=fill.get(name, 0.0)) for x in columns])
 
-        prompt = request.prompt.shape[1]
-
-        def experts() -> Tensor:
-            parts_of = [(part.experts, part.token.shape[1]) for part in parts if part.experts is not None]
-            sides = [(prompt - x.shape[1] + own, width - own) for x, own in parts_of]
-            return torch.cat(
-                [pad(x, (0, 0, 0, 0, *side), value=OWN) for (x, _), side in zip(parts_of, sides, strict=True)]
-            )
-
         columns: dict[str, Any] = {
-            f.name: None if getattr(parts[0], f.name) is None else together(f.name)
-            for f in fields(Decoded)
-            if f.name != "experts"
+            f.name: None if getattr(parts[0], f.name) is None else together(f.name) for f in fields(Decoded)
         }
-        columns["experts"] = None if parts[0].experts is None else experts()
         return Decoded(**{**columns, "version": request.version(width)})
 
     def state_dict(self) -> dict[str, Any]:

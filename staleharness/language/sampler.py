@@ -24,7 +24,7 @@ from ..tokens.token_minibatch import parts
 from .answer_grading import grade
 from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM
-from .model.routing import OWN, routing_differs
+from .model.routing import resize, routing_differs
 from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
 
@@ -157,8 +157,8 @@ class Sampler:
         if trainer is None:
             return None, None
         differs = None if decoded.experts is None else routing_differs(decoded.experts, trainer, decoded.mask)
-        replayed = {"none": None, "R2": trainer, "R3": decoded.experts}[self.spec.routing_replay]
-        return replayed, differs
+        experts = {"none": None, "R2": trainer, "R3": decoded.experts}[self.spec.routing_replay]
+        return experts, differs
 
 
 def _now(device: torch.device) -> float:
@@ -211,8 +211,8 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
                     acting, position = np.unique(versions[part, first], return_inverse=True)
                     with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
                         prompt, prompt_mask, token, mask = (x[index] for x in completions)
-                        given = None if replay is None else replay[index]
-                        scores = policy.score(prompt, prompt_mask, token, mask, forward, experts=given)
+                        experts_of_part = None if replay is None else replay[index]
+                        scores = policy.score(prompt, prompt_mask, token, mask, forward, experts=experts_of_part)
                     assert scores.entropy is not None
                     logp[index, first:last] = scores.logp[:, first:last]
                     entropy[index, first:last] = scores.entropy[:, first:last]
@@ -246,8 +246,7 @@ def concatenate(batches: list[Completions], pad: int) -> Completions:
         if x.ndim == 1:
             return x
         if name == "experts":
-            sides = prompt_width - batch.prompt.shape[1], width - batch.token.shape[1]
-            return torch.nn.functional.pad(x, (0, 0, 0, 0, *sides), value=OWN)
+            return resize(x, batch.token.shape[1], prompt_width, width)
         fill = float(pad) if name in ("prompt", "token") else 0.0
         left = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
         return torch.nn.functional.pad(x, left, value=fill)

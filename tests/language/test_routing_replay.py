@@ -14,7 +14,7 @@ from torch import Tensor
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import DECODERS
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.routing import OWN
+from staleharness.language.model.routing import ANY_EXPERT
 from staleharness.language.sampler import concatenate
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.supervised_learning import initial
@@ -69,7 +69,9 @@ def test_the_sampler_reports_the_experts_of_each_row_alone(mixture: Specs) -> No
         expected = own_choice(simulation.policy.model, data.prompt[row], data.prompt_mask[row], data.token[row], count)
         found = data.experts[row, pads : width + count - 1].long().sort(-1).values
         rows += bool(torch.equal(found, expected))
-        assert (data.experts[row, width + count - 1 :] == OWN).all() and (data.experts[row, :pads] == OWN).all()
+        assert (data.experts[row, width + count - 1 :] == ANY_EXPERT).all() and (
+            data.experts[row, :pads] == ANY_EXPERT
+        ).all()
     assert rows == len(data.token)
     assert float(data.routing_differs.max()) == 0.0
 
@@ -162,8 +164,10 @@ def test_groups_kept_for_later_keep_their_experts(mixture: Specs) -> None:
     for row in range(len(data.token)):
         count, width = int(data.mask[row].sum()), data.prompt.shape[1]
         pads = width - int(data.prompt_mask[row].sum())
-        assert (data.experts[row, pads : width + count - 1] >= 0).all() and (data.experts[row, :pads] == OWN).all()
-        assert (data.experts[row, width + count - 1 :] == OWN).all()
+        assert (data.experts[row, pads : width + count - 1] >= 0).all() and (
+            data.experts[row, :pads] == ANY_EXPERT
+        ).all()
+        assert (data.experts[row, width + count - 1 :] == ANY_EXPERT).all()
 
 
 def test_batches_of_other_widths_join(mixture: Specs) -> None:
@@ -174,7 +178,9 @@ def test_batches_of_other_widths_join(mixture: Specs) -> None:
     for batch, rows in ((made[0], slice(0, half)), (made[1], slice(half, None))):
         left, columns = width - batch.prompt.shape[1], batch.experts.shape[1]
         assert torch.equal(together.experts[rows, left : left + columns], batch.experts)
-        assert (together.experts[rows, :left] == OWN).all() and (together.experts[rows, left + columns :] == OWN).all()
+        assert (together.experts[rows, :left] == ANY_EXPERT).all() and (
+            together.experts[rows, left + columns :] == ANY_EXPERT
+        ).all()
 
 
 @pytest.mark.parametrize(

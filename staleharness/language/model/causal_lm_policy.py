@@ -261,9 +261,9 @@ class CausalLM:
         """
         arguments = (prompt, prompt_mask, token, mask)
         if self.routers is not None:
-            with self.routers.watching(None if experts is None else experts.flatten(0, 1)) as seen:
+            with self.routers.watching(None if experts is None else experts.flatten(0, 1)) as choices:
                 scores = score(self, *arguments, forward or self.forward_pass(), entropy, norm)
-            return scores._replace(experts=self.routers.together(seen, prompt.shape[1] + token.shape[1]))
+            return scores._replace(experts=self.routers.together(choices, prompt.shape[1] + token.shape[1]))
         if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
             cache, self.cached_score = self.cached_score, None
             same = cache and all(a is b for a, b in zip(cache[0], arguments, strict=True))

@@ -14,8 +14,9 @@ from typing import Any
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
-OWN = -1  # in place of an expert: the router chooses
+ANY_EXPERT = -1  # in place of an expert: the router chooses
 
 
 class Routers:
@@ -25,39 +26,39 @@ class Routers:
     def __init__(self, model: Any) -> None:
         modules = [module for module in model.modules() if type(module).__name__.endswith("TopKRouter")]
         self.layers, self.active = len(modules), int(modules[0].top_k)
-        self._given: Tensor | None = None
-        self._seen: list[Tensor] | None = None
+        self._replay: Tensor | None = None
+        self._choices: list[Tensor] | None = None
         for layer, router in enumerate(modules):
             router.register_forward_hook(partial(self._after, layer))
 
     def unknown(self, rows: int, columns: int, device: torch.device) -> Tensor:
         """Return experts [rows, columns, layers, k] that the routers are to choose themselves."""
-        return torch.full((rows, columns, self.layers, self.active), OWN, dtype=torch.int16, device=device)
+        return torch.full((rows, columns, self.layers, self.active), ANY_EXPERT, dtype=torch.int16, device=device)
 
     @contextlib.contextmanager
-    def watching(self, given: Tensor | None = None) -> Iterator[list[Tensor]]:
-        """Watch the passes inside; `given` [N, layers, k]: experts of their N tokens, or `OWN`. Yields a list that gets
-        the routers' own choice [N, k], layer by layer."""
-        before = self._given, self._seen
-        seen = list[Tensor]()
-        self._given, self._seen = given, seen
+    def watching(self, replay: Tensor | None = None) -> Iterator[list[Tensor]]:
+        """Watch the passes inside; `replay` [N, layers, k]: experts of their N tokens, or `ANY_EXPERT`. Yields a list
+        that gets the routers' own choice [N, k], layer by layer."""
+        before = self._replay, self._choices
+        choices = list[Tensor]()
+        self._replay, self._choices = replay, choices
         try:
-            yield seen
+            yield choices
         finally:
-            self._given, self._seen = before
+            self._replay, self._choices = before
 
-    def together(self, seen: list[Tensor], columns: int) -> Tensor:
+    def together(self, choices: list[Tensor], columns: int) -> Tensor:
         """Return the choices [B, columns, layers, k] of one pass."""
-        return torch.stack(seen, 1).to(torch.int16).view(-1, columns, self.layers, self.active)
+        return torch.stack(choices, 1).to(torch.int16).view(-1, columns, self.layers, self.active)
 
     def _after(self, layer: int, router: Any, _: Any, output: tuple[Tensor, Tensor, Tensor]) -> Any:
         logits, gates, experts = output
-        if self._seen is not None:
-            self._seen.append(experts)
-        if self._given is None:
+        if self._choices is not None:
+            self._choices.append(experts)
+        if self._replay is None:
             return output
-        given = self._given[:, layer].long()
-        experts = torch.where(given == OWN, experts, given)
+        replay = self._replay[:, layer].long()
+        experts = torch.where(replay == ANY_EXPERT, experts, replay)
         return logits, gates_over(logits, experts, router.norm_topk_prob).to(gates.dtype), experts
 
 
@@ -77,11 +78,18 @@ def routing_differs(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:
     return differ.any(-1).to(mask.dtype).mean(-1) * mask
 
 
+def resize(experts: Tensor, width: int, new_prompt: int, new_width: int) -> Tensor:
+    """Return experts [B, P + `width`, layers, k] for prompts and completions padded to `new_prompt` and `new_width`.
+    Columns that go are of padding."""
+    sides = new_prompt - experts.shape[1] + width, new_width - width
+    return pad(experts, (0, 0, 0, 0, *sides), value=ANY_EXPERT)
+
+
 def of_read_tokens(experts: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
     """Return experts [B, P + T, layers, k] without those of padding and of a completion's last token, which nothing is
     drawn after, so that they depend on the row alone. `prompt_mask` [B, P], `mask` [B, T]."""
     read = torch.cat([prompt_mask > 0, mask[:, 1:] > 0, mask.new_zeros((len(mask), 1), dtype=torch.bool)], 1)
-    return torch.where(read[:, :, None, None], experts, OWN)
+    return torch.where(read[:, :, None, None], experts, ANY_EXPERT)
 
 
 class RoutingNotes:
@@ -93,10 +101,10 @@ class RoutingNotes:
     @contextlib.contextmanager
     def watching(self, first: int, end: int, rows: Tensor, which: Tensor | None) -> Iterator[None]:
         """Note a pass over the columns `first` … `end` − 1 of `rows`; `which`: the row that was read, of each."""
-        with self.routers.watching() as seen:
+        with self.routers.watching() as choices:
             yield
-        if seen:
-            chosen = self.routers.together(seen, end - first)
-            known = self.out[rows, first:end]
-            chosen = chosen if which is None else chosen.index_select(0, which)
-            self.out[rows, first:end] = torch.where(known == OWN, chosen, known)
+        if choices:
+            picks = self.routers.together(choices, end - first)
+            before = self.out[rows, first:end]
+            picks = picks if which is None else picks.index_select(0, which)
+            self.out[rows, first:end] = torch.where(before == ANY_EXPERT, picks, before)

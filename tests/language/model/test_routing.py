@@ -11,7 +11,7 @@ from language_fixtures import Specs
 from torch import Tensor
 
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.routing import OWN, Routers, gates_over, of_read_tokens, routing_differs
+from staleharness.language.model.routing import ANY_EXPERT, Routers, gates_over, of_read_tokens, routing_differs
 
 RNG = np.random.default_rng(0)
 
@@ -38,7 +38,7 @@ def dense(made: Any, x: Tensor, experts: Tensor, normalise: bool) -> np.ndarray:
     """Σ over a token's experts of gate × expert, every product written out, in float64."""
     weights = {name: p.detach().numpy().astype(np.float64) for name, p in made.named_parameters()}
 
-    def gated(up: np.ndarray, down: np.ndarray, state: np.ndarray) -> np.ndarray:
+    def swiglu(up: np.ndarray, down: np.ndarray, state: np.ndarray) -> np.ndarray:
         a, b = np.split(up @ state, 2)
         return np.asarray(down @ (a / (1 + np.exp(-a)) * b))
 
@@ -46,12 +46,12 @@ def dense(made: Any, x: Tensor, experts: Tensor, normalise: bool) -> np.ndarray:
     for state, chosen in zip(x.detach().numpy().astype(np.float64), experts.tolist(), strict=True):
         odds = np.exp(weights["gate.weight"] @ state)
         total = odds[chosen].sum() if normalise else odds.sum()
-        each = [gated(weights["experts.gate_up_proj"][e], weights["experts.down_proj"][e], state) for e in chosen]
+        each = [swiglu(weights["experts.gate_up_proj"][e], weights["experts.down_proj"][e], state) for e in chosen]
         y = sum(odds[e] / total * z for e, z in zip(chosen, each, strict=True))
         if "shared_expert_gate.weight" in weights:
             up = np.concatenate([weights[f"shared_expert.{name}_proj.weight"] for name in ("gate", "up")])
             share = 1 / (1 + np.exp(-weights["shared_expert_gate.weight"][0] @ state))
-            y = y + share * gated(up, weights["shared_expert.down_proj.weight"], state)
+            y = y + share * swiglu(up, weights["shared_expert.down_proj.weight"], state)
         out.append(y)
     return np.stack(out)
 
@@ -71,13 +71,13 @@ def test_gates_of_a_router_of_two_experts_by_hand() -> None:
 def test_forced_experts_are_the_dense_computation_over_them(kind: str, normalise: bool) -> None:
     made, x = block(kind, normalise), torch.from_numpy(RNG.standard_normal((7, 6)).astype(np.float32))
     routers = Routers(made)
-    given = torch.tensor([[0, 1], [2, 3], [3, 0], [1, 2], [OWN, OWN], [0, 2], [1, 3]], dtype=torch.int16)
+    given = torch.tensor([[0, 1], [2, 3], [3, 0], [1, 2], [ANY_EXPERT, ANY_EXPERT], [0, 2], [1, 3]], dtype=torch.int16)
     with routers.watching(given[:, None]) as seen:
         forced = made(x[None])[0]
     (own,) = seen
     expected_own = (made.gate.weight @ x.T).T.topk(2).indices
     assert torch.equal(own.sort(-1).values, expected_own.sort(-1).values)
-    experts = torch.where(given == OWN, own, given.long())
+    experts = torch.where(given == ANY_EXPERT, own, given.long())
     np.testing.assert_allclose(forced.detach().numpy(), dense(made, x, experts, normalise), rtol=2e-4, atol=2e-4)
     forced.square().sum().backward()
     assert made.gate.weight.grad.abs().max() > 0, "gates are of the router's own logits"
@@ -105,7 +105,7 @@ def test_share_of_layers_that_differ_by_hand() -> None:
 def test_experts_behind_the_last_token_are_not_kept() -> None:
     experts = torch.ones((2, 5, 1, 2), dtype=torch.int16)
     kept = of_read_tokens(experts, torch.tensor([[0, 1], [1, 1]]), torch.tensor([[1.0, 1.0, 1.0], [1.0, 0.0, 0.0]]))
-    assert kept[:, :, 0, 0].tolist() == [[OWN, 1, 1, 1, OWN], [1, 1, OWN, OWN, OWN]]
+    assert kept[:, :, 0, 0].tolist() == [[ANY_EXPERT, 1, 1, 1, ANY_EXPERT], [1, 1, ANY_EXPERT, ANY_EXPERT, ANY_EXPERT]]
 
 
 def test_scores_go_through_the_given_experts(mixture: Specs, tiny_mixture: Any) -> None:
