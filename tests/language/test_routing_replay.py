@@ -156,7 +156,7 @@ def test_a_stopped_run_with_replay_goes_on_to_the_same_bits(mixture: Specs) -> N
 
 
 def test_groups_kept_for_later_keep_their_experts(mixture: Specs) -> None:
-    """Of a pipeline that samples groups as they begin, in batches of other widths than those it trains on."""
+    """A pipeline samples groups as they begin, in batches of other widths than those it trains on."""
     asked = mixture(steps=4, capacity=9, lag=PACED, completion_tokens=16, prompts=6, routing_replay="R3")
     _, made = rounds(asked)
     data = made[-1]
