@@ -9,14 +9,19 @@ is below level × its largest, or above level × its smallest; `change`: it diff
 `size`: it is itself beyond the level, on either side.
 Hit: a run with a fall whose alarm comes in an earlier phase. False alarm: a run without a fall that has an alarm.
 Level: of those listed, the one with the largest share of hits less share of false alarms on the choosing half. The
-other half reports. The halves are studies: of each kind of task, in alphabetical order, the first, third, fifth ...
-choose. A run that two studies hold counts in the first. Where either half has no fall, nothing is reported.
+other half reports. The halves are studies: of those that were there, of each kind of task, in alphabetical order, the
+first, third, fifth ... choose (`CHOSE_FIRST`, `REPORTED_FIRST`); a later one chooses where the first byte of the
+SHA-256 of its name is even, so that it moves no other. A run that two studies hold counts in the first. Where either
+half has no fall, nothing is reported.
 Interval: 95 %, percentiles of 2,000 resamples of (study, environment, seed), for runs of one seed share their noise.
 The reward itself is among the metrics, with milder levels: what a warning has to beat.
+
+Written later, before the runs that have them: the cosine of successive gradients, and the KL by age.
 """
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -41,6 +46,14 @@ SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
 NATS = (0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 4.0)
 MILD = (0.98, 0.95, 0.9, 0.85, 0.8, 0.75, 0.7)
 FELL = "reward"
+CHOSE_FIRST = frozenset(
+    "a3po_language async_rl_opob backward_forward corrections_hopper lesson_tokens real_lag stalebench_v1_tokens "
+    "vaco_ratio vaco_value_function vcpo_whole".split()
+)
+REPORTED_FIRST = frozenset(
+    "async_rl backward_forward_hopper corrections_word_problems lr_lag_tokens quick_hopper smollm2_lag stress_lags "
+    "vaco_control vaco_ratio_hopper".split()
+)
 
 
 class Metric(NamedTuple):
@@ -57,6 +70,8 @@ METRICS = (
     Metric("ESS of decisions", "ess_data", "ratio", DOWN, rises=False),
     Metric("ESS of completions", "ess_sequence", "ratio", DOWN, rises=False),
     Metric("KL of the data (k3)", "kl_k3_data", "ratio", UP),
+    Metric("KL of newer decisions", "mismatch/kl_k3_newer", "ratio", UP),
+    Metric("KL of older decisions", "mismatch/kl_k3_older", "ratio", UP),
     Metric("TV of the data", "tv_data", "ratio", UP),
     Metric("largest weight", "weight_max", "ratio", UP),
     Metric("clipped, A > 0", "clipped_positive", "change", SHARES),
@@ -66,6 +81,7 @@ METRICS = (
     Metric("tails of the older half", "mismatch/tails_older", "change", SHARES),
     Metric("entropy", "entropy", "change", NATS, rises=False),
     Metric("gradient norm", "grad_norm", "ratio", UP),
+    Metric("gradient cosine", "algorithm/gradient_cosine", "change", SHARES),
     Metric("surprisal gap", "mismatch/surprisal_gap", "size", (2.0, 3.0, 5.0, 10.0)),
     Metric("the reward itself", FELL, "ratio", MILD, rises=False),
 )
@@ -174,9 +190,14 @@ def stale_runs(bundles: Path) -> tuple[Run, ...]:
 
 def halves(runs: Sequence[Run]) -> tuple[list[Run], list[Run]]:
     """Return the runs of the studies that choose, and of those that report."""
-    studies = sorted({run.study for run in runs})
-    choosing = set(studies[::2])
-    return [r for r in runs if r.study in choosing], [r for r in runs if r.study not in choosing]
+    return [r for r in runs if chooses(r.study)], [r for r in runs if not chooses(r.study)]
+
+
+def chooses(study: str) -> bool:
+    """Return whether a study is of the half that chooses levels."""
+    if study in CHOSE_FIRST | REPORTED_FIRST:
+        return study in CHOSE_FIRST
+    return hashlib.sha256(study.encode()).digest()[0] % 2 == 0
 
 
 def count(runs: Iterable[Run], metric: Metric, level: float) -> Counts:

@@ -28,18 +28,18 @@ computed; that chains do not count, and the interval of the lead, came later).
   chain does.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
-- **Level**: chosen on one half of the studies (each second one by name), for the largest share of hits less share of
-  false alarms; the table is of the other half. Intervals are 95 %, over resampled (study, environment, seed), for runs
-  of one seed share their noise. Bold: the interval leaves 0 out.
+- **Level**: chosen on one half of the studies, for the largest share of hits less share of false alarms; the table is
+  of the other half. A new study goes to either by a hash of its name and moves no other. Intervals are 95 %, over
+  resampled (study, environment, seed), for runs of one seed share their noise. Bold: the interval leaves 0 out.
 - **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so it is
   nearly always a hit, and it comes late: read the last column.
 
 """
 TAIL = """## Not measured
 
-Falls are rare outside of long runs and high rates, so the table speaks of studies that have them. KL by age is not
-stored (`mismatch/tails_newer` and `_older` are, in the newest runs), nor is the cosine of successive gradients, which
-only `gac` records. Each metric has one level for all methods and environments; one for a known setup may do better.
+Falls are rare outside of long runs and high rates, so the table speaks of studies that have them. KL by age is stored
+under `MISMATCH` alone, and the cosine of successive gradients by `gac` alone (`gac[share=0]` is PPO-clip that records
+it). Each metric has one level for all methods and environments; one for a known setup may do better.
 [The ESS before a collapse](gallery/async_rl.md) is one study, drawn run by run."""
 
 

@@ -4,7 +4,21 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-from alarm_counts import METRICS, Counts, Metric, Run, alarm_of, best_level, count, fall_of, halves, intervals
+from alarm_counts import (
+    CHOSE_FIRST,
+    METRICS,
+    REPORTED_FIRST,
+    Counts,
+    Metric,
+    Run,
+    alarm_of,
+    best_level,
+    count,
+    fall_of,
+    halves,
+    intervals,
+    stale_runs,
+)
 from early_warnings import KINDS, early_warnings, row_of, rule_of
 from places import ROOT
 
@@ -60,13 +74,24 @@ def test_hits_alarms_and_phases_are_counted_by_cluster() -> None:
 
 def test_the_level_is_chosen_on_one_half_alone() -> None:
     runs = [run("a", 0, 3.0, [1.0, 0.4, 0.4]), run("a", 1, NEVER, [1.0, 0.8, 0.8])]  # 0.9 warns of both
-    runs += [run("b", 0, 3.0, [1.0, 0.8, 0.8]), run("b", 1, NEVER, [1.0, 1.0, 1.0]), run("c", 0, NEVER, [1.0, 1.0])]
-    choosing, reporting = halves(runs)
-    assert {r.study for r in choosing} == {"a", "c"} and {r.study for r in reporting} == {"b"}
+    runs += [run("e", 0, 3.0, [1.0, 0.8, 0.8]), run("e", 1, NEVER, [1.0, 1.0, 1.0]), run("c", 0, NEVER, [1.0, 1.0])]
+    choosing, reporting = halves(runs)  # SHA-256 of a, c and e begins with ca, 2e and 3f
+    assert {r.study for r in choosing} == {"a", "c"} and {r.study for r in reporting} == {"e"}
     assert best_level(choosing, ESS) == 0.5
     assert best_level(reporting, ESS) == 0.9
     assert best_level([run("a", 0, 3.0, [1.0, 0.4])], ESS) is None, "no run stood"
     assert count(reporting, ESS, 0.5).hit_rate == 0.0
+
+
+def test_a_new_study_moves_no_other() -> None:
+    names = [*sorted(CHOSE_FIRST | REPORTED_FIRST), "a", "c", "e"]
+    before, after = (halves([run(name, 0, NEVER, [1.0]) for name in each]) for each in (names, ["aa", *names, "zz"]))
+    for half, more in zip(before, after, strict=True):
+        assert {r.study for r in half} <= {r.study for r in more}
+    for kind, count_of in (("language", 11), ("control", 9)):  # those of the first page, each second one by name
+        studies = sorted({r.study for r in stale_runs(ROOT / "results" / "reference") if r.kind == kind})
+        first = [study for study in studies if study in CHOSE_FIRST | REPORTED_FIRST]
+        assert len(first) == count_of and set(first[::2]) == set(first) & CHOSE_FIRST
 
 
 def test_intervals_are_of_resampled_clusters() -> None:
