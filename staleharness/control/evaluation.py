@@ -33,7 +33,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
         obs, _ = env.reset(seed=seeds + seeds)
         actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
         rng = stream(SEED, "evaluation")
-        to_env = as_taken(env)
+        to_env, rest = as_taken(env), getattr(env, "rest", None)
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
@@ -55,7 +55,10 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
             done = terminated | truncated
             alive &= ~done
             if done.any() and alive.any():
-                obs, _ = env.reset(options={"reset_mask": done})
+                if rest is not None:
+                    rest(done)
+                else:  # such a vector steps all that it has
+                    obs, _ = env.reset(options={"reset_mask": done})
     finally:
         env.close()
     halves = {"sampled": slice(0, episodes), "deterministic": slice(episodes, None)}

@@ -12,6 +12,7 @@ import torch
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.evaluation import evaluate
 from staleharness.control.moments import RewardScale, discounted_returns
+from staleharness.control.mujoco.vector import MujocoVector
 from staleharness.control.networks import value_loss
 from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
@@ -246,3 +247,12 @@ def test_methods_made_for_tokens_or_reuse_train_on_control(name: str) -> None:
 def test_a_method_for_groups_is_refused_on_control() -> None:
     with pytest.raises(UserError, match="tba needs groups of completions of one prompt and a reference policy, which"):
         simulation_of(replace(SMALL, algorithm="tba"))
+
+
+def test_scores_do_not_depend_on_whether_environments_can_rest(monkeypatch: pytest.MonkeyPatch) -> None:
+    simulation = simulation_of(SMALL)
+    newest = simulation.policy.snapshot(0, 0)
+    resting = evaluate(SMALL, simulation.task, simulation.policy, newest, episodes=3)
+    monkeypatch.delattr(MujocoVector, "rest")
+    assert evaluate(SMALL, simulation.task, simulation.policy, newest, episodes=3) == resting
+    assert len({length for lengths in resting.lengths.values() for length in lengths}) > 1, "all end at once"

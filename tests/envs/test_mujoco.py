@@ -4,6 +4,7 @@ conventions.
 
 from __future__ import annotations
 
+import ctypes
 import logging
 import os
 import subprocess
@@ -141,6 +142,46 @@ def test_seeds_may_be_an_integer_or_a_list_with_gaps() -> None:
         np.testing.assert_array_equal(vector.reset(seed=seed)[0], expected)
     with pytest.raises(ValueError, match="2 seeds for 3 environments"):
         vector.reset(seed=[1, 2])
+
+
+@pytest.mark.parametrize("env", ["Hopper-v5", "Ant-v5"])
+def test_resting_environments_leave_the_others_as_they_were(env: str) -> None:
+    whole, part = our_vector(env, 4), our_vector(env, 4)
+    resting = np.array([True, False, True, False])
+    actions = actions_for(whole, 60)
+    for vector in (whole, part):
+        vector.reset(seed=3)
+    part.rest(resting)
+    kept = part.get_state()
+    for action in actions:
+        theirs, mine = whole.step(action), part.step(action)
+        for a, b in zip(theirs[:4], mine[:4], strict=True):
+            assert a[~resting].tobytes() == b[~resting].tobytes()
+        assert mine[0][resting].tobytes() == kept["observations"][resting].tobytes()
+        assert not mine[1][resting].any()
+        assert not (mine[2] | mine[3])[resting].any()
+        if (done := theirs[2] | theirs[3]).any():
+            whole.reset(options={"reset_mask": done})
+        if (done & ~resting).any():
+            part.reset(options={"reset_mask": done & ~resting})
+    again = part.reset(seed=3, options={"reset_mask": resting})[0]
+    assert again[resting].tobytes() == kept["observations"][resting].tobytes()
+    part.step(actions[0])
+    assert (part.get_state()["elapsed"][resting] == 1).all()
+
+
+def test_an_environment_rests_at_the_end_of_its_episode() -> None:
+    vector = our_vector("Hopper-v5", 3)
+    vector.reset(seed=0)
+    done = np.zeros(3, dtype=bool)
+    for action in actions_for(vector, 1000, seed=1):
+        _, _, terminated, truncated, _ = vector.step(action)
+        assert not (done & (terminated | truncated)).any()  # each ends once
+        done |= terminated | truncated
+        vector.rest(done)
+        if done.all():
+            break
+    assert done.all()
 
 
 def test_without_a_seed_two_vectors_differ() -> None:
@@ -350,3 +391,28 @@ def test_listed_ids_are_found_without_importing_a_simulator() -> None:
     script = "import sys; from staleharness.task import find_env; find_env('Hopper'); find_env('Pendulum'); "
     script += "sys.exit(bool({'gymnasium', 'mujoco', 'torch'} & set(sys.modules)))"
     assert subprocess.run([sys.executable, "-c", script], env={**os.environ, "PYTHONPATH": str(ROOT)}).returncode == 0
+
+
+@pytest.mark.parametrize("env", ["Hopper-v5", "Ant-v5"])  # a batch, and a pool of threads
+def test_the_clock_stands_still_unless_the_user_has_set_one(env: str) -> None:
+    import mujoco
+
+    model = gymnasium.make("Hopper-v5").unwrapped.model
+
+    def seconds() -> float:
+        data = mujoco.MjData(model)
+        mujoco.mj_step(model, data, 20)
+        return float(data.timer[0].duration)
+
+    theirs = ctypes.CFUNCTYPE(ctypes.c_double)(("PyFloat_GetMax", ctypes.pythonapi))
+    before = mujoco.get_mjcb_time()
+    try:
+        mujoco.set_mjcb_time(None)
+        assert seconds() > 0
+        our_vector(env, 1).reset(seed=0)
+        assert seconds() == 0
+        mujoco.set_mjcb_time(theirs)
+        our_vector(env, 1).reset(seed=0)
+        assert mujoco.get_mjcb_time() is theirs
+    finally:
+        mujoco.set_mjcb_time(before)

@@ -69,6 +69,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._generators: list[np.random.Generator | None] = [None] * num_envs
         self._started = np.zeros(num_envs, dtype=np.bool_)
         self._done = np.zeros(num_envs, dtype=np.bool_)
+        self._resting = np.zeros(num_envs, dtype=np.bool_)
         self._elapsed = np.zeros(num_envs, dtype=np.int64)
         self._observations: Floats = np.zeros(self.observation_space.shape or ())
         self._place: Floats = np.empty((num_envs, 0))
@@ -104,6 +105,11 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._begin(which)
         return self._observations.copy(), {}
 
+    def rest(self, mask: Bools) -> None:
+        """Step the environments where `mask` (bool [num_envs]) is true no more until they are reset: they keep their
+        observation, earn 0 and end no episode. Physics that nobody reads is the larger part of an evaluation."""
+        self._resting |= mask
+
     def step(self, actions: NDArray[Any]) -> tuple[Floats, Floats, Bools, Bools, dict[str, Any]]:
         """One environment step everywhere, with actions [num_envs, act_dim].
 
@@ -114,7 +120,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             raise ValueError(f"actions must have shape {self.action_space.shape}, got {actions.shape}")
         waiting = ~self._started
         if self.autoreset_mode is AutoresetMode.DISABLED:
-            waiting |= self._done
+            waiting |= self._done & ~self._resting
         if waiting.any():
             raise gymnasium.error.ResetNeeded(f"reset environments {np.flatnonzero(waiting).tolist()} before stepping")
 
@@ -122,9 +128,11 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_), np.zeros(self.num_envs, dtype=np.bool_))
         infos: dict[str, Any] = {}
         running: Which = EVERYTHING
-        if self._done.any():  # only in NEXT_STEP mode: this step is their reset
-            running = np.flatnonzero(~self._done)
-            self._begin(np.flatnonzero(self._done))
+        over = self._done & ~self._resting
+        if over.any():  # only in NEXT_STEP mode: this step is their reset
+            self._begin(np.flatnonzero(over))
+        if (still := over | self._resting).any():
+            running = np.flatnonzero(~still)
         if isinstance(running, slice) or running.size:
             reward[running], terminated[running] = self._advance(running, actions[running])
             truncated[running] = self._elapsed[running] >= self._time_limit
@@ -133,11 +141,11 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
                 infos["mujoco_warning"][running] = self._physics.warnings[running].any(axis=1)
         self._done = terminated | truncated
         if self.autoreset_mode is AutoresetMode.SAME_STEP and self._done.any():
-            over = np.flatnonzero(self._done)
+            ended = np.flatnonzero(self._done)
             infos["final_obs"], infos["_final_obs"] = (np.full(self.num_envs, None, dtype=object), self._done.copy())
-            for i in over.tolist():
+            for i in ended.tolist():
                 infos["final_obs"][i] = self._observations[i].copy()
-            self._begin(over)
+            self._begin(ended)
         return self._observations.copy(), reward, terminated, truncated, infos
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -217,7 +225,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._place[which] = place
         self._observations[which] = self._formulas.observe(d)
         self._elapsed[which] = 0
-        self._done[which] = False
+        self._done[which] = self._resting[which] = False
         self._started[which] = True
 
     def _intercept_draws(self) -> None:
