@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
 import pytest
@@ -56,3 +57,22 @@ def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
     finally:
         live.close()
     assert f"phase 3/8{words}" in [line.rsplit(": ", 1)[-1] for line in capsys.readouterr().err.splitlines()]
+
+
+@pytest.mark.parametrize("kind", [PlainLines, LiveDisplay])
+def test_with_one_run_left_the_report_is_prepared(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+    run, loads = plan_run("Hopper"), []
+    shown: Any = kind(4, 1)
+    monkeypatch.setattr(display, "load_report_modules", lambda: loads.append(shown.ended_runs))
+    try:
+        for _ in range(3):
+            shown.on_start(run)
+            shown.on_end(run, {"event": "done"})
+    finally:
+        shown.close()
+    assert loads == [3]
+
+
+def test_what_the_report_needs_can_be_loaded() -> None:
+    for module in display.OF_REPORTS:
+        assert importlib.util.find_spec(module) is not None, module

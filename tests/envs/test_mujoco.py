@@ -397,11 +397,11 @@ def test_listed_ids_are_found_without_importing_a_simulator() -> None:
 def test_the_clock_stands_still_unless_the_user_has_set_one(env: str) -> None:
     import mujoco
 
-    model = gymnasium.make("Hopper-v5").unwrapped.model
+    robot: Any = gymnasium.make("Hopper-v5").unwrapped
 
     def seconds() -> float:
-        data = mujoco.MjData(model)
-        mujoco.mj_step(model, data, 20)
+        data = mujoco.MjData(robot.model)
+        mujoco.mj_step(robot.model, data, 20)
         return float(data.timer[0].duration)
 
     theirs = ctypes.CFUNCTYPE(ctypes.c_double)(("PyFloat_GetMax", ctypes.pythonapi))
