@@ -38,10 +38,11 @@ def write_model(folder: Path, numbers: Iterable[int] = range(10), kind: str = "Q
     tokenizer.save_pretrained(folder)
 
 
-def write_problems(folder: Path) -> None:
-    """train.jsonl and test.jsonl: the answer is the digit that the model says most."""
+def write_problems(folder: Path, digit: int = 5) -> None:
+    """train.jsonl and test.jsonl: the answer is the digit that the model says most, 7 of the mixture of experts."""
     for split, first in (("train", 0), ("test", PROBLEMS)):
         rows = [
-            {"question": f"Ann has {i} cards. How many?", "answer": "#### 5"} for i in range(first, first + PROBLEMS)
+            {"question": f"Ann has {i} cards. How many?", "answer": f"#### {digit}"}
+            for i in range(first, first + PROBLEMS)
         ]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

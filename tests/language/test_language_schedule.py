@@ -95,14 +95,24 @@ def test_rows_have_their_prompts_versions_and_masks(given_schedule: Say, spec: S
 
 
 @pytest.mark.parametrize(
-    ("fetch", "mismatch"), [(0, "none"), (4, "none"), (0, "sampling[top_p=0.9]"), (4, "noise:0.1+int8")]
+    ("fetch", "mismatch", "experts"),
+    [
+        (0, "none", "none"),
+        (4, "none", "none"),
+        (0, "sampling[top_p=0.9]", "none"),
+        (4, "noise:0.1+int8", "none"),
+        (0, "int4", "R3"),
+    ],
 )
-def test_the_replay_of_a_race_is_the_race_bit_for_bit(spec: Specs, tmp_path: Path, fetch: int, mismatch: str) -> None:
-    """With weights that are fetched inside completions, and with an actor that is killed."""
+def test_the_replay_of_a_race_is_the_race_bit_for_bit(
+    spec: Specs, mixture: Specs, tmp_path: Path, fetch: int, mismatch: str, experts: str
+) -> None:
+    """With weights that are fetched inside completions, with an actor that is killed, and with routing replay."""
     lag = f"async[actors=2,fetch={fetch},delay=0.004,spread=3.0]"
-    write_problems(tmp_path)
-    asked = spec(
+    write_problems(tmp_path, 5 if experts == "none" else 7)
+    asked = (spec if experts == "none" else mixture)(
         capacity=9,
+        routing_replay=experts,
         lag=lag,
         steps=6,
         completion_tokens=12,
