@@ -65,13 +65,12 @@ class Collector:
         if spec.reset_each_phase and nth > 0:
             self._reset(np.ones(self.size, dtype=bool))
         self._assign(next_versions(0, np.zeros(self.size, dtype=np.bool_)))
-        actors, noise = self._actors(buffer), self._noise(nth)
+        (actors, log_std), noise = self._actors(buffer), torch.from_numpy(self._noise(nth)).to(policy.device)
         record, episodes = _RolloutRecord(spec.num_steps, self.size, policy), Episodes([], [])
         with torch.no_grad():
             for t in range(spec.num_steps):
                 obs = record.observe(t, self.obs)
-                actions, means = actors.act(obs, torch.from_numpy(noise[t]).to(policy.device))
-                action, mean, log_std = (x.cpu().numpy() for x in (actions, means, actors.log_std))
+                action, mean = (x.cpu().numpy() for x in actors.act(obs, noise[t]))
                 next_obs, reward, terminated, truncated, _ = self.env.step(self.to_env(action))
                 done = terminated | truncated
                 record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
@@ -86,7 +85,7 @@ class Collector:
                     episodes.lengths += self.episode_length[done].tolist()
                     self._reset(done)
                 if not last and self._assign(next_versions(t + 1, done)):
-                    actors = self._actors(buffer)
+                    actors, log_std = self._actors(buffer)
         versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.version).tolist()}
         rollout = record.rollout(versions, policy)
         if self.models:
@@ -110,12 +109,14 @@ class Collector:
             return _draw_noise(self.policy.density, spec.seed, key, shape)
         return _cached_noise(self.policy.density, spec.seed, key, shape)[:, column : column + self.size]
 
-    def _actors(self, buffer: PolicyBuffer) -> BatchedPolicies:
+    def _actors(self, buffer: PolicyBuffer) -> tuple[BatchedPolicies, NDArray[np.float32]]:
+        """Return the policies of the assigned versions, and log σ [size, A] of each environment's."""
         numbers, position = np.unique(self.assigned, return_inverse=True)
         versions = [buffer[v] for v in numbers.tolist()]
         if self.copies is not None:
             versions = [self.copies.of(version) for version in versions]
-        return self.policy.acting([self.as_acted(version) for version in versions], position)
+        actors = self.policy.acting([self.as_acted(version) for version in versions], position)
+        return actors, actors.log_std.cpu().numpy()
 
     def as_acted(self, version: Version) -> Version:
         """Return a version with the observation statistics that it acts with."""
@@ -149,6 +150,7 @@ class _RolloutRecord:
 
         self.device, self.density = policy.device, policy.density
         self.obs, self.action = empty(policy.obs_dim), empty(policy.density.columns)
+        self.obs_by_time = torch.from_numpy(self.obs)  # the same memory
         self.mean, self.log_std = empty(policy.act_dim), empty(policy.density.deviations)
         self.version = np.empty((steps, envs), dtype=np.int64)
         self.reward = np.empty((steps, envs))
@@ -159,7 +161,7 @@ class _RolloutRecord:
     def observe(self, t: int, obs: NDArray[np.float64]) -> Tensor:
         """Write the observations of a step down, in single precision; they are acted on as written."""
         self.obs[t] = obs
-        return self.tensor(self.obs[t])
+        return self.obs_by_time[t].to(self.device)
 
     def write(
         self,

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Any, ClassVar, NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +14,7 @@ from ..base.streams import stream
 from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..simulator.lag_stats import LearnerRows, handed_lags
-from ..simulator.learning import Gradient, Learner, normalise
+from ..simulator.learning import Gradient, Learner, Log, normalise
 from ..simulator.optimiser import AdamW
 from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
 from ..tokens.token_metrics import of_tails
@@ -37,7 +38,7 @@ class Columns(NamedTuple):
 
     behaviour_logp: Tensor
     lag: Tensor
-    behaviour_step: Tensor
+    gradient_lag: Tensor
     start_logp: Tensor
     start_value: Tensor
     advantage: Tensor
@@ -93,7 +94,7 @@ class ControlLearner(Learner[ControlData, Part]):
         fixed = Columns(
             batch.behaviour_logp,
             batch.lag,
-            batch.behaviour_step,
+            self.gradient_steps - batch.behaviour_step,
             batch.start.logp,
             batch.start.value,
             targets.advantage,
@@ -103,8 +104,10 @@ class ControlLearner(Learner[ControlData, Part]):
         rng = stream(self.spec.seed, "minibatch", self.phase, epoch)
         parts = batch.minibatches(count, self.in_rows, rng, self.loss_mask)
         # all at once: a gather of one minibatch costs hardly less
-        permuted_columns = torch.stack([x for x in fixed if x is not None])[:, torch.cat(parts)].tensor_split(count, 1)
-        columns = [Columns(*each.unbind()) for each in permuted_columns]
+        permuted_columns = torch.stack([x for x in fixed if x is not None])[:, torch.cat(parts)]
+        steps_before = np.repeat(np.arange(count, dtype=np.float32), [len(part) for part in parts])
+        permuted_columns[Columns._fields.index("gradient_lag")] += torch.from_numpy(steps_before).to(batch.lag)[:, None]
+        columns = [Columns(*each.unbind()) for each in permuted_columns.tensor_split(count, 1)]
         advantages: Sequence[Tensor] = [each.advantage for each in columns]
         if realign != "step":  # else the method is asked at each step
             advantages = self._normalise(advantages)
@@ -130,22 +133,30 @@ class ControlLearner(Learner[ControlData, Part]):
         targets = self._targets_of(part, now)
         advantage, (mask, share) = targets.advantage, self._all_kept(part.decision.shape)
         decisions, answer, pull = self._policy_loss(part, now, advantage, mask, share)
-        start, target = part.fixed.start_value.flatten(), targets.value_target.flatten()
         if self.own_value_loss:
             critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
         else:
+            target, start = targets.value_target, part.fixed.start_value
             critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
         policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
-        # clipped: the method left a decision no policy gradient although it had an advantage
-        is_clipped = (pull.view_as(mask) == 0) & (advantage != 0)
         log = {
             "policy_loss": answer.loss.detach(),
             "value_loss": critic_loss,
-            "entropy": now.entropy.expand(len(flat)).mean(),
-            "clipped": is_clipped,
+            "entropy": policy.mean_entropy(now),
+            "clipped": pull.view_as(mask),  # see `_summarise`
+            "advantage": advantage,
             **of_tails(decisions),
         }
         return Gradient(decisions, answer, log)
+
+    def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
+        # clipped: the method left a decision no policy gradient although it had an advantage; here, all steps at once
+        pull, advantage = (torch.cat([log[name] for log, _ in steps]) for name in ("clipped", "advantage"))
+        is_clipped = ((pull == 0) & (advantage != 0)).split([len(mask) for _, mask in steps])
+        for (log, _), of_step in zip(steps, is_clipped, strict=True):
+            log["clipped"] = of_step
+            del log["advantage"]
+        return super()._summarise(steps, phase)
 
     def _all_kept(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
         """A mask [R, T] of a minibatch without padding, and the share of each decision in its mean."""
@@ -230,16 +241,17 @@ class ControlLearner(Learner[ControlData, Part]):
 
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
         batch, fixed = self.batch, part.fixed
-        shape, flat = part.decision.shape, part.decision.flatten()
-        proximal = self.algorithm.proximal
+        shape, proximal = part.decision.shape, self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
         if proximal == "recompute":
             proximal_logp = fixed.start_logp
         elif proximal == "ewma":
+            flat = part.decision.flatten()
             obs, action = batch.obs[flat], batch.action[flat]
             proximal_logp = self.policy.logp_with(self.shadow[0], obs, action).view(shape)
 
         def analytic_kl(anchor: str) -> Tensor:
+            flat = part.decision.flatten()
             if anchor == "proximal" and proximal == "recompute":
                 mean, log_std = batch.start.mean[flat], batch.start.log_std
             elif anchor == "proximal" and proximal == "ewma":
@@ -255,7 +267,7 @@ class ControlLearner(Learner[ControlData, Part]):
             proximal_logp=proximal_logp,
             advantage=advantage,
             lag=fixed.lag,
-            gradient_lag=self.gradient_steps - fixed.behaviour_step,
+            gradient_lag=fixed.gradient_lag,
             mask=mask,
             state=self.state,
             progress=self.progress,

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -49,12 +50,13 @@ class Moments:
 def discounted_returns(reward: Tensor, done: Tensor, carry: Tensor, discount: float) -> tuple[Tensor, Tensor]:
     """Σ γ^k r_{t−k} since the episode began [T, B] from raw rewards and episode ends [B, T], and what is carried over
     to the next ones [B], as `carry` was to these."""
-    returns = torch.empty_like(reward, dtype=torch.float64).t().contiguous()
-    keep = (~done).double().t().contiguous()
-    for t, step in enumerate(reward.double().t().contiguous()):
-        returns[t] = carry = carry * discount + step
-        carry = carry * keep[t]
-    return returns, carry
+    steps, keep = reward.double().t().numpy(), (~done).double().t().contiguous().numpy()
+    returns, sum_so_far = np.empty(steps.shape), carry.numpy()  # small operations are cheaper in NumPy
+    with np.errstate(over="ignore", invalid="ignore"):  # a reward that is not finite is named elsewhere
+        for t, step in enumerate(steps):
+            returns[t] = sum_so_far = sum_so_far * discount + step
+            sum_so_far = sum_so_far * keep[t]
+    return torch.from_numpy(returns), torch.from_numpy(sum_so_far)
 
 
 class RewardScale:

@@ -10,9 +10,7 @@ namespace {
 constexpr int V = 8;        // floats in a vector
 constexpr int CHUNK = 256;  // terms of a sum that are added up before they join the total: less rounding
 typedef float vec __attribute__((vector_size(4 * V), aligned(4)));
-typedef std::vector<float> floats;
-typedef const float* numbers;
-typedef const int64_t* ints;
+typedef std::vector<float> floats; typedef const float* numbers; typedef const int64_t* ints;
 inline vec load(numbers p) { return *reinterpret_cast<const vec*>(p); }
 inline vec& at(float* p) { return *reinterpret_cast<vec*>(p); }
 inline int64_t padded(int64_t n) { return (n + V - 1) / V * V; }
@@ -39,11 +37,9 @@ void tiles(numbers x, int64_t row, int64_t step, numbers w, float* c, int rows, 
   }
   if constexpr (R > 1) tiles<1, S>(x, row, step, w, c, rows, width, terms, add);
 }
-// C[rows, width] = X W over `terms`.
 void product(numbers x, int64_t row, int64_t step, numbers w, float* c, int rows, int64_t width, int terms) {
   for (int k = 0; k < terms; k += CHUNK, x += CHUNK * step, w += CHUNK * width) {
-    const int some = std::min(CHUNK, terms - k);
-    int64_t j = 0;
+    int64_t j = 0, some = std::min(CHUNK, terms - k);
     for (; j + 4 * V <= width; j += 4 * V) tiles<3, 4>(x, row, step, w + j, c + j, rows, width, some, k > 0);
     for (; j < width; j += V) tiles<8, 1>(x, row, step, w + j, c + j, rows, width, some, k > 0);
   }
@@ -72,9 +68,8 @@ struct Network {
     const int64_t D = width[0], wide = padded(D);
     active[0].resize(n * wide);
     for (int64_t r = 0; r < n; r++)
-      for (int64_t d = 0; d < D; d++)
-        active[0][r * wide + d] =
-            std::clamp((obs[(index ? index[r] : r) * D + d] - mean[d]) * inverse_std[d], -10.0f, 10.0f);
+      for (int64_t d = 0, from = (index ? index[r] : r) * D; d < D; d++)
+        active[0][r * wide + d] = std::clamp((obs[from + d] - mean[d]) * inverse_std[d], -10.0f, 10.0f);
   }
   // Outputs [n, outputs], to the rows `index` of `output`, or the first n.
   void forward(int n, ints index, float* output) {
@@ -126,25 +121,14 @@ void actors_read(networks* all, const numbers* thetas) {
   for (Network& actor : *all) actor.read(*thetas++, false);
 }
 // Outputs [N, A] for observations [N, D]: of rows `order` [N], `counts` [K] by each version with its statistics [K, D].
-void actors_act(networks* all, numbers obs, numbers mean, numbers inverse_std, ints order, ints counts, float* output) {
+// Of normals also the N A = `size` numbers of actions, outputs + std · noise.
+void actors_act(networks* all, numbers obs, numbers mean, numbers inverse_std, ints order, ints counts, float* output,
+                numbers std, numbers noise, int64_t size, float* action) {
   for (Network& actor : *all) {
     actor.observe(obs, order, mean, inverse_std, *counts), actor.forward(*counts, order, output);
     mean += actor.width[0], inverse_std += actor.width[0], order += *counts++;
   }
-}
-// Actor and critic, with `between` parameters (log σ) between theirs: outputs [n, A] and values [n].
-void learner_forward(networks* all, numbers theta, int between, numbers obs, ints index, numbers mean,
-                     numbers inverse_std, int n, float* output, float* value) {
-  Network &actor = all->front(), &critic = all->back();
-  actor.read(theta, true), critic.read(theta + actor.size + between, true);
-  actor.observe(obs, index, mean, inverse_std, n), critic.active[0] = actor.active[0];
-  actor.forward(n, nullptr, output), critic.forward(n, nullptr, value);
-}
-// ∂L/∂θ from ∂L/∂outputs [n, A], ∂L/∂log σ and ∂L/∂values [n].
-void learner_backward(networks* all, numbers of_output, int between, numbers of_log_std, numbers of_value, float* to) {
-  Network &actor = all->front(), &critic = all->back();
-  actor.backward(of_output, to), critic.backward(of_value, to + actor.size + between);
-  std::copy_n(of_log_std, between, to + actor.size);
+  for (int64_t i = 0; i < size; i++) action[i] = output[i] + std[i] * noise[i];
 }
 // log π(a|s) [n] of actions at `index` [n], or the first n: means [n, A], log σ [n, A], or one [A] that is `shared`.
 void gaussian_logp(numbers a, ints index, numbers mean, numbers log_std, bool shared, int n, int A, float* logp) {
@@ -154,6 +138,23 @@ void gaussian_logp(numbers a, ints index, numbers mean, numbers log_std, bool sh
       const float z = (a[(index ? index[r] : r) * A + i] - mean[i]) * expf(-log_std[i]);
       logp[r] += -0.5f * z * z - log_std[i] - 0.9189385332046727f;
     }
+}
+// Actor and critic, with `between` parameters (log σ) between theirs: outputs [n, A] and values [n]. Where there are
+// actions of a Gaussian, also log π [n] of those at `index`, and the entropy is added to what is there.
+void learner_forward(networks* all, numbers theta, int between, numbers obs, ints index, numbers mean,
+                     numbers inverse_std, int n, float* output, float* value, numbers action, float* logp, float* entropy) {
+  Network &actor = all->front(), &critic = all->back();
+  actor.read(theta, true), critic.read(theta + actor.size + between, true);
+  actor.observe(obs, index, mean, inverse_std, n), critic.active[0] = actor.active[0];
+  actor.forward(n, nullptr, output), critic.forward(n, nullptr, value);
+  if (action) gaussian_logp(action, index, output, theta + actor.size, true, n, between, logp);
+  for (int i = 0; action && i < between; i++) *entropy += theta[actor.size + i] + 1.4189385332046727f;
+}
+// ∂L/∂θ from ∂L/∂outputs [n, A], ∂L/∂log σ and ∂L/∂values [n].
+void learner_backward(networks* all, numbers of_output, int between, numbers of_log_std, numbers of_value, float* to) {
+  Network &actor = all->front(), &critic = all->back();
+  actor.backward(of_output, to), critic.backward(of_value, to + actor.size + between);
+  std::copy_n(of_log_std, between, to + actor.size);
 }
 // From ∂L/∂log π [n]: ∂L/∂mean [n, A]; ∂L/∂log σ [A] is added to what is there.
 void gaussian_backward(numbers a, ints index, numbers mean, numbers log_std, numbers of_logp, int n, int A,
@@ -188,13 +189,12 @@ void adamw(float* theta, float* gradient, float* m, float* v, float* count, int6
   for (float sum : sums) squares += sum;
   *norm = std::sqrt(squares), *count += 1.0f;
   const float scale = *norm + 1e-6f > limit ? limit / (*norm + 1e-6f) : 1.0f;
-  const float step = rate / (1.0 - std::pow(0.9, *count)), root = std::sqrt(1.0 - std::pow(0.999, *count));
+  const float step = rate / (1.0 - std::pow(0.9, *count)), root = 1.0 / std::sqrt(1.0 - std::pow(0.999, *count));
   for (int64_t i = 0; i < size; i++) {
     const float g = gradient[i] *= scale;
-    theta[i] -= rate * decay * theta[i];
     m[i] += 0.1f * (g - m[i]);
     v[i] = 0.999f * v[i] + 0.001f * g * g;
-    theta[i] -= step * m[i] / (std::sqrt(v[i]) / root + epsilon);
+    theta[i] -= rate * decay * theta[i] + step * m[i] / (std::sqrt(v[i]) * root + epsilon);
   }
 }
 }  // extern "C"

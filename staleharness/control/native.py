@@ -22,19 +22,14 @@ from .spec import ControlSpec
 class NativeGaussian(Gaussian):
     """Independent normals by the library: the same log-probability for the learner and for whoever acts."""
 
-    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor, index: Tensor | None = None) -> Tensor:
-        """index: of the action that belongs to each mean; None: they are in order."""
+    inputs: tuple[Tensor, Tensor, Tensor, Tensor]  # actions, the index [N] of these, means and log σ of `forward`
+
+    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         action, mean, log_std = action.contiguous(), mean.contiguous(), log_std.contiguous()
         logp = mean.new_empty(mean.shape[:-1])
-        is_shared, size, at = log_std.dim() == 1, mean.shape[-1], None if index is None else index.data_ptr()
-        inputs = action.data_ptr(), at, *_pointers(mean, log_std)
-        library().gaussian_logp(*inputs, is_shared, logp.numel(), size, logp.data_ptr())
+        inputs = action.data_ptr(), None, *_pointers(mean, log_std)
+        library().gaussian_logp(*inputs, log_std.dim() == 1, logp.numel(), mean.shape[-1], logp.data_ptr())
         return logp
-
-    def forward_at(self, action: Tensor, index: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        """`forward` for the actions at `index`."""
-        self.inputs = action.contiguous(), index, mean, log_std
-        return self.logp(action, mean, log_std, index)
 
     def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
         *_, mean, now = self.inputs
@@ -89,12 +84,15 @@ class NativePolicy(MLPPolicy):
         return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
-        mean, value = self._outputs(self.networks, obs, index)
-        if isinstance(self.density, NativeGaussian):
-            logp = self.density.forward_at(action, index, mean, self.log_std)
-        else:
+        if not isinstance(self.density, NativeGaussian):
+            mean, value = self._outputs(self.networks, obs, index)
             logp = self.density.forward(action.index_select(0, index), mean, self.log_std)
-        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+            return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+        logp, entropy = obs.new_empty(len(index)), obs.new_zeros(())
+        action = action.contiguous()
+        mean, value = self._outputs(self.networks, obs, index, *_pointers(action, logp, entropy))
+        self.density.inputs = action, index, mean, self.log_std
+        return Evaluation(logp, entropy, value, mean, self.log_std.clone())
 
     def backward(self, pull: Pull) -> None:
         mean, log_std = self.density.backward(pull.logp, pull.log_std)
@@ -117,19 +115,26 @@ class NativePolicy(MLPPolicy):
         library().value_loss(*inputs, len(value), clip, coef, *_pointers(loss, gradient))
         return loss, gradient
 
+    def mean_entropy(self, now: Evaluation) -> Tensor:
+        return now.entropy
+
     def make_optimizer(self, spec: ControlSpec) -> NativeAdamW:
         return NativeAdamW([self.flat], spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
 
     def acting(self, versions: list[Version], assignment: NDArray[np.int64]) -> NativeBatchedPolicies:
         return NativeBatchedPolicies(self, versions, assignment)
 
-    def _outputs(self, networks: int, obs: Tensor, index: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Outputs of the actor [N, A] and values [N] for raw observations, or for those at `index` [N]."""
+    def _outputs(
+        self, networks: int, obs: Tensor, index: Tensor | None, *of_actions: int | None
+    ) -> tuple[Tensor, Tensor]:
+        """Outputs of the actor [N, A] and values [N] for raw observations, or for those at `index` [N]; `of_actions`
+        are the addresses of actions, log π and entropy of a Gaussian."""
         n = len(obs if index is None else index)
         output, value = obs.new_empty(n, self.act_dim), obs.new_empty(n)
         inputs = obs.data_ptr(), None if index is None else index.data_ptr(), *_pointers(self.mean, self.inverse_std)
         theta, between = self.flat.data_ptr(), self.density.deviations
-        library().learner_forward(networks, theta, between, *inputs, n, *_pointers(output, value))
+        outputs = *_pointers(output, value), *(of_actions or (None,) * 3)
+        library().learner_forward(networks, theta, between, *inputs, n, *outputs)
         return output, value
 
 
@@ -150,9 +155,20 @@ class NativeBatchedPolicies(BatchedPolicies):
         self.networks = _networks(self, policy.obs_dim, policy.hidden, [policy.act_dim] * len(versions))
         addresses = np.array(_pointers(*actors), dtype=np.uint64)
         library().actors_read(self.networks, addresses.ctypes.data)
+        statistics = _pointers(self.mean, self.inverse_std)
+        self.versions = *statistics, self.order.ctypes.data, self.counts.ctypes.data  # addresses
 
     def means(self, obs: Tensor) -> Tensor:
-        mean = obs.new_empty(len(obs), self.act_dim)
-        inputs = _pointers(obs.contiguous(), self.mean, self.inverse_std)
-        library().actors_act(self.networks, *inputs, self.order.ctypes.data, self.counts.ctypes.data, mean.data_ptr())
+        obs, mean = obs.contiguous(), obs.new_empty(len(obs), self.act_dim)
+        no_actions = None, None, 0, None
+        library().actors_act(self.networks, obs.data_ptr(), *self.versions, mean.data_ptr(), *no_actions)
         return mean
+
+    def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
+        if not isinstance(self.density, NativeGaussian):
+            return super().act(obs, noise)
+        obs, noise = obs.contiguous(), noise.contiguous()
+        mean, action = torch.empty_like(noise), torch.empty_like(noise)
+        outputs = mean.data_ptr(), *_pointers(self.std, noise), noise.numel(), action.data_ptr()
+        library().actors_act(self.networks, obs.data_ptr(), *self.versions, *outputs)
+        return action, mean

@@ -143,8 +143,13 @@ class MLPPolicy:
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
     ) -> tuple[Tensor, Tensor]:
-        """`networks.value_loss` by the arithmetic of this policy."""
-        return value_loss(value, target, start, clip, coef)
+        """`networks.value_loss` by the arithmetic of this policy, for targets and values at phase start of any shape
+        with N numbers."""
+        return value_loss(value, target.flatten(), start.flatten(), clip, coef)
+
+    def mean_entropy(self, now: Evaluation) -> Tensor:
+        """The mean [] over the decisions of a minibatch, as it has always been rounded."""
+        return now.entropy.expand(len(now.logp)).mean()
 
     def make_optimizer(self, spec: ControlSpec) -> AdamW:
         return AdamW([self.flat], spec.learning_rate, spec.adam_epsilon, spec.weight_decay)

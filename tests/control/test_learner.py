@@ -216,6 +216,7 @@ def test_rewards_are_scaled_by_the_deviation_of_returns() -> None:
             for t in range(7):
                 carry[b] = 0.9 * carry[b] + float(reward[b, t])
                 samples.append(carry[b])
+                assert float(returns[t, b]) == carry[b]  # to the bit
                 carry[b] *= not done[b, t]
     deviation = float(np.sqrt(np.var(samples) + 1e-8))
     torch.testing.assert_close(scale(torch.tensor([1.0, -50.0])), torch.tensor([1.0 / deviation, -10.0]))

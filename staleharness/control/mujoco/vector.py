@@ -64,6 +64,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
         self._env: Any = env
+        self._seconds = env.dt  # of a step; its property asks MuJoCo's model each time
         self._formulas = formulas
         self._time_limit = np.inf if max_episode_steps is None else max_episode_steps
         self._generators: list[np.random.Generator | None] = [None] * num_envs
@@ -199,7 +200,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._physics.step(which, self._env.frame_skip)
         d = self._data(which)
         place = self._formulas.place(d)
-        velocity = (place - self._place[which]) / self._env.dt
+        velocity = (place - self._place[which]) / self._seconds
         self._place[which] = place
         self._observations[which] = self._formulas.observe(d)
         self._elapsed[which] += 1
@@ -239,4 +240,10 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
 
     def _data(self, which: Which) -> SimpleNamespace:
         """The MjData fields of some environments; all of them without a copy."""
+        if isinstance(which, slice):
+            return self._all_fields
         return SimpleNamespace(**{name: field[which] for name, field in self._physics.fields.items()})
+
+    @cached_property
+    def _all_fields(self) -> SimpleNamespace:
+        return SimpleNamespace(**self._physics.fields)
