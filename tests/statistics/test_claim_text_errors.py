@@ -74,3 +74,26 @@ def test_chance_and_slowdown_of_few_seeds_have_no_interval(evidence: Evidence, t
     assert fill_numbers("{chance vaco K=4}", lambda _: five) == "1.00 [1.00, 1.00]"
     for held, ends in ((evidence, False), (five, True)):
         assert ("[" in fill_numbers("{slowdown vaco K=4 level=0.2}", lambda _, held=held: held)) == ends  # type: ignore[misc]
+
+
+@pytest.mark.parametrize(
+    ("text", "filled"),
+    [
+        ("<each PPO's: above on A>", "above PPO's on A"),
+        ("<each PPO's: above on A; above on B; above on C>", "above PPO's on A, on B and on C"),
+        ("<each PPO's: below on A; above on B; below on C>", "below PPO's on A and on C, above it on B"),
+        (
+            "x < 1, <each it: indistinguishable from at 4; above at 5>.",
+            "x < 1, indistinguishable from it at 4, above it at 5.",
+        ),
+    ],
+)
+def test_a_list_says_each_side_once(evidence: Evidence, text: str, filled: str) -> None:
+    places = text.replace("above on", "{told vaco over=ppo_clip of=return K=1} on")
+    assert fill_numbers(text, lambda _: evidence) == filled
+    assert fill_numbers(places, lambda _: evidence) == filled
+
+
+def test_a_list_without_a_side_is_refused(evidence: Evidence) -> None:
+    with pytest.raises(UserError, match="'over on A' begins with none of above, below, indistinguishable from"):
+        fill_numbers("<each it: over on A>", lambda _: evidence)

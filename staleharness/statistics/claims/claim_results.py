@@ -6,6 +6,8 @@ QUANTITY is one of `quantities.py`, a measure (`evidence.measure`: score, area, 
 column of the metrics. Options: K, env, study, over=LABEL (the difference from it; with as=ratio the
 ratio), over_k, phases=10:50, reduce, digits, as=%, level. A cell of five runs or more has an interval; fewer are listed
 in parentheses, if they are of one environment. `plain`: the number alone.
+
+    <each OTHER: {told ...} at K = 4; {told ...} at 16>   becomes   above OTHER at K = 4 and 16
 """
 
 from __future__ import annotations
@@ -21,15 +23,17 @@ from ..significance import holm, holm_level
 from .claim import ClaimPart, verdict
 from .number_query import NumberQuery, read_query
 from .part_tests import PartResult, correct_part, evaluate_part
-from .quantities import quantity_text, told_difference
+from .quantities import SIDES, quantity_text, told_difference
 from .run_measures import Evidence
 
 T = TypeVar("T")
 BRACES = r"\{([^{}]+)\}"
+LISTS = r"<each ([^:<>]+): ([^<>]+)>"
 
 
 def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float = ALPHA) -> str:
-    """Replace the braces of a text; `evidence_of` returns the runs of a study, the figure's own for ``""``.
+    """Replace the braces of a text, then its lists; `evidence_of` returns the runs of a study, the figure's own for
+    ``""``.
 
     alpha: level of the tests behind `told`. Raises `UserError` with the braces.
     """
@@ -37,7 +41,22 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
     def evaluate(query: NumberQuery) -> str:
         return quantity_text(replace(query, alpha=alpha), evidence_of(query.options.get("study", "")))
 
-    return re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
+    filled = re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
+    return re.sub(LISTS, lambda each: _by_side(each[1], each[2].split("; ")), filled)
+
+
+def _by_side(other: str, places: Sequence[str]) -> str:
+    """Join places, each after its side of `other`, so that a side is said once: `above PPO-clip's at K = 4,
+    indistinguishable from it at 16 and 64`. Raises `UserError` for a place without a side."""
+    sides: dict[str, list[str]] = {}
+    for text in places:
+        side = next((side for side in SIDES if text.startswith(f"{side} ")), None)
+        if side is None:
+            raise UserError(f"<each {other}: ...>: {text!r} begins with none of {', '.join(SIDES)}")
+        sides.setdefault(side, []).append(text.removeprefix(f"{side} "))
+    named = iter([other, *["it"] * len(sides)])
+    lists = {side: " and ".join([", ".join(where[:-1]), where[-1]][len(where) == 1 :]) for side, where in sides.items()}
+    return ", ".join(f"{side} {next(named)} {where}" for side, where in lists.items())
 
 
 def _of_braces(words: str, function: Callable[[NumberQuery], T]) -> T:

@@ -31,6 +31,7 @@ from .run_measures import Evidence, measure
 
 REPS = 2000
 BASELINE = "ppo_clip"  # where a query does not say over
+SIDES = ("above", "below", "indistinguishable from")  # of 0, as a text tells them
 Quantity = Callable[[NumberQuery, Evidence], str]
 
 
@@ -128,8 +129,8 @@ def _direction(query: NumberQuery, evidence: Evidence) -> str:
     difference = told_difference(query, evidence)
     p = difference.p_beyond("more")
     if p is None or p > query.alpha:
-        return "indistinguishable from"
-    return "above" if difference.value > 0 else "below"
+        return SIDES[2]
+    return SIDES[0] if difference.value > 0 else SIDES[1]
 
 
 def _slowdown(query: NumberQuery, evidence: Evidence) -> str:
