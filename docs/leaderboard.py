@@ -146,7 +146,7 @@ def readme_table(board: Leaderboard) -> str:
         f"without lag; IQM with 95 % bootstrap intervals ({counts}). On tokens, the wide window and VACO without its "
         "trust region are controls: a correction that does not beat them takes larger steps and no more.*"
     )
-    image = '<img src="docs/leaderboard.png" width="760" alt="Score against K, by track">'
+    image = picture("Score against K, by track", "leaderboard", "docs/").replace("<img ", '<img width="760" ')
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
 
 
