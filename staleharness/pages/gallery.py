@@ -27,7 +27,7 @@ from ..base.text import invocation
 from ..errors import UserError
 from ..figures.result_tables import Sheet
 from .gallery_index import index_page
-from .page_shell import read_template, shell
+from .page_shell import prose, read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
 from .paper_summary import anchor, conclusion_on_page, finding, picture, picture_file, summary_of, summary_page
@@ -226,6 +226,11 @@ def _results_of(s: GalleryFigure) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
+def _texts(s: GalleryFigure) -> dict[str, str]:
+    e = s.figure.entry
+    return {"question": e.question, "claim": e.claim, "asked": e.asked, "saw": s.reading.saw}
+
+
 def html(
     paper: Paper,
     name: str,
@@ -249,7 +254,7 @@ def html(
                 "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
                 "verdict": verdict_words(s),
                 "finding": finding(s),
-                "saw": s.reading.saw,
+                "texts": {key: prose(text, name) for key, text in _texts(s).items()},
                 "tests": test_rows(s.reading),
                 "links": test_links(s),
                 "study": s.figure.entry.study,
@@ -263,4 +268,6 @@ def html(
             }
         )
     lists = run_lists(evidence_by_study(entries))
-    return read_template("gallery.html.j2").render(**shell(), title=paper.title, paper=paper, figures=rows, lists=lists)
+    return read_template("gallery.html.j2").render(
+        **shell(), title=paper.title, paper=paper, about=prose(paper.about), figures=rows, lists=lists
+    )

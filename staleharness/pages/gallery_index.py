@@ -7,7 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .page_shell import read_template, shell
+from .page_shell import prose, read_template, shell
 from .paper_figure_specs import experiments, read_paper
 from .paper_summary import anchor, conclusion_on_page, picture_file, summary_of
 from .verdict_texts import verdict_on_page
@@ -19,7 +19,6 @@ PAGES = (  # beside the gallery, where they are
     ("methods.md", "Methods", "the map of methods, the symbols and what options share"),
     ("figures.md", "How verdicts are made", "parts of claims, tests and corrections"),
 )
-LINK = re.compile(r"\[([^\]]+)\]\(([\w./#-]+)\)")
 CODE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's page that are no sentence
 
 
@@ -64,17 +63,10 @@ def _paper(name: str, out: Path) -> dict[str, Any]:
         "name": name,
         "title": paper.title,
         "link": html or (f"{name}.md" if text else ""),
-        "conclusion": _with_links(conclusion_on_page(summary_of(out, name))),
+        "conclusion": prose(conclusion_on_page(summary_of(out, name))),
         "counts": sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         "rows": rows,
     }
-
-
-def _with_links(text: str) -> Any:
-    """HTML of a sentence of Markdown that has nothing but links."""
-    from markupsafe import Markup, escape
-
-    return Markup(LINK.sub(r'<a href="\2">\1</a>', str(escape(text))))
 
 
 def _title(page: Path) -> str:

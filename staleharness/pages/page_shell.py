@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import posixpath
+import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -11,9 +13,11 @@ from ..base.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template
+    from markupsafe import Markup
 
 PAGE = Path(__file__).with_name("templates")  # templates, styles and scripts
 SCRIPTS = ("page.js", "figures.js")
+LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)(#[\w-]+)?\)")
 
 
 def read_template(name: str) -> Template:
@@ -38,6 +42,17 @@ def shell(*styles: str) -> dict[str, Any]:
     script = "".join(_read(name) for name in SCRIPTS)
     sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return {"css": Markup(css), "script": Markup(script), "script_hash": f"sha256-{sha}", "version": __version__}
+
+
+def prose(text: str, folder: str = "") -> Markup:
+    """HTML of a text of Markdown that holds links and code alone. Its links are relative to `folder`, which is relative
+    to the page."""
+    from markupsafe import Markup, escape
+
+    def link(found: re.Match[str]) -> str:
+        return f'<a href="{posixpath.normpath(posixpath.join(folder, found[2]))}{found[3] or ""}">{found[1]}</a>'
+
+    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", LINK.sub(link, str(escape(text)))))
 
 
 def _read(name: str) -> str:

@@ -12,6 +12,7 @@ from pressing import press
 from results_helper import write_run
 
 from staleharness.pages.gallery_index import index_page
+from staleharness.pages.page_shell import prose
 from staleharness.pages.paper_figure_specs import read_paper
 
 ROOT = Path(__file__).parents[2]
@@ -77,3 +78,16 @@ def test_the_command_says_verdict_numbers_picture_and_page(
 @pytest.mark.parametrize("width", [400, 1600])
 def test_the_index_is_no_wider_than_the_window(text: str, tmp_path: Path, width: int) -> None:
     assert press(text, tmp_path, "return document.documentElement.scrollWidth;", width) <= width
+
+
+@pytest.mark.parametrize(
+    ("text", "folder", "html"),
+    [
+        ("Rows of [pipelines](../pipeline.md#caps).", "", 'Rows of <a href="../pipeline.md#caps">pipelines</a>.'),
+        ("[all](../../budgets.md)", "stress", '<a href="../budgets.md">all</a>'),
+        ("`a.py` finds <b> & [0.1, 0.2] (n = 5)", "", "<code>a.py</code> finds &lt;b&gt; &amp; [0.1, 0.2] (n = 5)"),
+        ("[x](javascript:alert(1))", "", "[x](javascript:alert(1))"),
+    ],
+)
+def test_prose_of_a_page_keeps_links_and_code_and_escapes_the_rest(text: str, folder: str, html: str) -> None:
+    assert prose(text, folder) == html
