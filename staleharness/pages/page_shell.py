@@ -49,8 +49,8 @@ def prose(text: str, folder: str = "") -> Markup:
     to the page."""
     from markupsafe import Markup, escape
 
-    def link(found: re.Match[str]) -> str:
-        return f'<a href="{posixpath.normpath(posixpath.join(folder, found[2]))}{found[3] or ""}">{found[1]}</a>'
+    def link(match: re.Match[str]) -> str:
+        return f'<a href="{posixpath.normpath(posixpath.join(folder, match[2]))}{match[3] or ""}">{match[1]}</a>'
 
     return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", LINK.sub(link, str(escape(text)))))
 
