@@ -41,8 +41,8 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
     def evaluate(query: NumberQuery) -> str:
         return quantity_text(replace(query, alpha=alpha), evidence_of(query.options.get("study", "")))
 
-    filled = re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
-    return re.sub(LISTS, lambda each: _by_side(each[1], each[2].split("; ")), filled)
+    content = re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
+    return re.sub(LISTS, lambda each: _by_side(each[1], each[2].split("; ")), content)
 
 
 def _by_side(other: str, places: Sequence[str]) -> str:
@@ -54,9 +54,9 @@ def _by_side(other: str, places: Sequence[str]) -> str:
         if side is None:
             raise UserError(f"<each {other}: ...>: {text!r} begins with none of {', '.join(SIDES)}")
         sides.setdefault(side, []).append(text.removeprefix(f"{side} "))
-    named = iter([other, *["it"] * len(sides)])
+    pronouns = iter([other, *["it"] * len(sides)])
     lists = {side: " and ".join([", ".join(where[:-1]), where[-1]][len(where) == 1 :]) for side, where in sides.items()}
-    return ", ".join(f"{side} {next(named)} {where}" for side, where in lists.items())
+    return ", ".join(f"{side} {next(pronouns)} {where}" for side, where in lists.items())
 
 
 def _of_braces(words: str, function: Callable[[NumberQuery], T]) -> T:
