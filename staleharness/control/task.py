@@ -42,8 +42,8 @@ class ControlTask(Task):
     entry_point: ClassVar[str] = "staleharness.control.simulation:simulation"
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.control.simulation",
-        "staleharness.control.mujoco.vector",  # with gymnasium's robots and MuJoCo: 0.2 s of each run
-        "mujoco.batch",
+        "gymnasium",
+        "staleharness.control.mujoco.preload",
     )
 
     @classmethod

@@ -416,3 +416,11 @@ def test_the_clock_stands_still_unless_the_user_has_set_one(env: str) -> None:
         assert mujoco.get_mjcb_time() is theirs
     finally:
         mujoco.set_mjcb_time(before)
+
+
+def test_a_mujoco_that_does_not_import_does_not_end_the_fork_server() -> None:
+    code = "import staleharness.control.mujoco.preload, sys; print('mujoco.batch' in sys.modules)"
+    for gl, loads in (("nonsense", "False"), ("", "True")):
+        command = [sys.executable, "-c", code]
+        run = subprocess.run(command, env={**os.environ, "MUJOCO_GL": gl}, capture_output=True, text=True, cwd=ROOT)
+        assert (run.returncode, run.stdout.strip()) == (0, loads), run.stderr

@@ -1,0 +1,11 @@
+"""Loads MuJoCo and gymnasium's robots, 0.2 s of each run, before workers fork.
+
+One that does not import (a wrong MUJOCO_GL, say) must not end the server that forks; the run that needs it says so.
+"""
+
+import contextlib
+
+with contextlib.suppress(Exception):
+    import mujoco.batch  # noqa: F401
+
+    from . import vector  # noqa: F401
