@@ -1,6 +1,6 @@
 """GRPO training steps per second, ours against TRL's GRPOTrainer: the same tiny model and prompts on one CPU thread.
 
-    python benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4 | --smollm2]
+    python benchmarks/trl_grpo.py [--quick] [--hidden 256 --layers 4 | --smollm2] [--learner torch]
 
 A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
 grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from
@@ -16,7 +16,8 @@ ships it. It lives in an environment of its own under the cache folder ($STALEHA
 
 With `--hidden` and `--layers` the model is a Qwen2 of that size with random weights and the same tokenizer, whose
 completions run to the limit: the larger, the less of the time is overhead. `--smollm2` takes SmolLM2-135M and 4 x 4
-completions. Both are given to ours by MODEL=, whose decoder is then the one of such a run.
+completions. Ours learns by SET=learner=native, with which decoder=native comes; `--learner torch` is the default of a
+run, with decoder=packed_weights for the larger models, as MODEL= has it.
 
 Printed are steps per second and CPU seconds per step of both, and the ratio of speeds: the median over pairs of
 neighbouring blocks, with the smallest and the largest. Bar: 2.5, by processor time; 2 with the larger models.
@@ -57,10 +58,12 @@ class Size(NamedTuple):
     hidden: int = 0  # of a model with random weights; 0: the one that comes
     layers: int = 0
     smollm2: bool = False
+    learner: str = "native"
 
     def __str__(self) -> str:
+        learner = "" if self.learner == "native" else f", learner={self.learner}"
         random = f"hidden {self.hidden}, {self.layers} layers, random weights"
-        return "SmolLM2-135M" if self.smollm2 else random if self.hidden else "the warm-started model"
+        return ("SmolLM2-135M" if self.smollm2 else random if self.hidden else "the warm-started model") + learner
 
     @property
     def is_default(self) -> bool:
@@ -95,7 +98,9 @@ def spec_of(steps: int, size: Size, model: str = "") -> Any:
     from staleharness.task import find_env
 
     _, family = find_env("word-problems")
-    decoder = {} if size.is_default else {"decoder": "packed_weights"}
+    decoder = {"learner": "native", "decoder": "native"}
+    if size.learner == "torch":
+        decoder = {} if size.is_default else {"decoder": "packed_weights"}
     return family.settings.from_dict(
         {
             **decoder,
@@ -289,6 +294,7 @@ def main() -> None:
     parser.add_argument("--hidden", type=int, help="width of a model with random weights; a multiple of 32")
     parser.add_argument("--layers", type=int, default=4, help="its layers")
     parser.add_argument("--smollm2", action="store_true", help="SmolLM2-135M, 4 x 4 completions")
+    parser.add_argument("--learner", choices=("native", "torch"), default="native", help="ours")
     parser.add_argument("--pairs", type=int, help="pairs of blocks")
     parser.add_argument("--side", choices=("ours", "trl"), help=argparse.SUPPRESS)
     parser.add_argument("--task", type=Path, help=argparse.SUPPRESS)
@@ -298,11 +304,12 @@ def main() -> None:
     torch.set_num_threads(1)
     if arguments.side is None:
         size = Size(hidden=arguments.hidden, layers=arguments.layers) if arguments.hidden else Size()
+        size = size._replace(learner=arguments.learner)
         pairs, warm, steps = (2, 2, 6) if arguments.quick else (7, 4, 20)
         if not size.is_default:
             pairs, steps = min(pairs, 3), min(steps, 8)
         if arguments.smollm2:
-            size, pairs, warm, steps = Size(4, 4, smollm2=True), min(pairs, 3), 1, 4
+            size, pairs, warm, steps = Size(4, 4, smollm2=True, learner=arguments.learner), min(pairs, 3), 1, 4
         compare(arguments.pairs or pairs, warm, steps, size)
         return
     task = json.loads(arguments.task.read_text())

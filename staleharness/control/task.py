@@ -11,13 +11,13 @@ import numpy as np
 from ..algorithm import make_algorithm, takes_rows
 from ..base.console_log import LOGGER
 from ..base.machine import memory
+from ..base.native_library import compiler
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
 from ..mismatch import Mismatch, read_mismatch
 from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
-from .native_library import compiler
 from .policy_export import policy_digest, policy_path, read_policy
 from .spec import ControlSpec
 

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .model.causal_lm_policy import CausalLM
     from .spec import LanguageSpec
 
-BUILT_IN = ("transformers", "shared_prompts", "packed_weights")  # registered by transformers_decoder.py
+BUILT_IN = ("transformers", "shared_prompts", "packed_weights", "native")  # registered by transformers_decoder.py
 
 
 @dataclass(frozen=True)

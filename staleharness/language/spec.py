@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+from ..base.native_library import compiler_version
 from ..base.parsing import read_toml
 from ..errors import UserError
 from ..schedule import Demand
@@ -60,7 +61,8 @@ class LanguageSpec(TokenSpec):
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    # what samples completions, by name; on a CPU shared_prompts in bfloat16, else packed_weights with MODEL
+    # what samples completions, by name; on a CPU shared_prompts in bfloat16, else native with learner=native, else
+    # packed_weights with MODEL
     decoder: str = later("transformers", before="transformers")
     decode_batch: int = later(0, before=0)  # completions sampled together; 0: as many as memory allows, all on a CPU
     decoder_digest: str = later("", before="")  # of a third party's file, filled in when a run is planned
@@ -96,6 +98,8 @@ class LanguageSpec(TokenSpec):
     evaluation_samples: int = later(0, before=0)
 
     # machine
+    # what scores and trains: torch, or C++ between its products, on a CPU in float32 (Qwen2, Llama)
+    learner: Literal["torch", "native"] = later("torch", before="torch")
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
     gradient_checkpointing: bool = False  # less memory, a third forward pass
     micro_batch: int = 0  # completions in one forward pass; 0: as many as memory allows, all on a CPU
@@ -129,6 +133,14 @@ class LanguageSpec(TokenSpec):
             below = self.steps // n * n
             near = f"{below} or {below + n}" if below else f"{n}"
             raise UserError(f"STEPS={self.steps} is not whole generation rounds of {n} optimiser steps; give {near}")
+        if self.learner == "native":
+            for name, value, instead in (
+                ("device", self.device, "cpu"),
+                ("dtype", self.dtype, "float32"),
+                ("gradient_checkpointing", self.gradient_checkpointing, False),
+            ):
+                if value != instead:
+                    raise UserError(f"learner=native has no {name}={value}; use learner=torch or {name}={instead}")
         if self.completions == 1 and self.baseline != "none":
             raise UserError(
                 f"completions=1 leaves the {self.baseline} baseline nothing to compare with; "
@@ -155,6 +167,9 @@ class LanguageSpec(TokenSpec):
     def demand(self) -> Demand:
         groups = self.minibatches * self.prompts
         return Demand(self.phases, groups, self.completions, self.completion_tokens, self.seed)
+
+    def toolchain(self) -> dict[str, str]:
+        return {"compiler": compiler_version()} if "native" in (self.learner, self.decoder) else {}
 
     @property
     def size(self) -> str:

@@ -14,6 +14,7 @@ from typing import Any, ClassVar, Literal
 from ..base.cache import build_once
 from ..base.console_log import LOGGER
 from ..base.files import digest, stamp, user_path
+from ..base.native_library import compiler
 from ..errors import UserError, missing_extra, shorten
 from ..lag import read_lag, schedule_of
 from ..pipeline_lag import PipelineLag
@@ -162,6 +163,8 @@ class LanguageTask(Task):
     @classmethod
     def check_here(cls, spec: RunSpec) -> None:
         assert isinstance(spec, LanguageSpec)
+        if "native" in (spec.learner, spec.decoder):
+            compiler()
         if spec.model:
             check_fits(spec)
 
@@ -175,6 +178,8 @@ class LanguageTask(Task):
         if settings.get("device", "cpu") == "cpu":
             if settings.get("dtype") == "bfloat16":
                 settings = {"decoder": "shared_prompts", **settings}
+            elif settings.get("learner") == "native":
+                settings = {"decoder": "native", **settings}
             elif model:
                 settings = {"decoder": "packed_weights", **settings}
         if not isinstance(model, str) or "chat_template" in settings:

@@ -21,8 +21,10 @@ from ..base.machine import memory
 from ..simulator.policy_buffer import PolicyBuffer, Version
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .decoding import GrowingBatch
-from .model.fused_forward import FusedForward
+from .model.fused_forward import FusedForward, prepack
+from .model.native_forward import NativeForward, supports_native_forward
 from .model.routing import of_read_tokens
+from .native_decoding import NativeBatch
 from .static_decoding import StaticBatch
 
 NO_VERSION = -1  # of rows before their first token, and of those that have ended
@@ -41,6 +43,11 @@ class TransformersDecoder(Decoder):
 
     prepacks_weights: ClassVar[bool] = False
     """A version's weights are converted for oneDNN's kernels once, and not in each product."""
+
+    growing_batch: ClassVar[type[GrowingBatch]] = GrowingBatch
+
+    def prepacked(self, forward: FusedForward) -> FusedForward:
+        return forward.prepack()
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy, rows = self.policy, len(request.prompt)
@@ -61,7 +68,7 @@ class TransformersDecoder(Decoder):
             if policy.decodes_in_place:
                 batch = StaticBatch(policy, request, index, real, len(parts))
             else:
-                batch = GrowingBatch(policy, request, index, real, len(parts), self.shares_prompts)
+                batch = self.growing_batch(policy, request, index, real, len(parts), self.shares_prompts)
             before: list[Version] = []
             for first, last, column in join_stretches(request.spans, request.versions[numbers]):
                 if len(parts) > 1:  # each with weights of its own, perhaps the same
@@ -76,7 +83,7 @@ class TransformersDecoder(Decoder):
                 before = versions
                 with policy.acting(versions, position) as forward:
                     if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
-                        forward = forward.prepack()
+                        forward = self.prepacked(forward)
                     batch.advance(forward, first, last)
                 if batch.done:
                     break
@@ -161,6 +168,26 @@ class PackedWeightsDecoder(SharedPromptsDecoder):
     """Prepacks weights too: on a CPU the fastest in float32, where a product of 32 rows takes half as long."""
 
     prepacks_weights = True
+
+
+@DECODERS.register("native")
+class NativeDecoder(PackedWeightsDecoder):
+    """Computes in C++ what lies between the packed products, on a CPU in float32, for Qwen2 and Llama.
+
+    Rows whose weights change, and other models, are those of `packed_weights`.
+    """
+
+    growing_batch = NativeBatch
+
+    def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
+        policy = self.policy
+        serves = policy.fuses and not policy.decodes_in_place and policy.precision == torch.float32
+        if serves and request.versions.shape[1] == 1 and supports_native_forward(policy.base_model):
+            return super().decode(request, buffer)
+        return PackedWeightsDecoder(policy).decode(request, buffer)
+
+    def prepacked(self, forward: FusedForward) -> NativeForward:
+        return NativeForward(forward.model, forward.dtype, weights=prepack(forward.weights))
 
 
 def _decoded(

@@ -26,7 +26,7 @@ from staleharness.simulator.loop import simulation_of
 from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.store.study import ask
 
-OURS = ("transformers", "shared_prompts", "packed_weights")
+OURS = ("transformers", "shared_prompts", "packed_weights", "native")
 PLAIN = Path(__file__).with_name("plain_decoder.py")
 
 

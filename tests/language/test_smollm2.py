@@ -22,7 +22,7 @@ from staleharness.task import find_env
 
 pytestmark = [pytest.mark.slow, needs_extra("smollm2")]
 GREEDY, LENGTH, ROWS = 64, 32, 8
-DECODERS = ("transformers", "shared_prompts", "packed_weights")
+DECODERS = ("transformers", "shared_prompts", "packed_weights", "native")
 SETTINGS = {
     "env": "gsm8k",
     "algorithm": "ppo_clip",

@@ -25,7 +25,7 @@ from staleharness.simulator.policy_buffer import PolicyBuffer
 DECODER = "transformers"
 
 
-@pytest.fixture(params=["transformers", "shared_prompts", "packed_weights"], autouse=True)
+@pytest.fixture(params=["transformers", "shared_prompts", "packed_weights", "native"], autouse=True)
 def decoder(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys.modules[__name__], "DECODER", request.param)
 

@@ -28,6 +28,7 @@ from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
 from .loading import end_tokens, load, trailing_special_tokens, with_lora
 from .model_folder_checks import is_mixture, replay_refusal
 from .routing import Routers
+from .native_forward import NativeForward, supports_native_forward
 from .scoring import score
 from .shared_prompt_cache import SharedPromptCache
 
@@ -65,6 +66,12 @@ class CausalLM:
         sliding = any(type(layer).__name__ != "DynamicLayer" for layer in self.cache().layers)
         self.shares_prompts = not sliding  # a prompt of several rows is read once
         self.fuses = supports_fused_forward(self.base_model)
+        self.fused_kind = NativeForward if spec.learner == "native" else FusedForward
+        if spec.learner == "native" and not (self.fuses and supports_native_forward(self.base_model)):
+            raise UserError(
+                "learner=native computes Qwen2 and Llama models whose heads are multiples of 8 numbers, and this one "
+                f"is {self.model.config.model_type}; use learner=torch"
+            )
         self.routers = Routers(self.base_model) if is_mixture(self.base_model.config.model_type) else None
         if self.routers is None and spec.routing_replay != "none":
             raise UserError(replay_refusal(spec, str(self.base_model.config.model_type)))
@@ -180,7 +187,7 @@ class CausalLM:
 
     def version_forward(self, version: Version) -> FusedForward:
         """Return the fused forward pass of a version, without gradient; the learner is left as it is."""
-        return FusedForward(self.base_model, self.precision, weights=self._fused_weights(version))
+        return self.fused_kind(self.base_model, self.precision, weights=self._fused_weights(version))
 
     def _as_version(self, version: Version) -> contextlib.AbstractContextManager[None]:
         """Give the parameters the weights of `version`, unless they have them."""
@@ -222,7 +229,7 @@ class CausalLM:
     def forward_pass(self) -> Forward:
         """Return the forward pass with the weights as they are now: fused where model and settings allow it."""
         if self.fuses:
-            return FusedForward(self.base_model, self.precision, self.spec.gradient_checkpointing)
+            return self.fused_kind(self.base_model, self.precision, self.spec.gradient_checkpointing)
         return self.forward
 
     def cache(self) -> Any:

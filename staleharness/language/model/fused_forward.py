@@ -223,7 +223,7 @@ class FusedForward:
 
     def prepack(self) -> FusedForward:
         """Return the same pass without gradient, its matrices converted once for all calls."""
-        return FusedForward(self.model, self.dtype, weights=prepack(self.weights))
+        return type(self)(self.model, self.dtype, weights=prepack(self.weights))
 
     def extend_positions(self, length: int) -> None:
         """Compute cosines, and sines with their signs [L, head], for at least `length` positions."""

@@ -17,6 +17,7 @@ from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from .chunked_scores import chunked_scores
 from .fused_forward import FusedForward
 from .kv_caches import DistinctPrompts, PrefixCache, distinct_prompts
+from .native_forward import NativeForward
 
 
 class CachingModel(Protocol):
@@ -44,11 +45,13 @@ def score(
     norm: bool,
 ) -> TokenScores:
     """Score completions like `CausalLM.score`."""
+    one_by_one = DistinctPrompts(prompt, prompt_mask, None)
+    prompts = distinct_prompts(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
+    if isinstance(forward, NativeForward):
+        return forward.score(prompts, token, mask, entropy, norm)
     attention = torch.cat([prompt_mask, mask.long()], 1)
     positions = (attention.cumsum(1) - 1).clamp(min=0)
     ids, width, last = torch.cat([prompt, token], 1), token.shape[1], prompt.shape[1] - 1
-    one_by_one = DistinctPrompts(prompt, prompt_mask, None)
-    prompts = distinct_prompts(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
 
     def statistics(token: Tensor, mask: Tensor, *inputs: Any) -> TokenScores:
         """Return the scores of tokens [B, T], given the forward pass's inputs, after which T tokens or T + 1 come."""

@@ -1,0 +1,64 @@
+// Shared by the files of this folder: vectors, e^x, products of small matrices, softmax.
+#pragma once
+#include <algorithm>
+#include <cmath>
+#include <cstdint>
+#include <vector>
+
+namespace {
+constexpr int V = 8;  // floats in a vector
+typedef float vec __attribute__((vector_size(4 * V), aligned(4)));
+typedef const float* numbers;
+typedef const int64_t* ints;
+typedef std::vector<float> floats;
+inline vec load(numbers p) { return *reinterpret_cast<const vec*>(p); }
+inline vec& at(float* p) { return *reinterpret_cast<vec*>(p); }
+inline int64_t padded(int64_t n) { return (n + V - 1) / V * V; }
+// e^x for x <= 88, as in Cephes' expf: relative error below 2e-7; 0 is 1e-38.
+inline float exp_of(float x) {
+  union { float number; int32_t bits; } power;
+  x = x < -87.3f ? -87.3f : x;
+  const float shifted = x * 1.44269504088896341f + 12582912.0f, n = shifted - 12582912.0f;
+  power.number = shifted;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = ((((1.9875691500e-4f * r + 1.3981999507e-3f) * r + 8.3334519073e-3f) * r + 4.1665795894e-2f) * r +
+             1.6666665459e-1f) * r + 5.0000001201e-1f;
+  p = p * r * r + r + 1.0f;
+  power.bits = int32_t(uint32_t(power.bits) << 23) + 0x3f800000;
+  return p * power.number;
+}
+// C[rows, 8 S] (+)= X W over `terms`, where X(r, k) = x[r * row + k * step]; W and C have rows of w_row and c_row.
+template <int R, int S>
+void tiles(numbers x, int64_t row, int64_t step, numbers w, int64_t w_row, float* c, int64_t c_row, int64_t rows,
+           int64_t terms, bool add) {
+  for (; rows >= R; rows -= R, x += R * row, c += R * c_row) {
+    vec sum[R][S] = {};
+    for (int64_t k = 0; k < terms; k++)
+      for (int s = 0; s < S; s++)
+        for (int r = 0; r < R; r++) sum[r][s] += x[r * row + k * step] * load(w + k * w_row + V * s);
+    for (int r = 0; r < R; r++)
+      for (int s = 0; s < S; s++) at(c + r * c_row + V * s) = add ? at(c + r * c_row + V * s) + sum[r][s] : sum[r][s];
+  }
+  if constexpr (R > 1) tiles<1, S>(x, row, step, w, w_row, c, c_row, rows, terms, add);
+}
+// C[rows, width] (+)= X W; `width` is a multiple of V.
+void product(numbers x, int64_t row, int64_t step, numbers w, int64_t w_row, float* c, int64_t c_row, int64_t rows,
+             int64_t width, int64_t terms, bool add) {
+  int64_t j = 0;
+  for (; j + 4 * V <= width; j += 4 * V) tiles<3, 4>(x, row, step, w + j, w_row, c + j, c_row, rows, terms, add);
+  for (; j + 2 * V <= width; j += 2 * V) tiles<6, 2>(x, row, step, w + j, w_row, c + j, c_row, rows, terms, add);
+  for (; j < width; j += V) tiles<8, 1>(x, row, step, w + j, w_row, c + j, c_row, rows, terms, add);
+}
+// Softmax of `n` scores in place; returns the logarithm of their sum of exponentials.
+float softmax(float* s, int64_t n, float scale) {
+  float most = -3e38f, sum = 0;
+#pragma omp simd reduction(max : most)
+  for (int64_t j = 0; j < n; j++) most = std::max(most, s[j]);
+#pragma omp simd reduction(+ : sum)
+  for (int64_t j = 0; j < n; j++) sum += s[j] = exp_of(scale * (s[j] - most));
+  const float share = 1 / sum;
+#pragma omp simd
+  for (int64_t j = 0; j < n; j++) s[j] *= share;
+  return scale * most + std::log(sum);
+}
+}  // namespace

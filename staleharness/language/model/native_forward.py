@@ -1,0 +1,257 @@
+"""Forward and backward pass of `learner=native`: tokens without padding, and C++ between the products of matrices.
+
+All prompts and completions of a batch go through a layer as one matrix [n, width]. A prompt is there once, and the
+completions that continue it attend to it. What is not a product of matrices (`native/`) reads and writes each number
+once, where torch does so for each of its operations. Numbers differ from torch's by rounding.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from ...tokens.policy_interface import Entropy, TokenScores
+from .fused_forward import FusedForward, linear
+from .kv_caches import DistinctPrompts
+from .native_kernels import WIDTH, at, gate, kernels, norm, norm_backward
+
+CHUNK = 1 << 28  # logits at a time; where there are more, the backward pass computes them again
+
+
+def supports_native_forward(model: Any) -> bool:
+    """Return whether the kernels take the heads of a model that `FusedForward` serves."""
+    return int(model.model.layers[0].self_attn.head_dim) % WIDTH == 0
+
+
+class Tokens(NamedTuple):
+    """Tokens [n] of prompts, then those of completions but their last, and what is to be scored [m]."""
+
+    ids: Tensor
+    position: Tensor
+    sequences: Tensor  # [S, 4] begin and number of tokens, begin and number of those of the prompt before
+    needed: Tensor  # tokens after which something is scored
+    state: Tensor  # [m] place among `needed` of the token before each that is scored
+    target: Tensor  # [m]
+    scored: Tensor  # [B, T] which these are
+
+    @property
+    def longest(self) -> int:
+        return int(self.position.max()) + 1
+
+
+def lay_out(prompts: DistinctPrompts, token: Tensor, mask: Tensor) -> Tokens:
+    """Lay out prompts [U, P], padded on the left, and completions [B, T], padded on the right."""
+    real, scored = prompts.mask.bool(), mask.bool()
+    of_prompt, of_row = real.sum(1).numpy(), scored.sum(1).numpy()
+    which = np.arange(len(of_row)) if prompts.which is None else prompts.which.numpy()
+    own = np.maximum(of_row - 1, 0)
+    prompt_begin = np.cumsum(of_prompt) - of_prompt
+    row_begin = of_prompt.sum() + np.cumsum(own) - own
+    nothing = np.zeros_like(of_prompt)
+    of_prompts = np.stack([prompt_begin, of_prompt, nothing, nothing], 1)
+    of_rows = np.stack([row_begin, own, prompt_begin[which], of_prompt[which]], 1)
+    nth = torch.arange(token.shape[1])
+    read = scored & (nth < torch.from_numpy(own)[:, None])
+    position = torch.cat([(real.cumsum(1) - 1)[real], (torch.from_numpy(of_prompt[which])[:, None] + nth)[read]])
+    count = int(of_prompt.sum())
+    needed = np.concatenate([prompt_begin + of_prompt - 1, np.arange(count, len(position))])
+    after = torch.from_numpy(len(of_prompt) + row_begin - count)[:, None] + nth - 1
+    state = torch.where(nth == 0, torch.from_numpy(which)[:, None], after)[scored]
+    sequences = torch.from_numpy(np.concatenate([of_prompts, of_rows[own > 0]]))
+    ids = torch.cat([prompts.ids[real], token[read]])
+    return Tokens(ids, position, sequences, torch.from_numpy(needed), state, token[scored], scored)
+
+
+class _Layer(NamedTuple):
+    """What the backward pass wants of a layer."""
+
+    x: Tensor  # its input
+    scale: Tensor
+    qkv: Tensor  # rotated
+    out: Tensor  # of attention
+    total: Tensor
+    between: Tensor  # input of its second half
+    scale_between: Tensor
+    gate_up: Tensor
+
+
+class NativeForward(FusedForward):
+    """Forward pass whose scores, and their gradient, are computed by `native/`."""
+
+    def score(self, prompts: DistinctPrompts, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> TokenScores:
+        """Score completions like `CausalLM.score`."""
+        tokens = lay_out(prompts, token, mask)
+        self.extend_positions(tokens.longest)
+        weights = [self.weights[name] for name in sorted(self.weights)]
+        columns = _Scores.apply(self, tokens, entropy == "gradient", norm, *weights)  # type: ignore[no-untyped-call]
+        logp, spread, square = (mask.new_zeros(mask.shape).masked_scatter(tokens.scored, column) for column in columns)
+        return TokenScores(logp, None if entropy == "none" else spread, square if norm else None)
+
+    def states(self, tokens: Tokens, kept: list[_Layer] | None = None, caches: list[Tensor] | None = None) -> Tensor:
+        """Return the output of the last layer after the tokens that are `needed`. kept: filled for the backward pass;
+        caches: with queries, keys and values [n, ...] of each layer."""
+        x, more, count = self.words.detach().index_select(0, tokens.ids), None, len(self.layers)
+        for i, layer in enumerate(self.layers):
+            x, y, scale = norm(x, more, *layer.before)
+            qkv = linear(y, *layer.qkv)
+            self.rotate(qkv, tokens.position, layer, 1.0)
+            out, total = x.new_empty((len(x), layer.heads[0] * layer.head)), x.new_empty((len(x), layer.heads[0]))
+            kernels().attention_forward(at(qkv), *_attention(tokens, layer), at(out), at(total))
+            if caches is not None:
+                caches.append(qkv)
+            rest = (x, out) if i + 1 < count else (x.index_select(0, tokens.needed), out.index_select(0, tokens.needed))
+            between, y, scale_between = norm(rest[0], linear(rest[1], *layer.out), *layer.between)
+            gate_up = linear(y, *layer.gate_up)
+            if kept is not None:
+                kept.append(_Layer(x, scale, qkv, out, total, between, scale_between, gate_up))
+            x, more = between, linear(gate(gate_up), *layer.down)
+        assert more is not None
+        return x.add_(more) if kept is None else x + more
+
+    def rotate(self, qkv: Tensor, position: Tensor, layer: Any, sign: float) -> None:
+        assert self.rotations is not None
+        heads = layer.heads[0] + layer.heads[1]
+        tables = (at(table) for table in self.rotations)
+        kernels().rotate(at(qkv), qkv.shape[1], at(position), *tables, len(qkv), heads, layer.head, sign)
+
+
+def _attention(tokens: Tokens, layer: Any) -> tuple[Any, ...]:
+    heads, groups, _ = layer.heads
+    return at(tokens.sequences), len(tokens.sequences), heads, groups, layer.head, layer.scale
+
+
+def _chunks(count: int, vocabulary: int) -> Iterator[slice]:
+    size = max(1, CHUNK // vocabulary)
+    return (slice(first, min(first + size, count)) for first in range(0, count, size))
+
+
+class _Scores(torch.autograd.Function):
+    """Log-probabilities, entropies and Σ p² [m] of tokens."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, model: NativeForward, tokens: Tokens, spread: bool, square: bool, *weights: Tensor
+    ) -> tuple[Tensor, ...]:
+        trains = any(ctx.needs_input_grad)
+        kept: list[_Layer] | None = [] if trains else None
+        x = model.states(tokens, kept)
+        _, y, scale = norm(x, None, *model.after)
+        y = y.index_select(0, tokens.state)
+        logp, entropy, squares, total = x.new_empty((4, len(y))).unbind()
+        size, chunks = len(model.logits[0]), list(_chunks(len(y), len(model.logits[0])))
+        logits = y
+        for rows in chunks:
+            logits = linear(y[rows], *model.logits)
+            inputs = at(logits), at(tokens.target[rows]), len(logits), size
+            to = (at(z[rows]) for z in (logp, entropy))
+            kernels().scores_forward(*inputs, *to, at(squares[rows]) if square else None, at(total[rows]))
+        if trains:
+            ctx.save_for_backward(*weights)  # says so if one of them has changed
+            ctx.model, ctx.tokens, ctx.kept, ctx.spread, ctx.chunks = model, tokens, kept, spread, chunks
+            ctx.end = x, scale, y, total, entropy, logits if len(chunks) == 1 else None
+        ctx.mark_non_differentiable(*((squares,) if spread else (entropy, squares)))
+        return logp, entropy, squares
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, pull: Tensor, entropy_pull: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        _ = ctx.saved_tensors
+        model, wanted = ctx.model, dict(zip(sorted(ctx.model.weights), ctx.needs_input_grad[4:], strict=True))
+        grads = _Gradients(model, wanted)
+        x = _backward_scores(ctx, grads, pull.contiguous(), entropy_pull.contiguous() if ctx.spread else None)
+        for i in reversed(range(len(model.layers))):
+            x = _backward_layer(model, ctx.tokens, i, ctx.kept.pop(), grads, x)
+        grads.add_words(ctx.tokens.ids, x)
+        return None, None, None, None, *(grads.of.get(name) for name in wanted)
+
+
+class _Gradients:
+    """Gradients by the names of weights, of those that are wanted."""
+
+    def __init__(self, model: NativeForward, wanted: dict[str, bool]) -> None:
+        self.model, self.wanted = model, wanted
+        self.of: dict[str, Tensor] = {}
+
+    def linear(self, name: str, x: Tensor, pull: Tensor) -> Tensor:
+        """Take in the pull [n, out] on the output of a linear layer whose input is `x`; returns that on x."""
+        weight = self.model.weights[name].detach()
+        if self.wanted[name]:
+            self.add(name, pull.T @ x)
+        if self.wanted.get(f"{name}.bias"):
+            self.add(f"{name}.bias", pull.sum(0))
+        return pull @ weight
+
+    def norm(self, name: str, x: Tensor, weight: Tensor, scale: Tensor, pull: Tensor, of_x: Tensor) -> None:
+        of_weight = norm_backward(x, weight.detach(), scale, pull, of_x)
+        if self.wanted[name]:
+            self.of[name] = of_weight
+
+    def add(self, name: str, grad: Tensor) -> None:
+        self.of[name] = self.of[name].add_(grad) if name in self.of else grad
+
+    def add_words(self, ids: Tensor, pull: Tensor) -> None:
+        """Take in the pull on the embeddings of `ids`; where the logits have the same weights, they have its sum."""
+        if not self.wanted["words"]:
+            return
+        words, padding = self.model.words, self.model.inner.embed_tokens.padding_idx
+        if padding is not None:
+            ids, pull = ids[ids != padding], pull[ids != padding]
+        name = "logits" if self.model.weights["logits"] is words and "logits" in self.of else "words"
+        if name not in self.of:
+            self.of[name] = torch.zeros_like(words)
+        self.of[name].index_add_(0, ids, pull)
+
+
+def _backward_scores(ctx: Any, grads: _Gradients, pull: Tensor, entropy_pull: Tensor | None) -> Tensor:
+    """Return the pull on the output of the last layer."""
+    x, scale, y, total, entropy, logits = ctx.end
+    model, target, of_y = ctx.model, ctx.tokens.target, torch.empty_like(y)
+    for rows in ctx.chunks:
+        some = linear(y[rows], *model.logits) if logits is None else logits
+        inputs = (at(z[rows]) for z in (total, entropy, pull))
+        of_entropy = None if entropy_pull is None else at(entropy_pull[rows])
+        kernels().scores_backward(at(some), at(target[rows]), *some.shape, *inputs, of_entropy)
+        of_y[rows] = grads.linear("logits", y[rows], some)
+    of_state = torch.zeros_like(x).index_add_(0, ctx.tokens.state, of_y)
+    of_x = torch.zeros_like(x)
+    grads.norm("after", x, model.after[0], scale, of_state, of_x)
+    ctx.end = None
+    return of_x
+
+
+def _backward_layer(
+    model: NativeForward, tokens: Tokens, i: int, kept: _Layer, grads: _Gradients, pull: Tensor
+) -> Tensor:
+    """Return the pull on a layer's input, given that on its output."""
+    layer, is_last = model.layers[i], i + 1 == len(model.layers)
+    of_gate = pull @ model.weights[f"{i}.down"].detach()
+    kernels().gate_backward(at(kept.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
+    if grads.wanted[f"{i}.down"]:
+        grads.add(f"{i}.down", pull.T @ of_gate)
+    if grads.wanted.get(f"{i}.down.bias"):
+        grads.add(f"{i}.down.bias", pull.sum(0))
+    _, y, _ = norm(kept.between, None, *layer.between)
+    grads.norm(
+        f"{i}.between",
+        kept.between,
+        layer.between[0],
+        kept.scale_between,
+        grads.linear(f"{i}.gate_up", y, kept.gate_up),
+        pull,
+    )
+    out = kept.out.index_select(0, tokens.needed) if is_last else kept.out
+    of_out = grads.linear(f"{i}.out", out, pull)
+    if is_last:
+        pull, of_out = (z.new_zeros((len(kept.x), z.shape[1])).index_copy_(0, tokens.needed, z) for z in (pull, of_out))
+    of_qkv = torch.zeros_like(kept.qkv)
+    inputs = at(kept.out), at(kept.total), at(of_out)
+    kernels().attention_backward(at(kept.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))
+    model.rotate(of_qkv, tokens.position, layer, -1.0)
+    _, y, _ = norm(kept.x, None, *layer.before)
+    grads.norm(f"{i}.before", kept.x, layer.before[0], kept.scale, grads.linear(f"{i}.qkv", y, of_qkv), pull)
+    return pull

@@ -1,0 +1,70 @@
+"""The C++ functions of `native/` on tensors: built by the machine's compiler when they are first needed."""
+
+from __future__ import annotations
+
+import functools
+from ctypes import c_float, c_int64, c_void_p
+from pathlib import Path
+from typing import Any
+
+from torch import Tensor
+
+from ...base.native_library import build_library
+
+FOLDER = Path(__file__).with_name("native")
+SOURCES = tuple(FOLDER / name for name in ("layers.cpp", "vocabulary.cpp", "decoding.cpp"))
+WIDTH = 8  # numbers that they read at once: heads and padded rows are multiples of it
+# Loops over numbers become loops over vectors, with min and max as single instructions: what they do with NaN is open,
+# but a NaN in a row's logits is one in its log-probabilities.
+FLAGS = ("-fopenmp-simd", "-ffinite-math-only", "-fno-signed-zeros")
+P, N, X = c_void_p, c_int64, c_float
+SIGNATURES: dict[str, tuple[Any, ...]] = {
+    "norm_forward": (P, P, P, N, N, X, P, P, P),
+    "norm_backward": (P, P, P, P, N, N, P, P),
+    "rotate": (P, N, P, P, P, N, N, N, X),
+    "attention_forward": (P, P, N, N, N, N, X, P, P),
+    "attention_backward": (P, P, N, N, N, N, X, P, P, P, P),
+    "gate_forward": (P, N, N, P),
+    "gate_backward": (P, N, N, P),
+    "scores_forward": (P, P, N, N, P, P, P, P),
+    "scores_backward": (P, P, N, N, P, P, P, P),
+    "sample": (P, P, N, N, P, P),
+    "store": (P, P, N, N, N, N, N, P, P),
+    "decode": (P, P, N, N, N, N, N, X, P, P, P, N, P, P, N, P),
+}
+
+
+@functools.cache
+def kernels() -> Any:
+    """The functions. Raises `UserError` where they cannot be built."""
+    signatures = {name: (None, kinds) for name, kinds in SIGNATURES.items()}
+    return build_library(SOURCES, signatures, [FOLDER / "rows.h"], FLAGS)
+
+
+def at(x: Tensor | None) -> int | None:
+    """Return the address of a tensor's numbers, which lie in order."""
+    if x is None:
+        return None
+    assert x.is_contiguous()
+    return x.data_ptr()
+
+
+def norm(x: Tensor, more: Tensor | None, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return s = x + more, s · weight / √(mean s² + ε), both [n, d], and the inverse of the root [n]."""
+    total, y, scale = x if more is None else x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(len(x))
+    kernels().norm_forward(at(x), at(more), at(weight), *x.shape, epsilon, at(total), at(y), at(scale))
+    return total, y, scale
+
+
+def norm_backward(x: Tensor, weight: Tensor, scale: Tensor, pull: Tensor, of_x: Tensor) -> Tensor:
+    """Add the pull on x [n, d] to `of_x`, given that on the output of `norm`; returns that on the weight [d]."""
+    of_weight = weight.new_zeros(weight.shape)
+    kernels().norm_backward(at(x), at(weight), at(scale), at(pull), *x.shape, at(of_x), at(of_weight))
+    return of_weight
+
+
+def gate(x: Tensor) -> Tensor:
+    """Return silu(gate) · up [n, width], of both side by side [n, 2 width]."""
+    y = x.new_empty((len(x), x.shape[1] // 2))
+    kernels().gate_forward(at(x), *y.shape, at(y))
+    return y

@@ -1,0 +1,107 @@
+"""Decoding by C++ between packed products (`decoder=native`): rows of one version, whose prompts are there once."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from ..tokens.policy_interface import Forward
+from .decoding import GrowingBatch
+from .model.fused_forward import linear
+from .model.kv_caches import DistinctPrompts, distinct_prompts
+from .model.native_forward import NativeForward, lay_out
+from .model.native_kernels import WIDTH, at, kernels, norm
+
+
+class NativeCache:
+    """Keys, turned, and values of prompts and of the tokens that continue them, layer by layer."""
+
+    def __init__(self, columns: int) -> None:
+        """columns: tokens beyond the prompts, at most."""
+        self.columns, self.length = columns, 0
+        self.prompt: list[tuple[Tensor, Tensor]] = []  # [U, groups, head, P], [U, groups, P, head]
+        self.own: list[tuple[Tensor, Tensor]] = []  # [B, groups, columns, head] both
+        self.tokens = self.which = torch.empty(0, dtype=torch.long)  # of each prompt; the prompt of each row
+
+    def begin(self, forward: NativeForward, prompts: DistinctPrompts, rows: int) -> Tensor:
+        """Read all prompts; returns the logits [B, V] of the first token of each row."""
+        layout = lay_out(prompts, prompts.ids.new_zeros((rows, 1)), torch.ones((rows, 1)))
+        caches: list[Tensor] = []
+        x = forward.states(layout, caches=caches)
+        self.which = torch.arange(rows) if prompts.which is None else prompts.which
+        self.tokens = prompts.mask.sum(1)
+        width = int(self.tokens.max())
+        width += -width % WIDTH
+        for layer, qkv in zip(forward.layers, caches, strict=True):
+            heads, groups, _ = layer.heads
+            shape = len(self.tokens), groups, layer.head, width
+            keys, values = x.new_zeros(shape), x.new_zeros((*shape[:2], width, layer.head))
+            sizes = shape[0], heads, groups, layer.head, width
+            kernels().store(at(qkv), at(layout.sequences), *sizes, at(keys), at(values))
+            self.prompt.append((keys, values))
+            own = rows, groups, self.columns, layer.head
+            self.own.append((x.new_empty(own), x.new_empty(own)))
+        return _logits(forward, x).index_select(0, layout.state)
+
+    def step(self, forward: NativeForward, ids: Tensor) -> Tensor:
+        """Return the logits [B, V] after one more token [B] of each row."""
+        call, count = kernels(), len(ids)
+        position = self.tokens.index_select(0, self.which) + self.length
+        x = forward.words.detach().index_select(0, ids)
+        layer = forward.layers[0]
+        (heads, groups, _), head = layer.heads, layer.head
+        y, scale, out = torch.empty_like(x), x.new_empty(count), x.new_empty((count, heads * head))
+        act = x.new_empty((count, len(layer.gate_up[0]) // 2))
+        # addresses once for all layers: with few rows, asking for them costs as much as the kernels
+        of_x, of_y, of_scale, of_out, of_act = map(at, (x, y, scale, out, act))
+        of_rows, of_tokens, of_position = map(at, (self.which, self.tokens, position))
+        assert forward.rotations is not None
+        cos, sin = map(at, forward.rotations)
+        more: Tensor | None = None
+        for layer, prompt, own in zip(forward.layers, self.prompt, self.own, strict=True):
+            weight, epsilon = layer.before
+            call.norm_forward(of_x, at(more), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
+            qkv = linear(y, *layer.qkv)
+            of_qkv = at(qkv)
+            call.rotate(of_qkv, qkv.shape[1], of_position, cos, sin, count, heads + groups, head, 1.0)
+            sizes = count, heads, groups, head, self.length, layer.scale
+            of_prompt = prompt[0].data_ptr(), prompt[1].data_ptr(), of_tokens, prompt[0].shape[3]
+            call.decode(of_qkv, of_rows, *sizes, *of_prompt, own[0].data_ptr(), own[1].data_ptr(), self.columns, of_out)
+            more = linear(out, *layer.out)
+            weight, epsilon = layer.between
+            call.norm_forward(of_x, at(more), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
+            gate_up = linear(y, *layer.gate_up)
+            call.gate_forward(at(gate_up), *act.shape, of_act)
+            more = linear(act, *layer.down)
+        self.length += 1
+        assert more is not None
+        return _logits(forward, x.add_(more))
+
+    def select(self, rows: Tensor) -> None:
+        """Continue with these rows alone."""
+        self.which = self.which.index_select(0, rows)
+        self.own = [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self.own]
+
+
+def _logits(forward: NativeForward, x: Tensor) -> Tensor:
+    y = norm(x, None, *forward.after)[1]
+    return linear(y, *forward.logits)
+
+
+class NativeBatch(GrowingBatch):
+    """Rows of one version by the functions of `native/`."""
+
+    def _logits(self, forward: Forward, t: int) -> Tensor:
+        assert isinstance(forward, NativeForward)
+        if self.cache is None:
+            forward.extend_positions(self.width + self.length)
+            cache = self.cache = NativeCache(self.length)
+            return cache.begin(forward, distinct_prompts(True, self.prompt, self.prompt_mask), len(self.prompt))
+        logits: Tensor = self.cache.step(forward, self.token[:, t - 1])
+        return logits
+
+    def _sample(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+        token, logp = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
+        noise = None if uniform is None else uniform.contiguous()
+        kernels().sample(at(logits.contiguous()), at(noise), *logits.shape, at(token), at(logp))
+        return token, logp
