@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,6 +16,7 @@ from .decoder_interface import Request
 from .model.causal_lm_policy import CausalLM
 from .model.kv_caches import distinct_prompts
 from .model.routing import RoutingNotes
+from .stop_strings import StopStrings
 
 # (logits [B, V], noise [B] or None) -> (token, its log-probability) [B]
 Sample = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
@@ -32,7 +33,8 @@ class DecodingBatch:
 
     def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
         """index [B]: rows of the request; those that are not `real` pad their part and are never read."""
-        self.policy, self.stops, self.length, self.parts = policy, request.stops, request.length, parts
+        self.policy, self.length, self.parts = policy, request.length, parts
+        self.stops = StopStrings(policy.tokenizer, request.stops)
         self.prompt, self.prompt_mask = request.prompt[index], request.prompt_mask[index]
         rows, self.width = self.prompt.shape
         self.uniform = None if request.uniform is None else request.uniform[index]
@@ -47,8 +49,6 @@ class DecodingBatch:
         self.end = torch.tensor(policy.end, device=index.device)
         self.done = False
         self.stops_checked = 0  # tokens in which stops have been looked for
-        # a tail of so many tokens holds any stop that ends in its last one, however few bytes a token is
-        self.stop_tail = 1 + max((len(stop.encode()) for stop in self.stops), default=0)
 
     def remaining(self, share: float) -> Tensor | None:
         """Return the rows to continue with once at most `share` of them has not ended; None: all. Sets `done`."""
@@ -96,30 +96,27 @@ class DecodingBatch:
 
         Searches new tokens, and as many before them as a stop can reach back.
         """
-        if not self.stops or count <= self.stops_checked:
+        if not self.stops.stops or count <= self.stops_checked:
             return
-        first = max(0, self.stops_checked - self.stop_tail)
+        first = max(0, self.stops_checked - self.stops.tail)
         counts = self.mask[:, :count].sum(1, keepdim=True).long()
-        for i, (length, *tail) in enumerate(torch.cat([counts, self.token[:, first:count]], 1).tolist()):
-            if length > self.stops_checked and self._holds_stop(tail[: length - first]):
-                self._end_at_stop(i, length)
+        rows = torch.cat([counts, self.token[:, first:count]], 1).tolist()
+        new = [i for i, (length, *_) in enumerate(rows) if length > self.stops_checked]
+        for nth in self.stops.rows_with([rows[i][1 : 1 + rows[i][0] - first] for i in new]):
+            self._end_at_stop(new[nth], rows[new[nth]][0])
         self.stops_checked = count
 
     def _end_at_stop(self, i: int, length: int) -> None:
         ids = self.token[i, :length].tolist()
-        if not self._holds_stop(ids):
+        if not self.stops.are_in(ids):
             return
         low, high = 1, length  # the shortest prefix whose text holds a stop
         while low < high:
             middle = (low + high) // 2
-            low, high = (low, middle) if self._holds_stop(ids[:middle]) else (middle + 1, high)
+            low, high = (low, middle) if self.stops.are_in(ids[:middle]) else (middle + 1, high)
         self.mask[i, low:] = 0
         self.token[i, low:] = self.policy.pad
         self.ended[i] = True
-
-    def _holds_stop(self, ids: Sequence[int]) -> bool:
-        text = self.policy.tokenizer.decode(ids)
-        return any(stop in text for stop in self.stops)
 
 
 class GrowingBatch(DecodingBatch):

@@ -1,0 +1,86 @@
+"""Search for stop strings in sampled tokens."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+REPLACEMENT = "\ufffd"  # what bytes that are no UTF-8 are decoded to
+BETWEEN = b"\xff"  # between rows: no byte of UTF-8
+
+
+class TokenBytes(NamedTuple):
+    """Bytes of all tokens one after the other, and where each token's begin [V + 1]."""
+
+    content: NDArray[np.uint8]
+    begin: NDArray[np.int64]
+
+    def join(self, rows: Sequence[Sequence[int]]) -> tuple[bytes, NDArray[np.int64]]:
+        """Return the bytes of rows of tokens, with `BETWEEN` after each row, and where each row ends [R]."""
+        count = len(self.begin) - 2  # of tokens; the number after the last one is `BETWEEN`
+        ids = np.array([token for row in rows for token in (*row, count)], np.int64)
+        begin = self.begin[ids]
+        size = self.begin[ids + 1] - begin
+        ends = size.cumsum()
+        place = np.arange(size.sum()) - np.repeat(ends - size, size) + np.repeat(begin, size)
+        return self.content[place].tobytes(), ends[ids == count]
+
+
+@functools.lru_cache(maxsize=4)
+def token_bytes(tokenizer: Any) -> TokenBytes | None:
+    """Return the bytes of each token; None where decoding is more than putting bytes one after the other."""
+    backend = getattr(tokenizer, "backend_tokenizer", None)
+    if type(getattr(backend, "decoder", None)).__name__ != "ByteLevel" or tokenizer.clean_up_tokenization_spaces:
+        return None
+    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    byte_of = {character: byte for byte, character in _characters().items()}
+    parts = []
+    for name in names:
+        name = name or ""  # a number without a token
+        is_bytes = all(character in byte_of for character in name)
+        parts.append(bytes(byte_of[character] for character in name) if is_bytes else name.encode())
+    parts.append(BETWEEN)
+    return TokenBytes(np.frombuffer(b"".join(parts), np.uint8), np.cumsum([0, *map(len, parts)]))
+
+
+def _characters() -> dict[int, str]:
+    """Return the character that stands for each byte in the tokens of a byte-level tokenizer (Radford et al. 2019)."""
+    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
+    others = [byte for byte in range(256) if byte not in printable]
+    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
+
+
+class StopStrings:
+    """Strings that end a completion, and the tokenizer that tells whether tokens hold one."""
+
+    def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
+        self.tokenizer, self.stops = tokenizer, tuple(stops)
+        # a tail of so many tokens holds any stop that ends in its last one, however few bytes a token is
+        self.tail = 1 + max((len(stop.encode()) for stop in self.stops), default=0)
+
+    def are_in(self, ids: Sequence[int]) -> bool:
+        """Return whether the text of these tokens holds a stop."""
+        text = self.tokenizer.decode(ids)
+        return any(stop in text for stop in self.stops)
+
+    def rows_with(self, rows: Sequence[Sequence[int]]) -> list[int]:
+        """Return which rows of tokens hold a stop.
+
+        A stop is UTF-8, in which no character's bytes begin inside another's: the text holds it where the bytes do.
+        """
+        table = token_bytes(self.tokenizer)
+        if table is None or any(REPLACEMENT in stop or not stop for stop in self.stops):
+            return [i for i, row in enumerate(rows) if self.are_in(row)]
+        content, ends = table.join(rows)
+        found = set()
+        for stop in self.stops:
+            at = content.find(pattern := stop.encode())
+            while at >= 0:
+                row = int(ends.searchsorted(at, "right"))
+                found.add(row)
+                at = content.find(pattern, int(ends[row]))  # of the next row
+        return sorted(found)
