@@ -154,13 +154,17 @@ def gradient_by_rows(
     sums = RowGradients(parameters)
     logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
     baseline, squared_norms = torch.zeros_like(sigma), torch.zeros_like(sigma)
-    for group in data.group.unique():
-        rows = (data.group == group).nonzero()[:, 0]
+    # numbers that the host needs, asked for once: a GPU waits for each question
+    groups, widths = data.group.tolist(), data.mask.sum(1).long().tolist()
+    rows_of = {group: [row for row, other in enumerate(groups) if other == group] for group in sorted(set(groups))}
+    first = torch.tensor([rows_of[group][0] for group in groups], device=mean.device)
+    group_mean = mean[first]  # rloo has one for each row; under b the sum is the same with any of them
+    in_total, in_group = ((data.outcome - group_mean) / sigma).tolist(), (1.0 / sigma).tolist()
+    for numbers in rows_of.values():
+        rows = torch.tensor(numbers, device=mean.device)
         norms = torch.zeros_like(sigma[rows])
-        group_mean = mean[rows[0]]  # rloo has one for each row; under b the sum is the same with any of them
-        in_total = (data.outcome[rows] - group_mean) / sigma[rows]
-        for i, row in enumerate(rows):
-            one, width = batch.rows(row[None]), int(data.mask[row].sum())
+        for i, row in enumerate(numbers):
+            one, width = batch.rows(rows[i : i + 1]), widths[row]
             token, valid = one.data.token[:, :width], one.data.mask[:, :width]
             experts = None if one.data.experts is None else one.data.experts[:, : one.data.prompt.shape[1] + width]
             scores = score_completions(policy, replace(one.data, token=token, mask=valid, experts=experts))
@@ -171,7 +175,7 @@ def gradient_by_rows(
             leaf.requires_grad_()
             (one.weights * loss_of(algorithm, one.decisions(leaf, one.mask)).loss).sum().backward()
             assert leaf.grad is not None
-            sums.next_row(float(in_total[i]), float(1.0 / sigma[row]))
+            sums.next_row(in_total[row], in_group[row])
             with sums.taking():
                 torch.autograd.backward([scores.logp], [leaf.grad[:, :width]])
             pull[row] = leaf.grad[0]
@@ -179,7 +183,7 @@ def gradient_by_rows(
             norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-15).square()
         together = batch.rows(rows)
         baseline[rows] = algorithm.row_baseline(together.decisions(logp[rows], together.mask), norms)
-        sums.end_group(float(group_mean - baseline[rows[0]]))
+        sums.end_group(float(group_mean[numbers[0]] - baseline[numbers[0]]))
     for p, total in zip(parameters, sums.total, strict=True):
         p.grad = total
     advantage = ((data.outcome - baseline) / sigma)[:, None] * mask

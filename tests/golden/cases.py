@@ -82,6 +82,7 @@ TOKEN_WAYS: dict[str, dict[str, Any]] = {
     "inflight": {"lag": "inflight:3"},
     "keep-cache": {"lag": "inflight:3", "kv_cache": "keep"},
     "lora": {"versions": "lora", "lora_rank": 2},
+    "native": {"learner": "native", "decoder": "native"},
     "dynamic": {"dynamic_sampling": True},
     "epochs": {"epochs": 2, "steps": PHASES * 4},
     "entropy": {"entropy_coef": 0.01, "normalise_advantage": True},
