@@ -7,7 +7,7 @@ from ctypes import c_bool, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
 from typing import Any
 
-from ..base.native_library import build_library
+from ..base.cpp_library import build_library
 
 SOURCE = Path(__file__).with_name("native.cpp")
 P = c_void_p

@@ -172,7 +172,7 @@ class ControlSpec(RunSpec):
     def toolchain(self) -> dict[str, str]:
         if self.learner == "torch":
             return {}
-        from ..base.native_library import compiler_version
+        from ..base.cpp_library import compiler_version
 
         return {"compiler": compiler_version()}
 

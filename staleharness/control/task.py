@@ -10,8 +10,8 @@ import numpy as np
 
 from ..algorithm import make_algorithm, takes_rows
 from ..base.console_log import LOGGER
+from ..base.cpp_library import compiler
 from ..base.machine import memory
-from ..base.native_library import compiler
 from ..errors import UserError
 from ..lag import read_lag, schedule_of
 from ..mismatch import Mismatch, read_mismatch

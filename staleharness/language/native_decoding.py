@@ -20,7 +20,7 @@ class NativeCache:
         """columns: tokens beyond the prompts, at most."""
         self.columns, self.length = columns, 0
         self.prompt: list[tuple[Tensor, Tensor]] = []  # [U, groups, head, P], [U, groups, P, head]
-        self.own: list[tuple[Tensor, Tensor]] = []  # [B, groups, columns, head] both
+        self.completion: list[tuple[Tensor, Tensor]] = []  # [B, groups, columns, head] both
         self.tokens = self.which = torch.empty(0, dtype=torch.long)  # of each prompt; the prompt of each row
 
     def begin(self, forward: NativeForward, prompts: DistinctPrompts, rows: int) -> Tensor:
@@ -39,8 +39,8 @@ class NativeCache:
             sizes = shape[0], heads, groups, layer.head, width
             kernels().store(at(qkv), at(layout.sequences), *sizes, at(keys), at(values))
             self.prompt.append((keys, values))
-            own = rows, groups, self.columns, layer.head
-            self.own.append((x.new_empty(own), x.new_empty(own)))
+            shape = rows, groups, self.columns, layer.head
+            self.completion.append((x.new_empty(shape), x.new_empty(shape)))
         return _logits(forward, x).index_select(0, layout.state)
 
     def step(self, forward: NativeForward, ids: Tensor) -> Tensor:
@@ -58,7 +58,7 @@ class NativeCache:
         assert forward.rotations is not None
         cos, sin = map(at, forward.rotations)
         more: Tensor | None = None
-        for layer, prompt, own in zip(forward.layers, self.prompt, self.own, strict=True):
+        for layer, prompt, completion in zip(forward.layers, self.prompt, self.completion, strict=True):
             weight, epsilon = layer.before
             call.norm_forward(of_x, at(more), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
             qkv = linear(y, *layer.qkv)
@@ -66,7 +66,16 @@ class NativeCache:
             call.rotate(of_qkv, qkv.shape[1], of_position, cos, sin, count, heads + groups, head, 1.0)
             sizes = count, heads, groups, head, self.length, layer.scale
             of_prompt = prompt[0].data_ptr(), prompt[1].data_ptr(), of_tokens, prompt[0].shape[3]
-            call.decode(of_qkv, of_rows, *sizes, *of_prompt, own[0].data_ptr(), own[1].data_ptr(), self.columns, of_out)
+            call.decode(
+                of_qkv,
+                of_rows,
+                *sizes,
+                *of_prompt,
+                completion[0].data_ptr(),
+                completion[1].data_ptr(),
+                self.columns,
+                of_out,
+            )
             more = linear(out, *layer.out)
             weight, epsilon = layer.between
             call.norm_forward(of_x, at(more), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
@@ -80,7 +89,9 @@ class NativeCache:
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
         self.which = self.which.index_select(0, rows)
-        self.own = [(keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self.own]
+        self.completion = [
+            (keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self.completion
+        ]
 
 
 def _logits(forward: NativeForward, x: Tensor) -> Tensor:

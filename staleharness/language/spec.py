@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..base.native_library import compiler_version
+from ..base.cpp_library import compiler_version
 from ..base.parsing import read_toml
 from ..errors import UserError
 from ..schedule import Demand

@@ -76,11 +76,11 @@ class StopStrings:
         if table is None or any(REPLACEMENT in stop or not stop for stop in self.stops):
             return [i for i, row in enumerate(rows) if self.are_in(row)]
         content, ends = table.join(rows)
-        found = set()
+        matches = set()
         for stop in self.stops:
             at = content.find(pattern := stop.encode())
             while at >= 0:
                 row = int(ends.searchsorted(at, "right"))
-                found.add(row)
+                matches.add(row)
                 at = content.find(pattern, int(ends[row]))  # of the next row
-        return sorted(found)
+        return sorted(matches)

@@ -13,8 +13,8 @@ from typing import Any, ClassVar, Literal
 
 from ..base.cache import build_once
 from ..base.console_log import LOGGER
+from ..base.cpp_library import compiler
 from ..base.files import digest, stamp, user_path
-from ..base.native_library import compiler
 from ..errors import UserError, missing_extra, shorten
 from ..lag import read_lag, schedule_of
 from ..pipeline_lag import PipelineLag

@@ -46,7 +46,7 @@ class TransformersDecoder(Decoder):
 
     growing_batch: ClassVar[type[GrowingBatch]] = GrowingBatch
 
-    def prepacked(self, forward: FusedForward) -> FusedForward:
+    def prepack_forward(self, forward: FusedForward) -> FusedForward:
         return forward.prepack()
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
@@ -83,7 +83,7 @@ class TransformersDecoder(Decoder):
                 before = versions
                 with policy.acting(versions, position) as forward:
                     if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
-                        forward = self.prepacked(forward)
+                        forward = self.prepack_forward(forward)
                     batch.advance(forward, first, last)
                 if batch.done:
                     break
@@ -186,7 +186,7 @@ class NativeDecoder(PackedWeightsDecoder):
             return super().decode(request, buffer)
         return PackedWeightsDecoder(policy).decode(request, buffer)
 
-    def prepacked(self, forward: FusedForward) -> NativeForward:
+    def prepack_forward(self, forward: FusedForward) -> NativeForward:
         return NativeForward(forward.model, forward.dtype, weights=prepack(forward.weights))
 
 

@@ -14,6 +14,7 @@ from needs import needs_compiler
 from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, unmet
+from staleharness.base.cpp_library import compiler_version
 from staleharness.control import native, native_library
 from staleharness.control.action_distributions import Categorical
 from staleharness.control.policy import MLPPolicy, Pull
@@ -234,4 +235,4 @@ def test_a_gpu_and_a_missing_compiler_are_refused_in_the_plan(monkeypatch: pytes
 
 def test_the_fingerprint_names_the_compiler_of_a_native_run_alone() -> None:
     assert "compiler" not in fingerprint(SMALL)
-    assert fingerprint(replace(SMALL, learner="native"))["compiler"] == native_library.compiler_version() != ""
+    assert fingerprint(replace(SMALL, learner="native"))["compiler"] == compiler_version() != ""

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from staleharness.base.native_library import COMPILERS
+from staleharness.base.cpp_library import COMPILERS
 from staleharness.store.study import Question
 
 MODULES = {

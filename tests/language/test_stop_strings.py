@@ -28,7 +28,7 @@ def tokenizer() -> Any:
     return PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False)
 
 
-def test_stops_across_tokens_and_inside_characters_are_those_of_the_text(tokenizer: Any) -> None:
+def test_stops_on_bytes_are_those_of_the_text(tokenizer: Any) -> None:
     assert token_bytes(tokenizer) is not None
     rng, character_of = random.Random(0), _characters()
     rows = [[rng.randrange(len(tokenizer)) for _ in range(rng.randrange(12))] for _ in range(300)]

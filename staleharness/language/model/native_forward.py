@@ -29,15 +29,15 @@ def supports_native_forward(model: Any) -> bool:
 
 
 class Tokens(NamedTuple):
-    """Tokens [n] of prompts, then those of completions but their last, and what is to be scored [m]."""
+    """Tokens [n] of prompts, then those of completions but their last, and the targets [m] to score."""
 
     ids: Tensor
     position: Tensor
     sequences: Tensor  # [S, 4] begin and number of tokens, begin and number of those of the prompt before
-    needed: Tensor  # tokens after which something is scored
-    state: Tensor  # [m] place among `needed` of the token before each that is scored
+    outputs: Tensor  # tokens before a target
+    state: Tensor  # [m] place among `outputs` of the token before each target
     target: Tensor  # [m]
-    scored: Tensor  # [B, T] which these are
+    target_mask: Tensor  # [B, T] which these are
 
     @property
     def longest(self) -> int:
@@ -46,29 +46,29 @@ class Tokens(NamedTuple):
 
 def lay_out(prompts: DistinctPrompts, token: Tensor, mask: Tensor) -> Tokens:
     """Lay out prompts [U, P], padded on the left, and completions [B, T], padded on the right."""
-    real, scored = prompts.mask.bool(), mask.bool()
-    of_prompt, of_row = real.sum(1).numpy(), scored.sum(1).numpy()
+    real, target_mask = prompts.mask.bool(), mask.bool()
+    of_prompt, of_row = real.sum(1).numpy(), target_mask.sum(1).numpy()
     which = np.arange(len(of_row)) if prompts.which is None else prompts.which.numpy()
-    own = np.maximum(of_row - 1, 0)
+    read_tokens = np.maximum(of_row - 1, 0)
     prompt_begin = np.cumsum(of_prompt) - of_prompt
-    row_begin = of_prompt.sum() + np.cumsum(own) - own
+    row_begin = of_prompt.sum() + np.cumsum(read_tokens) - read_tokens
     nothing = np.zeros_like(of_prompt)
     of_prompts = np.stack([prompt_begin, of_prompt, nothing, nothing], 1)
-    of_rows = np.stack([row_begin, own, prompt_begin[which], of_prompt[which]], 1)
+    of_rows = np.stack([row_begin, read_tokens, prompt_begin[which], of_prompt[which]], 1)
     nth = torch.arange(token.shape[1])
-    read = scored & (nth < torch.from_numpy(own)[:, None])
+    read = target_mask & (nth < torch.from_numpy(read_tokens)[:, None])
     position = torch.cat([(real.cumsum(1) - 1)[real], (torch.from_numpy(of_prompt[which])[:, None] + nth)[read]])
     count = int(of_prompt.sum())
-    needed = np.concatenate([prompt_begin + of_prompt - 1, np.arange(count, len(position))])
+    outputs = np.concatenate([prompt_begin + of_prompt - 1, np.arange(count, len(position))])
     after = torch.from_numpy(len(of_prompt) + row_begin - count)[:, None] + nth - 1
-    state = torch.where(nth == 0, torch.from_numpy(which)[:, None], after)[scored]
-    sequences = torch.from_numpy(np.concatenate([of_prompts, of_rows[own > 0]]))
+    state = torch.where(nth == 0, torch.from_numpy(which)[:, None], after)[target_mask]
+    sequences = torch.from_numpy(np.concatenate([of_prompts, of_rows[read_tokens > 0]]))
     ids = torch.cat([prompts.ids[real], token[read]])
-    return Tokens(ids, position, sequences, torch.from_numpy(needed), state, token[scored], scored)
+    return Tokens(ids, position, sequences, torch.from_numpy(outputs), state, token[target_mask], target_mask)
 
 
 class _Layer(NamedTuple):
-    """What the backward pass wants of a layer."""
+    """Tensors of a layer that its backward pass reads."""
 
     x: Tensor  # its input
     scale: Tensor
@@ -88,12 +88,14 @@ class NativeForward(FusedForward):
         tokens = lay_out(prompts, token, mask)
         self.extend_positions(tokens.longest)
         weights = [self.weights[name] for name in sorted(self.weights)]
-        columns = _Scores.apply(self, tokens, entropy == "gradient", norm, *weights)  # type: ignore[no-untyped-call]
-        logp, spread, square = (mask.new_zeros(mask.shape).masked_scatter(tokens.scored, column) for column in columns)
+        columns = _NativeScores.apply(self, tokens, entropy == "gradient", norm, *weights)  # type: ignore[no-untyped-call]
+        logp, spread, square = (
+            mask.new_zeros(mask.shape).masked_scatter(tokens.target_mask, column) for column in columns
+        )
         return TokenScores(logp, None if entropy == "none" else spread, square if norm else None)
 
     def states(self, tokens: Tokens, kept: list[_Layer] | None = None, caches: list[Tensor] | None = None) -> Tensor:
-        """Return the output of the last layer after the tokens that are `needed`. kept: filled for the backward pass;
+        """Return the output of the last layer at `outputs`. kept: filled for the backward pass;
         caches: with queries, keys and values [n, ...] of each layer."""
         x, more, count = self.words.detach().index_select(0, tokens.ids), None, len(self.layers)
         for i, layer in enumerate(self.layers):
@@ -104,7 +106,9 @@ class NativeForward(FusedForward):
             kernels().attention_forward(at(qkv), *_attention(tokens, layer), at(out), at(total))
             if caches is not None:
                 caches.append(qkv)
-            rest = (x, out) if i + 1 < count else (x.index_select(0, tokens.needed), out.index_select(0, tokens.needed))
+            rest = (
+                (x, out) if i + 1 < count else (x.index_select(0, tokens.outputs), out.index_select(0, tokens.outputs))
+            )
             between, y, scale_between = norm(rest[0], linear(rest[1], *layer.out), *layer.between)
             gate_up = linear(y, *layer.gate_up)
             if kept is not None:
@@ -130,7 +134,7 @@ def _chunks(count: int, vocabulary: int) -> Iterator[slice]:
     return (slice(first, min(first + size, count)) for first in range(0, count, size))
 
 
-class _Scores(torch.autograd.Function):
+class _NativeScores(torch.autograd.Function):
     """Log-probabilities, entropies and Σ p² [m] of tokens."""
 
     @staticmethod
@@ -161,34 +165,34 @@ class _Scores(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, pull: Tensor, entropy_pull: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
-        model, wanted = ctx.model, dict(zip(sorted(ctx.model.weights), ctx.needs_input_grad[4:], strict=True))
-        grads = _Gradients(model, wanted)
+        model, requires_grad = ctx.model, dict(zip(sorted(ctx.model.weights), ctx.needs_input_grad[4:], strict=True))
+        grads = _Gradients(model, requires_grad)
         x = _backward_scores(ctx, grads, pull.contiguous(), entropy_pull.contiguous() if ctx.spread else None)
         for i in reversed(range(len(model.layers))):
             x = _backward_layer(model, ctx.tokens, i, ctx.kept.pop(), grads, x)
         grads.add_words(ctx.tokens.ids, x)
-        return None, None, None, None, *(grads.of.get(name) for name in wanted)
+        return None, None, None, None, *(grads.of.get(name) for name in requires_grad)
 
 
 class _Gradients:
-    """Gradients by the names of weights, of those that are wanted."""
+    """Gradients by the names of weights, of those that require one."""
 
-    def __init__(self, model: NativeForward, wanted: dict[str, bool]) -> None:
-        self.model, self.wanted = model, wanted
+    def __init__(self, model: NativeForward, requires_grad: dict[str, bool]) -> None:
+        self.model, self.requires_grad = model, requires_grad
         self.of: dict[str, Tensor] = {}
 
     def linear(self, name: str, x: Tensor, pull: Tensor) -> Tensor:
         """Take in the pull [n, out] on the output of a linear layer whose input is `x`; returns that on x."""
         weight = self.model.weights[name].detach()
-        if self.wanted[name]:
+        if self.requires_grad[name]:
             self.add(name, pull.T @ x)
-        if self.wanted.get(f"{name}.bias"):
+        if self.requires_grad.get(f"{name}.bias"):
             self.add(f"{name}.bias", pull.sum(0))
         return pull @ weight
 
     def norm(self, name: str, x: Tensor, weight: Tensor, scale: Tensor, pull: Tensor, of_x: Tensor) -> None:
         of_weight = norm_backward(x, weight.detach(), scale, pull, of_x)
-        if self.wanted[name]:
+        if self.requires_grad[name]:
             self.of[name] = of_weight
 
     def add(self, name: str, grad: Tensor) -> None:
@@ -196,7 +200,7 @@ class _Gradients:
 
     def add_words(self, ids: Tensor, pull: Tensor) -> None:
         """Take in the pull on the embeddings of `ids`; where the logits have the same weights, they have its sum."""
-        if not self.wanted["words"]:
+        if not self.requires_grad["words"]:
             return
         words, padding = self.model.words, self.model.inner.embed_tokens.padding_idx
         if padding is not None:
@@ -231,9 +235,9 @@ def _backward_layer(
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
     of_gate = pull @ model.weights[f"{i}.down"].detach()
     kernels().gate_backward(at(kept.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
-    if grads.wanted[f"{i}.down"]:
+    if grads.requires_grad[f"{i}.down"]:
         grads.add(f"{i}.down", pull.T @ of_gate)
-    if grads.wanted.get(f"{i}.down.bias"):
+    if grads.requires_grad.get(f"{i}.down.bias"):
         grads.add(f"{i}.down.bias", pull.sum(0))
     _, y, _ = norm(kept.between, None, *layer.between)
     grads.norm(
@@ -244,10 +248,12 @@ def _backward_layer(
         grads.linear(f"{i}.gate_up", y, kept.gate_up),
         pull,
     )
-    out = kept.out.index_select(0, tokens.needed) if is_last else kept.out
+    out = kept.out.index_select(0, tokens.outputs) if is_last else kept.out
     of_out = grads.linear(f"{i}.out", out, pull)
     if is_last:
-        pull, of_out = (z.new_zeros((len(kept.x), z.shape[1])).index_copy_(0, tokens.needed, z) for z in (pull, of_out))
+        pull, of_out = (
+            z.new_zeros((len(kept.x), z.shape[1])).index_copy_(0, tokens.outputs, z) for z in (pull, of_out)
+        )
     of_qkv = torch.zeros_like(kept.qkv)
     inputs = at(kept.out), at(kept.total), at(of_out)
     kernels().attention_backward(at(kept.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))

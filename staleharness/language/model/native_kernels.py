@@ -9,7 +9,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ...base.native_library import build_library
+from ...base.cpp_library import build_library
 
 FOLDER = Path(__file__).with_name("native")
 SOURCES = tuple(FOLDER / name for name in ("layers.cpp", "vocabulary.cpp", "decoding.cpp"))

@@ -11,7 +11,7 @@ from language_fixtures import Policies, Specs, error_line
 from needs import needs_compiler
 from torch import Tensor
 
-from staleharness.base.native_library import build_library
+from staleharness.base.cpp_library import build_library
 from staleharness.errors import UserError
 from staleharness.language.model import causal_lm_policy, native_forward, native_kernels
 from staleharness.language.model.kv_caches import distinct_prompts
@@ -105,7 +105,7 @@ def test_tokens_lie_without_padding_and_each_prompt_once() -> None:
     assert len(tokens.ids) == (7 + 1 + 4) + PROMPTS * (5 + 0 + 1 + 4)
     assert tokens.sequences[:5].tolist() == [[0, 7, 0, 0], [7, 1, 0, 0], [8, 4, 0, 0], [12, 5, 0, 7], [17, 1, 0, 7]]
     assert tokens.position[12:18].tolist() == [7, 8, 9, 10, 11, 7]
-    assert tokens.needed[:3].tolist() == [6, 7, 11]
+    assert tokens.outputs[:3].tolist() == [6, 7, 11]
     assert tokens.state[: LENGTH + 1].tolist() == [0, 3, 4, 5, 6, 7, 0]  # the second row: one token
 
 
