@@ -27,8 +27,8 @@ from .host_copies import HostCopies
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
 from .loading import end_tokens, load, trailing_special_tokens, with_lora
 from .model_folder_checks import is_mixture, replay_refusal
-from .routing import Routers
 from .native_forward import NativeForward, supports_native_forward
+from .routing import Routers
 from .scoring import score
 from .shared_prompt_cache import SharedPromptCache
 
