@@ -103,7 +103,8 @@ class ControlTask(Task):
 
         Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
-        bit-identical; without them the harness replays the actions since each environment's last reset.
+        bit-identical; without them the harness replays the actions since each environment's last reset. One that has
+        `rest(mask)` is asked to step the environments of `mask` no more; evaluations are then faster.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 
