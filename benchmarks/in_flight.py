@@ -1,6 +1,6 @@
 """Cost of weights that change inside a completion: a phase of word-problems by lag model, as ratios to `uniform`.
 
-    python benchmarks/in_flight.py [--quick] [--models areal partial] [--capacity 8]
+    python benchmarks/in_flight.py [--quick] [--models areal partial] [--capacity 8] [--prompts 64]
 
 Each model has a run of its own, in one process; phases are measured in turns (the order changes), by processor time,
 once every run's buffer of versions is full.
@@ -23,12 +23,12 @@ MODELS = ("areal", "pipeline_rl", "partial", "inflight:8")
 MOST = 2.5  # of a phase under `uniform`
 
 
-def simulation(lag: str, capacity: int, phases: int) -> Any:
+def simulation(lag: str, capacity: int, phases: int, prompts: int) -> Any:
     from staleharness.simulator.loop import simulation_of
     from staleharness.task import find_env
 
     settings = {"env": "word-problems", "algorithm": "ppo_clip", "capacity": capacity, "lag": lag}
-    size = {"prompts": 16, "completions": 8, "completion_tokens": 32, "prompt_tokens": 128, "learning_rate": 2e-4}
+    size = {"prompts": prompts, "completions": 8, "completion_tokens": 32, "prompt_tokens": 128, "learning_rate": 2e-4}
     steps = {"steps": phases, "minibatches": 1, "evaluations": 1, "evaluation_problems": 1}
     return simulation_of(find_env("word-problems")[1].settings.from_dict({**settings, **size, **steps}))
 
@@ -37,13 +37,14 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="*", default=MODELS)
     parser.add_argument("--capacity", type=int, default=8)
+    parser.add_argument("--prompts", type=int, default=16, help="of a phase, with 8 completions each")
     parser.add_argument("--quick", action="store_true", help="fewer phases")
     options = parser.parse_args()
     torch.set_num_threads(1)
     keep_freed_memory()  # as a run does
     count, warm = 8 if options.quick else 24, options.capacity + 1
     names = ["uniform", *options.models]
-    runs = {name: simulation(name, options.capacity, warm + count + 1) for name in names}
+    runs = {name: simulation(name, options.capacity, warm + count + 1, options.prompts) for name in names}
     seconds: dict[str, list[float]] = {name: [] for name in names}
     rng = np.random.default_rng(0)
     for phase in range(warm + count):
@@ -52,12 +53,13 @@ def main() -> None:
             runs[name].advance()
             if phase >= warm:
                 seconds[name].append(time.process_time() - begin)
-    print(f"word-problems, K = {options.capacity}, one thread; {count} phases of each in turns, processor time")
+    rows = f"{options.prompts} x 8 rows"
+    print(f"word-problems, K = {options.capacity}, {rows}, one thread; {count} phases of each in turns, processor time")
     for name in names:
         print(f"{name:<24}{1000 * statistics.median(seconds[name]):>8.0f} ms")
     for name in options.models:
         ratios = [a / b for a, b in zip(seconds[name], seconds["uniform"], strict=True)]
-        show(f"a phase of word-problems, LAG={name} / uniform", ratios, f"<= {MOST}")
+        show(f"a phase of word-problems, {rows}, LAG={name} / uniform", ratios, f"<= {MOST}")
 
 
 if __name__ == "__main__":
