@@ -186,7 +186,7 @@ def test_moving_changes_names_and_nothing_else_and_is_done_once(
 
 QUICK = move_ids.REFERENCE / "quick_hopper"
 SAME = ("PolicyLoss(-objective", "PolicyLoss(0.0 - objective")
-OTHER = ("PolicyLoss(-objective", "PolicyLoss(-1.01 * objective")
+OTHER = ("PolicyLoss(-objective", "PolicyLoss(objective")  # beyond the tolerance of traces: on every machine
 
 
 def numbers(root: Path) -> list[list[Any]]:
