@@ -9,6 +9,7 @@ from multiprocessing import forkserver
 from pathlib import Path
 from typing import Any
 
+import hypothesis
 import pytest
 from heap import freeze_heap
 from skip_record import SkipRecord
@@ -19,6 +20,12 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 # Collection makes a million objects, all of which stay: looking for garbage among them takes a quarter of its time.
 gc.disable()
+
+# How long an example takes is no property of what is tested.
+hypothesis.settings.register_profile(
+    "under load", deadline=None, suppress_health_check=[hypothesis.HealthCheck.too_slow]
+)
+hypothesis.settings.load_profile("under load")
 
 # What a shell script starts with `nohup ... &` is born deaf to these, and so would be every process that a test starts.
 signal.signal(signal.SIGINT, signal.default_int_handler)

@@ -11,8 +11,10 @@ from staleharness.running.runner_interface import Event, Job, RunEnd, RunProgres
 from staleharness.running.runners.slurm import SlurmRunner
 
 
-def job(root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0) -> Job:
-    spec = {"threads": 1, "phases": phases, "nap": nap, "ends": ends, "stays": stays}
+def job(
+    root: Path, number: int, phases: int = 20, nap: float = 0.03, ends: str = "done", stays: float = 0.0, gate: int = 0
+) -> Job:
+    spec = {"threads": 1, "phases": phases, "nap": nap, "ends": ends, "stays": stays, "gate": gate}
     return Job(f"{number:012x}", "", spec, str(root), str(root))
 
 
@@ -56,8 +58,9 @@ class Drive:
         return {number: event.message["event"] if event.message else None for number, event in self.ends.items()}
 
 
-def once(act: Callable[[SlurmRunner], object], phase: int = 4, number: int = 0) -> Act:
-    """Does something when a run tells of a phase for the first time."""
+def once(act: Callable[[SlurmRunner], object], phase: int = 4, number: int = 0, gate: Path | None = None) -> Act:
+    """Does something when a run tells of a phase for the first time, then lets those go on that wait at a `gate`, the
+    folder of their jobs."""
     left = [act]
 
     def look(runner: SlurmRunner, event: Event) -> None:
@@ -68,6 +71,8 @@ def once(act: Callable[[SlurmRunner], object], phase: int = 4, number: int = 0) 
         ):
             while left:
                 left.pop()(runner)
+                if gate is not None:
+                    (gate / "open").touch()
 
     return look
 

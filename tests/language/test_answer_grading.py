@@ -276,7 +276,7 @@ NUMERIC = st.lists(PIECES, max_size=25).map("".join)
 @given(text=NUMERIC)
 @example(text="x" * 290 + "#### 18" + "x" * 290)
 @example(text=".0e0.0")
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 def test_an_extractor_reads_every_text_as_its_publication_does(extractor: str, text: str) -> None:
     ours, theirs = EXTRACTORS[extractor](text), LITERAL[extractor](text)
     # We take an exponent along, and refuse it, where TBA reads some as floats and cuts others in two.
@@ -285,7 +285,7 @@ def test_an_extractor_reads_every_text_as_its_publication_does(extractor: str, t
 
 @pytest.mark.parametrize("extractor", sorted(LITERAL))
 @given(text=NUMERIC)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_what_a_checker_of_characters_accepts_is_right_here_too(extractor: str, text: str) -> None:
     theirs = LITERAL[extractor](text) or ""
     for ignored in (",", r"\$", r"(?s).*#### ", r"\.$") if extractor == "lm_eval_flexible" else (",",):
@@ -298,7 +298,7 @@ def test_what_a_checker_of_characters_accepts_is_right_here_too(extractor: str, 
 @given(text=st.text(st.characters(codec=None)) | NUMERIC | st.text(alphabet="\\boxed{}018,.$-#eE "))
 @example(text="\\boxed{")
 @example(text="\ud800")
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 def test_grading_never_raises(extractor: str, text: str) -> None:
     verdict = grade(text, "18", extractor)
     assert verdict.has_answer or not verdict.correct

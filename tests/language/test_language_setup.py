@@ -26,7 +26,7 @@ def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: 
         text=True,
     )
     try:
-        wait_until(lambda: ": warm start: step " in as_text(run_states(Store(out))), 60)
+        wait_until(lambda: ": warm start: step " in as_text(run_states(Store(out))))
         (row,) = run_states(Store(out))["runs"]
         assert (row["state"], row["phase"]) == ("running", 0)
         _, said = running.communicate(timeout=120)

@@ -70,7 +70,7 @@ def test_examples_that_the_extractor_rejects_are_refused() -> None:
 
 @pytest.mark.parametrize("name", sorted(PROMPTS))
 @given(question=st.text() | st.sampled_from(["{question}", "{}", "{0}", "{x!r}", "%s", "\\1", "\\g<0>", "}{"]))
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 def test_a_question_renders_literally_whatever_it_holds(name: str, question: str) -> None:
     before, after = PROMPTS[name].template.split("{question}")
     shots = [HENS] * PROMPTS[name].shots

@@ -48,8 +48,8 @@ def test_a_throttle_grows_as_tasks_of_an_earlier_array_end(cluster: Cluster, tmp
 
 
 def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(cluster: Cluster, tmp_path: Path) -> None:
-    act = once(lambda runner: cluster.warn(runner.runs[f"{0:012x}"].task))
-    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], act)
+    act = once(lambda runner: cluster.warn(runner.runs[f"{0:012x}"].task), gate=tmp_path)
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40, gate=30) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
     assert drive.phases(0) == [*range(1, 41)], "no phase is made twice"
     assert (lives(tmp_path, 0), lives(tmp_path, 1)) == (2, 1)
@@ -59,11 +59,12 @@ def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(cluster: Cl
 
 @pytest.mark.parametrize("what", ["preempt", "lose_node"])
 def test_what_loses_its_place_or_its_node_is_back_in_the_queue(cluster: Cluster, tmp_path: Path, what: str) -> None:
-    act = once(lambda runner: getattr(cluster, what)())
-    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], act)
+    act = once(lambda runner: getattr(cluster, what)(), gate=tmp_path)
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40, gate=30) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
     assert {lives(tmp_path, 0), lives(tmp_path, 1)} == {2} and len(cluster.calls("sbatch")) == 1
-    assert drive.phases(0)[-1] == 40
+    if what == "preempt":  # on a lost node the earlier life may go on, and reports between those of the next
+        assert drive.phases(0)[-1] == 40
 
 
 def test_a_task_that_fails_is_not_put_back_whatever_it_said(cluster: Cluster, tmp_path: Path) -> None:
@@ -81,8 +82,8 @@ def test_a_task_that_is_killed_says_by_what(cluster: Cluster, tmp_path: Path) ->
 
 
 def test_a_task_that_is_cancelled_is_not_put_back(cluster: Cluster, tmp_path: Path) -> None:
-    act = once(lambda runner: subprocess.run(["scancel", runner.runs[f"{0:012x}"].task], check=True))
-    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], act)
+    act = once(lambda runner: subprocess.run(["scancel", runner.runs[f"{0:012x}"].task], check=True), gate=tmp_path)
+    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40, gate=30) for n in range(2)], act)
     assert drive.words() == {0: "interrupted", 1: "done"}, "it had the time to write a checkpoint"
     assert drive.ends[0].failure_class == "Cancelled" and lives(tmp_path, 0) == 1
 

@@ -120,8 +120,8 @@ def test_a_task_that_is_no_longer_known_is_submitted_anew(
         raise SlurmError("Requested operation is presently disabled")
 
     monkeypatch.setattr(slurm.commands, "requeue", refuse)
-    act = once(lambda runner: stand_in.warn("1_0"))
-    drive = Drive(SlurmRunner(), [job(tmp_path, 0)], act)
+    act = once(lambda runner: stand_in.warn("1_0"), gate=tmp_path)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, gate=15)], act)
     assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2
     assert len(stand_in.calls("sbatch")) == 2
 
@@ -132,8 +132,8 @@ def test_a_task_that_stays_after_its_last_word_is_ended(
 ) -> None:
     monkeypatch.setattr(slurm, "GRACE", 0.5)
     stand_in.set(kill_wait=0.2)
-    act = once(lambda runner: ends == "interrupted" and stand_in.warn("1_0"))
-    drive = Drive(SlurmRunner(), [job(tmp_path, 0, stays=60.0)], act)
+    act = once(lambda runner: ends == "interrupted" and stand_in.warn("1_0"), gate=tmp_path)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, stays=60.0, gate=15)], act)
     assert drive.words() == {0: "done"} and lives(tmp_path, 0) == (1 if ends == "done" else 2)
 
 
