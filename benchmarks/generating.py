@@ -87,8 +87,8 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from staleharness.language.model.fused_forward import linear
     from staleharness.language.prompt_formatting import pad_left
     from staleharness.language.spec import LanguageSpec
-    from staleharness.simulator.policy_buffer import PolicyBuffer
     from staleharness.task import find_env
+    from staleharness.training.policy_buffer import PolicyBuffer
 
     torch.set_num_threads(asked.threads)
     torch.set_deterministic_debug_mode("error")  # as every run of ours has it

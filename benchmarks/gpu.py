@@ -241,7 +241,7 @@ def two_runs(options: argparse.Namespace) -> dict[str, Any]:
 
 def time_checkpoint(run: Any, folder: Path) -> dict[str, float]:
     """Return seconds to save a run's state and to load it, as a worker does, and its size."""
-    from staleharness.simulator import checkpoint
+    from staleharness.training import checkpoint
 
     begin = time.perf_counter()
     checkpoint.save(folder, 1, run.state_dict())
@@ -271,7 +271,7 @@ def simulation(
     from staleharness.language.problem import Problem
     from staleharness.language.prompt_formatting import PromptSet, find_prompt
     from staleharness.language.spec import LanguageSpec
-    from staleharness.simulator.loop import simulation_of
+    from staleharness.training.loop import simulation_of
 
     made: Any = simulation_of(
         LanguageSpec.from_dict(

@@ -24,8 +24,8 @@ MOST = 2.5  # of a phase under `uniform`
 
 
 def simulation(lag: str, capacity: int, phases: int, prompts: int) -> Any:
-    from staleharness.simulator.loop import simulation_of
     from staleharness.task import find_env
+    from staleharness.training.loop import simulation_of
 
     settings = {"env": "word-problems", "algorithm": "ppo_clip", "capacity": capacity, "lag": lag}
     size = {"prompts": prompts, "completions": 8, "completion_tokens": 32, "prompt_tokens": 128, "learning_rate": 2e-4}

@@ -49,8 +49,8 @@ def plan_runs(**asked: str) -> tuple[PlannedRun, ...]:
 def bare(spec: dict[str, Any]) -> None:
     """A run without all that a sweep puts around it."""
     from staleharness.running.worker import _set_up_torch
-    from staleharness.simulator.loop import simulation_of
     from staleharness.task import find_env
+    from staleharness.training.loop import simulation_of
 
     _set_up_torch(int(spec["threads"]))
     _, family = find_env(str(spec["env"]))

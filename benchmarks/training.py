@@ -51,8 +51,8 @@ LEAST_OF_A_SWEEP = 1.25  # by which native learners should be faster than torch 
 def staleharness_seconds(task: dict[str, Any], capacity: int = 1, learner: str = "torch") -> dict[str, float]:
     import torch
 
-    from staleharness.simulator.loop import simulation_of
     from staleharness.task import find_env
+    from staleharness.training.loop import simulation_of
 
     torch.set_num_threads(task["threads"])
     envs, steps, phases = task["envs"], task["steps"], task["phases"]

@@ -75,7 +75,7 @@ def staleharness_step(task: dict[str, Any]) -> dict[str, Any]:
     import torch
 
     from staleharness.base.machine import keep_freed_memory
-    from staleharness.simulator.loop import simulation_of
+    from staleharness.training.loop import simulation_of
 
     keep_freed_memory()  # as every run of ours does
     torch.set_deterministic_debug_mode("error")

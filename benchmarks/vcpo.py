@@ -42,10 +42,10 @@ from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.objectives import group_baseline
-from staleharness.simulator.learning import Gradient
 from staleharness.tokens.learner import TokenLearner
 from staleharness.tokens.token_metrics import of_step
 from staleharness.tokens.token_minibatch import Minibatch
+from staleharness.training.base_learner import Gradient
 
 PROMPT = 32
 PHASE = 4

@@ -27,8 +27,8 @@ from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
 from staleharness.figures.named_figures import sheet
 from staleharness.pages.leaderboard_page import MethodText
-from staleharness.simulator.method_metadata import MethodEntry, entry_of, extra_passes, families
 from staleharness.statistics.results import load
+from staleharness.training.method_metadata import MethodEntry, entry_of, extra_passes, families
 
 FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"

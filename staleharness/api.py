@@ -21,9 +21,9 @@ from .running.sweep_callback import RunsFailed as RunsFailed  # sh.RunsFailed
 
 if TYPE_CHECKING:
     from .running.plan import Plan
-    from .simulator.phase_record import PhaseRecord
     from .statistics.benchmark.benchmark_table import BenchmarkTable
     from .statistics.results import Results
+    from .training.phase_record import PhaseRecord
 
 Names = str | Iterable[str]  # "Hopper,Ant" or ["Hopper", "Ant"]
 Numbers = int | str | Iterable[int]  # 8, "1,8" or [1, 8]

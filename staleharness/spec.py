@@ -64,7 +64,7 @@ class RunSpec:
     device: str = "cpu"  # where networks live: cpu, cuda or cuda:N; physics stays on the CPU
     threads: int = 1  # of torch and of the physics; bits depend on it
 
-    advantage_correction: ClassVar[float] = 1.0  # see `simulator.learning.normalised`
+    advantage_correction: ClassVar[float] = 1.0  # see `training.base_learner.normalise`
     outside_id: ClassVar[frozenset[str]] = frozenset()  # settings that ids leave out: no number depends on their text
     scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}

@@ -151,7 +151,7 @@ class Task:
 
     @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Any:
-        """The run, phase by phase (`simulator.loop.Simulation`); relative paths in the spec begin at `folder`."""
+        """The run, phase by phase (`training.loop.Simulation`); relative paths in the spec begin at `folder`."""
         if not cls.entry_point:
             raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder), or entry_point")
         module, _, name = cls.entry_point.partition(":")

@@ -22,9 +22,9 @@ from sweeping import Silent, message, staleharness, without_report
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep_loop import Outcome, sweep
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
+from staleharness.training.loop import simulation_of
 
 STEPS = 640  # five phases
 ASKED = f"--env random-mdp-0 --k 4 --n 1,4 --algo spo --seeds 2 --steps {STEPS}".split()

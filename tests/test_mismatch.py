@@ -13,9 +13,9 @@ from torch import Tensor
 from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES, Place, mismatch_text, read_mismatch
 from staleharness.running.plan import Plan, plan
-from staleharness.simulator.policy_buffer import PolicyBuffer, Version
-from staleharness.simulator.sampler_copies import SamplerCopies, matrices_of_blocks
 from staleharness.store.study import ask
+from staleharness.training.policy_buffer import PolicyBuffer, Version
+from staleharness.training.sampler_copies import SamplerCopies, matrices_of_blocks
 
 PLACE = Place("model.layers.0.mlp.up_proj.weight", 3, 7)
 

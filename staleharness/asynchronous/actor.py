@@ -17,8 +17,8 @@ import torch
 
 from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE
-from ..simulator.policy_buffer import PolicyBuffer, Version
-from ..simulator.sample_accounting import Count
+from ..training.policy_buffer import PolicyBuffer, Version
+from ..training.sample_accounting import Count
 from .shared_weights import SharedWeights
 
 LONGEST_SLEEP = 0.1  # seconds, before an actor looks whether the run is over

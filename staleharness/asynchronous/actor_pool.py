@@ -27,9 +27,9 @@ from numpy.typing import NDArray
 from ..base.plugins import PATH_VARIABLE
 from ..base.process_start import nothing_of_main, short_names
 from ..errors import ActorsNotStarted
-from ..simulator.lag_stats import add_histograms
-from ..simulator.policy_buffer import Version
-from ..simulator.sample_accounting import Count, Flow
+from ..training.lag_stats import add_histograms
+from ..training.policy_buffer import Version
+from ..training.sample_accounting import Count, Flow
 from .actor import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, ProgressCounter, work
 from .recorder import Recorder
 from .shared_weights import SharedWeights

@@ -6,9 +6,9 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any, Protocol
 
-from ..simulator.policy_buffer import PolicyBuffer
-from ..simulator.sample_accounting import Flow
 from ..spec import RunSpec
+from ..training.policy_buffer import PolicyBuffer
+from ..training.sample_accounting import Flow
 from .actor import ActorTiming, GroupMaker
 from .actor_pool import ActorPool, PoolConfig
 from .recorder import Recorder

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
-from ..simulator.sample_accounting import Count
 from ..trace import trace_bytes
+from ..training.sample_accounting import Count
 from .actor import FinishedGroup, GroupProgress
 
 if TYPE_CHECKING:

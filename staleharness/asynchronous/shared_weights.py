@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..simulator.policy_buffer import Version
+from ..training.policy_buffer import Version
 
 NOTHING = -1
 COUNT, PHASE, STEP, CHECKSUM = range(4)  # of what a place says of its content

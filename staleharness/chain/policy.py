@@ -11,8 +11,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 
-from ..simulator.policy_buffer import Version
 from ..tokens.policy_interface import Entropy, Forward, TokenScores
+from ..training.policy_buffer import Version
 
 
 def log_probability(logits: Tensor, bits: Tensor) -> Tensor:

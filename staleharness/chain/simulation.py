@@ -12,10 +12,10 @@ from numpy.typing import NDArray
 from ..base.streams import stream
 from ..batch import Completions
 from ..schedule import Ints
-from ..simulator.loop import Simulation
-from ..simulator.phase_record import PhaseData, Scores
-from ..simulator.sample_accounting import Count, flow_of
 from ..tokens.learner import TokenLearner
+from ..training.loop import Simulation
+from ..training.phase_record import PhaseData, Scores
+from ..training.sample_accounting import Count, flow_of
 from .policy import BitPolicy, log_probability
 from .spec import ChainSpec
 from .task import ChainTask

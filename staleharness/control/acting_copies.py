@@ -12,8 +12,8 @@ from torch import Tensor
 
 from ..batch import Rollout
 from ..mismatch import Mismatch, Place
-from ..simulator.policy_buffer import Version
-from ..simulator.sampler_copies import CopyTensors, apply
+from ..training.policy_buffer import Version
+from ..training.sampler_copies import CopyTensors, apply
 from .networks import views_of
 from .policy import MLPPolicy
 

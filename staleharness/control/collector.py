@@ -15,8 +15,8 @@ from torch import Tensor
 from ..base.streams import integer, stream
 from ..batch import Rollout
 from ..mismatch import read_mismatch
-from ..simulator.policy_buffer import PolicyBuffer, Version
-from ..simulator.sampler_copies import SamplerCopies
+from ..training.policy_buffer import PolicyBuffer, Version
+from ..training.sampler_copies import SamplerCopies
 from .acting_copies import actor_copy, with_both_policies
 from .action_distributions import Distribution, as_taken
 from .policy import BatchedPolicies, MLPPolicy

@@ -10,8 +10,8 @@ import torch
 from ..base.cancellation import check_stop
 from ..base.streams import integer, stream
 from ..errors import UserError
-from ..simulator.phase_record import Scores
-from ..simulator.policy_buffer import Version
+from ..training.phase_record import Scores
+from ..training.policy_buffer import Version
 from .action_distributions import as_taken
 from .policy import MLPPolicy
 from .spec import ControlSpec

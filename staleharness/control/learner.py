@@ -13,11 +13,11 @@ from ..algorithm import Algorithm, defines, takes_rows
 from ..base.streams import stream
 from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..objectives import masked_mean
-from ..simulator.lag_stats import LearnerRows, handed_lags
-from ..simulator.learning import Gradient, Learner, Log, normalise
-from ..simulator.optimiser import AdamW
-from ..simulator.plugin_checks import loss_of, targets_of, value_loss_of
 from ..tokens.token_metrics import of_tails
+from ..training.base_learner import Gradient, Learner, Log, normalise
+from ..training.lag_stats import LearnerRows, handed_lags
+from ..training.optimiser import AdamW
+from ..training.plugin_checks import loss_of, targets_of, value_loss_of
 from .compiled_loss import CompiledLoss
 from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
 from .policy import Evaluation, MLPPolicy, Pull

@@ -11,8 +11,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..simulator.optimiser import AdamW
-from ..simulator.policy_buffer import Version
+from ..training.optimiser import AdamW
+from ..training.policy_buffer import Version
 from .action_distributions import Distribution, Gaussian
 from .native_library import library
 from .policy import BatchedPolicies, Evaluation, MLPPolicy, Pull

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.streams import integer
-from ..simulator.optimiser import AdamW
-from ..simulator.policy_buffer import Version
+from ..training.optimiser import AdamW
+from ..training.policy_buffer import Version
 from .action_distributions import Distribution, Gaussian
 from .moments import CLIP, Moments
 from .networks import MIN_ROWS, NetworkPass, layer_shapes, means, network, value_loss, views_of

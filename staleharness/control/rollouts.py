@@ -17,15 +17,15 @@ from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, PhaseRows, Schedule
-from ..simulator.policy_buffer import PolicyBuffer
-from ..simulator.run_lags import Lags, drawn_rows
-from ..simulator.sample_accounting import Count, Flow, flow_of
 from ..task import find_env
+from ..training.phase_lags import Lags, drawn_rows
+from ..training.policy_buffer import PolicyBuffer
+from ..training.sample_accounting import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .policy import MLPPolicy, mixture_logp
 from .policy_backend import policy_for
-from .rollout_store import concatenate
+from .rollout_delay import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
 

@@ -15,11 +15,11 @@ from torch import Tensor
 from ..batch import Rollout
 from ..errors import Changed, Diverged
 from ..lag import read_lag
-from ..simulator.loop import RowSource, Simulation
-from ..simulator.phase_record import PhaseData, Scores
-from ..simulator.sample_accounting import Count, Flow
 from ..store.policy_file import POLICY
 from ..tokens.token_metrics import of_mismatch
+from ..training.loop import RowSource, Simulation
+from ..training.phase_record import PhaseData, Scores
+from ..training.sample_accounting import Count, Flow
 from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
@@ -27,7 +27,7 @@ from .moments import Moments, RewardScale
 from .policy import MLPPolicy
 from .policy_backend import policy_for
 from .policy_export import export, load_into, policy_digest, policy_path, read_policy
-from .rollout_store import RolloutStore
+from .rollout_delay import RolloutStore
 from .rollouts import ControlProcessRollouts, ScheduledRollouts, TrainingRows
 from .spec import ControlSpec
 from .task import ControlTask

@@ -22,9 +22,9 @@ from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
 from ..statistics.retention import MIN_GAIN
 from ..statistics.scores import Array, final_score
+from ..statistics.single_runs import MIN_RUNS
 from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
-from ..statistics.small_samples import MIN_RUNS
 from ..statistics.table import Table, extent
 from .captions import looks_of_curves
 from .lag_tables import lags_of

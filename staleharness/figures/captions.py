@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from ..base.text import plural
 from ..statistics.labels import display_label
-from ..statistics.small_samples import has_intervals, has_small_samples
+from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun

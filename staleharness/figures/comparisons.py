@@ -15,7 +15,7 @@ from ..statistics.labels import display_label
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score
-from ..statistics.small_samples import has_intervals, has_small_samples
+from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from .captions import axis, bars, interval, looks_of, scale, seeds

@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 
-from ..simulator.policy_buffer import PolicyBuffer
+from ..training.policy_buffer import PolicyBuffer
 from .answer_grading import grade
 from .decoder_interface import Request
 from .prompt_formatting import pad_left

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
     from torch import Tensor
 
-    from ..simulator.policy_buffer import PolicyBuffer
+    from ..training.policy_buffer import PolicyBuffer
     from .model.causal_lm_policy import CausalLM
     from .spec import LanguageSpec
 

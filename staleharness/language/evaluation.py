@@ -8,9 +8,9 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.streams import stream
-from ..simulator.phase_record import Scores
-from ..simulator.policy_buffer import PolicyBuffer
 from ..tokens.token_minibatch import parts
+from ..training.phase_record import Scores
+from ..training.policy_buffer import PolicyBuffer
 from .answer_grading import grade
 from .decoder_interface import Decoder, Request
 from .prompt_formatting import PromptSet, pad_left

@@ -13,7 +13,7 @@ from torch.nn.functional import pad
 
 from ..pipeline_lag import PipelineLag
 from ..schedule import Schedule
-from ..simulator.policy_buffer import PolicyBuffer
+from ..training.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
 from .model.routing import resize
 from .sampler import Sampler, Seconds

@@ -18,11 +18,11 @@ from ..errors import UserError
 from ..lag import held
 from ..pipeline_lag import PipelineLag
 from ..schedule import NEVER, Ints, PhaseRows, Schedule
-from ..simulator.lag_stats import add_histograms
-from ..simulator.policy_buffer import PolicyBuffer, Version
-from ..simulator.run_lags import Lags
-from ..simulator.sample_accounting import Count, Flow, dropped_groups, flow_of
 from ..task import find_env
+from ..training.lag_stats import add_histograms
+from ..training.phase_lags import Lags
+from ..training.policy_buffer import PolicyBuffer, Version
+from ..training.sample_accounting import Count, Flow, dropped_groups, flow_of
 from .decoder_interface import Request
 from .paced_groups import PacedGroups
 from .sampler import Sampler, Seconds, concatenate

@@ -17,10 +17,10 @@ from ..batch import Completions
 from ..errors import UserError
 from ..mismatch import read_mismatch
 from ..schedule import Ints
-from ..simulator.policy_buffer import PolicyBuffer
-from ..simulator.sampler_copies import SamplerCopies, matrices_of_blocks
 from ..tokens.policy_interface import TokenScores
 from ..tokens.token_minibatch import parts
+from ..training.policy_buffer import PolicyBuffer
+from ..training.sampler_copies import SamplerCopies, matrices_of_blocks
 from .answer_grading import grade
 from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM

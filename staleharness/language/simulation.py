@@ -11,11 +11,11 @@ from typing import Any, ClassVar
 from ..base.console_log import LOGGER
 from ..batch import Completions
 from ..objectives import masked_mean
-from ..simulator.loop import RowSource, Simulation
-from ..simulator.phase_record import PhaseData, PhaseRecord, Scores
 from ..store.stored_run import MODEL
 from ..tokens.learner import TokenLearner
 from ..tokens.token_metrics import of_mismatch
+from ..training.loop import RowSource, Simulation
+from ..training.phase_record import PhaseData, PhaseRecord, Scores
 from .evaluation import evaluate
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom

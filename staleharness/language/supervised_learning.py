@@ -21,8 +21,8 @@ from ..base.machine import cpu_model, package_version
 from ..base.streams import integer, stream
 from ..base.syntax import meaning_hash
 from ..errors import Interrupted, UserError
-from ..simulator import checkpoint
-from ..simulator.optimiser import AdamW, clip_norm
+from ..training import checkpoint
+from ..training.optimiser import AdamW, clip_norm
 from .model.causal_lm_policy import CausalLM
 from .model.gguf_conversion import no_progress_bar
 from .problem import strip_calculator

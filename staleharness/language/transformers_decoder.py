@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.machine import memory
-from ..simulator.policy_buffer import PolicyBuffer, Version
+from ..training.policy_buffer import PolicyBuffer, Version
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .decoding import GrowingBatch
 from .model.fused_forward import FusedForward, prepack

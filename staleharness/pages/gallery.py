@@ -49,8 +49,8 @@ def make(
     written unless a figure on it is left as it was. Raises `UserError`, before anything is written, if another file
     is in the place of the page.
     """
+    from ..figures.hover_axes import hover_axes
     from ..figures.named_figures import check_drawing, draw, sheet
-    from ..figures.panel_axes import panel_axes
     from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS
@@ -87,7 +87,7 @@ def make(
                 write_bytes(path, data)
                 files_written.append(path)
             prefix = f"{s.figure.name}-{form}-"
-            forms[form] = inline_svg(svg, prefix, s.figure.heading, panel_axes(figure))
+            forms[form] = inline_svg(svg, prefix, s.figure.heading, hover_axes(figure))
         inline[s.figure.name] = forms
     folder.mkdir(parents=True, exist_ok=True)
     earlier = drawn_sections(page)

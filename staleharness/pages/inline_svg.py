@@ -15,7 +15,7 @@ def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) ->
 
     Ids are prefixed (two figures on a page must not share any) or dropped; a group that belongs to an
     algorithm gets `data-series`, a panel `data-panel`, for the page's filters; coordinates are rounded to 0.1
-    points. `axes` (`panel_axes` of the figure) become the attribute `data-axes` of the panels. The tree is rewritten
+    points. `axes` (`hover_axes` of the figure) become the attribute `data-axes` of the panels. The tree is rewritten
     as a tree, so that no text in it, whoever wrote it, can become an element.
     """
     root = ET.fromstring(svg)

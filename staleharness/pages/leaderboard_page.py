@@ -53,14 +53,14 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
 
 
 def _plots(board: Leaderboard) -> dict[str, str]:
-    from ..figures.panel_axes import panel_axes
+    from ..figures.hover_axes import hover_axes
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from .inline_svg import inline_svg
 
     drawings = {"wide": draw_tracks(board, FULL), "narrow": draw_tracks(board, COLUMN)}
     return {
-        form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score against K", panel_axes(figure))
+        form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score against K", hover_axes(figure))
         for form, figure in drawings.items()
     }
 

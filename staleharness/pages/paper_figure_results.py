@@ -16,7 +16,7 @@ from ..statistics.claims.claim_results import ClaimResult, evaluate_claim
 from ..statistics.claims.run_measures import Evidence
 from ..statistics.labels import display_label, option_values, without_option
 from ..statistics.results import Results
-from ..statistics.small_samples import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
+from ..statistics.single_runs import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
 from ..statistics.table import Table, extent
 from ..store.store import Store
 from ..store.stored_run import StoredRun

@@ -103,8 +103,8 @@ def _drawings(
     results: Results, table: Table
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
     """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
+    from ..figures.hover_axes import hover_axes
     from ..figures.named_figures import sections
-    from ..figures.panel_axes import panel_axes
     from ..figures.pdf_book import PdfBook
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
@@ -129,7 +129,7 @@ def _drawings(
                 continue
             for form, width in (("wide", FULL), ("narrow", COLUMN)):
                 figure = drawing.draw(results, table, width)
-                content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, panel_axes(figure))
+                content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, hover_axes(figure))
                 if form == "wide":
                     contents[f"{name}.png"] = to_bytes(figure, "png")
                     content["page"] = str(book.add(figure))

@@ -95,7 +95,7 @@ def _files(run: StoredRun, folder: Path) -> str:
 def curve(x: Array, y: Array, label: str, unit: str) -> dict[str, Any] | None:
     """Small curve with its first, last and extreme values in words; None where there are no two points.
 
-    `axes` is what `panel_axes` gives of a figure: the page's script shows values of both.
+    `axes` is what `hover_axes` gives of a figure: the page's script shows values of both.
     """
     held = np.isfinite(y)
     x, y = x[held], y[held]

@@ -8,8 +8,8 @@ from ..algorithm import ALGORITHMS, Algorithm
 from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
 from ..mismatch import MISMATCHES, Mismatch
-from ..simulator.method_metadata import OTHER, entry_of, extra_passes, families
 from ..task import ENVS, all_families
+from ..training.method_metadata import OTHER, entry_of, extra_passes, families
 from .grid_axes import is_core
 
 

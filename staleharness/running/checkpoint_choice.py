@@ -12,9 +12,9 @@ from typing import Any
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, check_not_link, fsync, read_json
 from ..errors import UserError, lacks_memory, shorten
-from ..simulator import checkpoint
-from ..simulator.loop import Simulation
 from ..store.unfinished_runs import ASIDE, FINGERPRINT
+from ..training import checkpoint
+from ..training.loop import Simulation
 from .hardware import fingerprint_differences
 
 LOGS = ("metrics.jsonl", "timing.jsonl")

@@ -21,14 +21,14 @@ from ..base.files import stamp
 from ..base.text import duration, megabytes, number
 from ..errors import UserError
 from ..lag import read_lag
-from ..simulator.checkpoint import MOST
-from ..simulator.expected_lag import WIDEST, expected_lag
-from ..simulator.method_metadata import blindness, idle_correction
 from ..spec import RunSpec
 from ..statistics.table_notes import SHORT_LAG
 from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
+from ..training.checkpoint import MOST
+from ..training.expected_lag import WIDEST, expected_lag
+from ..training.method_metadata import blindness, idle_correction
 from .plan import Plan, PlannedRun
 
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
@@ -100,7 +100,7 @@ def _probe(spec: RunSpec) -> tuple[float, float]:
     """Measure steps of training per second in a few phases here, and the seconds of a run's evaluations."""
     import torch
 
-    from ..simulator.loop import simulation_of
+    from ..training.loop import simulation_of
 
     torch.set_num_threads(spec.threads)
     simulation = simulation_of(short := spec.probe())

@@ -19,10 +19,10 @@ from ..base.streams import global_generators_restored
 from ..errors import UserError, nearest
 from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
-from ..simulator.method_metadata import OTHER, entry_of
 from ..store.record_schema import MOST_VERSIONS
 from ..store.study import USUAL_LAG, Question
 from ..task import Task, find_env
+from ..training.method_metadata import OTHER, entry_of
 from .hardware import check_device
 
 MOST_RUNS = 100_000  # of one grid

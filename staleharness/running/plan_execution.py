@@ -10,10 +10,10 @@ from dataclasses import replace
 from ..base.parsing import whole_number
 from ..base.process_start import nothing_of_main
 from ..errors import UserError, shorten
-from ..simulator import checkpoint
 from ..spec import RunSpec
 from ..store.store import Store, StoredRun
 from ..task import find_env
+from ..training import checkpoint
 from .checkpoint_choice import fingerprint_changes
 from .forecast import similar_runs
 from .hardware import fingerprint

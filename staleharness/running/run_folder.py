@@ -15,15 +15,15 @@ from typing import Any, BinaryIO
 from ..base.files import digest, remove_temporaries, try_lock, write_bytes, write_json
 from ..base.machine import resident_memory
 from ..errors import Interrupted, UserError
-from ..simulator import checkpoint
-from ..simulator.loop import Simulation
-from ..simulator.phase_record import PhaseRecord, Scores
 from ..spec import RunSpec
 from ..store.locks import Lease, hold_lease
 from ..store.store import Store
 from ..store.stored_run import MEMORY
 from ..store.unfinished_runs import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..task import Task
+from ..training import checkpoint
+from ..training.loop import Simulation
+from ..training.phase_record import PhaseRecord, Scores
 from .checkpoint_choice import LOGS, resume
 from .hardware import fingerprint
 from .run_record import in_megabytes, json_line, write_record

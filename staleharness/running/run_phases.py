@@ -8,9 +8,9 @@ import threading
 from collections.abc import Iterator
 
 from ..base.streams import global_generators_restored
-from ..simulator.loop import simulation_of
-from ..simulator.phase_record import PhaseRecord
 from ..spec import RunSpec
+from ..training.loop import simulation_of
+from ..training.phase_record import PhaseRecord
 
 TURN = threading.RLock()  # held while the settings of the process are changed
 

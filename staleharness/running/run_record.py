@@ -14,13 +14,13 @@ from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
 from ..base.machine import peak_memory
 from ..errors import Diverged, UserError, shorten
-from ..simulator import checkpoint
-from ..simulator.accounts import ACCOUNTS, TOTALS
-from ..simulator.loop import Simulation
-from ..simulator.phase_record import Scores, wilson
 from ..store.record_schema import FORMAT, MOST_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
+from ..training import checkpoint
+from ..training.lag_accounts import ACCOUNTS, TOTALS
+from ..training.loop import Simulation
+from ..training.phase_record import Scores, wilson
 from .runner_interface import Job
 
 if TYPE_CHECKING:

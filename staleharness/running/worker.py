@@ -27,11 +27,11 @@ from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory
 from ..mismatch import read_mismatch
-from ..simulator.loop import Simulation, simulation_of
-from ..simulator.phase_record import PhaseRecord, Scores
 from ..store.store import Store, log_tail, shorten_log
 from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
+from ..training.loop import Simulation, simulation_of
+from ..training.phase_record import PhaseRecord, Scores
 from .hardware import check_device_here
 from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder

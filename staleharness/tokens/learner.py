@@ -15,8 +15,8 @@ from ..algorithm import Algorithm
 from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import aggregation_weights
-from ..simulator.lag_stats import LearnerRows, handed_lags
-from ..simulator.learning import Gradient, Learner
+from ..training.base_learner import Gradient, Learner
+from ..training.lag_stats import LearnerRows, handed_lags
 from .policy_interface import Forward, TokenPolicy, score_completions
 from .spec import TokenSpec
 from .token_gradients import Timer, gradient, gradient_by_rows

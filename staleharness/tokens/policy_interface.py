@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from ..batch import Completions
-    from ..simulator.policy_buffer import Version
+    from ..training.policy_buffer import Version
 
 
 # of a language model: (ids, attention mask, positions, cache, keep) -> logits [B, keep, V]

@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
-from ..simulator.learning import Gradient
-from ..simulator.plugin_checks import loss_of
+from ..training.base_learner import Gradient
+from ..training.plugin_checks import loss_of
 from .policy_interface import Entropy, TokenPolicy, score_completions
 from .spec import TokenSpec
 from .token_metrics import of_step

@@ -14,8 +14,8 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..batch import BEGINNING, Completions, Decisions, Progress, Trajectories
 from ..objectives import group_baseline
-from ..simulator.learning import normalise
-from ..simulator.plugin_checks import targets_of
+from ..training.base_learner import normalise
+from ..training.plugin_checks import targets_of
 from .spec import TokenSpec
 
 

@@ -23,8 +23,13 @@ from staleharness.pages.method_cards import cards, percent
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.method_metadata import (
+from staleharness.statistics import aggregate as stats
+from staleharness.statistics.diagnostics import MECHANISMS
+from staleharness.statistics.table_notes import on_warnings
+from staleharness.store.store import Store
+from staleharness.testing import example_decisions
+from staleharness.training.loop import simulation_of
+from staleharness.training.method_metadata import (
     OTHER,
     MethodEntry,
     describe,
@@ -33,11 +38,6 @@ from staleharness.simulator.method_metadata import (
     families,
     warnings_of,
 )
-from staleharness.statistics import aggregate as stats
-from staleharness.statistics.diagnostics import MECHANISMS
-from staleharness.statistics.table_notes import on_warnings
-from staleharness.store.store import Store
-from staleharness.testing import example_decisions
 
 BUILT_IN = [name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)

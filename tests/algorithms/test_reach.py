@@ -16,9 +16,9 @@ from staleharness.batch import Decisions, PolicyLoss, Progress, Values
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.objectives import importance_ratio
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 from staleharness.testing import decisions, gradient_coefficients, parametrize_with_checks
+from staleharness.training.loop import simulation_of
 
 with loaded_plugins():  # it registers itself, here and not for others' tests
     from annealed_clip import AnnealedClip

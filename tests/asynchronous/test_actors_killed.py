@@ -15,8 +15,8 @@ import torch
 from races import Mortal, but_assigned, learner_digest
 
 from staleharness.control.spec import ControlSpec
-from staleharness.simulator.loop import simulation_of
 from staleharness.trace import read_trace
+from staleharness.training.loop import simulation_of
 
 PHASES, ROWS, LENGTH, ACTORS = 5, 4, 24, 3
 SMALL = ControlSpec(

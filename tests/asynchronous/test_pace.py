@@ -16,8 +16,8 @@ from staleharness.asynchronous.shared_weights import SharedWeights
 from staleharness.control.spec import ControlSpec
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
-from staleharness.simulator.policy_buffer import PolicyBuffer
-from staleharness.simulator.sample_accounting import Count, Flow
+from staleharness.training.policy_buffer import PolicyBuffer
+from staleharness.training.sample_accounting import Count, Flow
 
 
 class Clock:

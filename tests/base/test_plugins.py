@@ -21,10 +21,10 @@ from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import plan
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
 from staleharness.task import ENVS, find_env
 from staleharness.testing import check_algorithm
+from staleharness.training.loop import simulation_of
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
 

@@ -9,7 +9,7 @@ from torch import Tensor
 from witness import MethodCalls
 
 from staleharness.chain.spec import ChainSpec
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 PHASES, EPOCHS, GROUPS, BATCH, H = 4, 3, 4, 16, 6
 STEPS = EPOCHS * GROUPS  # gradient steps of a phase: a minibatch is one group

@@ -15,8 +15,8 @@ from staleharness.base.streams import stream
 from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
 H, BATCH = 6, 4

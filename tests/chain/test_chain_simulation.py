@@ -16,9 +16,9 @@ from staleharness.chain.simulation import ChainSimulation
 from staleharness.chain.spec import ChainSpec
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
-from staleharness.simulator.loop import simulation_of
 from staleharness.statistics import scores
 from staleharness.store.store import Store
+from staleharness.training.loop import simulation_of
 
 
 def spec_of(**settings: Any) -> ChainSpec:

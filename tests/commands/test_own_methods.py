@@ -17,8 +17,8 @@ from known_plugins import loaded_plugins
 from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
-from staleharness.simulator.plugin_checks import loss_of, state_of
 from staleharness.testing import example_decisions
+from staleharness.training.plugin_checks import loss_of, state_of
 
 Call = Callable[..., tuple[Any, str, str]]
 

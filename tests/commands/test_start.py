@@ -10,7 +10,7 @@ from places import ROOT
 
 from staleharness.commands.shared import parser
 from staleharness.running.catalogue import catalogue
-from staleharness.simulator import method_metadata
+from staleharness.training import method_metadata
 
 # Each verb in one process, from what needs least on; printed is what of these is loaded after each.
 SCRIPT = """

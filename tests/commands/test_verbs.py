@@ -17,7 +17,7 @@ from staleharness.commands.shared import parser
 
 PACKAGE = ROOT / "staleharness"
 # A worker's output is its log, and a store says on stderr what does not count.
-PRINT = {"cli.py", "simulator/checkpoint.py", "store/store.py", "language/simulation.py"}
+PRINT = {"cli.py", "training/checkpoint.py", "store/store.py", "language/simulation.py"}
 
 HELLO = '''
 from dataclasses import dataclass

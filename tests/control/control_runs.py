@@ -11,7 +11,7 @@ from witness import MethodCalls
 
 from staleharness.batch import Decisions, Trajectories
 from staleharness.control.spec import ControlSpec
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 EPOCHS, PARTS, ENVS, STEPS, PHASES = 3, 2, 6, 40, 4
 N = ENVS * STEPS

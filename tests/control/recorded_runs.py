@@ -13,8 +13,8 @@ from staleharness.control.networks import gaussian_logp, views_of
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
-from staleharness.simulator.policy_buffer import Version
 from staleharness.task import find_env
+from staleharness.training.policy_buffer import Version
 
 
 class RecordedRun(ControlSimulation):

@@ -16,7 +16,7 @@ from staleharness.algorithm import ALGORITHMS, Algorithm, unmet
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.compiled_loss import CompiledLoss
 from staleharness.control.task import ControlTask
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 with loaded_plugins():
     METHODS = [name for name in ALGORITHMS if unmet(ALGORITHMS[name](), ControlTask.provides) is None]

@@ -11,8 +11,8 @@ import pytest
 from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, run
 from witness import MethodCalls
 
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.run_lags import Lags
+from staleharness.training.loop import simulation_of
+from staleharness.training.phase_lags import Lags
 
 
 def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:

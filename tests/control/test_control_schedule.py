@@ -19,9 +19,9 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.simulator.checkpoint import load_newest, save
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.checkpoint import load_newest, save
+from staleharness.training.loop import simulation_of
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
 SMALL = ControlSpec(

@@ -19,7 +19,7 @@ from torch import Tensor
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.spec import ControlSpec
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5",

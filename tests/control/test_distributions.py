@@ -18,8 +18,8 @@ from staleharness.control.action_distributions import Categorical, Gaussian, as_
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 NOTHING = torch.zeros(0)
 SMALL = ControlSpec(

@@ -12,7 +12,7 @@ import pytest
 
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import Diverged
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 ENV = "NotFinite-v0"
 SMALL = ControlSpec(

@@ -18,8 +18,8 @@ from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.simulator.learning import normalise
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.base_learner import normalise
+from staleharness.training.loop import simulation_of
 
 SMALL = ControlSpec(
     env="Hopper-v5",

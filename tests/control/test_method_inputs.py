@@ -17,7 +17,7 @@ from witness import MethodCalls
 from staleharness.base.streams import stream
 from staleharness.control.networks import views_of
 from staleharness.objectives import gae
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 
 @pytest.mark.parametrize("realign", ["phase", "epoch"])

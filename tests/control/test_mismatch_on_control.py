@@ -14,8 +14,8 @@ from torch import Tensor
 from staleharness.control.networks import views_of
 from staleharness.control.spec import ControlSpec
 from staleharness.mismatch import Place, read_mismatch
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import Version
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import Version
 
 SMALL = ControlSpec(
     env="Hopper-v5",

@@ -21,8 +21,8 @@ from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.task import ControlTask
 from staleharness.errors import Diverged, UserError
 from staleharness.running.hardware import fingerprint
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.optimiser import AdamW
+from staleharness.training.loop import simulation_of
+from staleharness.training.optimiser import AdamW
 
 with loaded_plugins():
     METHODS = [name for name in ALGORITHMS if unmet(ALGORITHMS[name](), ControlTask.provides) is None]

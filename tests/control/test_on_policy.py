@@ -7,7 +7,7 @@ from kernels import batches_keep_their_bits
 from synchronous_ppo import train
 
 from staleharness.control.spec import ControlSpec
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 SIZE = {"num_envs": 4, "num_steps": 96, "epochs": 3, "minibatches": 4}
 

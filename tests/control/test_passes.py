@@ -12,7 +12,7 @@ from torch import Tensor
 
 from staleharness.control.networks import SIZES, NetworkPass, gaussian_logp, means, network, value_loss
 from staleharness.control.policy import MLPPolicy, Pull
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 
 def by_autograd(policy: MLPPolicy, obs: Tensor, action: Tensor, loss: Callable[..., Tensor]) -> Tensor:

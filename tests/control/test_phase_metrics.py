@@ -14,7 +14,7 @@ from witness import MethodCalls
 
 from staleharness.errors import Diverged
 from staleharness.objectives import gae
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 
 def test_without_a_policy_gradient_entropy_moves_by_its_bonus_alone(witness: MethodCalls) -> None:

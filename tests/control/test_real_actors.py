@@ -16,10 +16,10 @@ from races import but_assigned, kill_one, learner_digest
 from staleharness.control.rollouts import EnvironmentActor
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.simulator.checkpoint import load_newest, save
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 from staleharness.trace import read_trace
+from staleharness.training.checkpoint import load_newest, save
+from staleharness.training.loop import simulation_of
 
 PHASES = 6
 DELAY = 0.003  # seconds; rows take longer than training, on a busy machine too, so that weights change inside them

@@ -16,8 +16,8 @@ from torch.distributions import Categorical, Normal
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.objectives import importance_ratio
-from staleharness.simulator.loop import simulation_of
 from staleharness.testing.contract import check_algorithm
+from staleharness.training.loop import simulation_of
 
 STEPS = PHASES * EPOCHS * PARTS
 

@@ -14,8 +14,8 @@ from witness import MethodCalls
 from staleharness.batch import Rollout
 from staleharness.control.learner import ControlData, ControlLearner
 from staleharness.control.networks import layer_shapes, network, views_of
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import PolicyBuffer, Version
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import PolicyBuffer, Version
 
 Past = tuple[dict[int, Version], list[Rollout]]
 

@@ -11,8 +11,8 @@ from control_runs import EPOCHS, PARTS, PHASES, SMALL, N, run
 from witness import MethodCalls
 
 from staleharness.errors import UserError
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 WARM = {"warm_phases": 2, "warm_epochs": 4}
 

@@ -16,7 +16,7 @@ from staleharness.figures.lag_tables import risk_table
 from staleharness.figures.option_scores import phase_diagram
 from staleharness.figures.time_spent import score_and_time
 from staleharness.statistics.results import Results, load
-from staleharness.statistics.small_samples import show_single_runs
+from staleharness.statistics.single_runs import show_single_runs
 from staleharness.statistics.table import Table
 
 SEEDS = {"ppo_clip": 6, "spo": 6, "vaco": 3}

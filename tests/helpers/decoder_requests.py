@@ -10,7 +10,7 @@ from torch import Tensor
 from staleharness.language.decoder_interface import Request
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.prompt_formatting import pad_left
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.policy_buffer import PolicyBuffer
 
 LENGTH = 10
 PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11], [4, 4, 5, 6], [9, 8], [13, 5, 5, 6, 7, 8], [5, 6], [7, 7, 7]]

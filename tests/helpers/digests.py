@@ -14,8 +14,8 @@ from typing import Any
 from known_plugins import loaded_plugins
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
+from staleharness.training.loop import simulation_of
 
 PLUGIN = Path(__file__).with_name("drawing_plugin.py")
 RUNS = {

@@ -20,9 +20,9 @@ from staleharness.running.run_record import json_line
 from staleharness.running.runner_interface import Event, Job, RunEnd
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
-from staleharness.simulator import checkpoint
-from staleharness.simulator.phase_record import PhaseRecord
 from staleharness.store.store import Store
+from staleharness.training import checkpoint
+from staleharness.training.phase_record import PhaseRecord
 
 MOST = {"start": 8, "log": 3, "write": 3, "rename": 4, "publish": 10}  # point -> the latest turn at which to die
 

@@ -15,9 +15,9 @@ import time
 from pathlib import Path
 from typing import Any, ClassVar
 
-from staleharness.simulator.loop import PhaseData
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS
+from staleharness.training.loop import PhaseData
 
 sys.path.append(str(Path(__file__).parent))  # a worker on another machine has not the tests' path
 from toy_kind import Toy, ToySimulation

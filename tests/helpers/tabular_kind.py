@@ -17,12 +17,12 @@ from staleharness import objectives
 from staleharness.algorithm import Algorithm
 from staleharness.base.streams import stream
 from staleharness.batch import Decisions, Targets, Trajectories
-from staleharness.simulator.learning import Gradient, Learner, normalise
-from staleharness.simulator.loop import Simulation
-from staleharness.simulator.phase_record import PhaseData, Scores
-from staleharness.simulator.policy_buffer import Version
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
+from staleharness.training.base_learner import Gradient, Learner, normalise
+from staleharness.training.loop import Simulation
+from staleharness.training.phase_record import PhaseData, Scores
+from staleharness.training.policy_buffer import Version
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 import torch
 
 from staleharness.asynchronous.actor import WeightFeed
-from staleharness.simulator.policy_buffer import Version
+from staleharness.training.policy_buffer import Version
 
 LENGTH = 5
 

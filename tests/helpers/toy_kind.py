@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from staleharness.base.streams import stream
-from staleharness.simulator.loop import Simulation
-from staleharness.simulator.phase_record import PhaseData, Scores
-from staleharness.simulator.policy_buffer import Version
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS, Task
+from staleharness.training.loop import Simulation
+from staleharness.training.phase_record import PhaseData, Scores
+from staleharness.training.policy_buffer import Version
 
 Floats = NDArray[np.float64]
 SIZE, ROWS = 8, 4

@@ -16,8 +16,8 @@ from places import ROOT
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, Draw, LagModel, parse_lag, read_lag
-from staleharness.simulator.policy_buffer import PolicyBuffer, Version
 from staleharness.testing import LagCheck, check_lag_model, parametrize_with_lag_checks
+from staleharness.training.policy_buffer import PolicyBuffer, Version
 
 capacities = st.integers(1, 70)
 phases = st.integers(0, 200)

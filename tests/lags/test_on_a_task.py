@@ -12,8 +12,8 @@ import torch
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.lag import parse_lag
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 SPEC = ControlSpec(
     env="Hopper-v5",

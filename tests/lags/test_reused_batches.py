@@ -14,9 +14,9 @@ from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
 from staleharness.schedule import Demand, Schedule
-from staleharness.simulator.loop import simulation_of
 from staleharness.spec import RunSpec
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 LAG = "rllib_appo[slots=1.0,row_time=2.0,circular_buffer_iterations_per_batch=3]"
 CHAIN = ChainSpec(

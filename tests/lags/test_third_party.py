@@ -17,10 +17,10 @@ from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import check_plugins, execute
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 from staleharness.testing import LAG_CHECKS, check_lag_model
+from staleharness.training.loop import simulation_of
 
 FILE = '''"""A few actors are slow."""
 

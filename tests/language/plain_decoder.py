@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.policy_buffer import PolicyBuffer
 
 
 @DECODERS.register("plain")

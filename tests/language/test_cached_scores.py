@@ -10,8 +10,8 @@ from language_fixtures import Specs
 
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.spec import LanguageSpec
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import Version
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import Version
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

@@ -22,9 +22,9 @@ from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, make_decoder
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.store.study import ask
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import PolicyBuffer
 
 OURS = ("transformers", "shared_prompts", "packed_weights", "native")
 PLAIN = Path(__file__).with_name("plain_decoder.py")

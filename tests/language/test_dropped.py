@@ -14,9 +14,9 @@ from language_fixtures import Specs
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import PolicyBuffer
-from staleharness.simulator.sample_accounting import ENTRIES, OPTIONAL, UNITS
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import PolicyBuffer
+from staleharness.training.sample_accounting import ENTRIES, OPTIONAL, UNITS
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

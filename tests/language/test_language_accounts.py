@@ -10,7 +10,7 @@ import pytest
 import torch
 from language_fixtures import Specs
 
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

@@ -17,10 +17,10 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import runner_for
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 ROWS = '{"question": "1 + 1?", "answer": "two\\n#### 2"}\n'
 

@@ -20,9 +20,9 @@ from staleharness.errors import UserError
 from staleharness.lag import parse_lag
 from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Demand, Schedule
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
 from staleharness.trace import read_trace
+from staleharness.training.loop import simulation_of
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
 PHASES, LENGTH = 4, 10

@@ -20,8 +20,8 @@ from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
 from staleharness.language.sampler import completion_texts
 from staleharness.language.spec import LanguageSpec
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import PolicyBuffer
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

@@ -15,8 +15,8 @@ from staleharness.language.decoder_interface import DECODERS, Decoded, Request, 
 from staleharness.language.sampler import Seconds
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.mismatch import Place, read_mismatch
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import PolicyBuffer
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

@@ -17,8 +17,8 @@ from staleharness.language.model.model_folder_checks import shapes_in
 from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 LAYER = "model.layers.1.mlp.up_proj.weight"
 

@@ -15,7 +15,7 @@ from torch import Tensor
 from staleharness.language.model import chunked_scores
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.kv_caches import CausalWithPadding, attend, mask_term
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]
 WIDE = {"dtype": "bfloat16", "device": "cuda"}

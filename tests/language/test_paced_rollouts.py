@@ -15,8 +15,8 @@ from staleharness.language import paced_groups
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

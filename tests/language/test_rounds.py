@@ -16,8 +16,8 @@ from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
 from staleharness.language.sampler import completion_texts, teacher_force
-from staleharness.simulator.loop import simulation_of
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.loop import simulation_of
+from staleharness.training.policy_buffer import PolicyBuffer
 
 PROMPTS, EACH, LENGTH = 4, 3, 10
 

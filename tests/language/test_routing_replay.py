@@ -20,9 +20,9 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.language.supervised_learning import initial
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import plan
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.study import ask
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 DIFFERS, KL = "mismatch/routing_differs", "mismatch/kl_k3"

@@ -17,8 +17,8 @@ from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, pad_left, tokenise_prompts
 from staleharness.language.sampler import teacher_force
 from staleharness.language.spec import LanguageSpec
-from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.task import find_env
+from staleharness.training.policy_buffer import PolicyBuffer
 
 pytestmark = [pytest.mark.slow, needs_extra("smollm2")]
 GREEDY, LENGTH, ROWS = 64, 32, 8

@@ -21,7 +21,7 @@ from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
 from staleharness.language.transformers_decoder import batches, pad_parts
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.policy_buffer import PolicyBuffer
 
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]
 IN_FLIGHT = np.array([[0, 1, 2, 2]] * 4 + [[1, 2, 2, 2]] * 3 + [[0, 2, 1, 0]])

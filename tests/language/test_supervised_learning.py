@@ -20,8 +20,8 @@ from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import PromptSet, closing_token
 from staleharness.language.supervised_learning import _solutions, train_policy
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 pytestmark = pytest.mark.usefixtures("own_cache")
 NATALIA = "Natalia sold 48/2 = <<48/2=24>>24 in May.\n48+24 = <<48+24=72>>72 in all.\n#### 72"

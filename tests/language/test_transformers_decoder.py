@@ -20,7 +20,7 @@ from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.sampler import behaviour_logp, teacher_force
 from staleharness.language.transformers_decoder import join_stretches
-from staleharness.simulator.policy_buffer import PolicyBuffer
+from staleharness.training.policy_buffer import PolicyBuffer
 
 DECODER = "transformers"
 

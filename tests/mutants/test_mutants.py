@@ -8,7 +8,7 @@ import pytest
 from run import ROOT, Mutant, main, read
 
 MUTANTS = read()
-LEARNER = "staleharness/simulator/learning.py"
+LEARNER = "staleharness/training/base_learner.py"
 
 
 def test_every_change_is_a_change_of_one_place_that_still_parses() -> None:

@@ -22,9 +22,9 @@ from crash import every_crash
 
 from staleharness.errors import UserError
 from staleharness.running import checkpoint_choice, run_folder, worker
-from staleharness.simulator import checkpoint
-from staleharness.simulator.phase_record import PhaseRecord, Scores
 from staleharness.store.stored_run import PARTS
+from staleharness.training import checkpoint
+from staleharness.training.phase_record import PhaseRecord, Scores
 
 State = dict[str, object]
 

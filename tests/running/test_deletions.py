@@ -22,10 +22,10 @@ from sweeping import environment, relatives, wait_until
 from test_repair import MISFIT, carry_out, contents, job_of
 
 from staleharness.errors import UserError
-from staleharness.simulator import checkpoint
-from staleharness.simulator.loop import Simulation
 from staleharness.store.store import Store
 from staleharness.store.unfinished_runs import holder_name
+from staleharness.training import checkpoint
+from staleharness.training.loop import Simulation
 
 
 @pytest.fixture

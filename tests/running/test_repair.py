@@ -23,10 +23,10 @@ from staleharness.errors import Interrupted, UserError
 from staleharness.running import run_folder, worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
-from staleharness.simulator import checkpoint
-from staleharness.simulator.loop import Simulation
 from staleharness.store.store import Store
 from staleharness.store.study import ask
+from staleharness.training import checkpoint
+from staleharness.training.loop import Simulation
 
 Act = Callable[[Path], object]
 PHASES = 5
@@ -293,8 +293,8 @@ def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
 
 
 def simulation(job: Job) -> Any:
-    from staleharness.simulator.loop import simulation_of
     from staleharness.task import find_env
+    from staleharness.training.loop import simulation_of
 
     return simulation_of(find_env("random-mdp-0")[1].settings.from_dict(job.spec))
 

@@ -15,10 +15,10 @@ from staleharness.errors import UserError
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
-from staleharness.simulator import checkpoint
-from staleharness.simulator.loop import simulation_of
 from staleharness.store.store import Store
 from staleharness.store.study import ask
+from staleharness.training import checkpoint
+from staleharness.training.loop import simulation_of
 
 
 def job_of(root: Path, env: str, **asked: str) -> Job:

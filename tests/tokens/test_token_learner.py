@@ -15,8 +15,8 @@ from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.streams import stream
 from staleharness.batch import Completions
-from staleharness.simulator.method_metadata import extra_passes
 from staleharness.tokens.token_minibatch import Minibatch, group_relative_advantage
+from staleharness.training.method_metadata import extra_passes
 
 SERVED = sorted(name for name in ALGORITHMS if "closed_form" not in ALGORITHMS[name].needs)
 

@@ -21,7 +21,7 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ..replay_state import generator_from, pack, state_of, unpack
-from .batched_env_interface import Bools, Floats, Formulas
+from .observations_and_rewards import Bools, Floats, Formulas
 from .physics import EVERYTHING, BatchPhysics, Physics, PoolPhysics, Which
 
 

@@ -19,8 +19,8 @@ from torch import Tensor
 
 from ...base.files import fsync
 from ...errors import UserError
-from ...simulator.policy_buffer import Version
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
+from ...training.policy_buffer import Version
 from ..spec import LanguageSpec
 from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weights, supports_fused_forward
 from .host_copies import HostCopies

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ...simulator.policy_buffer import Version
+from ...training.policy_buffer import Version
 from .kv_caches import CacheLayer, CausalWithPadding, Mask, attend, mask_term
 
 FAMILIES = ("qwen2", "llama")

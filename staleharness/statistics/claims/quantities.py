@@ -21,8 +21,8 @@ from ..lag_curve import lag_curves
 from ..normalise import normaliser_of
 from ..retention import retention
 from ..scores import Array, learning_curve
+from ..single_runs import MIN_RUNS
 from ..slowdown import slowdowns
-from ..small_samples import MIN_RUNS
 from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings
 from .number_query import NumberQuery

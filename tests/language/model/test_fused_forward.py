@@ -20,7 +20,7 @@ from staleharness.language.model.fused_forward import (
     prepack,
 )
 from staleharness.language.sampler import teacher_force
-from staleharness.simulator.policy_buffer import Version
+from staleharness.training.policy_buffer import Version
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,7 @@ from staleharness.language.model.gpu_memory import (
 )
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.worker import describe
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 SIZES = {"hidden_size": 896, "intermediate_size": 4864, "num_hidden_layers": 24, "num_attention_heads": 14}
 HALF_BILLION = tiny_config(151_936, **SIZES, num_key_value_heads=2, tie_word_embeddings=True)

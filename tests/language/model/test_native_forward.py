@@ -16,8 +16,8 @@ from staleharness.errors import UserError
 from staleharness.language.model import causal_lm_policy, native_forward, native_kernels
 from staleharness.language.model.kv_caches import distinct_prompts
 from staleharness.language.model.native_forward import NativeForward, lay_out
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.loop import simulation_of
 
 pytestmark = needs_compiler
 PROMPTS, COMPLETIONS, WIDTH, LENGTH = 3, 4, 7, 6

@@ -28,8 +28,8 @@ from staleharness.language.model.kv_caches import (
 from staleharness.language.model.scoring import by_length
 from staleharness.language.model.shared_prompt_cache import SharedPromptCache
 from staleharness.language.prompt_formatting import pad_left
-from staleharness.simulator.policy_buffer import PolicyBuffer
 from staleharness.tokens.policy_interface import TokenScores
+from staleharness.training.policy_buffer import PolicyBuffer
 
 PROMPTS = [[5, 7, 9], [6, 8, 10, 12, 5, 9, 7], [11, 4]]
 EACH, WIDTH = 4, 9

@@ -8,9 +8,9 @@ from .lag_stats import add_histograms, first_and_last_lags, lag_stats, mean_lag
 from .sample_accounting import UNITS, Count, Flow, Ledger
 
 if TYPE_CHECKING:
-    from .learning import Learner
+    from .base_learner import Learner
+    from .phase_lags import Lags
     from .phase_record import PhaseData
-    from .run_lags import Lags
 
 KINDS = ("assigned", "realised", "trained")
 TOTALS = ("sequences/", "decisions/")  # columns that only grow, whose mean says nothing

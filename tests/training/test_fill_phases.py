@@ -12,8 +12,8 @@ from needs import require_extra
 from staleharness import api
 from staleharness.errors import UserError
 from staleharness.lag import schedule_of
-from staleharness.simulator.loop import Simulation, simulation_of
 from staleharness.spec import RunSpec
+from staleharness.training.loop import Simulation, simulation_of
 
 CONTROL = {
     "env": "Pendulum-v1",

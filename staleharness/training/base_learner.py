@@ -1,6 +1,5 @@
-"""The frame of learning that every kind of task shares: rate, epochs × minibatches, one gradient step, the method's
-state, the shadow, what is reported of a phase. A kind fills in how a minibatch is made and how its gradient is taken.
-"""
+"""Base class of learners: epochs × minibatches, gradient steps, the method's state, and a phase's metrics. Each kind of
+task defines how a minibatch is made and how its gradient is taken."""
 
 from __future__ import annotations
 

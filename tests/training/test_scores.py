@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from staleharness.simulator.phase_record import Scores, wilson
+from staleharness.training.phase_record import Scores, wilson
 
 
 def test_mean_and_standard_error_by_hand() -> None:

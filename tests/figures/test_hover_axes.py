@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from results_helper import write_grid
 
+from staleharness.figures.hover_axes import hover_axes
 from staleharness.figures.named_figures import draw
-from staleharness.figures.panel_axes import panel_axes
 from staleharness.figures.plot_layout import label_edges, panels, percent_axis, steps_axis
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
@@ -19,7 +19,7 @@ TABLE = Table([], [], {"sizes": [(4, 8192)], "dates": ["2026-11-20"]})
 
 
 def read(figure: Any) -> list[dict[str, Any]]:
-    return [json.loads(text) for text in panel_axes(figure)]
+    return [json.loads(text) for text in hover_axes(figure)]
 
 
 def test_a_place_in_the_picture_is_worth_what_matplotlib_says() -> None:

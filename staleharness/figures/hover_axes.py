@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 POINTS = 72  # of an inch: the unit of an SVG
 
 
-def panel_axes(figure: Figure) -> list[str]:
+def hover_axes(figure: Figure) -> list[str]:
     """JSON per panel, in the order in which they are drawn: `box` [left, top, right, bottom] in points from the upper
     left, `title`, and `x` and `y` as {ends: [first, last], label, log, unit, names: [[place, text]]}; of these only
     what there is. `unit` is what a tick's number ends in, `names` stand where ticks have a text of their own.

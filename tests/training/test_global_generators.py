@@ -21,7 +21,7 @@ from tiny_model import write_model
 
 from staleharness.base.streams import seed_global_generators
 from staleharness.chain.spec import ChainSpec
-from staleharness.simulator.loop import simulation_of
+from staleharness.training.loop import simulation_of
 
 
 def _drawn(seed: int, stage: str, *indices: int) -> tuple[float, float, float]:

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 import torch
 
-from staleharness.simulator.checkpoint import load
-from staleharness.simulator.loop import simulation_of
 from staleharness.task import find_env
+from staleharness.training.checkpoint import load
+from staleharness.training.loop import simulation_of
 
 STORED = Path(__file__).with_name("checkpoints")
 CONTROL: dict[str, Any] = {

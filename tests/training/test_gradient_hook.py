@@ -14,10 +14,10 @@ from torch import Tensor
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
-from staleharness.simulator.gradient_hook import SuccessiveGradients
-from staleharness.simulator.loop import simulation_of
 from staleharness.spec import RunSpec
 from staleharness.task import find_env
+from staleharness.training.gradient_hook import SuccessiveGradients
+from staleharness.training.loop import simulation_of
 
 CONTROL: dict[str, Any] = {
     "env": "Pendulum-v1",

@@ -8,8 +8,8 @@ import math
 import pytest
 import torch
 
-from staleharness.simulator.learning import all_finite
-from staleharness.simulator.optimiser import AdamW, clip_norm
+from staleharness.training.base_learner import all_finite
+from staleharness.training.optimiser import AdamW, clip_norm
 
 
 def drawn(generator: torch.Generator) -> list[torch.Tensor]:

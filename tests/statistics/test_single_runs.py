@@ -11,7 +11,7 @@ from results_helper import write_grid
 from staleharness.statistics.bootstrap import iqm
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results
-from staleharness.statistics.small_samples import (
+from staleharness.statistics.single_runs import (
     MIN_RUNS,
     SHARE_COVERED,
     coverage_text,

@@ -14,13 +14,13 @@ from ..base.streams import seed_global_generators
 from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task, find_env
-from .accounts import Accounts
+from .base_learner import Learner
+from .lag_accounts import Accounts
 from .lag_stats import external_lag_metrics
-from .learning import Learner
 from .method_metadata import describe, warnings_of
+from .phase_lags import Lags
 from .phase_record import Data, PhaseData, PhaseRecord, Scores
 from .policy_buffer import PolicyBuffer, Version
-from .run_lags import Lags
 
 if TYPE_CHECKING:
     from torch import Tensor
