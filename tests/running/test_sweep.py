@@ -117,7 +117,7 @@ def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     assert "\x1b[31m" not in done.stderr
     failures = [json.loads(p.read_text()) for p in sorted((out / "attempts").glob("*/failure.json"))]
     assert sorted(f["class"] for f in failures) == ["ArithmeticError", "Diverged", "Killed"]
-    assert any("Traceback" in f["log_tail"] for f in failures)
+    assert any("in policy_loss\n" in f["log_tail"] for f in failures), "the end of the traceback"
     state = message(staleharness("status", "--out", str(out), "--json"))
     assert state["counts"] == {"done": 2, "running": 0, "stopped": 0, "failed": 3}
 
