@@ -41,7 +41,7 @@ LEFT = 10  # runs that are not stored
 
 def plan_runs(**asked: str) -> tuple[PlannedRun, ...]:
     from staleharness.running.plan import plan
-    from staleharness.store.study import ask
+    from staleharness.store.sweep_definition import ask
 
     return plan(ask(**asked)).runs
 

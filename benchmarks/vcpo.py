@@ -107,7 +107,7 @@ class Double(Plain):
         return self.one_by_one(part, ((data.outcome - baseline) / sigma)[:, None] * part.mask)
 
 
-class TwoBatched(TokenLearner):
+class BatchTwice(TokenLearner):
     """The first backward pass would bring the norms of all rows, the second the gradient under the baseline."""
 
     def gradient(self, part: Minibatch) -> Gradient:
@@ -132,7 +132,7 @@ VARIANTS: dict[str, tuple[type[TokenLearner], dict[str, Any]]] = {
     "double": (Double, {"algorithm": "vcpo"}),
     "learner": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}, "micro_batch": 1}),
     "batched": (TokenLearner, {"algorithm": "tis", "hyper": {"level": "sequence", "cap": 8.0}}),
-    "two_batched": (TwoBatched, {"algorithm": "vcpo"}),
+    "two_batched": (BatchTwice, {"algorithm": "vcpo"}),
 }
 
 

@@ -53,8 +53,8 @@ def handle(command: Command) -> int:
     from ..pages.gallery import load_figures, make
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
     from ..store.store import Store
-    from ..store.study import check_scale_name
     from ..store.study_runs import bundle_path
+    from ..store.sweep_definition import check_scale_name
     from .shared.train_and_report import execute, runner_of
 
     check_scale_name(command.scale)

@@ -17,8 +17,8 @@ from ..batch import Rollout
 from ..mismatch import read_mismatch
 from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sampler_copies import SamplerCopies
-from .acting_copies import actor_copy, with_both_policies
 from .action_distributions import Distribution, as_taken
+from .mismatch_actors import actor_copy, with_both_policies
 from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
 from .spec import ControlSpec

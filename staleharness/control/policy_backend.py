@@ -21,6 +21,6 @@ def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
     arguments = obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device, with_critic
     if spec.learner == "torch":
         return MLPPolicy(*arguments)
-    from .native import NativePolicy
+    from .native_learner import NativePolicy
 
     return NativePolicy(*arguments)

@@ -17,7 +17,7 @@ from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
-from ..store.study import plain_env
+from ..store.sweep_definition import plain_env
 from .captions import axis, band, below_zero, looks_of, scale, seeds
 from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
 from .palette import Style

@@ -24,7 +24,7 @@ from ..training.phase_lags import Lags
 from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sample_accounting import Count, Flow, dropped_groups, flow_of
 from .decoder_interface import Request
-from .paced_groups import PacedGroups
+from .length_paced_groups import PacedGroups
 from .sampler import Sampler, Seconds, concatenate
 from .setup import prepare
 from .spec import LanguageSpec

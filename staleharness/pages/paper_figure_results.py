@@ -20,8 +20,8 @@ from ..statistics.single_runs import COVERAGE, MIN_RUNS, coverage_text, show_sin
 from ..statistics.table import Table, extent
 from ..store.store import Store
 from ..store.stored_run import StoredRun
-from ..store.study import check_scale_name
 from ..store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
+from ..store.sweep_definition import check_scale_name
 from .paper_figure_specs import PaperFigure, experiments
 
 DRAFT = "DRAFT, runs are missing"

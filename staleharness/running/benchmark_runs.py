@@ -18,7 +18,7 @@ from ..statistics.benchmark.ladder import LOOK_SEEDS, MethodRuns, chosen_rate, r
 from ..statistics.benchmark.protocol import BASELINE, Protocol
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
-from ..store.study import Question
+from ..store.sweep_definition import Question
 from ..task import find_env
 from .grid_axes import resolve_methods
 from .plan import Plan, PlannedRun, plan

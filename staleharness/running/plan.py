@@ -12,7 +12,7 @@ from typing import Any
 from ..algorithm import Algorithm, check, unmet
 from ..errors import UserError
 from ..spec import RunSpec
-from ..store.study import Question
+from ..store.sweep_definition import Question
 from .grid_axes import (
     GridAxes,
     RequestedEnvironment,

@@ -15,7 +15,7 @@ from ..base.files import user_path
 from ..base.parsing import is_empty, plain_value, split_list, whole_numbers
 from ..base.plugins import add_user_path
 from ..errors import UserError, shorten
-from ..store.study import Question, ask
+from ..store.sweep_definition import Question, ask
 
 
 def refuse_empty(**arguments: Any) -> None:

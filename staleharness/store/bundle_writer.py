@@ -50,8 +50,8 @@ from .flat_columns import copies_elsewhere, flat_row, is_canonical, lacks_column
 from .policy_file import POLICY
 from .store import FORMAT, MARKER, Store
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
-from .study import Question, read_study
 from .study_runs import read_study_runs
+from .sweep_definition import Question, read_study
 
 STUDY = "study.toml"  # in a bundle: the study that asks for its runs
 REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace

@@ -14,7 +14,7 @@ from ..errors import UserError, nearest
 from .run_grid import cell_of
 from .store import MARKER, Store
 from .stored_run import StoredRun
-from .study import USUAL_LAG, Question, plain_env
+from .sweep_definition import USUAL_LAG, Question, plain_env
 
 
 @dataclass(frozen=True)

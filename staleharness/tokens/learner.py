@@ -17,9 +17,9 @@ from ..batch import Completions
 from ..objectives import aggregation_weights
 from ..training.base_learner import Gradient, Learner
 from ..training.lag_stats import LearnerRows, handed_lags
+from .minibatch_gradient import Timer, gradient, gradient_by_rows
 from .policy_interface import Forward, TokenPolicy, score_completions
 from .spec import TokenSpec
-from .token_gradients import Timer, gradient, gradient_by_rows
 from .token_metrics import of_round
 from .token_minibatch import Minibatch, pieces
 

@@ -21,7 +21,7 @@ from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import plan
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.task import ENVS, find_env
 from staleharness.testing import check_algorithm
 from staleharness.training.loop import simulation_of

@@ -10,7 +10,7 @@ import pytest
 from staleharness.commands.shared import display
 from staleharness.commands.shared.display import LiveDisplay, PlainLines
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 
 def plan_run(env: str) -> PlannedRun:

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, unmet
 from staleharness.base.cpp_library import compiler_version
-from staleharness.control import native, native_library
+from staleharness.control import native_learner, native_library
 from staleharness.control.action_distributions import Categorical
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.task import ControlTask
@@ -38,10 +38,12 @@ SHAPES = [
 ]
 
 
-def pair(obs_dim: int, actions: Any, hidden: tuple[int, ...]) -> tuple[MLPPolicy, native.NativePolicy, torch.Generator]:
+def pair(
+    obs_dim: int, actions: Any, hidden: tuple[int, ...]
+) -> tuple[MLPPolicy, native_learner.NativePolicy, torch.Generator]:
     """The same parameters and statistics in both arithmetics."""
     generator = torch.Generator().manual_seed(0)
-    reference, policy = MLPPolicy(obs_dim, actions, hidden, 1), native.NativePolicy(obs_dim, actions, hidden, 1)
+    reference, policy = MLPPolicy(obs_dim, actions, hidden, 1), native_learner.NativePolicy(obs_dim, actions, hidden, 1)
     reference.flat += 0.05 * torch.randn(reference.flat.shape, generator=generator)
     reference.mean.copy_(0.3 * torch.randn(obs_dim, generator=generator))
     reference.inverse_std.copy_(0.5 + torch.rand(obs_dim, generator=generator))
@@ -102,7 +104,7 @@ def test_the_value_loss_and_its_gradient_equal_torch(clip: float) -> None:
 def test_steps_of_adamw_equal_those_of_torch(limit: float) -> None:
     reference, policy, generator = pair(11, 3, (64, 64))
     settings = 1e-3, 1e-5, 0.1  # step size, epsilon, weight decay
-    optimisers = [AdamW([reference.flat], *settings), native.NativeAdamW([policy.flat], *settings)]
+    optimisers = [AdamW([reference.flat], *settings), native_learner.NativeAdamW([policy.flat], *settings)]
     for step in range(4):
         gradient = torch.randn(reference.flat.shape, generator=generator)
         norms = []

@@ -22,7 +22,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
 from staleharness.running.plan import plan
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.testing.task_checks import goes_on_from_a_saved_state
 
 SMALL = ControlSpec(

@@ -21,7 +21,7 @@ from staleharness.pipeline.pipeline_settings import preset
 from staleharness.running.identity import lag_identity
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.schedule import NEVER, Demand
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.trace import trace_bytes
 
 LENGTH = 20

@@ -18,7 +18,7 @@ from staleharness.language.task import LanguageTask
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import runner_for
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 

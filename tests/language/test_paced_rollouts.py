@@ -11,7 +11,7 @@ from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.language import paced_groups
+from staleharness.language import length_paced_groups
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
@@ -96,11 +96,11 @@ def test_groups_are_sampled_once_and_together(spec: Specs, monkeypatch: pytest.M
         return found, requests, len(simulation.generator.paced.lengths) * simulation.spec.completions
 
     found, requests, begun = run()
-    monkeypatch.setattr(paced_groups.PacedGroups, "answer", lambda *_: None)
+    monkeypatch.setattr(length_paced_groups.PacedGroups, "answer", lambda *_: None)
     monkeypatch.setattr(
-        paced_groups.PacedGroups,
+        length_paced_groups.PacedGroups,
         "_sample",
-        lambda self, groups, *rest, sample=paced_groups.PacedGroups._sample: sample(self, groups[:1], *rest),
+        lambda self, groups, *rest, sample=length_paced_groups.PacedGroups._sample: sample(self, groups[:1], *rest),
     )
     wanted, before, same = run()
     assert found == wanted and begun == same

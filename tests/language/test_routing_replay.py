@@ -20,7 +20,7 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.language.supervised_learning import initial
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import plan
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 

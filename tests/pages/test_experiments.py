@@ -19,7 +19,7 @@ from staleharness.pages.verdict_texts import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.labels import without_option
-from staleharness.store.study import SCALES, plain_env, read_study
+from staleharness.store.sweep_definition import SCALES, plain_env, read_study
 from staleharness.task import ENVS
 
 

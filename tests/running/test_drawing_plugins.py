@@ -14,7 +14,7 @@ from places import HELPERS
 from sweeping import TINY, AtPhase, environment, metrics, process, sweep_here
 
 from staleharness.running.plan import plan
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 PLUGIN = HELPERS / "drawing_plugin.py"
 STEPS = 64 * 40  # forty phases

@@ -22,7 +22,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import Job
 from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 TOY = HELPERS / "toy_kind.py"
 

@@ -23,7 +23,7 @@ from staleharness.running.runners import local
 from staleharness.running.sweep_loop import sweep
 from staleharness.running.worker import limit_gpu_memory
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.task import all_families
 
 

@@ -29,7 +29,7 @@ from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import make_runner
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 os.environ[ray_cluster.LOOPBACK] = "0"  # before Ray is imported
 ray = pytest.importorskip("ray", reason=hint("ray"))

@@ -8,7 +8,7 @@ from staleharness.running.plan import plan
 from staleharness.running.plan_execution import resource_request
 from staleharness.running.ray_cluster import DEFAULT_MEMORY, MachineCheck, RunResources, check_machine, resources
 from staleharness.running.runner_interface import ResourceRequest
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 GB = 10**9
 

@@ -20,7 +20,7 @@ from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 
 @pytest.fixture

@@ -27,7 +27,7 @@ from staleharness.running.runner_interface import Job
 from staleharness.store import locks
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 from staleharness.store.unfinished_runs import holder_name, parse_attempt_name
 
 PHASES = 5

@@ -26,7 +26,7 @@ from staleharness.running.runner_interface import RunEnd
 from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
 from staleharness.store import unfinished_runs
 from staleharness.store.store import Store
-from staleharness.store.study import ask
+from staleharness.store.sweep_definition import ask
 
 
 def test_twenty_megabytes_of_an_error_are_told_in_a_line(tmp_path: Path) -> None:

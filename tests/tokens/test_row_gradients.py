@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from staleharness.tokens.token_gradients import RowGradients
+from staleharness.tokens.minibatch_gradient import RowGradients
 
 
 def test_row_sums_and_norms_equal_those_of_full_gradients() -> None:

@@ -22,10 +22,10 @@ from ...statistics.table import plain, render
 from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
-    from ...running.lag_reference import LagReference
     from ...running.plan import Plan, PlannedRun
     from ...running.runner_interface import Runner
     from ...running.sweep_loop import Outcome, SweepListener
+    from ...running.synchronous_reference import LagReference
     from ...statistics.table import Table
     from ...store.store import Store, StoredRun
 
@@ -117,8 +117,8 @@ def check_presentation(command: Presentation) -> None:
 
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
     """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
-    from ...running.lag_reference import lag_reference
     from ...running.plan_execution import describe_run
+    from ...running.synchronous_reference import synchronous_reference
 
     expected = [_expected(run, outcome) for run in plan.runs]
     failures = [
@@ -126,7 +126,7 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
         for run in plan.runs
         if (event := outcome.failed.get(run.run_id))
     ]
-    reference = lag_reference(plan, store) if runs else None
+    reference = synchronous_reference(plan, store) if runs else None
     results = Results.of(runs)
     table, page = publish(command, store, plan.name, plan.title, results, expected, failures, reference)
     for run in plan.runs:

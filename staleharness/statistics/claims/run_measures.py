@@ -12,7 +12,7 @@ import numpy as np
 from ...errors import UserError, nearest
 from ...store.run_grid import Cell, cell_of
 from ...store.stored_run import StoredRun
-from ...store.study import plain_env
+from ...store.sweep_definition import plain_env
 from ..aggregate import area
 from ..normalise import normaliser_of
 from ..results import Results

@@ -29,7 +29,7 @@ class LagReference:
         return {"algorithms": algorithms, "bundles": self.bundles, "machines": machines}
 
 
-def lag_reference(plan: Plan, store: Store) -> LagReference:
+def synchronous_reference(plan: Plan, store: Store) -> LagReference:
     """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only."""
     synchronous = {(run.label, run.spec.env) for run in plan.runs if run.spec.capacity == 1}
     places: dict[str, tuple[str, str]] = {}
