@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.process_start import nothing_of_main, short_names
+from ..base.spawn_processes import nothing_of_main, short_names
 from ..errors import ActorsNotStarted
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import Version

@@ -74,7 +74,7 @@ def handle(command: Command) -> int:
 
 def _show_completions(command: Command, run: StoredRun, task: LanguageTask, count: int) -> int:
     """Print greedy completions of test problems. Raises `UserError` where the run kept no model."""
-    from ..language.completions import greedy_answers
+    from ..language.greedy_answers import greedy_answers
     from ..language.spec import LanguageSpec
     from ..running.identity import read_stored
 

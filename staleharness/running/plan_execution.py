@@ -8,7 +8,7 @@ from contextlib import AbstractContextManager
 from dataclasses import replace
 
 from ..base.parsing import whole_number
-from ..base.process_start import nothing_of_main
+from ..base.spawn_processes import nothing_of_main
 from ..errors import UserError, shorten
 from ..spec import RunSpec
 from ..store.store import Store, StoredRun

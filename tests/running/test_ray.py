@@ -21,7 +21,7 @@ from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
-from staleharness.base.process_start import nothing_of_main
+from staleharness.base.spawn_processes import nothing_of_main
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan

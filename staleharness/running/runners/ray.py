@@ -17,7 +17,7 @@ from typing import Any
 
 from ...base.console_log import LOGGER
 from ...base.machine import package_version
-from ...base.process_start import nothing_of_main
+from ...base.spawn_processes import nothing_of_main
 from ...errors import UserError, missing_extra
 from ..ray_cluster import (
     MachineCheck,
