@@ -12,7 +12,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
 from ..base.plugins import Registry, source_hash
-from ..errors import UserError, nearest, shorten
+from ..errors import Diverged, UserError, nearest, shorten
 from ..mismatch import NONE, Mismatch, read_mismatch
 
 if TYPE_CHECKING:
@@ -102,8 +102,9 @@ class Decoder:
         return False
 
     def complete(self, request: Request, buffer: PolicyBuffer) -> Decoded:
-        """Return `decode`'s answer, checked. Raises `UserError` for one of another shape or type, and `OOM` where the
-        GPU's memory is too small."""
+        """Return `decode`'s answer, checked. Raises `UserError` for one of another shape or type, `Diverged` where the
+        model's log-probabilities are not finite, and `OOM` where the GPU's memory is too small."""
+        import numpy as np
         import torch
 
         from .model.gpu_memory import explain_oom
@@ -112,6 +113,15 @@ class Decoder:
             decoded = self.decode(request, buffer)
         if (wrong := _fault(decoded, request, buffer)) is not None:
             raise UserError(f"the decoder {self.name} answered {wrong}")
+        if decoded.logp is not None and not bool((decoded.logp.isfinite() | (decoded.mask == 0)).all()):
+            if self.name in BUILT_IN:
+                raise Diverged(
+                    f"log-probabilities are not finite in sampling, by versions {np.unique(request.versions).tolist()}"
+                )
+            raise UserError(
+                f"the decoder {self.name} answered log-probabilities that are not finite; an engine that reports none "
+                "gives logp=None"
+            )
         return decoded
 
 
@@ -184,8 +194,6 @@ def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | No
                 return f"{name} in {dtype} where {kind} is due"
     if bool((decoded.mask[:, 1:] > decoded.mask[:, :-1]).any()):
         return "a mask with tokens behind padding"
-    if decoded.logp is not None and not bool((decoded.logp.isfinite() | (decoded.mask == 0)).all()):
-        return "log-probabilities that are not finite; an engine that reports none gives logp=None"
     unknown = [v for v in decoded.version.unique().tolist() if v not in buffer]
     if unknown:
         return f"version {unknown[0]}, which is not in the buffer"

@@ -14,8 +14,8 @@ from ...base.cpp_library import build_library
 FOLDER = Path(__file__).with_name("native")
 SOURCES = tuple(FOLDER / name for name in ("layers.cpp", "vocabulary.cpp", "decoding.cpp"))
 WIDTH = 8  # numbers that they read at once: heads and padded rows are multiples of it
-# Loops over numbers become loops over vectors, with min and max as single instructions: what they do with NaN is open,
-# but a NaN in a row's logits is one in its log-probabilities.
+# Loops over numbers become loops over vectors, with min and max as single instructions. These may drop a NaN, so
+# softmax looks for one in the bits (`peak` in rows.h).
 FLAGS = ("-fopenmp-simd", "-ffinite-math-only", "-fno-signed-zeros")
 P, N, X = c_void_p, c_int64, c_float
 SIGNATURES: dict[str, tuple[Any, ...]] = {

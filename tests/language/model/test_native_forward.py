@@ -12,7 +12,7 @@ from needs import needs_compiler
 from torch import Tensor
 
 from staleharness.base.cpp_library import build_library
-from staleharness.errors import UserError
+from staleharness.errors import Diverged, UserError
 from staleharness.language.model import causal_lm_policy, native_forward, native_kernels
 from staleharness.language.model.kv_caches import distinct_prompts
 from staleharness.language.model.native_forward import NativeForward, lay_out
@@ -147,6 +147,31 @@ def test_a_phase_is_that_of_torch_to_rounding(spec: Specs, settings: dict[str, A
 def test_behaviour_and_target_are_equal_without_lag(spec: Specs) -> None:
     simulation = simulation_of(spec(learner="native", decoder="native", capacity=1, minibatches=1))
     assert float(simulation.advance().metrics["tv"]) == 0.0
+
+
+@pytest.mark.parametrize("number", [float("nan"), float("inf")])
+@pytest.mark.parametrize("weight", ["down_proj", "q_proj", "input_layernorm", "embed_tokens"])
+def test_a_number_that_is_not_finite_reaches_every_score(model: Any, weight: str, number: float) -> None:
+    name, p = next((name, p) for name, p in model.named_parameters() if weight in name)
+    prompt, prompt_mask, token, mask = completions()
+    with torch.no_grad():
+        p.view(-1)[: p.shape[-1]] = number  # of embeddings, those of padding, which are logits too where they are tied
+    scores = NativeForward(model, torch.float32).score(
+        distinct_prompts(True, prompt, prompt_mask), token, mask, "value", False
+    )
+    tied = weight != "embed_tokens" or model.config.tie_word_embeddings
+    assert not tied or not torch.isfinite(scores.logp[mask > 0]).any(), name
+
+
+@pytest.mark.parametrize("decoder", ["native", "packed_weights", "shared_prompts", "transformers"])
+def test_a_run_whose_logits_are_no_longer_finite_has_diverged(spec: Specs, decoder: str) -> None:
+    simulation = simulation_of(spec(decoder=decoder, capacity=1, minibatches=1))
+    simulation.advance()
+    with torch.no_grad():
+        for p in simulation.learner.policy.parameters.values():
+            p.fill_(1e38)
+    with pytest.raises(Diverged, match=r"not finite in sampling, by versions \[1\]"):
+        simulation.advance()
 
 
 def test_what_it_cannot_compute_is_refused_in_one_line(

@@ -49,14 +49,28 @@ void product(numbers x, int64_t row, int64_t step, numbers w, int64_t w_row, flo
   for (; j + 2 * V <= width; j += 2 * V) tiles<6, 2>(x, row, step, w + j, w_row, c + j, c_row, rows, terms, add);
   for (; j < width; j += V) tiles<8, 1>(x, row, step, w + j, w_row, c + j, c_row, rows, terms, add);
 }
+// The largest of `n` numbers, and 1; or NaN in place of 1 where one of them is not finite, which the compiler may assume
+// of none. It is found in their bits, and what it multiplies is NaN.
+struct Peak { float most, finite; };
+Peak peak(numbers x, int64_t n) {
+  union { float number; int32_t bits; } each, factor;
+  float most = -3e38f;
+  int32_t size = 0;
+#pragma omp simd reduction(max : most, size) private(each)
+  for (int64_t j = 0; j < n; j++) {
+    each.number = x[j];
+    most = std::max(most, x[j]), size = std::max(size, each.bits & 0x7fffffff);
+  }
+  factor.bits = size < 0x7f800000 ? 0x3f800000 : 0x7fc00000;
+  return {most, factor.number};
+}
 // Softmax of `n` scores in place; returns the logarithm of their sum of exponentials.
 float softmax(float* s, int64_t n, float scale) {
-  float most = -3e38f, sum = 0;
-#pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < n; j++) most = std::max(most, s[j]);
+  const auto [most, finite] = peak(s, n);
+  float sum = 0;
 #pragma omp simd reduction(+ : sum)
   for (int64_t j = 0; j < n; j++) sum += s[j] = exp_of(scale * (s[j] - most));
-  const float share = 1 / sum;
+  const float share = finite / sum;
 #pragma omp simd
   for (int64_t j = 0; j < n; j++) s[j] *= share;
   return scale * most + std::log(sum);

@@ -3,12 +3,6 @@
 
 namespace {
 constexpr int64_t BLOCK = 256;  // numbers that are summed in single precision before they join the total
-float largest(numbers x, int64_t size) {
-  float most = -3e38f;
-#pragma omp simd reduction(max : most)
-  for (int64_t j = 0; j < size; j++) most = std::max(most, x[j]);
-  return most;
-}
 }  // namespace
 
 extern "C" {
@@ -16,7 +10,7 @@ extern "C" {
 void scores_forward(numbers logits, ints token, int64_t n, int64_t size, float* logp, float* entropy, float* square,
                     float* total) {
   for (int64_t i = 0; i < n; i++, logits += size) {
-    const float most = largest(logits, size);
+    const auto [most, finite] = peak(logits, size);
     double sum = 0, along = 0, squares = 0;
     for (int64_t first = 0; first < size; first += BLOCK) {
       const int64_t last = std::min(first + BLOCK, size);
@@ -30,8 +24,8 @@ void scores_forward(numbers logits, ints token, int64_t n, int64_t size, float* 
     }
     const double rest = std::log(sum);
     total[i] = float(most + rest);
-    logp[i] = float(double(logits[token[i]]) - most - rest);
-    entropy[i] = float(rest - along / sum);
+    logp[i] = finite * float(double(logits[token[i]]) - most - rest);
+    entropy[i] = finite * float(rest - along / sum);
     if (square) square[i] = float(squares / (sum * sum));
   }
 }
@@ -56,7 +50,7 @@ void sample(numbers logits, numbers noise, int64_t n, int64_t size, int64_t* tok
   std::vector<double> ends(blocks);
   floats mass(size);
   for (int64_t i = 0; i < n; i++, logits += size) {
-    const float most = largest(logits, size);
+    const auto [most, finite] = peak(logits, size);
     double sum = 0;
     for (int64_t b = 0; b < blocks; b++) {
       const int64_t first = b * BLOCK, last = std::min(first + BLOCK, size);
@@ -76,7 +70,7 @@ void sample(numbers logits, numbers noise, int64_t n, int64_t size, int64_t* tok
     } else {
       at = std::max_element(logits, logits + size) - logits;
     }
-    token[i] = at, logp[i] = float(double(logits[at]) - most - std::log(sum));
+    token[i] = at, logp[i] = finite * float(double(logits[at]) - most - std::log(sum));
   }
 }
 }
