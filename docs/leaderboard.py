@@ -91,7 +91,8 @@ def _token_settings(folder: Path) -> str:
     return (
         f"On tokens an order is that of one setting: of {both.methods} methods at K = 16, the orders of two earlier "
         "studies, stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), agree by "
-        f"τ = {both.tau:.2f} ({p_text(both.p)}). Whether the protocol's orders agree better is not measured yet."
+        f"τ = {both.tau:.2f} ({p_text(both.p)}). "
+        "By how much the protocol's orders agree is [below](#would-the-order-come-out-again)."
     )
 
 
