@@ -70,7 +70,7 @@ def kill_one(processes: Any) -> None:
     pool = processes.pool
     begun = pool.next_number
     os.kill(next(iter(pool.pids.values())), signal.SIGKILL)
-    deadline = time.monotonic() + 60.0
+    deadline = time.monotonic() + 600.0
     while not any(e.actor >= begun and e.made_at is not None for e in pool.recorder.entries):
         assert time.monotonic() < deadline, "nobody took its place"
         time.sleep(0.01)

@@ -31,7 +31,7 @@ class Drive:
         try:
             for each in jobs:
                 runner.start(each)
-            deadline = time.monotonic() + 90
+            deadline = time.monotonic() + 600
             while len(self.ends) < len(jobs):
                 assert time.monotonic() < deadline, "timed out"
                 for event in runner.poll(0.05):
