@@ -18,6 +18,7 @@ import matplotlib
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.transforms import Bbox
 from PIL import Image
 from PIL.PngImagePlugin import PngInfo
 
@@ -34,6 +35,7 @@ PAGE, COLUMN = 7.0, 3.5  # inches
 NARROWEST = 1.6  # inches: the least width of a panel
 LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # so many rows fit below any panels; inches of each beyond them
 TITLE, LEAST_TITLE = 9.0, 7.5  # points
+TITLE_HEIGHT = 12.0  # points at the top, which a page leaves out that says the title itself
 INK, FAINT = "#222222", "#6B6B6B"
 SETTINGS: dict[str, Any] = {
     "font.family": "DejaVu Sans",
@@ -88,15 +90,21 @@ def plot_settings() -> Iterator[None]:
         yield
 
 
-def to_bytes(figure: Figure, kind: str, source: str = "") -> bytes:
+def to_bytes(figure: Figure, kind: str, source: str = "", titled: bool = True) -> bytes:
     """Return the figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
 
-    `source`, stored in the metadata of an SVG or PNG, identifies what the figure was drawn from.
+    `source`, stored in the metadata of an SVG or PNG, identifies what the figure was drawn from. Not `titled`: for a
+    page that says the title above, the figure is cut below it, and keeps none.
     """
     stream = io.BytesIO()
     metadata = METADATA[kind] | ({"Source": source} if source else {})
+    part = None
+    if not titled:
+        retitle(figure, "")
+        width, height = figure.get_size_inches()
+        part = Bbox.from_bounds(0, 0, width, height - TITLE_HEIGHT / 72)
     with plot_settings():
-        figure.savefig(stream, format=kind, metadata=metadata)
+        figure.savefig(stream, format=kind, metadata=metadata, bbox_inches=part)
     # matplotlib names the font it has; a reader's machine may have another, and Verdana is as wide
     return stream.getvalue().replace(b"font-family: 'DejaVu Sans'", b"font-family: 'DejaVu Sans', Verdana, sans-serif")
 

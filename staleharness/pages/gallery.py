@@ -80,14 +80,15 @@ def make(
             figure = draw(e.draw, s.results, s.table, width, **s.options)
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
-            png = to_bytes(figure, "png", s.source)
+            axes = hover_axes(figure)
+            png = to_bytes(figure, "png", s.source, titled=False)
             files = {"svg": svg, "png": png} if form == "wide" else {"png": reduce_colours(png)}
             for kind, data in files.items():
                 path = folder / picture_file(s.figure.name, form, kind)
                 write_bytes(path, data)
                 files_written.append(path)
             prefix = f"{s.figure.name}-{form}-"
-            forms[form] = inline_svg(svg, prefix, s.figure.heading, hover_axes(figure))
+            forms[form] = inline_svg(svg, prefix, s.figure.heading, axes)
         inline[s.figure.name] = forms
     folder.mkdir(parents=True, exist_ok=True)
     earlier = drawn_sections(page)
@@ -153,7 +154,10 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
     """Section of a figure; `sheets` holds the figures that are tables, by name. Its source
     (`GalleryFigure.source`) stands before a table; a picture carries it inside."""
     e, name = s.figure.entry, s.figure.name
-    lines = [f"## {s.figure.heading}", "", f"*{e.question}*", ""]
+    lines = [f"## {s.figure.heading}", ""]
+    if found := finding(s):
+        lines += [f"**{found}**", ""]
+    lines += [f"*{e.question}*", ""]
     if name in sheets:
         lines += [f"{TABLE_MARK}{s.source} -->", "", sheets[name].markdown(), ""]
     elif s.state != "no bundle":

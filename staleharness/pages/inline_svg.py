@@ -6,7 +6,8 @@ import re
 from collections.abc import Sequence
 from xml.etree import ElementTree as ET
 
-TITLE_HEIGHT = 12.0  # points: the figure's own title, which the page prints as a heading
+from ..figures.plot_layout import TITLE_HEIGHT
+
 HREF = "{http://www.w3.org/1999/xlink}href"
 
 

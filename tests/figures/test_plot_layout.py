@@ -65,6 +65,20 @@ def test_reduced_colours_keep_the_picture_and_its_metadata() -> None:
     assert apart.mean() < 1 and apart.max() < 40
 
 
+def test_a_picture_below_its_title_is_cut_and_nothing_else_moves() -> None:
+    def picture(title: str, titled: bool) -> np.ndarray:
+        figure = Figure(figsize=(3.0, 2.0), dpi=144)
+        figure.add_subplot().plot([0, 1], [1, 0])
+        figure.text(0.005, 0.99, title, va="top", gid="figure-title")
+        with Image.open(io.BytesIO(plot_layout.to_bytes(figure, "png", titled=titled))) as image:
+            return np.array(image.convert("RGB"))
+
+    whole, cut = picture("", True), picture("A title", False)
+    removed = len(whole) - len(cut)
+    assert removed / len(whole) == pytest.approx(plot_layout.TITLE_HEIGHT / (2.0 * 72), abs=1 / len(whole))
+    assert (whole[removed:] == cut).all()
+
+
 def test_reduced_colours_keep_those_of_methods() -> None:
     """A dot of one method must not take the colour of another, however many shades the rest of the picture has."""
     wide = (ROOT / "docs" / "gallery" / "vaco" / "budget.png").read_bytes()

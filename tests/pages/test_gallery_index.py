@@ -68,6 +68,8 @@ def test_the_command_says_verdict_numbers_picture_and_page(
     assert (
         Page((tmp_path / "out" / "p_fig2.html").read_text()).text.count("VACO ends higher") == 2
     )  # as the finding, and with its test
+    evidence = (tmp_path / "out" / "p" / "evidence.md").read_text()
+    assert "## Figure 2: T\n\n**Holds: VACO ends higher (40 [38, 42], n = 4).**\n\n*Why?*\n" in evidence
     _, out, _ = run_cli(monkeypatch, capsys, *words, "--json")
     said = json.loads(out)
     assert said["verdicts"] == {"fig2": "agrees"} and said["page"] == "out/p.md"
