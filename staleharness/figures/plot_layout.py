@@ -90,16 +90,16 @@ def plot_settings() -> Iterator[None]:
         yield
 
 
-def to_bytes(figure: Figure, kind: str, source: str = "", titled: bool = True) -> bytes:
+def to_bytes(figure: Figure, kind: str, source: str = "", title: bool = True) -> bytes:
     """Return the figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
 
-    `source`, stored in the metadata of an SVG or PNG, identifies what the figure was drawn from. Not `titled`: for a
-    page that says the title above, the figure is cut below it, and keeps none.
+    `source`, stored in the metadata of an SVG or PNG, identifies what the figure was drawn from. Without `title`, for
+    a page that says it above, the figure is cut below its title, and keeps none.
     """
     stream = io.BytesIO()
     metadata = METADATA[kind] | ({"Source": source} if source else {})
     part = None
-    if not titled:
+    if not title:
         retitle(figure, "")
         width, height = figure.get_size_inches()
         part = Bbox.from_bounds(0, 0, width, height - TITLE_HEIGHT / 72)

@@ -81,7 +81,7 @@ def make(
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
             axes = hover_axes(figure)
-            png = to_bytes(figure, "png", s.source, titled=False)
+            png = to_bytes(figure, "png", s.source, title=False)
             files = {"svg": svg, "png": png} if form == "wide" else {"png": reduce_colours(png)}
             for kind, data in files.items():
                 path = folder / picture_file(s.figure.name, form, kind)
@@ -155,8 +155,8 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
     (`GalleryFigure.source`) stands before a table; a picture carries it inside."""
     e, name = s.figure.entry, s.figure.name
     lines = [f"## {s.figure.heading}", ""]
-    if found := finding(s):
-        lines += [f"**{found}**", ""]
+    if sentence := finding(s):
+        lines += [f"**{sentence}**", ""]
     lines += [f"*{e.question}*", ""]
     if name in sheets:
         lines += [f"{TABLE_MARK}{s.source} -->", "", sheets[name].markdown(), ""]

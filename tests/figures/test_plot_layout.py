@@ -66,11 +66,11 @@ def test_reduced_colours_keep_the_picture_and_its_metadata() -> None:
 
 
 def test_a_picture_below_its_title_is_cut_and_nothing_else_moves() -> None:
-    def picture(title: str, titled: bool) -> np.ndarray:
+    def picture(title: str, whole: bool) -> np.ndarray:
         figure = Figure(figsize=(3.0, 2.0), dpi=144)
         figure.add_subplot().plot([0, 1], [1, 0])
         figure.text(0.005, 0.99, title, va="top", gid="figure-title")
-        with Image.open(io.BytesIO(plot_layout.to_bytes(figure, "png", titled=titled))) as image:
+        with Image.open(io.BytesIO(plot_layout.to_bytes(figure, "png", title=whole))) as image:
             return np.array(image.convert("RGB"))
 
     whole, cut = picture("", True), picture("A title", False)
