@@ -23,8 +23,7 @@ from staleharness.statistics.benchmark.benchmark_table import benchmark_table
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.benchmark.track_rows import leaderboard_track
 from staleharness.statistics.labels import display_label
-from staleharness.statistics.leaderboard import Leaderboard, ScoreEstimate, Track
-from staleharness.statistics.order_agreement import order_agreement
+from staleharness.statistics.leaderboard import Leaderboard, ScoreEstimate, Track, order_agreement
 from staleharness.statistics.power import ALPHA
 from staleharness.statistics.results import load
 from staleharness.store.store import MARKER

@@ -16,7 +16,6 @@ from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.part_tests import Term, compare_terms
 from ..statistics.claims.run_measures import Evidence
-from ..statistics.contrasts import Contrast
 from ..statistics.labels import display_label
 from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
@@ -25,6 +24,7 @@ from ..statistics.scores import Array, final_score
 from ..statistics.single_runs import MIN_RUNS
 from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
+from ..statistics.t_intervals import Contrast
 from ..statistics.table import Table, extent
 from .captions import looks_of_curves
 from .lag_tables import lags_of

@@ -1,4 +1,4 @@
-"""Final score against one or two options of a method or of the run."""
+"""Final score against one or two options of a method or of the run, and by mismatch model."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.labels import display_label, option_values, without_option
+from ..statistics.labels import display_label, option_text, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import bars, below, iqm_axis, run_facts, scale, size
 from .marks import dots, draw_interval, draw_line, name_identical_lines
 from .palette import Style, styles
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
-from .registry import FIGURES, SHEETS
-from .result_tables import Block, Sheet, SheetCell
+from .registry import FIGURES, SHEETS, Section
+from .result_tables import Block, Sheet, SheetCell, iqm_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -144,10 +144,68 @@ def _score_cell(rows: Cells, k: int, value: Any, order: Sequence[Any]) -> SheetC
     row = rows.get((k, value))
     if row is None:
         return SheetCell("–")
-    low, high = row["iqm_low"], row["iqm_high"]
+    low = row["iqm_low"]
     others = [rows[k, v]["iqm"] for v in order if v != value and (k, v) in rows]
     dots = row.get("dots", {}).get("iqm", [])
     clear = bool(others) and (low > max(others) if low is not None else len(dots) > 1 and min(dots) > max(others))
-    ends = "" if low is None else f"[{low:.2f}, {high:.2f}]"
-    below = f"({', '.join(f'{x:.2f}' for x in dots)})" if dots else ends
-    return SheetCell(f"{row['iqm']:.2f}", below, row["iqm"], clear)
+    return iqm_cell(row, row["iqm"], clear)
+
+
+NONE = "none"  # mismatch model of a sampler that is the trainer
+
+
+def _models(results: Results) -> dict[str, str]:
+    """Map each label to its mismatch model."""
+    return {run.label: str(run.spec.get("mismatch", NONE)) for run in results}
+
+
+def _has_several_models(results: Results) -> bool:
+    return len(set(_models(results).values())) > 1
+
+
+@SHEETS.register(
+    "score_by_mismatch",
+    Section(
+        61,
+        "Score by mismatch model",
+        "Normalised IQM of each method on data that a copy of its policy sampled. Darker is higher.",
+        _has_several_models,
+    ),
+)
+def score_by_mismatch(results: Results, table: Table) -> Sheet:
+    """IQM with its interval over method and mismatch model, one block per environment and capacity."""
+    model_of, names = _models(results), table.settings.get("names", {})
+    models = sorted(set(model_of.values()), key=lambda model: (model != NONE, model))
+    methods = {label: without_option(label, "mismatch") for label in model_of}
+    rows: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
+    for row in table.rows:
+        if row["iqm"] is not None:
+            key = methods[row["algorithm"]], model_of[row["algorithm"]]
+            rows.setdefault((row["env"], row["capacity"]), {})[key] = row
+    blocks = []
+    for (env, k), cells in sorted(rows.items()):
+        lines = [
+            (display_label(method, names), [_mismatch_cell(cells, method, model) for model in models])
+            for method in dict.fromkeys(methods.values())
+            if any((method, model) in cells for model in models)
+        ]
+        title = f"{env}, K = {k}" if len(results.grid.envs) > 1 else f"K = {k}"
+        blocks.append(Block(title, "algorithm", [_model_heading(model) for model in models], lines))
+    about = (
+        f"IQM over {size(table)}, below it {below(table)}; bold: below the estimate without a mismatch; {scale(table)}"
+    )
+    return Sheet("Score by mismatch model", [about, run_facts(table)], blocks, table.draft)
+
+
+def _model_heading(model: str) -> str:
+    return "no mismatch" if model == NONE else option_text("mismatch", model).removeprefix("mismatch ")
+
+
+def _mismatch_cell(cells: dict[tuple[str, str], dict[str, Any]], method: str, model: str) -> SheetCell:
+    row = cells.get((method, model))
+    if row is None:
+        return SheetCell("–")
+    plain, dots = cells.get((method, NONE)), row.get("dots", {}).get("iqm", [])
+    most = row["iqm_high"] if row["iqm_high"] is not None else max(dots, default=None)
+    is_lower = plain is not None and plain is not row and most is not None and most < plain["iqm"]
+    return iqm_cell(row, row["iqm"], is_lower)

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
+from typing import Any
 
 from ..base.text import rows_to_csv
 
@@ -23,6 +24,13 @@ class SheetCell:
     below: str = ""
     shade: float | None = None
     bold: bool = False
+
+
+def iqm_cell(row: Mapping[str, Any], shade: float | None = None, bold: bool = False, digits: int = 2) -> SheetCell:
+    """Cell of a row of a table of scores: its IQM, and below it the interval, or the runs if too few for one."""
+    ends = "" if row["iqm_low"] is None else f"[{row['iqm_low']:.{digits}f}, {row['iqm_high']:.{digits}f}]"
+    dots = ", ".join(f"{x:.{digits}f}" for x in row.get("dots", {}).get("iqm", ()))
+    return SheetCell(f"{row['iqm']:.{digits}f}", f"({dots})" if dots else ends, shade, bold)
 
 
 @dataclass(frozen=True)

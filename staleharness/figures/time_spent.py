@@ -15,7 +15,7 @@ from .captions import axis, below, iqm_axis, labels, looks_of, machines, run_fac
 from .marks import row_axis
 from .plot_layout import FAINT, INK, PAGE, panels, short_label
 from .registry import FIGURES, SHEETS, Section
-from .result_tables import Block, Sheet, SheetCell
+from .result_tables import Block, Sheet, SheetCell, iqm_cell
 
 Cells = Callable[[str, int], SheetCell]  # (method, K) -> a value with its runs or interval
 
@@ -40,12 +40,7 @@ def score_and_time(results: Results, table: Table) -> Sheet:
 
     def score(label: str, k: int) -> SheetCell:
         row = rows.get((label, k))
-        if row is None:
-            return SheetCell("–")
-        if dots := row.get("dots", {}).get("iqm"):
-            return SheetCell(f"{row['iqm']:.3f}", f"({', '.join(f'{x:.3f}' for x in dots)})")
-        ends = "" if row["iqm_low"] is None else f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
-        return SheetCell(f"{row['iqm']:.3f}", ends)
+        return SheetCell("–") if row is None else iqm_cell(row, digits=3)
 
     parts = {f"final {axis(table)}": score, f"training time, {short}": over_runs(lambda r: seconds[r] / unit, 2)}
     if all(run.column(SECONDS + "proximal") is not None for run in results):

@@ -7,7 +7,7 @@ import re
 
 from ..statistics.claims.claim_results import ClaimResult
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
-from ..statistics.contrasts import Contrast
+from ..statistics.t_intervals import Contrast
 from .paper_figure_results import GalleryFigure
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"

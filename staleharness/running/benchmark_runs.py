@@ -14,8 +14,7 @@ from ..base.parsing import PluginChoice, parse_choice, split_list
 from ..base.reference_results import PLACE, absent_results, results_path
 from ..errors import UserError
 from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-from ..statistics.benchmark.ladder import LOOK_SEEDS, MethodRuns, chosen_rate, runs_by_row
-from ..statistics.benchmark.protocol import BASELINE, Protocol
+from ..statistics.benchmark.protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, chosen_rate, runs_by_row
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
 from ..store.sweep_definition import Question

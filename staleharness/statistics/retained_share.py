@@ -13,12 +13,12 @@ import numpy as np
 
 from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
-from .contrasts import Contrast, contrast
 from .labels import display_label
 from .power import ALPHA
 from .retention import has_learned, random_returns
 from .scores import Array, final_score, score_before_training
 from .significance import holm
+from .t_intervals import Contrast, contrast
 
 MOST = 8  # methods in a sentence
 PAIRS = 3  # pairs in a sentence

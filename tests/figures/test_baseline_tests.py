@@ -10,7 +10,7 @@ from drawn import second_line
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.baseline_tests import differences_from_baseline
+from staleharness.figures.comparisons import differences_from_baseline
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.table import Table

@@ -9,9 +9,8 @@ import pytest
 from drawn import second_line
 from results_helper import write_run
 
-from staleharness.figures.baseline_tests import differences_from_baseline
 from staleharness.figures.captions import band, bars, below, spread
-from staleharness.figures.comparisons import performance_profiles, probability_of_improvement
+from staleharness.figures.comparisons import differences_from_baseline, performance_profiles, probability_of_improvement
 from staleharness.figures.lag_tables import risk_table
 from staleharness.figures.option_scores import phase_diagram
 from staleharness.figures.time_spent import score_and_time

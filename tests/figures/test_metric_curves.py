@@ -16,10 +16,10 @@ from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
 from staleharness.figures.plot_layout import plot_settings
 from staleharness.statistics.comparison import compare_runs
-from staleharness.statistics.contrasts import contrast
 from staleharness.statistics.diagnostics import diagnostics, in_bins
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results, load
+from staleharness.statistics.t_intervals import contrast
 
 
 def unequal(root: Path) -> Results:

@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import drift_table, lag_tables, mismatch_scores, option_scores, time_spent
+from staleharness.figures import lag_tables, option_scores, time_spent
 from staleharness.figures.named_figures import draw, sheet
 from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour
 from staleharness.statistics import retention
@@ -240,9 +240,9 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
                 write_run(tmp_path, label, seed, env="word-problems", capacity=k, sampled=score, **own)
     runs = read(tmp_path)
     results = Results.of(runs)
-    assert mismatch_scores._fits(results)
-    assert not mismatch_scores._fits(Results.of([run for run in runs if run.label == "tis"]))
-    blocks = mismatch_scores.score_by_mismatch(results, quick(runs)).blocks
+    assert option_scores._has_several_models(results)
+    assert not option_scores._has_several_models(Results.of([run for run in runs if run.label == "tis"]))
+    blocks = option_scores.score_by_mismatch(results, quick(runs)).blocks
     assert [block.title for block in blocks] == ["K = 1", "K = 8"]
     assert list(blocks[0].columns) == ["no mismatch", "int4", "noise:0.1"]
     cells = {name: [(entry.value, entry.bold) for entry in row] for name, row in blocks[0].rows}
@@ -258,7 +258,7 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
 
 def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     """In a blind run, whose own μ is the version, what is recorded of the sampler is added."""
-    tails = {f"mismatch/{name}": [0.01, 0.03] for name in drift_table.TAILS}
+    tails = {f"mismatch/{name}": [0.01, 0.03] for name in lag_tables.TAILS}
     sees = {"mismatch/kl_k1_engine_data": [0.1, 0.3], "mismatch/kl_k1_lag_data": [0.0, 0.5], "kl_k1_data": [0.1, 0.8]}
     blind = {"mismatch/kl_k1": [0.2, 0.2], "kl_k1_data": [0.0, 0.4]}
     none = {"kl_k1_data": [0.0, 0.4]}
@@ -270,9 +270,9 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         write_run(tmp_path, label, settings=settings | {"hyper": {}}, phases=2, columns=columns)
     runs = read(tmp_path)
     results = Results.of(runs)
-    assert drift_table._fits(results)
-    assert not drift_table._fits(Results.of([run for run in runs if run.label == "ppo_clip"]))
-    drift, tail = drift_table.two_factors(results, quick(runs)).blocks
+    assert lag_tables._has_mismatch(results)
+    assert not lag_tables._has_mismatch(Results.of([run for run in runs if run.label == "ppo_clip"]))
+    drift, tail = lag_tables.two_factors(results, quick(runs)).blocks
     assert list(drift.columns) == ["engine", "lag", "both"]
     said = {name.split(",")[0]: [(x.value, x.below) for x in row] for name, row in drift.rows}
     assert list(said.values()) == [
@@ -280,4 +280,4 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         [("0.2000", "last 0.2000"), ("0.2000", "last 0.4000"), ("0.4000", "last 0.6000")],
     ]
     assert [(x.value, x.below) for x in tail.rows[0][1]] == [("2.00%", "last 3.00%")] * 6
-    assert drift_table._cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
+    assert lag_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")

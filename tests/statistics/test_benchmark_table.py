@@ -15,14 +15,18 @@ from scipy import stats
 
 from staleharness.errors import UserError
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
-from staleharness.statistics.benchmark.ladder import MethodRuns, area_of, choose_rate, chosen_rate, runs_by_row
 from staleharness.statistics.benchmark.protocol import (
+    MethodRuns,
     Protocol,
     ProtocolPlace,
     WidthControl,
+    area_of,
     benchmark_command,
+    choose_rate,
+    chosen_rate,
     digest_of,
     read_protocol,
+    runs_by_row,
 )
 from staleharness.statistics.benchmark.verdict import rank, verdict
 from staleharness.statistics.t_intervals import welch

@@ -10,8 +10,8 @@ from staleharness.errors import UserError
 from staleharness.pages.verdict_texts import _cells
 from staleharness.statistics.claims.claim import ClaimPart, combine_outcomes, verdict
 from staleharness.statistics.claims.part_tests import PartComparison, PartResult
-from staleharness.statistics.contrasts import Contrast, Outcome, contrast
 from staleharness.statistics.scores import Array
+from staleharness.statistics.t_intervals import Contrast, Outcome, contrast
 
 
 def difference(means: Array) -> float:

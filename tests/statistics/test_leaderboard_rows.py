@@ -7,8 +7,7 @@ from dataclasses import replace
 import pytest
 from boards import row, track
 
-from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow
-from staleharness.statistics.order_agreement import replication_tau
+from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, replication_tau
 
 
 def test_rows_that_learned_are_ranked_and_others_are_apart() -> None:

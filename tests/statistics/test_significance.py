@@ -10,7 +10,7 @@ from results_helper import write_run
 from scipy.stats import f_oneway, ttest_rel
 from statsmodels.stats.multitest import multipletests
 
-from staleharness.figures.baseline_tests import spread_of
+from staleharness.figures.comparisons import spread_of
 from staleharness.pages.report_contents import squares
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import deviations

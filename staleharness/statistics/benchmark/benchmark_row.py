@@ -14,8 +14,7 @@ from ..power import detectable_effect, spread
 from ..scores import Array
 from ..significance import holm
 from ..t_intervals import welch
-from .ladder import area_of
-from .protocol import BASELINE, LEARNT, Protocol
+from .protocol import BASELINE, LEARNT, Protocol, area_of
 
 REPS = 2000  # bootstrap resamples
 REFERENCE, USER = "reference", "yours"  # sources of runs; others are the names of third parties' bundles

@@ -13,8 +13,7 @@ from ...base.parsing import build
 from ...store.stored_run import StoredRun
 from ..labels import display_label
 from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
-from .ladder import MethodRuns, chosen_rate, runs_asked, runs_by_row
-from .protocol import Protocol
+from .protocol import MethodRuns, Protocol, chosen_rate, runs_asked, runs_by_row
 
 
 @dataclass(frozen=True)

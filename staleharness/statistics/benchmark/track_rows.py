@@ -13,8 +13,7 @@ from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import learning_curve
 from .benchmark_row import REFERENCE, REPS, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
-from .ladder import LOOK_SEEDS, MethodRuns, runs_by_row
-from .protocol import BASELINE, Protocol
+from .protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, runs_by_row
 
 Held = Mapping[tuple[str, int], MethodRuns]
 

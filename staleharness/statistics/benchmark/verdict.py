@@ -6,8 +6,7 @@ from ...base.text import fixed_width, number
 from ..power import ALPHA
 from .benchmark_row import USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
-from .ladder import LOOK_SEEDS
-from .protocol import BASELINE
+from .protocol import BASELINE, LOOK_SEEDS
 
 HEAD = ["K", "score", "95 %", "kept", "- PPO-clip", "95 %", "p (Holm)", "TV", "ESS", "rate", "n"]
 LOOK = f"a look and not a result: {LOOK_SEEDS} seeds, one learning rate, no ladder"

@@ -14,8 +14,8 @@ from numpy.typing import NDArray
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..contrasts import Contrast, contrast
 from ..scores import Array
+from ..t_intervals import Contrast, contrast
 
 METRIC = "ess_sequence"
 ESS_NAMES = {METRIC: "ESS of completions", "ess_data": "ESS of tokens"}

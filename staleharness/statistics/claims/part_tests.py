@@ -11,10 +11,10 @@ import numpy as np
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..contrasts import Contrast, Outcome, contrast
 from ..labels import display_label
 from ..power import ALPHA
 from ..scores import Array
+from ..t_intervals import Contrast, Outcome, contrast
 from .claim import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
 from .run_measures import Evidence, measure

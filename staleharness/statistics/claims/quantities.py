@@ -16,16 +16,15 @@ from ...base.text import plural
 from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
-from ..contrasts import Contrast
 from ..lag_curve import lag_curves
 from ..normalise import normaliser_of
 from ..retention import retention
 from ..scores import Array, learning_curve
 from ..single_runs import MIN_RUNS
 from ..slowdown import slowdowns
-from .claim import ClaimPart
+from ..t_intervals import Contrast
+from .claim import ClaimPart, NumberQuery
 from .early_warning import METRIC, count_warnings
-from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
 from .run_measures import Evidence, measure
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from ...base.parsing import canonical_json
 from ...errors import UserError, nearest
 from ...store.run_grid import Cell, cell_of
 from ...store.stored_run import StoredRun
@@ -20,7 +21,6 @@ from ..retention import has_learned, random_returns
 from ..scores import Array, final_score
 from ..table import Table
 from .early_warning import SHARE, WINDOW, falls
-from .same_without_lag import same_without_lag, training_digest
 
 Measure = Callable[[StoredRun], float]
 
@@ -162,3 +162,35 @@ REDUCERS: Mapping[str, Callable[[Array], float]] = {
     "turn": lambda v: float(np.corrcoef(np.diff(v)[:-1], np.diff(v)[1:])[0, 1]),  # of successive jumps
 }
 LEAST = {"jump": 2, "turn": 4}  # phases needed
+
+
+COLUMN = "grad_norm"
+
+
+def training_digest(run: StoredRun) -> bytes:
+    """Norms of a run's gradients and its final scores as bytes; its id where it has none, to equal no other."""
+    column = run.column(COLUMN)
+    if column is None or not len(column):
+        return run.id.encode()
+    return column.tobytes() + canonical_json(run.record["scores"]).encode()
+
+
+def same_without_lag(runs: Iterable[StoredRun]) -> dict[str, str]:
+    """Map each label with runs at K = 1 to the first label, by name, that is the same computation there."""
+    first: dict[str, str] = {}  # a forest, in which every label leads to the first of its group
+
+    def root(label: str) -> str:
+        while first[label] != label:
+            label = first[label]
+        return label
+
+    holders: dict[tuple[str, int, bytes], str] = {}
+    for run in runs:
+        cell = cell_of(run)
+        if cell.capacity != 1:
+            continue
+        first.setdefault(cell.label, cell.label)
+        other = holders.setdefault((cell.env, run.seed, training_digest(run)), cell.label)
+        low, high = sorted((root(other), root(cell.label)))
+        first[high] = low
+    return {label: root(label) for label in first}
