@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import pytest
@@ -107,25 +106,6 @@ def test_decoupled_ppo_is_off_policy_ppo_with_a_shifted_clip(seed: int) -> None:
     for twin in (make("decoupled_ppo", weight_cap=0.0), make("ppo_clip", anchor="decoupled")):
         torch.testing.assert_close(-twin.policy_loss(d).loss, objective)
         torch.testing.assert_close(gradient_coefficients(twin, d), expected)
-
-
-@pytest.mark.parametrize("seed", SEEDS)
-def test_without_a_clip_the_anchor_is_irrelevant(seed: int) -> None:
-    d = examples(seed)
-    expected = ratio_of(d) * d.advantage * d.mask
-    for algorithm in (
-        make("decoupled_ppo", clip=math.inf, weight_cap=0.0),
-        make("ppo_clip", anchor="decoupled", clip=math.inf),
-        make("ppo_clip", clip=math.inf),
-        make("ppo_kl", clip=0.0, kl_coef=0.0),
-        make("a3po", clip=math.inf),
-        make("a3po", clip=math.inf, interpolation="linear"),
-        make("vaco", delta=math.inf),
-        make("vaco", trust_region="none"),
-        make("impala", pg_rho_bar=math.inf),
-        make("spo", epsilon=math.inf),
-    ):
-        torch.testing.assert_close(gradient_coefficients(algorithm, d), expected)
 
 
 # --- 6: A-3PO is a widened clip ---------------------------------------------------------------------------

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from results_helper import write_run
+from small_specs import small_control
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, builtin_folder, source_file
@@ -19,7 +20,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.errors import Interrupted, UserError
 from staleharness.figures.palette import styles
 from staleharness.language.spec import LanguageSpec
-from staleharness.pages.method_cards import cards, percent
+from staleharness.pages.run_panels import cards, percent
 from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
@@ -42,19 +43,7 @@ from staleharness.training.method_metadata import (
 BUILT_IN = [name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
 TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="decoupled_ppo",
-    capacity=2,
-    steps=64,
-    num_envs=2,
-    num_steps=16,
-    epochs=1,
-    minibatches=1,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(2, 2, 16, algorithm="decoupled_ppo", epochs=1, minibatches=1)
 
 
 # --- its place ----------------------------------------------------------------------------------------------------

@@ -9,11 +9,11 @@ from typing import Any, ClassVar
 import pytest
 import torch
 from known_plugins import loaded_plugins
+from small_specs import small_control
 from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, Algorithm, Stop, check, defines
 from staleharness.batch import Decisions, PolicyLoss, Progress, Values
-from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.objectives import importance_ratio
 from staleharness.task import find_env
@@ -23,20 +23,7 @@ from staleharness.training.loop import simulation_of
 with loaded_plugins():  # it registers itself, here and not for others' tests
     from annealed_clip import AnnealedClip
 
-CONTROL = ControlSpec(
-    env="CartPole-v1",
-    algorithm="ppo_clip",
-    capacity=2,
-    steps=256,
-    num_envs=4,
-    num_steps=16,
-    epochs=3,
-    minibatches=2,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-    value_clip=0.0,
-)
+CONTROL = small_control(4, 4, 16, env="CartPole-v1", epochs=3, value_clip=0.0)
 HOOKS = ("stop", "value_loss")
 
 

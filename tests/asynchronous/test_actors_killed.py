@@ -13,25 +13,20 @@ from typing import Any
 import pytest
 import torch
 from races import Mortal, but_assigned, learner_digest
+from small_specs import small_control
 
-from staleharness.control.spec import ControlSpec
 from staleharness.trace import read_trace
 from staleharness.training.loop import simulation_of
 
 PHASES, ROWS, LENGTH, ACTORS = 5, 4, 24, 3
-SMALL = ControlSpec(
+SMALL = small_control(
+    PHASES,
+    ROWS,
+    LENGTH,
     env="Pendulum-v1",
-    algorithm="ppo_clip",
     capacity=8,
     lag=f"async[actors={ACTORS},queue=1.5,fetch=6,delay=0.002]",
-    steps=PHASES * ROWS * LENGTH,
-    num_envs=ROWS,
-    num_steps=LENGTH,
     epochs=1,
-    minibatches=2,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
     anneal_learning_rate=False,
 )
 

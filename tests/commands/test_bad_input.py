@@ -2,23 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
-from command_line import run_cli
 
 from staleharness.store.store import Store
 
+Call = Callable[..., tuple[Any, str, str]]
 
-def ask(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[int, str, str]:
-    monkeypatch.delenv("STALEHARNESS_PLUGINS", raising=False)
-    code, out, err = run_cli(monkeypatch, capsys, *arguments)
-    return (code if isinstance(code, int) else 1), out, err
-
-
+LONG = "9" * 5000
 HOPPER = ["sweep", "--env", "Hopper"]
 
-MISTAKES = {
+MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "an unknown environment": (["sweep", "--env", "Hoper", "--k", "8"], ["'Hoper'", "did you mean 'Hopper'"]),
     "an unknown algorithm": ([*HOPPER, "--algo", "ppo_clap"], ["'ppo_clap'", "'ppo_clip'"]),
     "an unknown hyper-parameter": ([*HOPPER, "--algo", "vaco[dleta=1]"], ["'dleta'", "'delta'"]),
@@ -75,71 +72,167 @@ MISTAKES = {
     "a bad plugin name": (["new", "algorithm", "My-Idea"], ["My-Idea"]),
     "a taken plugin name": (["new", "algorithm", "spo"], ["'spo'", "exists already"]),
     "observations that are no vector": (["sweep", "--env", "FrozenLake-v1"], ["FrozenLake-v1", "Box"]),
+    "more versions than phases": ([*HOPPER, "--k", "1e9"], ["K=1000000000", "1,000,000"]),
+    "a line break in a folder": ([*HOPPER, "--out", "a\nb"], ["line break"]),
+    "two kinds of task": (
+        ["sweep", "--env", "Hopper,word-problems"],
+        ["Hopper-v5 (control)", "word-problems (language)"],
+    ),
+    "another library's learning rate": ([*HOPPER, "--set", "lr=1e-4"], ["'learning_rate'"]),
+    "another library's gamma": ([*HOPPER, "--set", "gamma=0.9"], ["'discount'"]),
+    "the learning rate of one method": (
+        [*HOPPER, "--algo", "ppo_clip[lr=1e-4]"],
+        ["ppo_clip", "'lr'", "'learning_rate'"],
+    ),
+    "the first part of a name": ([*HOPPER, "--algo", "ppo"], ["'ppo'", "did you mean 'ppo_clip' or"]),
+    "a clip range": ([*HOPPER, "--algo", "ppo_clip[clip_range=0.1]"], ["'clip'"]),
+    "a game of pictures": (["sweep", "--env", "ALE/Pong-v5"], ["ALE/", "images"]),
+    "half a step": ([*HOPPER, "--steps", "1.5"], ["STEPS='1.5'"]),
+    "a seed twice": ([*HOPPER, "--seeds", "0,1,0"], ["SEEDS", "different"]),
+    "a closed form on tokens": (
+        ["sweep", "--env", "word-problems", "--algo", "ppo_kl[estimator=analytic]"],
+        ["ppo_kl", "closed form", "word-problems"],
+    ),
+}
+ODD: dict[str, list[str]] = {
+    "a NUL in an environment": ["sweep", "--env", "Hopper\0"],
+    "a long environment": ["sweep", "--env", "H" * 300],
+    "bytes that are no text": ["sweep", "--env", "\udcff"],
+    "a module for an environment": ["sweep", "--env", "os:Hoppper-v5"],
+    "an environment that gymnasium has retired": ["sweep", "--env", "Hopper-v2"],
+    "an environment that lacks a library": ["sweep", "--env", "phys2d/CartPole-v1"],
+    "an environment of pictures or tuples": ["sweep", "--env", "Blackjack-v1"],
+    "a capacity of 5000 digits": [*HOPPER, "--k", LONG],
+    "a capacity of 31 digits": [*HOPPER, "--k", "1" + "0" * 30],
+    "half a capacity": [*HOPPER, "--k", "1e-1"],
+    "a thousand million seeds": [*HOPPER, "--seeds", "1000000000"],
+    "steps with a comma": [*HOPPER, "--steps", "1,000"],
+    "steps in millions": [*HOPPER, "--steps", "1M"],
+    "steps of 31 digits": [*HOPPER, "--steps", "1" + "0" * 30],
+    "brackets the wrong way": [*HOPPER, "--algo", "a]b[c"],
+    "brackets in brackets": [*HOPPER, "--algo", "spo[[x=1]]"],
+    "a date for a number": [*HOPPER, "--algo", "vaco[delta=2020-01-01]"],
+    "no number for a number": [*HOPPER, "--algo", "vaco[delta=nan]"],
+    "infinity for a number": [*HOPPER, "--algo", "vaco[delta=inf]"],
+    "an option twice": [*HOPPER, "--algo", "vaco[delta=0.1,delta=0.2]"],
+    "one method under two names": [*HOPPER, "--algo", "ppo_clip,ppo_clip[clip=0.2]"],
+    "an escape sequence": [*HOPPER, "--algo", "spo\x1b[31m]"],
+    "a Cyrillic letter": [*HOPPER, "--algo", "пpo"],
+    "a path for an algorithm": [*HOPPER, "--algo", "../spo"],
+    "infinity for a setting": [*HOPPER, "--set", "learning_rate=inf"],
+    "no layers": [*HOPPER, "--set", "hidden=[]"],
+    "a number for a list": [*HOPPER, "--set", "hidden=64"],
+    "a setting that has its own flag": [*HOPPER, "--set", "seed=3"],
+    "a setting without a value": [*HOPPER, "--set", "epochs="],
+    "a value without a setting": [*HOPPER, "--set", "=3"],
+    "a setting twice": [*HOPPER, "--set", "epochs=2,epochs=3"],
+    "more environments than steps": [*HOPPER, "--set", "num_envs=1000000000000"],
+    "more threads than any machine": [*HOPPER, "--set", "threads=100000"],
+    "a lag of 5000 digits": [*HOPPER, "--lag", f"fixed:{LONG}"],
+    "a bound of 308 digits": [*HOPPER, "--lag", "areal:1e308"],
+    "batches of 308 digits": [*HOPPER, "--lag", "partial:1e308"],
+    "a delay of a hundred million": [*HOPPER, "--lag", "llamarl:100000000"],
+    "a delay line of a thousand million rows": [*HOPPER, "--k", "4", "--lag", "delay:2", "--steps", "1e12"],
+    "a setting of 4000 hexadecimal digits": [*HOPPER, "--set", f"learning_rate=0x{'f' * 4000}"],
+    "a setting of a thousand brackets": [*HOPPER, "--set", f"learning_rate={'[' * 5000}{']' * 5000}"],
+    "a GPU of 20 digits": [*HOPPER, "--device", "cuda:99999999999999999999"],
+    "a long folder name": [*HOPPER, "--out", "x" * 300],
+    "a NUL in a folder name": [*HOPPER, "--out", "a\0b"],
+    "a folder of nobody": [*HOPPER, "--out", "~nobody-of-this-name/x"],
+    "a device for a folder": [*HOPPER, "--out", "/dev/null"],
+    "steering in a folder name": [*HOPPER, "--out", "/dev/null/\x1b[31m\n"],
+    "minus three jobs": [*HOPPER, "--jobs", "-3"],
+    "a million jobs": [*HOPPER, "--jobs", "1000000"],
+    "a folder without plugins": [*HOPPER, "--plugin", "."],
+    "a plugin of nobody": [*HOPPER, "--plugin", "~nobody-of-this-name/x.py"],
+    "a plugin that is not there": [*HOPPER, "--plugin", "a b.py"],
+    "a folder for a spec": [*HOPPER, "--spec", "."],
+    "a long spec": [*HOPPER, "--spec", "x" * 300],
+    "a word too many": [*HOPPER, "extra"],
+    "one dash": [*HOPPER, "-k", "8"],
+    "a flag without its value": [*HOPPER, "--k"],
+    "a flag for a value": [*HOPPER, "--k", "--dry"],
+    "a list with spaces": [*HOPPER, "--k", "4", "8"],
+    "a flag twice": [*HOPPER, "--k=8", "--k=4"],
+    "a switch with a value": [*HOPPER, "--json=yes"],
+    "a switch and a word": [*HOPPER, "--json", "maybe"],
+    "a switch that is no flag": [*HOPPER, "--no-json"],
+    "a capital flag": [*HOPPER, "--K", "8"],
+    "two dashes": [*HOPPER, "--"],
+    "an empty command": [""],
+    "a flag for a command": ["--json"],
+    "a seed of 31 digits": ["run", "--env", "Hopper", "--algo", "spo", "--seed", "1" + "0" * 30],
+    "a negative seed": ["run", "--env", "Hopper", "--algo", "spo", "--seed=-1"],
+    "a cap of 308 digits": ["pipeline", "--set", "cap=1e308"],
+    "a thousand million slots": ["pipeline", "--set", "slots=1000000000"],
+    "no results to count": ["status", "--out", "nowhere"],
+    "a word for status": ["status", "x"],
+    "an unknown flag of list": ["list", "--jsn"],
+    "nothing new": ["new"],
+    "new without a name": ["new", "algorithm"],
+    "new without a name but a folder": ["new", "algorithm", "--folder", "."],
+    "new with a name too many": ["new", "algorithm", "x", "y"],
+    "a keyword for a name": ["new", "algorithm", "class"],
+    "a folder that cannot be made": ["new", "algorithm", "ok_name", "--folder", "/dev/null/x"],
+    "a NUL in a folder": ["new", "algorithm", "ok_name", "--folder", "a\0b"],
 }
 
 
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_a_mistake_is_one_line_and_writes_nothing(
-    mistake: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.chdir(tmp_path)
-    arguments, words = MISTAKES[mistake]
-    code, out, err = ask(monkeypatch, capsys, *arguments)
-    assert code == 2, (out, err)
-    assert out == ""
-    assert err.startswith("staleharness: ") and err.count("\n") == 1, err
+@pytest.mark.parametrize("mistake", [*MISTAKES, *ODD])
+def test_a_mistake_is_one_line_and_writes_nothing(mistake: str, call: Call) -> None:
+    arguments, words = MISTAKES[mistake] if mistake in MISTAKES else (ODD[mistake], [])
+    code, text, errors = call(*arguments)
+    assert (code, text) == (2, ""), errors
+    assert errors.startswith("staleharness: ") and errors.count("\n") == 1
+    assert errors.rstrip("\n").isprintable()
+    assert len(errors) < 700
     for word in words:
-        assert word in err
-    assert list(tmp_path.iterdir()) == []
+        assert word in errors
+    assert list(Path.cwd().iterdir()) == []
 
 
-def test_cuda_without_a_gpu_is_said(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_cuda_without_a_gpu_is_said(call: Call) -> None:
     import torch
 
     if torch.cuda.is_available():
         pytest.skip("this machine has a GPU")
-    monkeypatch.chdir(tmp_path)
-    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--device", "cuda")
+    code, _, err = call(*HOPPER, "--device", "cuda")
     assert code == 2 and "sees no GPU" in err and err.count("\n") == 1
 
 
-def test_results_may_lie_in_the_default_folder(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    Store(tmp_path / "mine").open_for_writing()
-    assert ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")[0] == 0
-    (tmp_path / "notes").mkdir()
-    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path), "--dry")
+def test_results_may_lie_in_the_default_folder(call: Call, tmp_path: Path) -> None:
+    out = tmp_path / "out"
+    Store(out / "mine").open_for_writing()
+    assert call(*HOPPER, "--out", str(out), "--dry")[0] == 0
+    (out / "notes").mkdir()
+    code, _, err = call(*HOPPER, "--out", str(out), "--dry")
     assert code == 2 and "holds something other" in err
 
 
-def test_a_folder_that_holds_something_else_is_left_alone(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    (tmp_path / "thesis.tex").write_text("do not touch")
-    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path))
+def test_a_folder_that_holds_something_else_is_left_alone(call: Call) -> None:
+    thesis = Path("thesis.tex")
+    thesis.write_text("do not touch")
+    code, _, err = call(*HOPPER, "--out", ".")
     assert code == 2 and "holds something other" in err
-    assert [p.name for p in tmp_path.iterdir()] == ["thesis.tex"]
-    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path / "thesis.tex"))
+    assert list(Path.cwd().iterdir()) == [thesis.absolute()]
+    code, _, err = call(*HOPPER, "--out", "thesis.tex")
     assert code == 2 and "is a file" in err
-    code, _, err = ask(monkeypatch, capsys, *HOPPER, "--out", str(tmp_path / "thesis.tex" / "results"))
+    code, _, err = call(*HOPPER, "--out", "thesis.tex/results")
     assert code == 2 and err.count("\n") == 1
 
 
-def test_a_spec_file_with_an_unknown_key_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_spec_file_with_an_unknown_key_is_refused(call: Call, tmp_path: Path) -> None:
     spec = tmp_path / "spec.toml"
     for text, words in {
         'env = "Hopper"\ncapcity = [1, 4]\n': ["capcity", "capacity", "spec.toml"],
         'env = "Hopper"\n[settings]\nlearning_rat = 0.1\n': ["learning_rat", "learning_rate"],
         'env = "Hopper"\nseeds = "three"\n': ["seeds", "three"],
+        'env = "Hopper"\nk = [1, 4]\n': ["unknown option 'k'; did you mean 'capacity'?"],
+        'env = "Hopper"\nsettings = 3\n': ["settings=3 is not of type table"],
         "env = \n": ["not TOML"],
     }.items():
         spec.write_text(text)
-        code, _, err = ask(monkeypatch, capsys, "sweep", "--spec", str(spec), "--out", str(tmp_path / "out"))
+        code, _, err = call("sweep", "--spec", str(spec), "--out", str(tmp_path / "out"))
         assert code == 2 and err.count("\n") == 1, err
         for word in words:
             assert word in err

@@ -6,29 +6,25 @@ from dataclasses import replace
 from typing import Any
 
 import torch
+from small_specs import small_control
 from torch import Tensor
 from witness import MethodCalls
 
 from staleharness.batch import Decisions, Trajectories
-from staleharness.control.spec import ControlSpec
 from staleharness.training.loop import simulation_of
 
 EPOCHS, PARTS, ENVS, STEPS, PHASES = 3, 2, 6, 40, 4
 N = ENVS * STEPS
-SMALL = ControlSpec(
-    env="Hopper-v5",
+SMALL = small_control(
+    PHASES,
+    ENVS,
+    STEPS,
     algorithm="witness",
     capacity=3,
-    steps=PHASES * N,
-    num_envs=ENVS,
-    num_steps=STEPS,
     epochs=EPOCHS,
     minibatches=PARTS,
     learning_rate=3e-3,
     anneal_learning_rate=False,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
     threads=1,
 )
 

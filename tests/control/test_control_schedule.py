@@ -11,6 +11,7 @@ import pytest
 import torch
 from recorded_runs import logp_under
 from schedules import Group, lock_step, schedule
+from small_specs import small_control
 from torch import Tensor
 
 from staleharness.batch import Rollout
@@ -24,19 +25,7 @@ from staleharness.training.checkpoint import load_newest, save
 from staleharness.training.loop import simulation_of
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="ppo_clip",
-    capacity=3,
-    steps=5 * 4 * 30,
-    num_envs=4,
-    num_steps=30,
-    epochs=2,
-    minibatches=3,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(5, 4, 30, capacity=3, minibatches=3)
 
 
 def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], ControlSimulation]:

@@ -14,26 +14,14 @@ import numpy as np
 import pytest
 import torch
 from recorded_runs import RecordedRun, finish, logp_under, recording
+from small_specs import small_control
 from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
-from staleharness.control.spec import ControlSpec
 from staleharness.training.loop import simulation_of
 
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="ppo_clip",
-    capacity=4,
-    steps=6 * 8 * 64,
-    num_envs=8,
-    num_steps=64,
-    epochs=2,
-    minibatches=4,
-    evaluations=2,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(6, 8, 64, capacity=4, minibatches=4, evaluations=2)
 
 
 @functools.cache

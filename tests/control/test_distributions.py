@@ -10,6 +10,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from small_specs import small_control
 from torch.distributions import Categorical as Reference
 from torch.distributions import kl_divergence
 
@@ -22,19 +23,7 @@ from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
 NOTHING = torch.zeros(0)
-SMALL = ControlSpec(
-    env="CartPole-v1",
-    algorithm="ppo_clip",
-    capacity=1,
-    steps=128,
-    num_envs=2,
-    num_steps=32,
-    epochs=2,
-    minibatches=2,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(2, 2, 32, env="CartPole-v1", capacity=1)
 
 
 def drawn(*shape: int) -> torch.Tensor:

@@ -9,26 +9,13 @@ from typing import Any
 import gymnasium
 import numpy as np
 import pytest
+from small_specs import small_control
 
-from staleharness.control.spec import ControlSpec
 from staleharness.errors import Diverged
 from staleharness.training.loop import simulation_of
 
 ENV = "NotFinite-v0"
-SMALL = ControlSpec(
-    env=ENV,
-    algorithm="ppo_clip",
-    capacity=2,
-    steps=120,
-    num_envs=3,
-    num_steps=20,
-    epochs=2,
-    minibatches=2,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-    threads=1,
-)
+SMALL = small_control(2, 3, 20, env=ENV, threads=1)
 
 
 class NotFinite(gymnasium.Env[Any, Any]):

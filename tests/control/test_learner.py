@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_specs import small_control
 
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.evaluation import evaluate
@@ -21,19 +22,7 @@ from staleharness.errors import UserError
 from staleharness.training.base_learner import normalise
 from staleharness.training.loop import simulation_of
 
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="ppo_clip",
-    capacity=3,
-    steps=4 * 6 * 40,
-    num_envs=6,
-    num_steps=40,
-    epochs=2,
-    minibatches=3,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(4, 6, 40, capacity=3, minibatches=3)
 
 
 def one_batch(spec: ControlSpec) -> tuple[ControlSimulation, PhaseBatch]:

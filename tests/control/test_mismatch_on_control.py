@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from recorded_runs import finish, recording
+from small_specs import small_control
 from torch import Tensor
 
 from staleharness.control.networks import views_of
@@ -17,21 +18,7 @@ from staleharness.mismatch import Place, read_mismatch
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import Version
 
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="ppo_clip",
-    capacity=3,
-    lag="oldest",
-    steps=4 * 6 * 32,
-    num_envs=6,
-    num_steps=32,
-    epochs=2,
-    minibatches=2,
-    learning_rate=3e-3,
-    evaluations=2,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(4, 6, 32, capacity=3, lag="oldest", learning_rate=3e-3, evaluations=2)
 CHOICES = replace(SMALL, env="CartPole-v1")
 
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 from kernels import batches_keep_their_bits
+from small_specs import small_control
 from synchronous_ppo import train
 
-from staleharness.control.spec import ControlSpec
 from staleharness.training.loop import simulation_of
 
 SIZE = {"num_envs": 4, "num_steps": 96, "epochs": 3, "minibatches": 4}
@@ -22,17 +22,7 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
     does not grow (parameters 1e-7 apart at the start are 2e-7 apart after five phases), and a discount that is off by
     0.001 is seen in the first phase, at 2e-4."""
     phases, seed = 5, 7
-    spec = ControlSpec(
-        env=env,
-        algorithm="ppo_clip",
-        capacity=1,
-        seed=seed,
-        steps=phases * 4 * 96,
-        evaluations=1,
-        evaluation_episodes=1,
-        final_episodes=1,
-        **SIZE,
-    )
+    spec = small_control(phases, env=env, capacity=1, seed=seed, **SIZE)
     simulation = simulation_of(spec)
     n_in, n_out = WIDTHS[env]
     allowed = 0.0 if batches_keep_their_bits(n_in, 64, 64, n_out) else 1e-6
@@ -48,16 +38,7 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
 
 @pytest.mark.parametrize("algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"])
 def test_weights_are_exactly_one_on_policy_before_the_first_step(algorithm: str) -> None:
-    spec = ControlSpec(
-        env="Hopper-v5",
-        algorithm=algorithm,
-        capacity=1,
-        steps=3 * 4 * 96,
-        evaluations=1,
-        evaluation_episodes=1,
-        final_episodes=1,
-        **SIZE,
-    )
+    spec = small_control(3, algorithm=algorithm, capacity=1, **SIZE)
     for record in simulation_of(spec):
         metrics = record.metrics
         assert metrics["tv_data"] == 0.0 and metrics["weight_max_data"] == 1.0 and metrics["weight_std_data"] == 0.0

@@ -12,6 +12,7 @@ import pytest
 from known_plugins import loaded_plugins
 from places import HELPERS
 from races import but_assigned, kill_one, learner_digest
+from small_specs import small_control
 
 from staleharness.control.rollouts import EnvironmentActor
 from staleharness.control.spec import ControlSpec
@@ -24,20 +25,7 @@ from staleharness.training.loop import simulation_of
 PHASES = 6
 DELAY = 0.003  # seconds; rows take longer than training, on a busy machine too, so that weights change inside them
 LAG = f"async[actors=3,queue=2.0,fetch=20,delay={DELAY},spread=4.0,train=0.04]"
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="ppo_clip",
-    capacity=8,
-    lag=LAG,
-    steps=PHASES * 4 * 50,
-    num_envs=4,
-    num_steps=50,
-    epochs=2,
-    minibatches=4,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(PHASES, 4, 50, capacity=8, lag=LAG, minibatches=4)
 
 
 def record_run(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tuple[list[str], list[dict[str, Any]]]:

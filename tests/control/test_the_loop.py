@@ -10,29 +10,17 @@ import pytest
 import torch
 from assignments import assignment_of
 from recorded_runs import finish, logp_under, recording
+from small_specs import small_control
 from torch import Tensor
 from witness import MethodCalls
 
 from staleharness.base.streams import integer, stream
 from staleharness.batch import Rollout
 from staleharness.control.evaluation import SEED, evaluate
-from staleharness.control.spec import ControlSpec
 from staleharness.lag import parse_lag
 
 ENVS, STEPS, PHASES = 6, 50, 6
-SMALL = ControlSpec(
-    env="Hopper-v5",
-    algorithm="witness",
-    capacity=3,
-    steps=PHASES * ENVS * STEPS,
-    num_envs=ENVS,
-    num_steps=STEPS,
-    epochs=1,
-    minibatches=1,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SMALL = small_control(PHASES, ENVS, STEPS, algorithm="witness", capacity=3, epochs=1, minibatches=1)
 
 
 def episode_ends(rollout: Rollout) -> Tensor:

@@ -14,31 +14,18 @@ from gymnasium import spaces
 from gymnasium.envs.registration import EnvSpec
 from gymnasium.vector import AutoresetMode, SyncVectorEnv
 from known_plugins import loaded_plugins
+from small_specs import small_control
 
 from staleharness.base import cancellation
 from staleharness.control import evaluation
 from staleharness.control.simulation import ControlSimulation
-from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
 from staleharness.running.plan import plan
 from staleharness.store.sweep_definition import ask
 from staleharness.testing.task_checks import goes_on_from_a_saved_state
 
-SMALL = ControlSpec(
-    env="Pendulum-v1",
-    algorithm="ppo_clip",
-    capacity=2,
-    steps=120,
-    num_envs=3,
-    num_steps=20,
-    epochs=1,
-    minibatches=1,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-    threads=1,
-)
+SMALL = small_control(2, 3, 20, env="Pendulum-v1", epochs=1, minibatches=1, threads=1)
 
 
 class Plain(ControlTask):

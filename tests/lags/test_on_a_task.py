@@ -8,26 +8,14 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from small_specs import small_control
 
-from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.lag import parse_lag
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
-SPEC = ControlSpec(
-    env="Hopper-v5",
-    algorithm="ppo_clip",
-    capacity=12,
-    steps=8 * 4 * 20,
-    num_envs=4,
-    num_steps=20,
-    epochs=2,
-    minibatches=2,
-    evaluations=1,
-    evaluation_episodes=1,
-    final_episodes=1,
-)
+SPEC = small_control(8, 4, 20, capacity=12)
 
 
 def run(**changed: Any) -> tuple[list[dict[str, Any]], list[torch.Tensor]]:
