@@ -14,10 +14,16 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, shorten
-from .running.python_arguments import check_folder, refuse_empty, text_of
-from .running.python_arguments import load_plugins as load_plugins  # which commands take from here
-from .running.sweep_callback import CallbackListener, ProgressCallback, failure_text
-from .running.sweep_callback import RunsFailed as RunsFailed  # sh.RunsFailed
+from .running.notebook_calls import (
+    CallbackListener,
+    ProgressCallback,
+    check_folder,
+    failure_text,
+    refuse_empty,
+    text_of,
+)
+from .running.notebook_calls import RunsFailed as RunsFailed  # sh.RunsFailed
+from .running.notebook_calls import load_plugins as load_plugins  # which commands take from here
 
 if TYPE_CHECKING:
     from .running.plan import Plan
@@ -63,8 +69,8 @@ def plan(
     Raises `UserError` for anything that cannot be run.
     """
     arguments = {name: value for name, value in locals().items() if name != "plugin"}
+    from .running.notebook_calls import question_of
     from .running.plan import plan as resolve
-    from .running.python_arguments import question_of
 
     refuse_empty(**arguments, plugin=plugin)
     load_plugins(plugin)

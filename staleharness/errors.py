@@ -33,6 +33,16 @@ class Interrupted(RuntimeError):
     """The run was asked to stop; its checkpoint is on disk and the same command resumes from there."""
 
 
+def one_line(text: object) -> str:
+    """Text, as of an error, without line breaks and repeated blanks."""
+    return " ".join(str(text).split())
+
+
+def type_and_message(error: BaseException) -> str:
+    """`ValueError: message` in one line."""
+    return one_line(f"{type(error).__name__}: {error}")
+
+
 def lacks_memory(error: BaseException) -> bool:
     """Return whether Python, torch (CPU or GPU) or C++ ran out of memory."""
     words = "out of memory", "allocate memory", "bad_alloc"

@@ -16,7 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeVar
 
-from ..errors import UserError, nearest, shorten
+from ..errors import UserError, nearest, shorten, type_and_message
 
 LARGEST = 2**63 - 1  # of a whole number, so that every format can hold it
 
@@ -170,8 +170,7 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
     except TypeError:  # a field is missing
         raise
     except (Exception, SystemExit) as error:  # of a plugin that checks its own options
-        line = " ".join(f"{type(error).__name__}: {error}".split())
-        raise UserError(f"{where}: {line}") from error
+        raise UserError(f"{where}: {type_and_message(error)}") from error
 
 
 KINDS_OF_VALUE = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}

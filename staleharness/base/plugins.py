@@ -24,7 +24,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from ..errors import UserError, nearest, shorten
+from ..errors import UserError, nearest, shorten, type_and_message
 from .console_log import LOGGER
 from .files import user_path
 from .syntax import meaning_hash
@@ -146,8 +146,7 @@ class Registry(Generic[T]):
         except UserError:
             raise
         except (Exception, SystemExit) as error:
-            line = " ".join(str(error).split())
-            raise UserError(f"plugin {path} does not import: {type(error).__name__}: {line}") from error
+            raise UserError(f"plugin {path} does not import: {type_and_message(error)}") from error
         finally:
             if not done:  # so that the next access executes it again
                 self._loaded.discard(path)
@@ -161,7 +160,7 @@ class Registry(Generic[T]):
         except (Exception, SystemExit) as error:
             _forget(point.module)
             package = f" of the package {point.dist.name}" if point.dist else ""
-            reason = f"{type(error).__name__}: {' '.join(str(error).split())}".removeprefix("UserError: ")
+            reason = type_and_message(error).removeprefix("UserError: ")
             line = f"plugin {point.name} ({point.value}){package} does not import: {reason}"
             LOGGER.warning("%s", line)
             self._broken.append(line)

@@ -1,16 +1,19 @@
-"""Start processes that inherit nothing from the script that starts them."""
+"""Start processes that inherit nothing from the script that starts them, and handle signals meanwhile."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.machinery
 import os
+import signal
 import sys
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from typing import Any
 
 from ..errors import UserError
 
+STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a batch system, a closed terminal
 HASHING = ("PYTHONHASHSEED", "0")  # of every worker: with another, sets of strings are in another order
 LONGEST = 60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
 
@@ -26,6 +29,17 @@ def nothing_of_main() -> Iterator[None]:
         yield
     finally:
         module.__spec__ = before
+
+
+@contextlib.contextmanager
+def signal_handlers(handlers: Mapping[int, Any]) -> Iterator[None]:
+    """Handle these signals so; restore their handlers afterwards."""
+    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

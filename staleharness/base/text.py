@@ -103,8 +103,17 @@ def word(value: Any) -> str:
 
 
 def plural(n: int, thing: str) -> str:
-    """`1 run`, `2 runs`."""
-    return f"{n} {thing}{'' if n == 1 else 's'}"
+    """`1 run`, `2 runs`, `2 capacities`."""
+    if n == 1:
+        return f"1 {thing}"
+    return f"{n} {thing[:-1]}ies" if thing.endswith("y") else f"{n} {thing}s"
+
+
+def span(numbers: Iterable[int]) -> str:
+    """Smallest and largest number, `1,000 to 2,000`, or the only one; 0 for none."""
+    numbers = list(numbers)
+    low, high = min(numbers, default=0), max(numbers, default=0)
+    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
 
 
 def duration(seconds: float | None) -> str:

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import sys
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from ..base.files import user_path, write_bytes
+from ..base.files import write_bytes
 from ..base.text import printable
 from ..errors import UserError
 from .shared.advise_output import as_text
-from .shared.arguments import SWITCH, RunFilters, option
+from .shared.arguments import SWITCH, RunFilters, option, output_file
 
 if TYPE_CHECKING:
     from ..logs.lag_log import LagLog
     from ..pipeline.pipeline_summary import CapResult
     from ..statistics.advice import Advice
-    from ..statistics.results import Results
 
-PICTURES = (".png", ".svg", ".pdf")
 CAPS = "0,1,2,4,8"
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
 KINDS = {TOKENS: "language", CONTROL: "control"}
@@ -66,10 +63,12 @@ class Command(RunFilters):
 def handle(command: Command) -> int:
     """Print the advice and draw it where asked. Raises `UserError` before anything is written."""
     from ..base.parsing import parse_value
+    from ..base.reference_results import results_path
     from ..logs.lag_log import read_log
     from ..statistics.advice import advise
+    from ..store.store import Store
 
-    target = _target(command.out)
+    target = output_file(command.out, "picture", ".png", ".svg", ".pdf")
     if command.log is None and (command.columns or command.unit or command.batch):
         raise UserError("COLUMNS, UNIT and BATCH say how to read a LOG: give LOG=FILE")
     zero = parse_value(command.zero)
@@ -81,7 +80,7 @@ def handle(command: Command) -> int:
     batch = None if command.batch is None else _number(command.batch, "BATCH")
     log = None if command.log is None else read_log(command.log, command.columns, command.unit, batch)
     source = command.results or ("results" if log is None else _published(log, command.env))
-    runs = _runs(command, source)
+    runs = command.select(Store(results_path(source)), f"RESULTS={source}")
     caps = _caps(command)
     advice = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
     stream = sys.stderr if command.json else sys.stdout
@@ -109,19 +108,6 @@ def _published(log: LagLog, env: str | None) -> str:
     if env is not None:
         return TOKENS if env in TOKEN_TASKS else CONTROL
     return CONTROL if log.kind == "control" else TOKENS
-
-
-def _runs(command: Command, source: str) -> Results:
-    from ..base.reference_results import results_path
-    from ..statistics.results import Results
-    from ..store.store import Store
-
-    store = Store(results_path(source))
-    store.check_readable(f"RESULTS={source}")
-    runs = Results.of(store.read_all()).select(env=command.env, k=command.k, algo=command.algo, where=command.where)
-    if not runs:
-        raise UserError(f"RESULTS={source} holds no finished run that matches")
-    return runs
 
 
 def _caps(command: Command) -> list[CapResult]:
@@ -154,15 +140,3 @@ def _picture(advice: Advice, source: str, kind: str) -> bytes:
     from ..figures.staleness_cost import draw_advice
 
     return to_bytes(draw_advice(advice, source), kind, source)
-
-
-def _target(out: str | None) -> Path | None:
-    """Path of the picture, checked before anything is computed."""
-    if out is None:
-        return None
-    path = user_path(out)
-    if path.suffix not in PICTURES or path.is_dir():
-        raise UserError(f"OUT={out!r} is not the name of a picture; give one that ends in {', '.join(PICTURES)}")
-    if not path.parent.is_dir():
-        raise UserError(f"OUT={out}: there is no folder {path.parent}")
-    return path

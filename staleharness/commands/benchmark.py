@@ -2,19 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import sys
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from .shared.arguments import SWITCH, Resources, option
-
-if TYPE_CHECKING:
-    from ..running.plan import Plan
-    from ..running.runner_interface import Runner
-    from ..running.sweep_loop import SweepListener
 
 
 @dataclass(frozen=True)
@@ -44,16 +37,16 @@ def handle(command: Command) -> int:
     from ..base.files import user_path
     from ..base.parsing import whole_number
     from ..errors import UserError
-    from ..pages.benchmark_page import write_page
+    from ..pages.leaderboard_page import write_page
     from ..running.benchmark_runs import all_sources, benchmark_method, missing_runs_of, run_method, third_party_runs
     from ..running.forecast import estimate
-    from ..running.plan_execution import runner_for
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import benchmark_table
     from ..statistics.benchmark.protocol import read_protocol
     from ..statistics.benchmark.verdict import remarks, verdict
     from ..store.store import Store
     from .shared.display import listener_for
+    from .shared.train_and_report import runner_of
 
     protocol = read_protocol(command.track)
     if command.algo is None and command.add is None:
@@ -71,21 +64,15 @@ def handle(command: Command) -> int:
         print(f"stalebench {protocol.track}: {name}: {len(missing)} runs to do; {guess.text}", file=sys.stderr)
         if command.dry:
             return 0
-
-        def make_runner(plan: Plan) -> Runner:
-            return runner_for(
-                plan, store, command.jobs, command.runner, command.runs_per_gpu, command.memory, command.slurm
-            )
-
-        @contextlib.contextmanager
-        def watch(plan: Plan, done: int) -> Iterator[SweepListener]:
-            listener = listener_for(len(plan.runs), done)
-            try:
-                yield listener
-            finally:
-                listener.close()
-
-        result = run_method(protocol, name, store, make_runner, watch, command.quick, command.restart)
+        result = run_method(
+            protocol,
+            name,
+            store,
+            lambda stage: runner_of(command, stage, store),
+            lambda stage, done: listener_for(len(stage.runs), done),
+            command.quick,
+            command.restart,
+        )
         for failure in result.failed.values():
             print(f"failed: {failure['label']}: {failure['class']}: {failure['message']}", file=sys.stderr)
         if result.interrupted:

@@ -6,17 +6,15 @@ import json
 import sys
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import user_path, write_bytes
 from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
 from ..errors import UserError
-from .shared.arguments import Presentation, RunFilters, option, positional
+from .shared.arguments import Presentation, RunFilters, option, output_file, positional
 
 if TYPE_CHECKING:
     from ..statistics.comparison import Comparison
-    from ..statistics.results import Results
 
 WIDTH = 120
 
@@ -35,15 +33,18 @@ class Command(Presentation, RunFilters):
 
 def handle(command: Command) -> int:
     """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
+    from ..base.reference_results import results_path
     from ..statistics.comparison import compare_runs
+    from ..store.store import Store
     from .shared.train_and_report import check_presentation
 
     check_presentation(command)
-    target = _target(command.out)
+    target = output_file(command.out, "CSV file", ".csv")
     if user_path(command.a).resolve() == user_path(command.b).resolve():
         raise UserError(f"A and B are the same folder: {command.a}")
-    runs = [_runs(side, folder, command) for side, folder in (("A", command.a), ("B", command.b))]
-    comparison = compare_runs(runs[0], runs[1], score=command.score, normalise=command.normalise)
+    sides = {f"A={command.a}": command.a, f"B={command.b}": command.b}
+    a, b = (command.select(Store(results_path(folder)), side) for side, folder in sides.items())
+    comparison = compare_runs(a, b, score=command.score, normalise=command.normalise)
     head = f"A = {command.a} | B = {command.b} | {headline(comparison)}"
     stream = sys.stderr if command.json else sys.stdout
     if stream.isatty() and not command.json:
@@ -131,29 +132,3 @@ def _interval(row: Mapping[str, Any], name: str, form: str) -> str:
     """`+0.12 [+0.01, +0.23]`; the bracket is a dash where there is no interval."""
     low, high = row[f"{name}_low"], row[f"{name}_high"]
     return f"{row[name]:{form}} " + ("[–]" if low is None else f"[{low:{form}}, {high:{form}}]")
-
-
-def _runs(side: str, folder: str, command: Command) -> Results:
-    from ..base.reference_results import results_path
-    from ..statistics.results import Results
-    from ..store.store import Store
-
-    store = Store(results_path(folder))
-    store.check_readable(f"{side}={folder}")
-    all_runs = Results.of(store.read_all())
-    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
-    if not runs:
-        raise UserError(f"{side}={folder} holds no finished run{' that matches' if all_runs else ''}")
-    return runs
-
-
-def _target(out: str | None) -> Path | None:
-    """Path of the CSV file, checked before anything is computed."""
-    if out is None:
-        return None
-    path = user_path(out)
-    if path.suffix != ".csv" or path.is_dir():
-        raise UserError(f"OUT={out!r} is not the name of a CSV file; give one that ends in .csv")
-    if not path.parent.is_dir():
-        raise UserError(f"OUT={out}: there is no folder {path.parent}")
-    return path

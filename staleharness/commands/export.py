@@ -33,18 +33,13 @@ def handle(command: Command) -> int:
     from ..base.files import make_subfolder
     from ..base.text import plural, printable
     from ..exporters.exporter import EXPORTERS
-    from ..statistics.results import Results
     from ..store.store import Store
 
     load_plugins(command.plugin)
     exporter = EXPORTERS[command.kind]
     exporter.check()
     store = Store(command.out)
-    store.check_readable()
-    all_runs = Results.of(store.read_all())
-    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where)
-    if not runs:
-        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if all_runs else ''}")
+    runs = command.select(store, f"OUT={command.out}")
     to = command.to
     folder = make_subfolder(store.root, "exports", command.kind) if to is None else _target_folder(to, store.root)
     paths = exporter.write(runs, folder)

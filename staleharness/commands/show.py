@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..base.text import printable
-from ..errors import UserError
+from ..errors import UserError, one_line
 from .shared.arguments import SWITCH, option, positional
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ class Command:
 def handle(command: Command) -> int:
     from ..api import load_plugins
     from ..base.parsing import whole_number
-    from ..control.play import play
+    from ..control.evaluation import play
     from ..control.task import ControlTask
     from ..language.task import LanguageTask
     from ..task import find_env
@@ -74,7 +74,7 @@ def handle(command: Command) -> int:
 
 def _show_completions(command: Command, run: StoredRun, task: LanguageTask, count: int) -> int:
     """Print greedy completions of test problems. Raises `UserError` where the run kept no model."""
-    from ..language.greedy_answers import greedy_answers
+    from ..language.simulation import greedy_answers
     from ..language.spec import LanguageSpec
     from ..running.identity import read_stored
 
@@ -120,7 +120,7 @@ def _check_video(file: str) -> None:
 
 
 def _write_video(path: Path, run: StoredRun, env: str) -> None:
-    from ..control.play import pictures
+    from ..control.evaluation import pictures
 
     frames = pictures(run.policy(), env, MOST_FRAMES)
     import imageio  # type: ignore[import-untyped,unused-ignore]
@@ -128,5 +128,5 @@ def _write_video(path: Path, run: StoredRun, env: str) -> None:
     try:
         imageio.mimsave(path, frames, format=path.suffix[1:])
     except Exception as error:
-        raise UserError(f"{path} cannot be written: {' '.join(str(error).split())}") from error
+        raise UserError(f"{path} cannot be written: {one_line(error)}") from error
     print(f"wrote {path}, {len(frames)} pictures")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import sys
 import tempfile
@@ -16,7 +17,6 @@ from .shared.arguments import SWITCH, RunFilters, option, positional
 
 if TYPE_CHECKING:
     from ..running.rerun import RerunComparison
-    from ..running.sweep_loop import SweepListener
     from ..store.store import StoredRun
 
 
@@ -51,15 +51,7 @@ def handle(command: Command) -> int:
     runs = _select(command)
     copies = {run.id: replan(run) for run in runs}
     plan = Plan(tuple({p.run_id: p for p in copies.values()}.values()), "verify", f"verify {command.source}")
-
-    @contextlib.contextmanager
-    def watch(done: int) -> Iterator[SweepListener]:
-        listener = listener_for(len(plan.runs), done)
-        try:
-            yield listener
-        finally:
-            listener.close()
-
+    watch = functools.partial(listener_for, len(plan.runs))
     stream = sys.stderr if command.json else sys.stdout
     with _folder(command.out) as folder:
         store = Store(folder)

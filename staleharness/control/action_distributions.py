@@ -137,8 +137,7 @@ def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
 
 def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArray[Any]]:
     """Return a function to the form in which environments take recorded actions [N, columns]: clipped to the bounds of
-    a Box, or the choice
-    [N] as its space numbers it."""
+    a Box, or the choice [N] as its space numbers it."""
     space: Any = env.single_action_space
     if hasattr(space, "n"):
         return lambda action: action[:, 0].astype(np.int64) + int(space.start)

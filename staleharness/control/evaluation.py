@@ -1,24 +1,33 @@
-"""Scores: the newest policy with frozen statistics on fixed seeds, acting by sampling and by its mean."""
+"""Episodes without training: scores of the newest policy, and returns and pictures of a stored one.
+
+Scores are those with frozen statistics on fixed seeds, acting by sampling and by the mean.
+"""
 
 from __future__ import annotations
 
-from typing import Any
+import contextlib
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
 
 from ..base.cancellation import check_stop
 from ..base.streams import integer, stream
-from ..errors import UserError
+from ..errors import UserError, type_and_message
 from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
 from .action_distributions import as_taken
+from .gymnasium_ids import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
 from .task import FIRST_END, ControlTask, time_limit
 
+if TYPE_CHECKING:
+    from ..store.policy_file import StoredPolicy
+
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
+LONGEST_EPISODE = 50_000  # steps of a stored policy
 BETWEEN = 256  # steps between two looks at whether the process is to end
 
 
@@ -67,3 +76,41 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
         {how: lengths[part].tolist() for how, part in halves.items()},
         int(lengths.sum()),
     )
+
+
+def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> list[float]:
+    """Play episodes by the likeliest actions, from the initial states of a run's evaluations; returns their returns.
+
+    Raises `UserError` where an episode does not end.
+    """
+    vector: Any = task.vector(env, episodes, 1)
+    with contextlib.closing(vector):
+        observation, _ = vector.reset(seed=[integer(SEED, "evaluation", i) for i in range(episodes)])
+        returns, alive = np.zeros(episodes), np.ones(episodes, dtype=np.bool_)
+        for _ in range(LONGEST_EPISODE):
+            observation, reward, terminated, truncated, _ = vector.step(policy.act(observation))
+            returns += alive * reward
+            ended = terminated | truncated
+            alive &= ~ended
+            if not alive.any():
+                return [float(x) for x in returns]
+            if ended.any():
+                observation, _ = vector.reset(options={"reset_mask": ended})
+    raise UserError(f"an episode of {env} lasts more than {LONGEST_EPISODE:,} steps; give it a time limit")
+
+
+def pictures(policy: StoredPolicy, env: str, most: int) -> list[Any]:
+    """Render one episode, at most `most` steps of it: pictures [height, width, 3]. Raises `UserError` where gymnasium
+    cannot render the environment here."""
+    try:
+        with contextlib.closing(make(env, render_mode="rgb_array")) as single:
+            observation, _ = single.reset(seed=integer(SEED, "evaluation", 0))
+            frames = [single.render()]
+            for _ in range(most):
+                observation, _, terminated, truncated, _ = single.step(policy.act(observation))
+                frames.append(single.render())
+                if terminated or truncated:
+                    break
+    except Exception as error:  # of drivers, of packages that are not installed
+        raise UserError(f"{env} cannot be rendered here: {type_and_message(error)}") from error
+    return frames

@@ -13,7 +13,7 @@ from typing import Any, NamedTuple
 
 from ..base.console_log import LOGGER
 from ..base.parsing import PluginChoice, parse_assignments
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, type_and_message
 
 FLATTEN = "flatten"
 """Option that wraps an environment in gymnasium's `FlattenObservation`; any other is a keyword of `gymnasium.make`."""
@@ -74,12 +74,12 @@ def import_module(name: GymnasiumId) -> None:
             importlib.import_module(module)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"{where}: the module {module} does not import: {_line(error)}") from error
+            raise UserError(f"{where}: the module {module} does not import: {type_and_message(error)}") from error
         raise UserError(
             f"{where}: there is no module {error.name}; install its package, or put its folder on PYTHONPATH"
         ) from error
     except (Exception, SystemExit) as error:
-        raise UserError(f"{where}: the module {module} does not import: {_line(error)}") from error
+        raise UserError(f"{where}: the module {module} does not import: {type_and_message(error)}") from error
 
 
 def make(env: str, **keywords: Any) -> Any:
@@ -133,8 +133,6 @@ def _import_entry_points() -> None:
                 if callable(content):
                     content()
         except (Exception, SystemExit) as error:
-            LOGGER.warning("the environments of %s (%s) do not import: %s", point.name, point.value, _line(error))
-
-
-def _line(error: BaseException) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+            LOGGER.warning(
+                "the environments of %s (%s) do not import: %s", point.name, point.value, type_and_message(error)
+            )

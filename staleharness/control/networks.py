@@ -36,7 +36,6 @@ def means(parameters: list[Tensor], x: Tensor) -> Tensor:
     *layers, weight, bias = parameters
     if weight.shape[-1] > 1:
         return network(parameters, x)
-    pad = torch.nn.functional.pad
     return network([*layers, pad(weight, (0, 1)), pad(bias, (0, 1))], x)[..., :1]
 
 

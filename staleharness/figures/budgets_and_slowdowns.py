@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator
 
-from ..base.text import listing
+from ..base.text import listing, span
 from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.part_tests import Term, compare_terms
@@ -28,7 +28,7 @@ from ..statistics.t_intervals import Contrast
 from ..statistics.table import Table, extent
 from .captions import looks_of_curves
 from .lag_tables import lags_of
-from .marks import REFERENCE_LINE, dots, draw_interval, highest_first, named_rows
+from .marks import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows
 from .palette import Style, styles
 from .plot_layout import INK, PAGE, columns_for, gid, panels, short_label
 from .registry import FIGURES
@@ -68,11 +68,10 @@ def budgets(
     names = sorted({label for shares in every.values() for label in shares})
     means = {n: float(np.mean([s[n].mean() for s in every.values() if n in s])) for n in names}
     looks = {label: replace(s, name=display_label(label)) for label, s in highest_first(styles(names), means).items()}
-    ns = sorted({len(values) for shares in every.values() for values in shares.values()})
-    span = " to ".join(map(str, dict.fromkeys((ns[0], ns[-1]))))
+    n = span(len(values) for shares in every.values() for values in shares.values())
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
-        f"score over the mean at K = 1; n = {span} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
+        f"score over the mean at K = 1; n = {n} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
         f"(Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × gradient "
         f"steps of a phase, and mean lag in gradient steps{_left_out(studies, table, every, k)}"
     )
@@ -185,10 +184,9 @@ def slowdown(
         for name, fs in factors.items()
     }
     looks = highest_first(looks_of_curves(table, means), means)
-    ns = sorted({c.n for c in curves})
     subtitle = (
         f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
-        f"{table.settings['measure']} (n = {' to '.join(str(n) for n in dict.fromkeys((ns[0], ns[-1])))} seeds); bars: "
+        f"{table.settings['measure']} (n = {span(c.n for c in curves)} seeds); bars: "
         f"{table.settings['level']:.0%} bootstrap interval; arrow: more than where it begins, not reached in the steps "
         "that there were, and behind all estimates"
     )
@@ -226,10 +224,7 @@ def _slowdown_panel(
             ax.plot([row.factor.value, edge], [at, at], linewidth=1.1, dashes=(2, 1), gid=gid(look), **pen)
         else:
             ax.plot(row.factor.value, at, color=look.colour, marker=look.marker, markersize=5, gid=gid(look))
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    log_axis(ax)
     ax.set_xlim(*ends)
     ax.set_ylim(len(looks) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 from dataclasses import replace
 
-from ..base.text import plural
+from ..base.text import plural, span
 from ..statistics.labels import display_label
 from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
@@ -42,14 +42,9 @@ def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
     return {name: look for name, look in looks.items() if name in names}
 
 
-def _span(numbers: Sequence[int]) -> str:
-    low, high = min(numbers, default=0), max(numbers, default=0)
-    return f"{low:,}" if low == high else f"{low:,} to {high:,}"
-
-
 def seeds(grid: RunGrid) -> str:
     """Number of runs in a cell, in words."""
-    return f"n = {_span([len(rs) for rs in grid.cells.values()])}"
+    return f"n = {span(map(len, grid.cells.values()))}"
 
 
 def machines(runs: Iterable[StoredRun]) -> str:
@@ -62,15 +57,15 @@ def size(table: Table) -> str:
     rows = [r for r in table.rows if r["n_runs"]]
     runs, tasks = ([r[c] for r in rows] for c in ("n_runs", "n_tasks"))
     missing = sum(r["missing"] for r in table.rows)
-    text = f"n = {_span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
-    text += f"{_span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
+    text = f"n = {span(runs)} {'run' if set(runs) == {1} else 'runs'} × "
+    text += f"{span(tasks)} {'task' if set(tasks) == {1} else 'tasks'}"
     return text + (f" ({plural(missing, 'run')} missing)" if missing else "")
 
 
 def run_facts(table: Table) -> str:
     """Size and dates of the runs, in words."""
     s = table.settings
-    phases, steps = (_span([size[i] for size in s["sizes"]]) for i in (0, 1))
+    phases, steps = (span(size[i] for size in s["sizes"]) for i in (0, 1))
     days = " to ".join(dict.fromkeys([s["dates"][0], s["dates"][-1]])) if s["dates"] else "no day"
     where = f"{s['scale']}: " if "scale" in s else ""
     return f"{where}{phases} phases, {steps} steps per run; runs of {days}"

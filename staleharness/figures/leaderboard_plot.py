@@ -7,11 +7,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from matplotlib.figure import Figure
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
 
 from ..statistics.labels import display_label
 from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
-from .marks import draw_interval, draw_line, level_line
+from .marks import draw_interval, draw_line, level_line, log_axis
 from .palette import Style, styles
 from .plot_layout import FAINT, PAGE, label_edges, names_at_ends, plot_settings
 
@@ -74,10 +73,7 @@ def _draw_track(ax: Axes, track: Track, looks: Mapping[str, Style], height: floa
             ends.append((row.name, places[-1], list(values.values())[-1]))
     level_line(ax, 0.0)
     ax.set_title(track.title, loc="left", color=FAINT)
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(track.ks))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    log_axis(ax, track.ks)
     ax.set_xlim(min(track.ks) / 2**0.6, max(track.ks) * 2**0.6)
     names_at_ends(ax, ends, looks, height)
 

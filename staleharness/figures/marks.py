@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-from matplotlib.ticker import FixedLocator, FuncFormatter, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
@@ -30,6 +30,14 @@ def level_line(ax: Axes, height: float) -> None:
     """Draw a dotted line across the panel; nothing if `height` is not a number."""
     if math.isfinite(height):
         ax.axhline(height, **REFERENCE_LINE)
+
+
+def log_axis(ax: Axes, ticks: Sequence[float] | None = None) -> None:
+    """Make x logarithmic, labelled with plain numbers at `ticks`, by default at 1, 2 and 5 times the powers of ten."""
+    ax.set_xscale("log", base=10 if ticks is None else 2)
+    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)) if ticks is None else FixedLocator(ticks))
+    ax.xaxis.set_minor_locator(NullLocator())
+    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
 
 
 def draw_line(
@@ -90,10 +98,7 @@ def points_against_capacity(
         draw_line(ax, look, x, y, marker=5.5)
         if mine:
             ends.append((label, x[-1], y[-1]))
-    ax.set_xscale("log", base=2)
-    ax.xaxis.set_major_locator(FixedLocator(ks))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    log_axis(ax, ks)
     margin = 0.03 * len(looks) / 2 + (0.2 if len(ks) > 1 else 0.02)  # in doublings
     ax.set_xlim(min(ks) / 2**margin, max(ks) * 2**margin)
     return ends

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import MaxNLocator, NullLocator
 
-from ..base.text import listing
+from ..base.text import listing, span
 from ..statistics.advice import Advice, advise
 from ..statistics.labels import display_label
 from ..statistics.method_advice import MethodAdvice
@@ -17,7 +17,7 @@ from ..statistics.results import Results
 from ..statistics.retention import KEEP
 from ..statistics.table import Table
 from .captions import looks_of_curves
-from .marks import draw_interval, draw_line
+from .marks import draw_interval, draw_line, log_axis
 from .palette import Style, styles
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .registry import FIGURES
@@ -50,8 +50,7 @@ def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: flo
 def caption(advice: Advice) -> str:
     """Second line of the figure: n, the interval, the zero, and the methods without an answer."""
     s = advice.settings
-    ns = sorted({len(c) for m in advice.methods for c in m.curve.scores})
-    n = " to ".join(str(i) for i in dict.fromkeys((ns[0], ns[-1])))
+    n = span(len(c) for m in advice.methods for c in m.curve.scores)
     zeros = " or ".join(sorted({m.curve.zero_note for m in advice.methods}))
     text = (
         f"share of the synchronous IQM of {s['measure']}, counted from {zeros} (n = {n} seeds a point); lines: not "
@@ -163,10 +162,7 @@ def _against_time(ax: Axes, advice: Advice, env: str, looks: dict[str, Style]) -
             cap = "none" if point["cap"] is None else f"{point['cap']:g}"
             draw_interval(ax, look, [xi, xi], np.percentile(method.scores[cap], (2.5, 97.5)), 2, 0.25)
         draw_line(ax, look, x, [p["score"] for p in points], linewidth=1.1, marker=4.5)
-    ax.set_xscale("log")
-    ax.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.xaxis.set_minor_locator(NullLocator())
-    ax.xaxis.set_major_formatter(FuncFormatter(lambda v, _: f"{v:g}"))
+    log_axis(ax)
     seconds = [c.step_seconds for c in advice.caps]
     ax.set_xlim(min(seconds) / 1.15, max(seconds) * 1.15)
     ax.yaxis.set_major_locator(MaxNLocator(5))

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.parsing import read_toml
-from ..errors import UserError, nearest, shorten
+from ..errors import UserError, nearest, one_line, shorten
 from .answer_grading import grade
 from .problem import Problem
 
@@ -147,7 +147,7 @@ def _render_chat(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec
         text.encode()  # raises for half a surrogate pair, which no tokenizer takes
         return text
     except Exception as error:  # a template is a foreign program, in a sandbox
-        reason = " ".join(str(error).split()) or type(error).__name__
+        reason = one_line(error) or type(error).__name__
         what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
         raise UserError(
             f"the chat template of MODEL={spec.model} takes {what}: {shorten(reason, 160)}; SET=chat_template=false"

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from ..errors import UserError, shorten
-from .boxed_answers import last_box
+from .answer_grading import last_box
 
 QUESTIONS = ("question", "problem", "prompt", "messages")  # columns that may hold the question, by rank
 SOLUTIONS = ("solution", "completion", "response")

@@ -1,28 +1,43 @@
-"""Language in the loop: past versions of a model complete prompts, a round of them per phase."""
+"""Language in the loop: past versions of a model complete prompts, a round of them per phase; and their evaluation.
+
+An evaluation is the accuracy on the test problems, graded as in training, of one greedy completion each and of sampled
+ones. `greedy_answers` shows completions by the model that a finished run has kept.
+"""
 
 from __future__ import annotations
 
 import shutil
-from collections.abc import Sequence
-from dataclasses import asdict
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, replace
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
 
 from ..base.console_log import LOGGER
+from ..base.streams import stream
 from ..batch import Completions
 from ..objectives import masked_mean
 from ..store.stored_run import MODEL
 from ..tokens.learner import TokenLearner
 from ..tokens.token_metrics import of_mismatch
+from ..tokens.token_minibatch import parts
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, PhaseRecord, Scores
-from .evaluation import evaluate
+from ..training.policy_buffer import PolicyBuffer
+from .answer_grading import grade
+from .decoder_interface import Decoder, Request
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
+from .prompt_formatting import PromptSet, pad_left
 from .rollouts import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
+from .sampler import completion_texts
 from .setup import prepare
 from .spec import LanguageSpec
-from .task import LanguageTask, resolve_paths
+from .task import LanguageTask, resolve_paths, with_usual_columns
 
 
 class LanguageSimulation(Simulation[Completions]):
@@ -113,3 +128,84 @@ class LanguageSimulation(Simulation[Completions]):
 
     def evaluate(self) -> Scores:
         return evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)
+
+
+BATCH = 256  # completions decoded together
+SEED = 20_240_603  # the same for every run: all policies are sampled with the same noise
+
+
+def evaluate(
+    spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...], phase: int
+) -> Scores:
+    """Return the learner's scores: `deterministic`, 1 or 0 for each problem's greedy completion; with
+    `evaluation_samples`, `sampled`, the share of each problem's samples that is right. Counts greedy completions that
+    are unparsed, truncated, or right and not truncated."""
+    policy, count = decoder.policy, len(prompts.problems)
+    rows = np.arange(min(spec.evaluation_problems or count, count))
+    buffer = PolicyBuffer(1)
+    buffer.push(policy.snapshot(phase, 0))
+    length = spec.completion_tokens
+
+    def complete(rows: NDArray[np.int64], noise: Tensor | None) -> tuple[list[float], list[int], dict[str, int]]:
+        """Return (1 or 0, tokens) of a completion for each row's problem, and counts."""
+        right: list[float] = []
+        lengths: list[int] = []
+        counts = {"unparsed": 0, "truncated": 0, "complete_right": 0}
+        for part in parts(np.arange(len(rows)), BATCH):
+            problems = rows[part]
+            prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, torch.device(spec.device))
+            versions = np.full((len(part), 1), phase, dtype=np.int64)
+            uniform = None if noise is None else noise[part].to(policy.device)
+            decoded = decoder.complete(Request(prompt, mask, versions, length, uniform, length, stops), buffer)
+            texts = completion_texts(policy, decoded)
+            grades = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)]
+            right += [float(g.correct) for g in grades]
+            lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
+            counts["unparsed"] += sum(not g.has_answer for g in grades)
+            counts["truncated"] += int((~decoded.ended).sum())
+            ended = decoded.ended.tolist()
+            counts["complete_right"] += sum(g.correct and end for g, end in zip(grades, ended, strict=True))
+        return right, lengths, counts
+
+    right, lengths, counts = complete(rows, None)
+    scores = Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
+    if not (each := spec.evaluation_samples):
+        return scores
+    streams = (stream(SEED, "evaluation", problem, sample) for problem in rows.tolist() for sample in range(each))
+    noise = np.stack([rng.random(length, np.float32) for rng in streams])
+    right, lengths, _ = complete(rows.repeat(each), torch.from_numpy(noise))
+    shares = np.reshape(right, (-1, each)).mean(1).tolist()
+    return Scores(
+        {"sampled": shares, **scores.returns},
+        {"sampled": lengths, **scores.lengths},
+        scores.steps + sum(lengths),
+        counts,
+    )
+
+
+class Answer(NamedTuple):
+    """Greedy completion of a test problem."""
+
+    question: str
+    gold: str
+    completion: str
+    correct: bool
+
+
+def greedy_answers(spec: LanguageSpec, task: LanguageTask, model: Path, count: int) -> list[Answer]:
+    """Return the answers of the first `count` test problems of a run by the model in a folder. Raises `UserError`."""
+    changes: Mapping[str, Any] = {"model": str(model), "start": "", "warm_start": 0, "versions": "full", "capacity": 1}
+    setup = prepare(with_usual_columns(replace(spec, **changes)), task)
+    policy, decoder, prompts = setup.policy, setup.sampler.decoder, setup.test
+    problems, length = prompts.problems[:count], spec.completion_tokens
+    prompt, mask = pad_left(prompts.tokens[: len(problems)], policy.pad, torch.device(spec.device))
+    buffer = PolicyBuffer(1)
+    buffer.push(policy.snapshot(0, 0))
+    versions = np.zeros((len(problems), 1), np.int64)
+    decoded = decoder.complete(Request(prompt, mask, versions, length, None, length, setup.sampler.stops), buffer)
+    texts = completion_texts(policy, decoded)
+    extractor = setup.sampler.extractor
+    return [
+        Answer(p.question, p.answer, text, grade(text, p.answer, extractor).correct)
+        for p, text in zip(problems, texts, strict=True)
+    ]

@@ -15,6 +15,7 @@ import torch
 from torch import Tensor
 
 from ..base.console_log import LOGGER
+from ..errors import one_line
 from ..tokens.policy_interface import Forward
 from .decoder_interface import Request
 from .decoding import CHECK_EVERY, DecodingBatch, sample_blocks
@@ -153,6 +154,6 @@ class CudaGraphStep:
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            LOGGER.warning("decoding goes without CUDA graphs: %s", " ".join(str(error).split())[:160])
+            LOGGER.warning("decoding goes without CUDA graphs: %s", one_line(error)[:160])
             return None
         return graph.replay

@@ -24,9 +24,8 @@ from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .gsm8k import write_rows
-from .model.adapter_folder import base_of
 from .model.gguf_conversion import dequantise, gguf_of, header
-from .model.model_folder_checks import check_fits, check_model, check_replay, has_template, is_chat
+from .model.model_folder_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
 from .problem import Problem
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec

@@ -13,9 +13,8 @@ from numpy.typing import NDArray
 from ..base.text import plural
 from ..errors import UserError, nearest, shorten
 from .lag_columns import OVER, UNITS, System, beside, lag_column, statistic_columns, system_of
-from .lag_drift import Drift, DriftMeter
-from .lag_histogram import LagHistogram
 from .log_files import find_log, log_columns, log_rows, runs_of
+from .log_statistics import Drift, DriftMeter, LagHistogram
 
 KEYS = ("lag", "count", "over")  # of COLUMNS
 

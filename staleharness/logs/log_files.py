@@ -17,7 +17,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.files import stamp, user_path
-from ..errors import UserError, shorten
+from ..errors import UserError, one_line, shorten
 from .event_file import scalars
 from .json_stream import json_objects
 
@@ -154,7 +154,7 @@ def _delimiter(path: Path) -> str:
 
 
 def _unreadable(path: Path, error: Exception) -> UserError:
-    return UserError(f"LOG={path.name} cannot be read: {' '.join(str(error).split())[:120]}")
+    return UserError(f"LOG={path.name} cannot be read: {one_line(error)[:120]}")
 
 
 def _text(path: Path) -> TextIO:

@@ -26,12 +26,11 @@ from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.result_tables import Sheet
-from .gallery_index import index_page
+from .gallery_index import evidence_by_study, index_page, run_lists, test_links
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
 from .paper_summary import anchor, conclusion_on_page, finding, picture, picture_file, summary_of, summary_page
-from .run_lists import evidence_by_study, run_lists, test_links
 from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file

@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from pathlib import Path
 from typing import Any
 
+from ..base.files import write_bytes
 from ..base.text import plural
 from ..figures.leaderboard_plot import draw_tracks, track_looks
 from ..figures.palette import Style
+from ..statistics.benchmark.benchmark_table import BenchmarkTable
+from ..statistics.benchmark.protocol import Protocol
+from ..statistics.benchmark.track_rows import leaderboard_track
 from ..statistics.labels import display_label
 from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
 from ..statistics.power import ALPHA
+from ..store.stored_run import StoredRun
 from .page_shell import read_template, shell
 
 KINDS = {"method": "", "control": "width control", "added": "added"}
@@ -232,3 +238,26 @@ def _curves(lines: Sequence[tuple[int, Curve]], others: Sequence[tuple[int, Curv
         "own": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(lines) if curve],
         "others": [{"k": k, "shade": i % 3, "points": points(curve)} for i, (k, curve) in enumerate(others) if curve],
     }
+
+
+def write_page(
+    folder: Path,
+    table: BenchmarkTable,
+    protocol: Protocol,
+    sources: Mapping[str, Iterable[StoredRun]],
+    notes: Sequence[str] = (),
+) -> Path:
+    """Write the page of a table and return its path. sources: those that the table was made of."""
+    track = leaderboard_track(protocol, table, sources)
+    board = Leaderboard(f"StaleBench {track.title}", (track,), tuple(notes))
+    texts = {str(run.spec["algorithm"]): _text(run) for runs in sources.values() for run in runs}
+    folder.mkdir(parents=True, exist_ok=True)
+    path = folder / f"{table.track}.html"
+    write_bytes(path, leaderboard_html(board, texts).encode())
+    return path
+
+
+def _text(run: StoredRun) -> MethodText:
+    """Words about a method from the record of a run."""
+    method = run.record.get("method", {})
+    return MethodText(summary=str(method.get("summary", "")), source=str(method.get("paper", "")))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import gc
 import hashlib
-import io
 import json
 import re
 import shutil
@@ -17,14 +16,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from matplotlib.backends.backend_pdf import PdfPages
-from matplotlib.figure import Figure
-
 from ..base.files import atomic_write, digest, read_json, remove_temporaries, tree_digest, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..base.version import __version__
 from ..figures.palette import styles
-from ..figures.plot_layout import METADATA, plot_settings
 from ..statistics.labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
@@ -32,7 +27,6 @@ from ..statistics.significance import method_pairs
 from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
-from .method_cards import cards
 from .page_shell import read_template, shell
 from .report_contents import (
     AXES,
@@ -47,30 +41,7 @@ from .report_contents import (
     score_row,
     squares,
 )
-from .run_panels import anchors, run_groups
-
-
-class PdfBook:
-    """A PDF with a figure on each page: fonts are cut to size once for all of them, which takes longer than drawing."""
-
-    def __init__(self) -> None:
-        self._stream = io.BytesIO()
-        with plot_settings():
-            self._pages: Any = PdfPages(self._stream, metadata=METADATA["pdf"])
-        self.count = 0
-
-    def add(self, figure: Figure) -> int:
-        """Draw the figure on a page of its own. Returns the page's number, from 1."""
-        with plot_settings():
-            self._pages.savefig(figure)
-        self.count += 1
-        return self.count
-
-    def close(self) -> bytes:
-        """Bytes of the file: the same for the same figures, on any day."""
-        self._pages.close()
-        return self._stream.getvalue()
-
+from .run_panels import anchors, cards, run_groups
 
 PACKAGE = Path(__file__).parents[1]
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
@@ -133,6 +104,7 @@ def _drawings(
     """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
     from ..figures.hover_axes import hover_axes
     from ..figures.named_figures import sections
+    from ..figures.pdf_book import PdfBook
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import Tabulation

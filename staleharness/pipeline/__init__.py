@@ -3,6 +3,6 @@
 `pipeline_settings` defines a pipeline and presets. The parts, in the order in which a row passes them: `workload`
 (lengths of rows, from `distributions`), `group_queue` (admission, and the queue of finished groups), `rollout_slots`
 (generation), `event_sources` (trainer, weight transfers, failures of workers). `event_simulation` runs them in time and
-`event_log` records them. From the record follow `pipeline_ledger`, `pipeline_summary` and `pipeline_schedule` (the rows
-as a schedule or a trace). No torch, no task, no learning.
+`event_log` records them. From the record follow `pipeline_summary` and `pipeline_schedule` (the rows as a ledger, a
+schedule or a trace). No torch, no task, no learning.
 """

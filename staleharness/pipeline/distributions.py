@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from ..base.files import user_path
 from ..base.options import Options, build_choice, option, parse_choice_of
-from ..errors import UserError, nearest, shorten
+from ..errors import UserError, nearest, one_line, shorten
 
 MOST = 1e9  # tokens or seconds: thirty years
 
@@ -92,8 +92,7 @@ def _read(text: str) -> NDArray[np.float64]:
     except UserError:
         raise
     except Exception as error:  # whatever the readers say of a broken file
-        line = " ".join(str(error).split())
-        raise UserError(f"file: {text} cannot be read as numbers: {shorten(line, 100)}") from error
+        raise UserError(f"file: {text} cannot be read as numbers: {shorten(one_line(error), 100)}") from error
     if values.ndim != 1 or not len(values) or not 0 <= values.min() <= values.max() <= MOST:
         raise UserError(f"file: {text} must hold numbers from 0 to {MOST:g}, one a line")
     return values

@@ -5,9 +5,8 @@ from __future__ import annotations
 from math import inf, isnan
 
 from ..errors import UserError
-from .batch_queue import BatchQueue
 from .event_log import FATES, EventLog, PipelineRecord, record_of
-from .event_sources import Trainer, WeightSync, WorkerFailures
+from .event_sources import BatchQueue, Trainer, WeightSync, WorkerFailures
 from .group_queue import Admission, Fate, GroupQueue
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots

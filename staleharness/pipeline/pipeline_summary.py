@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from ..errors import UserError
 from .event_log import PipelineRecord
 from .event_simulation import simulate
-from .pipeline_ledger import ledger, stale_stretches, stretch_lengths, trained_rows
+from .pipeline_schedule import ledger, stale_stretches, stretch_lengths, trained_rows
 from .pipeline_settings import Pipeline
 
 BUSY = 0.95

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from types import MappingProxyType
 from typing import Any
 
 from ..algorithm import ALGORITHMS, Algorithm
@@ -30,52 +32,34 @@ def catalogue() -> dict[str, list[dict[str, Any]]]:
         for family in all_families()
         for env, line in (family.ids or {f"<{family.name}>": summary(family)}).items()
     ]
-    mismatches = [_mismatch(MISMATCHES[name]) for name in MISMATCHES]
+    lags = [_lag(LAGS[name]) for name in LAGS]
     return {
         "algorithms": algorithms,
         "envs": envs,
-        "lags": sorted(map(_lag, map(LAGS.__getitem__, LAGS)), key=_lag_order),
-        "mismatches": mismatches,
+        "lags": sorted(lags, key=lambda entry: (entry["family"] != DRAWN, entry["family"], entry["name"])),
+        "mismatches": [_plugin(cls) | {"usage": cls.usage()} for cls in map(MISMATCHES.__getitem__, MISMATCHES)],
     }
 
 
-def _lag_order(entry: dict[str, Any]) -> tuple[bool, str, str]:
-    """Sort lag models that draw first."""
-    return entry["family"] != DRAWN, entry["family"], entry["name"]
+def _plugin(cls: type[Algorithm] | type[LagModel] | type[Mismatch]) -> dict[str, Any]:
+    return {
+        "name": cls.name,
+        "summary": summary(cls),
+        "paper": cls.paper,
+        "hyper_parameters": cls.hyper_parameters(),
+        "file": source_file(cls),
+    }
 
 
 def _lag(cls: type[LagModel]) -> dict[str, Any]:
     """Describe a lag model; a required option has the default None."""
-    return {
-        "name": cls.name,
-        "summary": summary(cls),
-        "paper": cls.paper,
-        "family": cls.listed_under(),
-        "hyper_parameters": dict.fromkeys(cls.hyper_parameter_types()) | cls.hyper_parameters(),
-        "file": source_file(cls),
-        "usage": cls.usage(),
-    }
-
-
-def _mismatch(cls: type[Mismatch]) -> dict[str, Any]:
-    return {
-        "name": cls.name,
-        "summary": summary(cls),
-        "paper": cls.paper,
-        "hyper_parameters": cls.hyper_parameters(),
-        "file": source_file(cls),
-        "usage": cls.usage(),
-    }
+    options = dict.fromkeys(cls.hyper_parameter_types()) | cls.hyper_parameters()
+    return _plugin(cls) | {"hyper_parameters": options, "family": cls.listed_under(), "usage": cls.usage()}
 
 
 def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
     place = entry_of(cls)
-    return {
-        "name": cls.name,
-        "summary": summary(cls),
-        "paper": cls.paper,
-        "hyper_parameters": cls.hyper_parameters(),
-        "file": source_file(cls),
+    return _plugin(cls) | {
         "core": is_core(cls),
         "family": place.family,
         "does": families(cls).get(place.family, ""),
@@ -97,17 +81,8 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
         lines += ["", f"{family}: {does}" if does else family]
         for entry in members:
             lines += ["", f"  {entry['name']}: {entry['summary']}{' *' if entry['core'] else ''}"]
-            options = ", ".join(f"{key}={_as_text(value)}" for key, value in entry["hyper_parameters"].items())
-            for what, value in (
-                ("ratio", _ratio(entry)),
-                ("passes", entry["passes"]),
-                ("needs", ", ".join(entry["needs"])),
-                ("paper", entry["paper"]),
-                ("options", options),
-                ("file", entry["file"]),
-            ):
-                if value:
-                    lines.append(f"      {what + ':':9}{value}")
+            needs = ", ".join(entry["needs"])
+            lines += _facts(entry, {"ratio": _ratio(entry), "passes": entry["passes"], "needs": needs})
     lines += ["", "environments (ENV=name)", ""]
     width = max(len(entry["name"]) for entry in content["envs"])
     for entry in content["envs"]:
@@ -125,12 +100,16 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
 
 
 def _of_lag(entry: dict[str, Any]) -> list[str]:
+    return ["", f"  {entry['usage']}: {entry['summary']}", *_facts(entry)]
+
+
+def _facts(entry: dict[str, Any], more: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Lines `name: value` of a plugin; `more` come first."""
     options = ", ".join(
         key if value in (None, "") else f"{key}={_as_text(value)}" for key, value in entry["hyper_parameters"].items()
     )
-    facts = {"paper": entry["paper"], "options": options, "file": entry["file"]}
-    lines = [f"      {name + ':':9}{value}" for name, value in facts.items() if value]
-    return ["", f"  {entry['usage']}: {entry['summary']}", *lines]
+    facts = {**more, "paper": entry["paper"], "options": options, "file": entry["file"]}
+    return [f"      {name + ':':9}{value}" for name, value in facts.items() if value]
 
 
 def _by_family(entries: list[dict[str, Any]]) -> list[tuple[str, str, list[dict[str, Any]]]]:

@@ -19,7 +19,7 @@ import numpy as np
 from ..algorithm import make_algorithm
 from ..base.files import stamp
 from ..base.text import duration, megabytes, number
-from ..errors import UserError
+from ..errors import UserError, type_and_message
 from ..lag import read_lag
 from ..spec import RunSpec
 from ..statistics.table_notes import SHORT_LAG
@@ -27,8 +27,8 @@ from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..training.checkpoint import MOST
-from ..training.expected_lag import WIDEST, expected_lag
 from ..training.method_metadata import blindness, idle_correction
+from ..training.phase_lags import WIDEST, expected_lag
 from .plan import Plan, PlannedRun
 
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
@@ -83,8 +83,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
                     speed = speeds[env] = _probe(run.spec)
                 sources["from a probe of a few seconds"] += 1
             except Exception as error:  # the plan is shown without an estimate
-                line = " ".join(str(error).split())
-                return Estimate(None, space, f"a probe of {env} failed: {type(error).__name__}: {line}")
+                return Estimate(None, space, f"a probe of {env} failed: {type_and_message(error)}")
         seconds += run.spec.phases * run.spec.steps_per_phase / speed[0] + speed[1]
     words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
     at_once = min(jobs, max(1, len(missing)))

@@ -16,7 +16,7 @@ from ..base.options import values_before
 from ..base.parsing import PluginChoice, build, parse_choice
 from ..base.plugins import is_builtin
 from ..base.streams import global_generators_restored
-from ..errors import UserError, nearest
+from ..errors import UserError, nearest, type_and_message
 from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..store.record_schema import MOST_VERSIONS
@@ -261,5 +261,4 @@ def _try_out(env: str, family: type[Task]) -> None:
     except UserError:
         raise
     except Exception as error:
-        line = " ".join(str(error).split())
-        raise UserError(f"ENV={env} cannot be made: {type(error).__name__}: {line}") from error
+        raise UserError(f"ENV={env} cannot be made: {type_and_message(error)}") from error

@@ -16,6 +16,7 @@ from typing import Any, NamedTuple
 
 from ..base.files import tree_digest, write_bytes
 from ..base.machine import HOME, OVERRIDES
+from ..base.spawn_processes import STOP_SIGNALS, signal_handlers
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
 from .hardware import usable_cores
@@ -98,7 +99,10 @@ def connect(demand: ResourceRequest) -> bool:
     elif address != "auto":
         _reach(address)
     try:
-        with _own_signals():
+        # Ray would replace our handlers; processes that it starts here outlive a closed terminal, like the sweep, which
+        # has to leave checkpoints
+        handlers: dict[int, Any] = {number: signal.getsignal(number) for number in STOP_SIGNALS}
+        with signal_handlers({**handlers, signal.SIGHUP: signal.SIG_IGN}):
             ray.init(
                 address,
                 include_dashboard=False if options else None,
@@ -119,20 +123,6 @@ def _reach(address: str) -> None:
         socket.create_connection((host.strip("[]"), int(port)), ANSWER).close()
     except (OSError, OverflowError) as error:
         raise UserError(f"no Ray cluster answers at {ADDRESS}={address} ({error})") from error
-
-
-@contextlib.contextmanager
-def _own_signals() -> Iterator[None]:
-    """Keep our signal handlers, which Ray would replace; processes that Ray starts here outlive a closed terminal, like
-    the sweep, which has to leave checkpoints."""
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {name: signal.getsignal(name) for name in names}
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)
-    try:
-        yield
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 def code_path() -> dict[str, Any]:

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.console_log import LOGGER
+from ..base.spawn_processes import STOP_SIGNALS, signal_handlers
 from ..base.text import duration
 from ..errors import UserError, shorten
 from .plan import PlannedRun
@@ -127,13 +128,9 @@ def count_interrupts() -> Iterator[Interrupts]:
     def note(signum: int, frame: Any) -> None:
         interrupts.count += 1
 
-    names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-    before = {name: signal.signal(name, note) for name in names if signal.getsignal(name) is not signal.SIG_IGN}
-    try:
+    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with signal_handlers(dict.fromkeys(heard, note)):
         yield interrupts
-    finally:
-        for name, handler in before.items():
-            signal.signal(name, handler)
 
 
 @dataclass(frozen=True)

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..errors import UserError
-from ..store.published_runs import published_runs
+from ..store.bundle_reader import arrow_table, parts
 from ..store.store import Store
 from ..store.stored_run import StoredRun
+from ..store.study_runs import published_bundles
 from ..task import find_env
 from .identity import run_id
 from .plan import Plan
@@ -44,3 +47,19 @@ def synchronous_reference(plan: Plan, store: Store) -> LagReference:
     measured_places = {places[run.id] for run in mine}
     others = published_runs({i for i, place in places.items() if place not in measured_places})
     return LagReference(mine, [run for run, _ in others], sorted({bundle for _, bundle in others}))
+
+
+def published_runs(run_ids: Collection[str]) -> list[tuple[StoredRun, str]]:
+    """Read the runs that a published bundle holds, each with the name of the first bundle by name that does."""
+    ids, runs = set(run_ids), []
+    for bundle in published_bundles():
+        if not ids:
+            break
+        if ids_in_bundle := ids & _ids(bundle):
+            runs += [(run, bundle.name) for run in Store(bundle).read_all(sorted(ids_in_bundle))]
+            ids -= ids_in_bundle
+    return runs
+
+
+def _ids(bundle: Path) -> set[str]:
+    return {run_id for files in parts(bundle) for run_id in arrow_table(bundle / files[0], ["id"])["id"].to_pylist()}

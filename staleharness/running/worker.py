@@ -25,7 +25,7 @@ from ..base.console_log import LOGGER, log_to
 from ..base.files import write_json
 from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
-from ..errors import Changed, Interrupted, UserError, lacks_memory
+from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
 from ..store.store import Store, log_tail, shorten_log
 from ..store.stored_run import EVALUATION_PREFIX, PARTS
@@ -197,7 +197,7 @@ def check_plugins(job: Job) -> None:
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     """A failure as plain data: its class as users know it, one line, and the end of the log."""
-    kind, message = type(error).__name__, " ".join(cut(str(error), MOST_MESSAGE).split())
+    kind, message = type(error).__name__, one_line(cut(str(error), MOST_MESSAGE))
     if lacks_memory(error):
         kind = "OOM"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import listing
+from ..base.text import listing, span
 from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
@@ -149,12 +149,10 @@ def _notes(
     methods: Sequence[MethodAdvice], caps: Sequence[CapResult], log: LagLog | None, updates: float | None
 ) -> list[str]:
     notes = []
-    small = sorted({m.curve.n for m in methods if m.curve.n < 10})
-    if small:
-        seeds = " to ".join(str(n) for n in dict.fromkeys((small[0], small[-1])))
+    if small := [m.curve.n for m in methods if m.curve.n < 10]:
         notes.append(
-            f"with {seeds} seeds a nominal 95 % interval of a budget holds it in about "
-            f"{'70' if small[0] < 5 else '85 to 90'} % of cases (docs/advise.md)"
+            f"with {span(small)} seeds a nominal 95 % interval of a budget holds it in about "
+            f"{'70' if min(small) < 5 else '85 to 90'} % of cases (docs/advise.md)"
         )
     notes += _on_absent(methods)
     zeros = sorted({m.curve.zero_note for m in methods})

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from ..base.text import listing
+from ..base.text import listing, span
 from ..logs.lag_log import LagLog
 from .method_advice import MethodAdvice
 
@@ -75,8 +75,7 @@ def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     first = methods[0].row["log"]
     if not first["other_updates"]:
         return []
-    per_phase = sorted({round(m.curve.gradient_steps_per_phase or 0) for m in methods})
-    size = " to ".join(f"{n:,}" for n in dict.fromkeys((per_phase[0], per_phase[-1])))
+    size = span(round(m.curve.gradient_steps_per_phase or 0) for m in methods)
     unit = _steps(first["updates"]) if first["updates"] else f"a phase of these runs, {size} gradient steps"
     others = []
     for i, other in enumerate(first["other_updates"]):

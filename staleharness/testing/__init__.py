@@ -14,12 +14,18 @@ The contract does not know what a method means; add a truth table of a few lines
     assert gradient_coefficients(ALGORITHMS["ppo_clip"](), d).tolist() == [[2.0, 0.0]]
 """
 
-from .chain_task_checks import check_chain_task
 from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
 from .example_batches import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .lag_model_checks import LAG_CHECKS, LagCheck, check_lag_model, parametrize_with_lag_checks
-from .language_task_checks import check_language_task, is_language
-from .task_checks import TASK_CHECKS, TaskCheck, check_task, parametrize_with_task_checks
+from .task_checks import (
+    TASK_CHECKS,
+    TaskCheck,
+    check_chain_task,
+    check_language_task,
+    check_task,
+    is_language,
+    parametrize_with_task_checks,
+)
 
 __all__ = [
     "CHECKS",

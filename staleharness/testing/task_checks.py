@@ -1,7 +1,8 @@
-"""The contract every environment plugin keeps, one check a promise, run on each id that the family lists."""
+"""Contracts of environment plugins, one check a promise, run on each id they list; of language and chain plugins."""
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -9,7 +10,13 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.plugins import summary
+from ..chain.spec import ChainSpec
+from ..chain.task import ChainTask
 from ..control.task import ControlTask
+from ..language.answer_grading import grade
+from ..language.prompt_formatting import find_prompt
+from ..language.spec import LanguageSpec
+from ..language.task import LanguageTask
 from ..task import ENVS, Task
 
 TaskCheck = Callable[[type[ControlTask], str], None]
@@ -149,3 +156,46 @@ def _play(vector: Any, steps: int, seed: int) -> list[Step]:
 
 def _equal(a: list[Step], b: list[Step]) -> bool:
     return all(np.array_equal(x, y) for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True))
+
+
+def check_language_task(family: type[LanguageTask], env: str, data: str = "") -> None:
+    """Listed and explained; the same problems each time, train and test apart, every question and answer of some
+    length; and whoever writes the worked solution is paid by the format's own extractor or a strict one.
+    """
+    is_listed_and_explained(family, env)
+    spec = LanguageSpec.from_dict({"env": env, "algorithm": "ppo_clip", "data": data})
+    form = find_prompt(spec.prompt_format or family.prompt_format)
+    extractors = {form.extractor, "strict"}
+    train, test = (family().problems(spec, split) for split in ("train", "test"))
+    repeat = family().problems(spec, "train")
+    assert train == repeat, "the problems of a split are the same, in the same order, each time"
+    for problem in (*train, *test):
+        assert problem.question.strip() and problem.answer.strip(), problem
+        verdicts = [grade(problem.solution, problem.answer, name) for name in extractors]
+        assert any(v.correct for v in verdicts), f"its own solution earns nothing: {problem}"
+    common = {p.question for p in train} & {p.question for p in test}
+    assert not common, f"{len(common)} questions are in both splits, for one: {min(common)!r}"
+
+
+def is_language(family: type[Task]) -> bool:
+    """Return whether a family has prompts instead of environments."""
+    return issubclass(family, LanguageTask)
+
+
+HORIZONS = (1, 2, 5, 10)
+
+
+def check_chain_task(family: type[ChainTask], env: str) -> None:
+    """Listed and explained; an outcome per episode; the success probability is that of all 2^H episodes, added up; and
+    the first policy succeeds as often as the run says."""
+    is_listed_and_explained(family, env)
+    for horizon in HORIZONS:
+        spec = ChainSpec.from_dict({"env": env, "algorithm": "seq_is", "horizon": horizon})
+        bits = np.array(list(itertools.product((False, True), repeat=horizon)))
+        outcome = family().outcome(spec, bits)
+        assert outcome.shape == (2**horizon,) and outcome.dtype == bool
+        p = np.random.default_rng(horizon).uniform(0.05, 0.95, horizon)
+        total = float((np.where(bits, p, 1.0 - p).prod(1) * outcome).sum())
+        assert abs(family().success_probability(spec, p) - total) < 1e-12
+        start = np.full(horizon, family().start(spec))
+        assert abs(family().success_probability(spec, start) - spec.start) < 1e-9

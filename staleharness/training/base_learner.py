@@ -13,10 +13,8 @@ from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
-from .gradient_hook import SuccessiveGradients
 from .lag_stats import LearnerRows, MinibatchLags
 from .plugin_checks import state_of, step_scale_of, stop_of
-from .state_parameters import StateParameters
 
 if TYPE_CHECKING:
     from torch import Tensor
@@ -53,6 +51,8 @@ class Learner(ABC, Generic[Data, Part]):
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], followed_by_shadow: Sequence[Tensor]
     ) -> None:
+        from .optimiser import StateParameters, SuccessiveGradients  # loads torch, which planning does without
+
         self.algorithm, self.parameters, self.followed_by_shadow = algorithm, list(parameters), list(followed_by_shadow)
         self.spec = spec
         self.optimizer = self.make_optimizer()
@@ -72,7 +72,7 @@ class Learner(ABC, Generic[Data, Part]):
         self.passed = 0
 
     def make_optimizer(self) -> AdamW:
-        from .optimiser import AdamW  # loads torch, which planning does without
+        from .optimiser import AdamW
 
         spec = self.spec
         return AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)

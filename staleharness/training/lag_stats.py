@@ -154,10 +154,6 @@ def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
     }
 
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
-
 def external_lag_metrics(gradient_step: Tensor, now: int, updates: int) -> dict[str, float]:
     """Return the lag of a phase's decisions as other systems count it.
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from staleharness.base import text
-from staleharness.store import study
+from staleharness.store.sweep_definition import ask, read_study, study_file
 
 
 def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -20,8 +20,8 @@ def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
 
 def test_a_built_in_study_is_found_from_any_folder(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.chdir(tmp_path)
-    asked = study.ask(spec_file="experiments/vaco_delta.toml")
-    assert asked.question == study.read_study(study.study_file("experiments/vaco_delta.toml")).question
+    asked = ask(spec_file="experiments/vaco_delta.toml")
+    assert asked.question == read_study(study_file("experiments/vaco_delta.toml")).question
     (tmp_path / "experiments").mkdir()
     (tmp_path / "experiments" / "vaco_delta.toml").write_text('question = "Mine?"')
-    assert study.ask(spec_file="experiments/vaco_delta.toml").question == "Mine?"
+    assert ask(spec_file="experiments/vaco_delta.toml").question == "Mine?"

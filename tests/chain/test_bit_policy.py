@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from staleharness.chain.policy import BitPolicy
+from staleharness.chain.simulation import BitPolicy
 
 
 def test_a_table_of_logits_equals_a_bernoulli_distribution() -> None:

@@ -24,6 +24,7 @@ from scipy import stats as scipy_stats
 from staleharness.commands import compare
 from staleharness.errors import UserError
 from staleharness.statistics import bootstrap, comparison, matching
+from staleharness.statistics.results import load
 from staleharness.store.run_grid import Cell
 from staleharness.store.store import StoredRun
 
@@ -291,8 +292,7 @@ def two(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str]):
-    command = compare.Command(a=two[0], b=two[1])
-    found = comparison.compare_runs(*(compare._runs(n, f, command) for n, f in (("A", two[0]), ("B", two[1]))))
+    found = comparison.compare_runs(*map(load, two))
     wide, narrow = compare.as_text(found, "head " * 40), compare.as_text(found, "head", 80)
     assert max(map(len, wide.splitlines())) <= 120 and "no room" not in wide
     assert max(map(len, narrow.splitlines())) <= 80

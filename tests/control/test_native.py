@@ -15,7 +15,7 @@ from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS, unmet
 from staleharness.base.cpp_library import compiler_version
-from staleharness.control import native_learner, native_library
+from staleharness.control import native_learner
 from staleharness.control.action_distributions import Categorical
 from staleharness.control.policy import MLPPolicy, Pull
 from staleharness.control.task import ControlTask
@@ -203,16 +203,16 @@ def test_a_value_that_is_not_finite_stays_so() -> None:
 @pytest.fixture
 def empty_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path))
-    native_library.library.cache_clear()
+    native_learner.library.cache_clear()
     yield tmp_path
-    native_library.library.cache_clear()
+    native_learner.library.cache_clear()
 
 
 def test_a_machine_without_a_compiler_is_told_in_one_line(empty_cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(empty_cache))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UserError, match=r"needs a C\+\+ compiler.*learner=torch") as caught:
-        native_library.library()
+        native_learner.library()
     assert "\n" not in str(caught.value)
 
 
@@ -222,7 +222,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(empty_cache: Any, mo
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
     with pytest.raises(UserError, match=r"broken-c.* cannot build native.cpp: no such flag"):
-        native_library.library()
+        native_learner.library()
     assert not list((empty_cache / "native").glob("*/native.so"))
 
 

@@ -16,8 +16,16 @@ from hypothesis import strategies as st
 from places import ROOT
 
 from staleharness.errors import UserError
-from staleharness.language.answer_grading import EXTRACTORS, LONGEST, Grade, find_extractor, grade, number, plain
-from staleharness.language.boxed_answers import last_box
+from staleharness.language.answer_grading import (
+    EXTRACTORS,
+    LONGEST,
+    Grade,
+    find_extractor,
+    grade,
+    last_box,
+    number,
+    plain,
+)
 
 RIGHT = Grade(correct=True, has_answer=True)
 WRONG = Grade(correct=False, has_answer=True)

@@ -14,7 +14,8 @@ from places import GSM8K
 
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
-from staleharness.language import evaluation, sampler
+from staleharness.language import sampler
+from staleharness.language import simulation as language_simulation
 from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
@@ -163,7 +164,7 @@ def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
 
 def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     """All answers count as right: those that are complete are those not cut."""
-    monkeypatch.setattr(evaluation, "grade", lambda *_: Grade(True, True))
+    monkeypatch.setattr(language_simulation, "grade", lambda *_: Grade(True, True))
     counts = []
     for length in (1, 4, 40):
         scores = simulation_of(spec(completion_tokens=length)).evaluate()
@@ -171,7 +172,7 @@ def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: 
         assert scores.counts["complete_right"] == count - scores.counts["truncated"]
         counts.append(scores.counts["truncated"])
     assert counts[0] > counts[-1]
-    monkeypatch.setattr(evaluation, "grade", lambda *_: Grade(False, True))
+    monkeypatch.setattr(language_simulation, "grade", lambda *_: Grade(False, True))
     assert simulation_of(spec(completion_tokens=40)).evaluate().counts["complete_right"] == 0
 
 
@@ -181,8 +182,8 @@ def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch
     def grade(text: str, *_: str) -> Grade:
         return Grade(len(text) % 2 == 0, True)
 
-    monkeypatch.setattr(evaluation, "grade", grade)
-    monkeypatch.setattr(evaluation, "BATCH", 4)
+    monkeypatch.setattr(language_simulation, "grade", grade)
+    monkeypatch.setattr(language_simulation, "BATCH", 4)
     simulation = simulation_of(spec(evaluation_problems=5, evaluation_samples=3))
     found = simulation.evaluate()
     policy, length = simulation.policy, simulation.spec.completion_tokens
@@ -192,7 +193,7 @@ def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch
     for i, problem in enumerate(simulation.test.problems[:5]):
         right = 0
         for sample in range(3):
-            noise = stream(evaluation.SEED, "evaluation", i, sample).random(length, np.float32)
+            noise = stream(language_simulation.SEED, "evaluation", i, sample).random(length, np.float32)
             prompt, mask = pad_left([simulation.test.tokens[i]], policy.pad, policy.device)
             versions = np.zeros((1, 1), dtype=np.int64)
             uniform = torch.from_numpy(noise)[None]

@@ -45,7 +45,7 @@ class Sums(LanguageTask):
     ],
 )
 def test_a_broken_task_is_found_out(train: list[Problem], message: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staleharness.testing.language_task_checks.is_listed_and_explained", lambda *_: None)
+    monkeypatch.setattr("staleharness.testing.task_checks.is_listed_and_explained", lambda *_: None)
     check_language_task(Sums, "sums")
     monkeypatch.setitem(Sums.splits, "train", train)
     with pytest.raises(AssertionError, match=message):

@@ -15,9 +15,9 @@ from test_lag_log import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
-from staleharness.logs import event_file, json_stream, lag_histogram, log_files
-from staleharness.logs.lag_histogram import LagHistogram
+from staleharness.logs import event_file, json_stream, log_files, log_statistics
 from staleharness.logs.lag_log import read_log
+from staleharness.logs.log_statistics import LagHistogram
 
 TAG = "off_policy_level/all/mean"
 
@@ -96,7 +96,7 @@ def peak(path: Path) -> int:
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "PIECE", 200)
     monkeypatch.setattr(json_stream, "CHARACTERS", 2000)
-    monkeypatch.setattr(lag_histogram, "MAX_BINS", 400)
+    monkeypatch.setattr(log_statistics, "MAX_BINS", 400)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
 
 
@@ -132,7 +132,7 @@ def test_a_log_of_few_lags_is_exact(tmp_path: Path) -> None:
 
 
 def test_many_distinct_lags_have_an_exact_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(lag_histogram, "MAX_BINS", 100)
+    monkeypatch.setattr(log_statistics, "MAX_BINS", 100)
     monkeypatch.setattr(log_files, "PIECE", 64)
     lags = np.sort(draw(3000))
     found = read_log(str(csv_text(tmp_path, 3000)))

@@ -17,7 +17,7 @@ from summaries import summary_of
 from staleharness.errors import UserError
 from staleharness.pipeline.event_log import FATES, PipelineRecord
 from staleharness.pipeline.event_simulation import StarvationError, simulate
-from staleharness.pipeline.pipeline_ledger import ledger, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_schedule import ledger, stale_stretches, stretch_lengths
 from staleharness.pipeline.pipeline_settings import PRESETS, Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags, summary
 from staleharness.pipeline.workload import Workload

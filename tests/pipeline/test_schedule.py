@@ -9,8 +9,7 @@ import pytest
 
 from staleharness.pipeline.event_log import PipelineRecord
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_ledger import ledger, stale_stretches, stretch_lengths
-from staleharness.pipeline.pipeline_schedule import schedule_of
+from staleharness.pipeline.pipeline_schedule import ledger, schedule_of, stale_stretches, stretch_lengths
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags
 from staleharness.schedule import NEVER, Schedule

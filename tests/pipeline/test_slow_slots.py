@@ -10,7 +10,7 @@ import pytest
 from staleharness.lag import read_lag
 from staleharness.pipeline.event_log import PipelineRecord
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_ledger import ledger
+from staleharness.pipeline.pipeline_schedule import ledger
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import Demand

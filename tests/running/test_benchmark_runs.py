@@ -14,7 +14,7 @@ from sweeping import staleharness
 from staleharness import api
 from staleharness.base import reference_results
 from staleharness.errors import UserError
-from staleharness.pages.benchmark_page import write_page
+from staleharness.pages.leaderboard_page import write_page
 from staleharness.running import benchmark_runs
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable

@@ -12,8 +12,8 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures.named_figures import sheet
-from staleharness.logs.lag_drift import Drift
 from staleharness.logs.lag_log import LagLog
+from staleharness.logs.log_statistics import Drift
 from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise
 from staleharness.statistics.log_conclusion import by_share, training_command

@@ -16,8 +16,8 @@ from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
 from staleharness.spec import RunSpec
 from staleharness.task import find_env
-from staleharness.training.gradient_hook import SuccessiveGradients
 from staleharness.training.loop import simulation_of
+from staleharness.training.optimiser import SuccessiveGradients
 
 CONTROL: dict[str, Any] = {
     "env": "Pendulum-v1",

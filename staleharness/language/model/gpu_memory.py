@@ -15,9 +15,8 @@ import torch
 from ...errors import OOM
 from ..spec import LanguageSpec
 from .causal_lm_policy import CausalLM
-from .chunked_scores import BYTES, CHUNK
 from .kv_caches import READ_TOKENS
-from .scoring import MIN_ROWS
+from .scoring import BYTES, CHUNK, MIN_ROWS
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
 VERSIONS = 0.5  # of what training leaves, for past versions

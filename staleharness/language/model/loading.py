@@ -14,7 +14,7 @@ import torch
 from ...base.cache import build_once
 from ...base.files import read_json, user_path
 from ...base.machine import memory, package_version
-from ...errors import UserError, missing_extra, shorten
+from ...errors import UserError, missing_extra, one_line, shorten
 from ..spec import LanguageSpec
 from .gguf_conversion import missing_weights
 from .model_folder_checks import is_causal
@@ -35,7 +35,7 @@ def load(source: str) -> tuple[Any, Any]:
         if Path(source).is_dir()
         else "is neither a folder nor a model that can be had from the hub"
     )
-    with one_line(f"MODEL={source} {unusable}"):
+    with user_errors(f"MODEL={source} {unusable}"):
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
     architectures = config.architectures or []
     if not is_causal(architectures):
@@ -45,7 +45,7 @@ def load(source: str) -> tuple[Any, Any]:
 
 def tokenizer_of(source: str) -> Any:
     """Return the tokenizer in a folder or on the hub. Raises `UserError` where there is none."""
-    with one_line(f"MODEL={source} has no tokenizer that transformers can load"):
+    with user_errors(f"MODEL={source} has no tokenizer that transformers can load"):
         return _tokenizer_class(source).from_pretrained(source, trust_remote_code=False)
 
 
@@ -54,7 +54,7 @@ def _model(source: str, config: Any) -> Any:
     for weights of another shape or that are not finite."""
     import transformers
 
-    with one_line(f"MODEL={source} cannot be loaded"), torch.device("meta"):
+    with user_errors(f"MODEL={source} cannot be loaded"), torch.device("meta"):
         shape = transformers.AutoModelForCausalLM.from_config(
             copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False
         )
@@ -63,7 +63,7 @@ def _model(source: str, config: Any) -> Any:
             f"MODEL={source} has a config.json that asks for {size / 1e9:,.0f} GB, and this machine has "
             f"{room / 1e9:,.0f} GB"
         )
-    with one_line(f"MODEL={source} cannot be loaded"):
+    with user_errors(f"MODEL={source} cannot be loaded"):
         model, info = transformers.AutoModelForCausalLM.from_pretrained(
             source, dtype=torch.float32, output_loading_info=True, ignore_mismatched_sizes=True, trust_remote_code=False
         )
@@ -80,13 +80,13 @@ def _model(source: str, config: Any) -> Any:
 
 
 @contextlib.contextmanager
-def one_line(problem: str) -> Iterator[None]:
+def user_errors(problem: str) -> Iterator[None]:
     """Turn any exception that a library raises on foreign files into a `UserError`: the problem, and the beginning of
     the library's message."""
     try:
         yield
     except Exception as error:
-        words = " ".join(str(error).split()) or type(error).__name__
+        words = one_line(error) or type(error).__name__
         raise UserError(f"{problem}: {shorten(words, 160)}") from error
 
 
@@ -124,7 +124,7 @@ def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], 
     def make(folder: Path) -> None:
         progress("adding the adapter to its base model, once")
         tokenizer, source = load(base)
-        with one_line(f"MODEL={model}: the adapter does not fit its base model {base}"):
+        with user_errors(f"MODEL={model}: the adapter does not fit its base model {base}"):
             model_with_adapter = PeftModel.from_pretrained(
                 source, str(user_path(model)), trust_remote_code=False
             ).merge_and_unload()

@@ -11,10 +11,31 @@ from typing import Any
 
 from ...base.files import read_json, user_path
 from ...base.machine import memory
-from ...errors import UserError, shorten
+from ...errors import UserError, one_line, shorten
 from ..spec import LanguageSpec
-from .adapter_folder import base_of
 from .gguf_conversion import gguf_of, header
+
+CONFIG, WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
+
+
+def base_of(model: str) -> str | None:
+    """Return the base model, a folder or a hub name, of `MODEL=<folder with a PEFT adapter>`; None for other models.
+
+    Raises `UserError` for an adapter without safetensors, or whose settings name no base model.
+    """
+    folder = user_path(model)
+    if not (folder / CONFIG).is_file() or (folder / "config.json").is_file():
+        return None
+    if not (folder / WEIGHTS).is_file():
+        raise UserError(f"MODEL={model} is an adapter without {WEIGHTS}; other formats can run code when loaded")
+    try:
+        base = read_json(folder / CONFIG)["base_model_name_or_path"]
+    except (OSError, ValueError, KeyError, TypeError):
+        base = None
+    if not isinstance(base, str) or not base or user_path(base).resolve() == folder.resolve():
+        raise UserError(f"MODEL={model} is an adapter whose {CONFIG} names no base model (base_model_name_or_path)")
+    return base
+
 
 CAUSAL = ("CausalLM", "LMHead")  # how transformers names the classes of causal language models
 TOKENIZERS = ("tokenizer.json", "tokenizer.model", "vocab.json", "vocab.txt", "spiece.model")
@@ -178,7 +199,7 @@ def _check_hub(name: str) -> None:
             return
         hf_hub_download(name, "config.json")
     except (OSError, ValueError, HFValidationError) as error:
-        reason = " ".join(str(error).split())[:120]
+        reason = one_line(error)[:120]
         raise UserError(
             f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({reason}); "
             "without network give a folder that holds config.json, tokenizer and *.safetensors"

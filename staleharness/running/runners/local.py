@@ -16,7 +16,8 @@ from typing import Any
 
 from ...base.console_log import LOGGER
 from ...base.machine import memory, memory_kills
-from ...base.spawn_processes import fixed_hashing, short_names
+from ...base.spawn_processes import STOP_SIGNALS, fixed_hashing, short_names, signal_handlers
+from ...errors import one_line
 from ..hardware import GPUS, check_device_here, usable_cores, usable_gpus
 from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit
 
@@ -55,14 +56,8 @@ class LocalPool:
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Start the fork server with signals ignored, so that it outlives the workers on which it has to report."""
         self._context.set_forkserver_preload([WORKER, GRADIENT, SOFTWARE, *modules])
-        names = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
-        before = {name: signal.signal(name, signal.SIG_IGN) for name in names}
-        try:
-            with short_names(), fixed_hashing():
-                forkserver.ensure_running()  # ignored signals stay ignored in the program that is executed
-        finally:
-            for name, handler in before.items():
-                signal.signal(name, handler)
+        with signal_handlers(dict.fromkeys(STOP_SIGNALS, signal.SIG_IGN)), short_names(), fixed_hashing():
+            forkserver.ensure_running()  # ignored signals stay ignored in the program that is executed
 
     def start(self, job: Job) -> None:
         channel, worker_end = self._context.Pipe()
@@ -155,7 +150,7 @@ def _in_child(job: Job, channel: Connection, gpu: str) -> None:
     try:
         from .. import worker  # here, so that the sweep's own process never loads torch
     except ImportError as error:  # of a library; the fork server passes over it in silence
-        failure = {"class": type(error).__name__, "message": " ".join(str(error).split()), "log_tail": ""}
+        failure = {"class": type(error).__name__, "message": one_line(error), "log_tail": ""}
         channel.send({"event": "failed", **failure})
         return
 

@@ -18,7 +18,7 @@ from typing import Any
 from ...base.console_log import LOGGER
 from ...base.machine import package_version
 from ...base.spawn_processes import nothing_of_main
-from ...errors import UserError, missing_extra
+from ...errors import UserError, missing_extra, one_line
 from ..ray_cluster import (
     MachineCheck,
     RunResources,
@@ -234,7 +234,7 @@ class RayRunner:
             return RunEnd(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
         if isinstance(error, errors.RayTaskError) or getattr(error, "_actor_init_failed", False):
             return RunEnd(run_id, None, f"an error where it was to run: {_last_line(error)}")
-        LOGGER.info("Ray says of run %s: %s", run_id, " ".join(str(error).split()))
+        LOGGER.info("Ray says of run %s: %s", run_id, one_line(error))
         return RunEnd(run_id, None, "loss of its machine", lost=True)
 
     def _drop(self, actor: _ActorCall) -> None:

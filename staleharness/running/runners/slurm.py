@@ -18,8 +18,7 @@ from ...errors import UserError
 from ..runner_interface import Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
 from ..slurm import commands
 from ..slurm.commands import SlurmError, State, parse_options
-from ..slurm.job_array_files import JobArray
-from ..slurm.task_state import FINAL_STATES, FLAPS, WAITING_STATES, SlurmTask, adopt_arrays
+from ..slurm.job_array import FINAL_STATES, FLAPS, WAITING_STATES, JobArray, SlurmTask, adopt_arrays
 
 TASK = "staleharness.running.slurm.node_main"
 WARNING = 120  # seconds before its time limit that a task is warned, by default

@@ -7,9 +7,8 @@ import torch
 from language_fixtures import Policies
 from torch import Tensor
 
-from staleharness.language.model import chunked_scores as module
-from staleharness.language.model.chunked_scores import chunked_scores
-from staleharness.language.model.scoring import _statistics
+from staleharness.language.model import scoring as module
+from staleharness.language.model.scoring import _statistics, chunked_scores
 
 ROWS, TOKENS, WIDTH, VOCABULARY = 3, 5, 7, 11
 
