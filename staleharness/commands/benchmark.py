@@ -41,9 +41,8 @@ def handle(command: Command) -> int:
     from ..running.benchmark_runs import all_sources, benchmark_method, missing_runs_of, run_method, third_party_runs
     from ..running.forecast import estimate
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-    from ..statistics.benchmark.benchmark_table import benchmark_table
+    from ..statistics.benchmark.benchmark_table import benchmark_table, remarks, verdict
     from ..statistics.benchmark.protocol import read_protocol
-    from ..statistics.benchmark.verdict import remarks, verdict
     from ..store.store import Store
     from .shared.display import listener_for
     from .shared.train_and_report import runner_of

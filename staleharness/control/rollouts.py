@@ -23,8 +23,8 @@ from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_accounting import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
+from .native_learner import policy_for
 from .policy import MLPPolicy, mixture_logp
-from .policy_backend import policy_for
 from .rollout_delay import concatenate
 from .spec import ControlSpec
 from .task import ControlTask

@@ -24,8 +24,8 @@ from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
+from .native_learner import policy_for
 from .policy import MLPPolicy
-from .policy_backend import policy_for
 from .policy_export import export, load_into, policy_digest, policy_path, read_policy
 from .rollout_delay import RolloutStore
 from .rollouts import ControlProcessRollouts, ScheduledRollouts, TrainingRows

@@ -18,8 +18,7 @@ from numpy.typing import NDArray
 
 from ..base.files import stamp, user_path
 from ..errors import UserError, one_line, shorten
-from .event_file import scalars
-from .json_stream import json_objects
+from .json_and_event_files import json_objects, scalars
 
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")

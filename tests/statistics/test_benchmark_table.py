@@ -14,7 +14,7 @@ from places import ROOT
 from scipy import stats
 
 from staleharness.errors import UserError
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table, rank, verdict
 from staleharness.statistics.benchmark.protocol import (
     MethodRuns,
     Protocol,
@@ -28,7 +28,6 @@ from staleharness.statistics.benchmark.protocol import (
     read_protocol,
     runs_by_row,
 )
-from staleharness.statistics.benchmark.verdict import rank, verdict
 from staleharness.statistics.t_intervals import welch
 from staleharness.store.stored_run import StoredRun
 

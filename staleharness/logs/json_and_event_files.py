@@ -1,21 +1,23 @@
-"""Reader of the scalars in TensorBoard's event files, without the package tensorboard.
+"""Readers of JSON and of the scalars in TensorBoard's event files, piece by piece in bounded memory.
 
-tensorboard 2.21 takes ten times as long, and 9 GB for a record that announces 3 GB.
-
-A file is a sequence of records (TFRecord): length as 8 bytes, a checksum of 4, the data, a checksum of 4. The data are
-protocol buffers: Event.summary = 5, Summary.value = 1, Value.tag = 1, .simple_value = 2, .tensor = 8; TensorProto.dtype
-= 1, .tensor_content = 4, .float_val = 5, .double_val = 6 (tensorflow/core/framework/summary.proto, tensor.proto).
+Event files are read without the package tensorboard: 2.21 takes ten times as long, and 9 GB for a record that announces
+3 GB. A file is a sequence of records (TFRecord): length as 8 bytes, a checksum of 4, the data, a checksum of 4. The
+data are protocol buffers: Event.summary = 5, Summary.value = 1, Value.tag = 1, .simple_value = 2, .tensor = 8;
+TensorProto.dtype = 1, .tensor_content = 4, .float_val = 5, .double_val = 6 (tensorflow/core/framework/summary.proto,
+tensor.proto).
 """
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import struct
-from collections.abc import Iterator
-from typing import BinaryIO
+from collections.abc import Iterator, Mapping
+from typing import Any, BinaryIO, TextIO
 
 HEADER, FOOTER = 12, 4  # bytes around a record's data
-LONGEST = 2**26  # bytes of a record: pictures and graphs are large
+LONGEST_RECORD = 2**26  # bytes: pictures and graphs are large
 FORMS = {1: ("<f", 5), 2: ("<d", 6)}  # dtype -> how a value is packed, and the field for it: float, double
 Fields = Iterator[tuple[int, memoryview | int]]  # number -> content, or the number itself
 
@@ -42,8 +44,8 @@ def _records(stream: BinaryIO) -> Iterator[memoryview]:
         left -= HEADER + length + FOOTER
         if left < 0:
             break
-        if length > LONGEST:
-            raise ValueError(f"record {count + 1} has {length:,} bytes; at most {LONGEST:,} are read")
+        if length > LONGEST_RECORD:
+            raise ValueError(f"record {count + 1} has {length:,} bytes; at most {LONGEST_RECORD:,} are read")
         yield memoryview(stream.read(length + FOOTER))[:length]
         count += 1
     if not count:
@@ -100,3 +102,56 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
         if not byte & 128:
             return number, at
     raise ValueError("a record ends within a number")
+
+
+CHARACTERS = 2**20  # of JSON that are read at once
+LONGEST_OBJECT = 2**22  # characters
+BLANK = re.compile(r"\s*")
+
+
+def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
+    """Iterate over the objects of a stream, and those of its lists. Raises `ValueError` with the line of anything
+    else."""
+    decode = json.JSONDecoder().raw_decode
+    text, at, line = "", 0, 1  # `line` is where `text` begins
+    in_list, state = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
+    while True:
+        at = _after_blanks(text, at)
+        if at == len(text):
+            line += text.count("\n")
+            text, at = stream.read(CHARACTERS), 0
+            if text:
+                continue
+            if in_list:
+                raise ValueError(f"line {line}: the list does not end")
+            return
+        letter = text[at]
+        if letter == "[" and not in_list:
+            in_list, state, at = True, "value or ]", at + 1
+        elif letter == "]" and state in ("value or ]", ", or ]"):
+            in_list, state, at = False, "value", at + 1
+        elif state == ", or ]":
+            if letter != ",":
+                raise ValueError(f"line {line + text.count(chr(10), 0, at)}: no comma between two objects")
+            state, at = "value", at + 1
+        else:
+            try:
+                value, end = decode(text, at)
+            except RecursionError:
+                raise ValueError("it is nested too deeply") from None
+            except json.JSONDecodeError as error:
+                if len(text) - at < LONGEST_OBJECT and (more := stream.read(CHARACTERS)):  # it may go on there
+                    line += text.count("\n", 0, at)
+                    text, at = text[at:] + more, 0
+                    continue
+                raise ValueError(f"line {line + text.count(chr(10), 0, error.pos)}: {error.msg}") from None
+            if not isinstance(value, Mapping):
+                raise ValueError(f"line {line + text.count(chr(10), 0, at)} is not a JSON object")
+            yield value
+            at, state = end, ", or ]" if in_list else "value"
+
+
+def _after_blanks(text: str, at: int) -> int:
+    match = BLANK.match(text, at)
+    assert match is not None
+    return match.end()
