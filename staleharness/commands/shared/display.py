@@ -28,6 +28,7 @@ OF_REPORTS = (
     "rliable.metrics",
     "staleharness.pages.report",
     "staleharness.figures.named_figures",
+    "staleharness.figures.pdf_book",
     "matplotlib.backends.backend_svg",
 )
 
