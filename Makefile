@@ -32,7 +32,7 @@ export ARG_$(1)
 endef
 $(foreach v,$(call given,$(VALUES) $(SETUP_VALUES)),$(eval $(call pass,$v)))
 
-.PHONY: help setup sweep status report benchmark figures reproduce compare verify export pack unpack pipeline advise list new test slow test-faults golden mutants bench bench-gpu docs site lint type fix check audit lock clean distclean FORCE
+.PHONY: help setup sweep status report benchmark figures reproduce compare verify export pack unpack pipeline advise list new test test-long slow test-faults golden mutants bench bench-gpu docs site lint type fix check audit lock clean distclean FORCE
 
 help: ## this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-11s", $$1; at = 18; n = split($$2, words, " "); \
@@ -122,9 +122,15 @@ lock: $(STAMP) ## resolve new pins for this Python into constraints/
 
 # Bytecode is kept, whatever the shell says: or else each process that a test starts compiles the package anew. Tests
 # that share a fixture stay together until a worker runs out of its own.
+PARALLEL = -q -n auto --maxprocesses 8 --dist worksteal
+
 test: $(STAMP) ## the fast tests; ARGS="-k lag" goes to pytest unchanged
 	@$(LLM)
-	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest -q -n auto --maxprocesses 8 --dist worksteal -m "not slow and not gpu and not faults" $(ARGS)
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest $(PARALLEL) -m "not long and not slow and not gpu and not faults" $(ARGS)
+
+test-long: $(STAMP) ## a hundred tests of whole runs and pages, which take as long as all others
+	@$(LLM)
+	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest $(PARALLEL) -m "long and not slow and not gpu and not faults" $(ARGS)
 
 slow: $(STAMP) ## the slow tests, and those that need a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)

@@ -58,12 +58,14 @@ def session(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Session]:
         yield made
 
 
+@pytest.mark.long
 def test_it_is_listed(session: Session) -> None:
     listed = message(session.call("list", "--plugin", str(session.plugin), "--json"))
     (found,) = [env for env in listed["envs"] if env["name"] == "random-mdp-0"]
     assert (found["family"], found["file"]) == ("tabular", str(session.plugin))
 
 
+@pytest.mark.long
 def test_its_axis_is_planned_and_what_is_stored_is_not_run_again(session: Session) -> None:
     cells = session.sweep("--dry")["plan"]
     assert [(cell["label"], cell["spec"]["epochs"], cell["spec"]["seed"]) for cell in cells] == [

@@ -127,6 +127,7 @@ def test_a_sweep_of_the_study_finds_its_published_runs(
 
 
 @bundles
+@pytest.mark.long
 def test_every_published_run_has_its_rows(bundle: Path) -> None:
     for run_id, record, _ in records(bundle):
         rows = read_arrow(bundle, "metrics", run_id, ["phase", "eval_deterministic"]).to_pydict()
@@ -143,6 +144,7 @@ def test_a_bundle_whose_runs_were_moved_says_so() -> None:
         assert told["ids"] and set(told["ids"].values()) <= {run_id for run_id, *_ in records(bundle)}
 
 
+@pytest.mark.long
 def test_moving_changes_names_and_nothing_else_and_is_done_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -81,6 +81,7 @@ def trusting(file: str, tree: ast.AST) -> list[str]:
     ]
 
 
+@pytest.mark.long
 def test_transformers_never_runs_a_models_code() -> None:
     for code in (
         "AutoConfig.from_pretrained(x)",
@@ -97,6 +98,7 @@ def test_transformers_never_runs_a_models_code() -> None:
     assert [line for file, tree in trees.items() for line in trusting(file, tree)] == []
 
 
+@pytest.mark.long
 def test_nothing_serves_the_network() -> None:
     """Ray's own processes apart; whether they keep to loopback, `test_ray` looks at."""
     for path in sorted((ROOT / "staleharness").rglob("*.py")):

@@ -54,6 +54,7 @@ def case_ids(cases: list[tuple[str, str]]) -> list[str]:
 
 
 @pytest.mark.parametrize(("page", "code"), snippets(), ids=case_ids(snippets()))
+@pytest.mark.long
 def test_a_piece_of_python_runs(page: str, code: str, tmp_path: Path) -> None:
     """In a process of its own, in a folder with the README's plugin and with results."""
     (tmp_path / "my_idea.py").write_text(IDEA)

@@ -83,6 +83,7 @@ of_each = pytest.mark.parametrize(("algorithm", "objective"), CASES, ids=[str(a)
 
 
 @of_each
+@pytest.mark.long
 def test_the_gradient_is_that_of_the_objective_as_written(algorithm: Algorithm, objective: Objective) -> None:
     plain = []
     for spread in (1.0, 0.1, 0.01):

@@ -99,6 +99,7 @@ def simulate_lags(text: str, demand: Demand) -> list[float]:
 
 
 @pytest.mark.parametrize("task", [0, 1], ids=["Hopper", "word-problems"])
+@pytest.mark.long
 def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespace, task: int) -> None:
     """On published traces. One kind is 0.4 to 1.5 phases away, two are 0.03 to 0.5."""
     found = study.collect.StudyRuns.below(ROOT / "results" / "reference" / "real_lag")
@@ -222,6 +223,7 @@ def test_lags_are_compared_cell_by_cell(study: SimpleNamespace, frame: pd.DataFr
     assert found.loc[("full queue", "uniform"), "histogram"] == [0.5, 0.0, 0.5]
 
 
+@pytest.mark.long
 def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) -> None:
     said = study.page.page(frame, (study.design.HOPPER,), 4)
     assert f"{len(frame)} of {len(frame)} runs" in said
@@ -243,6 +245,7 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
         assert wide.startswith(b"\x89PNG") and draw(frame) == wide != narrow
 
 
+@pytest.mark.long
 def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace) -> None:
     found = study.collect.StudyRuns.below(ROOT / "results" / "reference" / "real_lag")
     there = {run_id for run_id, run in found.runs.items() if run.seed in (0, study.design.FRESH)}

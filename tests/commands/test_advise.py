@@ -72,6 +72,7 @@ def test_json_is_one_object_and_the_text_goes_to_stderr(call: Any, runs: str, tm
     ],
     ids=["prime-rl", "AReaL", "PipelineRL", "control"],
 )
+@pytest.mark.long
 def test_a_log_alone_is_answered(call: Any, arguments: list[str], source: str, words: str) -> None:
     log = str(ROOT / "tests" / "data" / "logs" / arguments[0].removeprefix("--log="))
     code, out, err = call("advise", f"--log={log}", *arguments[1:])

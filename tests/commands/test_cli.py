@@ -44,6 +44,7 @@ ROW = set(
 )
 
 
+@pytest.mark.long
 def test_a_sweep_prints_one_json_object_of_the_promised_shape(swept: tuple[Path, dict[str, Any]]) -> None:
     out, content = swept
     assert set(content["runs"]) == {"done", "failed", "skipped"}
@@ -119,6 +120,7 @@ def test_a_probe_measures_where_no_run_tells(call: Call) -> None:
     assert code == 0 and "from a probe of a few seconds" in text
 
 
+@pytest.mark.long
 def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
     code, text, _ = call("reproduce")
     assert code == 0

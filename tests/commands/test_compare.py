@@ -198,6 +198,7 @@ def test_rows_are_iqms_on_one_scale_for_both_sides(tmp_path: Path):
     assert row["difference"] == pytest.approx(row["b"] - row["a"])
 
 
+@pytest.mark.long
 def test_the_interval_over_environments_is_a_slow_bootstrap(tmp_path: Path):
     rng = np.random.default_rng(3)
     x = {"E": rng.normal(0, 1, 5), "F": rng.normal(0, 1, 4)}

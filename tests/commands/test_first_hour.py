@@ -140,6 +140,7 @@ def test_an_older_robot_is_planned_without_library_warnings(call: Call, monkeypa
     assert call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1")[2] == "" and seen
 
 
+@pytest.mark.long
 def test_a_sweep_without_k_1_is_compared_with_published_runs(call: Call) -> None:
     """The first command of the README, its own runs being there already."""
     assert call("unpack", "--to=mine", "results/reference/quick_hopper")[0] == 0

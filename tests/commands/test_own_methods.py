@@ -95,6 +95,7 @@ def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked
         ("PolicyLoss(plain + d.group.float()[:, None])", "bit-chain"),
     ],
 )
+@pytest.mark.long
 def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, asked: Any, call: Call) -> None:
     code, _, errors = call("sweep", *asked("careful", answer, env, *SHORT.get(env, TINY)))
     assert code == 0, errors
@@ -170,6 +171,7 @@ def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Call)
 
 
 @pytest.mark.parametrize("number", ["np.int64(3)", "np.float32(3)", "3"])
+@pytest.mark.long
 def test_a_methods_state_is_in_metrics_and_checkpoints(number: str, asked: Any, call: Call, tmp_path: Path) -> None:
     """Checkpoints are read without running code from them, so NumPy's own numbers would not come back."""
     methods = f"""

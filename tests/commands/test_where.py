@@ -23,6 +23,7 @@ def folder(tmp_path: Path) -> str:
 
 
 @pytest.mark.usefixtures("short_report")
+@pytest.mark.long
 def test_a_report_asks_which_makes_no_folder_and_then_takes_it(
     folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -53,6 +53,7 @@ def same(a: Rollout, b: Rollout) -> bool:
 
 @pytest.mark.parametrize("each", [1, 2, 4])
 @pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])
+@pytest.mark.long
 def test_actors_in_lock_step_are_one_vector_of_environments(given_schedule: Say, env: str, each: int) -> None:
     """The data, the learner and the scores of a drawn run, bit for bit, however many environments an actor has."""
     spec = replace(SMALL, env=env, lag="fixed:2")

@@ -85,6 +85,7 @@ class Probe(Algorithm):
 
 @pytest.mark.parametrize("anchor", ["behaviour", "recompute", "ewma"])
 @pytest.mark.parametrize("mechanism", ["reexecute", "replay"])
+@pytest.mark.long
 def test_the_probe_finds_every_logp_with_its_own_policy(anchor: str, mechanism: str) -> None:
     spec = replace(SMALL, mechanism=mechanism, learning_rate=1e-30, anneal_learning_rate=False)
     simulation = recording(spec)
@@ -271,6 +272,7 @@ def through_a_file(state: dict[str, Any]) -> dict[str, Any]:
     ],
     ids=lambda changes: "-".join(str(v) for v in changes.values()),
 )
+@pytest.mark.long
 def test_a_run_stopped_at_every_phase_equals_one_never_stopped(changes: dict[str, Any]) -> None:
     spec = replace(SMALL, **{"num_steps": 32, "steps": 4 * 8 * 32, **changes})  # a phase more than K
     never_stopped = simulation_of(spec)

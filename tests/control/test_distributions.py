@@ -120,6 +120,7 @@ def test_a_mixture_of_choices_and_a_run_that_is_resumed() -> None:
     halves.close(), resumed.close()
 
 
+@pytest.mark.long
 def test_it_learns_to_keep_the_pole_up() -> None:
     spec = replace(
         SMALL,

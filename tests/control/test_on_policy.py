@@ -37,6 +37,7 @@ def test_capacity_one_is_an_independent_synchronous_loop_bit_for_bit(env: str) -
 
 
 @pytest.mark.parametrize("algorithm", ["ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"])
+@pytest.mark.long
 def test_weights_are_exactly_one_on_policy_before_the_first_step(algorithm: str) -> None:
     spec = small_control(3, algorithm=algorithm, capacity=1, **SIZE)
     for record in simulation_of(spec):

@@ -136,6 +136,7 @@ def test_lag_is_counted_as_others_count_it_too(run: Any) -> None:
 
 
 @pytest.mark.parametrize("changes", [{"seed": 7}, {"algorithm": "vaco"}, {"env": "Pendulum-v1"}, {"steps": 3 * 4 * 50}])
+@pytest.mark.long
 def test_a_trace_is_lag_for_any_other_run(run: Any, changes: dict[str, Any]) -> None:
     """With another seed or method other weights, and the same lags, phase for phase."""
     path, hashes, metrics = run

@@ -58,6 +58,7 @@ def by_its_own(version: Version, obs: Tensor) -> float:
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_a_method_is_shown_the_values_of_the_versions_that_acted(
     witness: MethodCalls, stale_run: Past, settings: dict[str, Any]
 ) -> None:

@@ -31,6 +31,7 @@ def after(phases: int, **settings: Any) -> torch.Tensor:
     [{"capacity": 1, "lag": "uniform"}, {"epochs": 1}, {"lag": "geometric:0.5"}, {"assignment": "episode"}],
     ids=str,
 )
+@pytest.mark.long
 def test_all_go_on_from_the_same_policy_and_not_further(witness: MethodCalls, other: dict[str, Any]) -> None:
     common = {"lag": "oldest"}
     assert torch.equal(after(2, **common), after(2, **{**common, **other}))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from corrections import _gap, corrections
 from places import ROOT
 
@@ -16,6 +17,7 @@ def test_the_committed_page_is_that_of_the_published_bundles() -> None:
     assert page == corrections(PUBLISHED), "run make docs"
 
 
+@pytest.mark.long
 def test_each_method_has_a_row_with_its_runs_or_their_range() -> None:
     page = corrections(PUBLISHED)
     for name, digits in (("corrections_word_problems", 2), ("corrections_hopper", 0)):

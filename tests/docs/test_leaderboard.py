@@ -45,6 +45,7 @@ def without_plots(page: str) -> str:
     return re.sub(r'<div class="(wide|narrow)"><svg.*?</svg></div>', "", page, flags=re.DOTALL)
 
 
+@pytest.mark.long
 def test_the_committed_pages_are_those_of_the_published_runs(published: Leaderboard) -> None:
     import generate
 

@@ -6,6 +6,7 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
+import pytest
 from places import ROOT
 from results_helper import write_run
 from staleness_budgets import HEAD, staleness_budgets
@@ -34,6 +35,7 @@ def headings(folder: Path) -> list[str]:
     return head.split(" | ")
 
 
+@pytest.mark.long
 def test_the_committed_page_is_that_of_the_published_bundles() -> None:
     page = (ROOT / "docs" / "staleness_budgets.md").read_text(encoding="utf-8")
     assert page == staleness_budgets(ROOT / "results" / "reference"), "run make docs"

@@ -257,6 +257,7 @@ def test_returned_arrays_belong_to_the_caller(env: str) -> None:
 
 
 @pytest.mark.parametrize("env", ["Hopper", "InvertedDoublePendulum", "Reacher", "Ant", "Humanoid"])
+@pytest.mark.long
 def test_a_restored_vector_goes_on_with_other_threads(env: str) -> None:
     vector = our_vector(env, 3, threads=2)
     vector.reset(seed=1)

@@ -180,6 +180,7 @@ def test_a_plugin_file_may_register_a_class_of_its_own(tmp_path: Path) -> None:
         assert find_env("Stranger/Reach-v0")[0] == "Stranger/Reach-v0"
 
 
+@pytest.mark.long
 def test_a_strangers_installed_package_trains_by_one_command(tmp_path: Path) -> None:
     site = tmp_path / "site"
     for name, text in PACKAGE.items():
@@ -213,6 +214,7 @@ oddenvs.Base.step = step
 """
 
 
+@pytest.mark.long
 def test_an_environment_that_never_ends_an_episode_hears_a_stop(tmp_path: Path) -> None:
     """The first steps of a run are those of an evaluation, which has no end."""
     flag, watched = tmp_path / "stepped", tmp_path / "watched.py"

@@ -94,6 +94,7 @@ def test_a_figures_name_is_claimed_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.mark.usefixtures("short_report")
+@pytest.mark.long
 def test_report_and_export_take_a_plugin(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

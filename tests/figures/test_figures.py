@@ -148,6 +148,7 @@ def test_every_figure_says_n_interval_and_score(results):
 
 
 @pytest.mark.parametrize("width", [plot_layout.PAGE, plot_layout.COLUMN])
+@pytest.mark.long
 def test_no_text_of_a_figure_hangs_over_its_edge(results, width: float):
     runs, table = results
     for name, figure in all_figures(runs, table, width).items():
@@ -157,6 +158,7 @@ def test_no_text_of_a_figure_hangs_over_its_edge(results, width: float):
 # --- bytes and state
 
 
+@pytest.mark.long
 def test_figures_are_the_same_bytes_in_any_process_and_order(tmp_path: Path):
     runs = write_grid(tmp_path, ("spo", "vaco"), phases=4, seeds=2)
     program = """

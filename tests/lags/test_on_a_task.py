@@ -48,6 +48,7 @@ def test_replay_of_the_first_batch_is_a_warning(lag: str, said: bool) -> None:
 
 @pytest.mark.parametrize("each", [1, 2])
 @pytest.mark.parametrize("lag", ["areal:2", "rllib_appo", "queue[max_lag=1,on_stale=requeue]", "partial", "slime:3"])
+@pytest.mark.long
 def test_the_lags_of_a_run_are_those_of_its_schedule(lag: str, each: int) -> None:
     metrics, _ = run(lag=lag, envs_per_actor=each)
     spec = replace(SPEC, lag=lag, envs_per_actor=each)

@@ -49,6 +49,7 @@ def run(spec: LanguageSpec, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> tup
         ({"algorithm": "vcpo"}, False),
     ],
 )
+@pytest.mark.long
 def test_cached_scores_change_no_bit_and_save_a_pass(
     spec: Specs, settings: dict[str, Any], fewer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:

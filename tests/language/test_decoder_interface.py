@@ -38,6 +38,7 @@ def plugin(monkeypatch: pytest.MonkeyPatch) -> None:
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
+@pytest.mark.long
 def test_a_plain_decoder_gives_the_same_completions(policy: Policies, kind: str, greedy: bool, name: str) -> None:
     actor = policy(versions=kind)
     buffer, uniform = versions_of(actor, 3), None if greedy else noise()
@@ -58,6 +59,7 @@ def test_a_plain_decoder_gives_the_same_completions(policy: Policies, kind: str,
     [{"lag": "uniform"}, {"lag": "inflight:3"}, {"dynamic_sampling": True}],
     ids=["uniform", "inflight", "dynamic"],
 )
+@pytest.mark.long
 def test_a_run_with_it_is_the_same_run(spec: Specs, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch) -> None:
     def even(text: str, *_: str) -> Grade:  # a model of random weights solves nothing
         return Grade(len(text) % 2 == 0, len(text) > 0)

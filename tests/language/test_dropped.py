@@ -83,6 +83,7 @@ def literal_lengths(simulation: Any, schedule: Schedule, kept: PolicyBuffer) -> 
 
 
 @pytest.mark.parametrize("lag", PIPELINES)
+@pytest.mark.long
 def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) -> None:
     simulation: Any = simulation_of(pipeline_spec(spec, lag, ledger="every_phase"))
     schedule, kept, said = simulation.lags.schedule, Everything(simulation), []
@@ -129,6 +130,7 @@ def test_rows_that_are_stopped_are_no_longer_than_they_had_become(spec: Specs) -
 
 
 @pytest.mark.parametrize("lag", PIPELINES)
+@pytest.mark.long
 def test_what_is_counted_moves_nothing_that_is_trained(spec: Specs, lag: str) -> None:
     """Nor any number beside the accounts; and at the end the ledger knows what it knows in every phase."""
     found = {way: run(pipeline_spec(spec, lag, ledger=way)) for way in ("final", "every_phase", "trained")}
@@ -150,6 +152,7 @@ def test_what_is_counted_moves_nothing_that_is_trained(spec: Specs, lag: str) ->
 
 
 @pytest.mark.parametrize("way", ["final", "every_phase"])
+@pytest.mark.long
 def test_a_run_that_goes_on_from_a_checkpoint_has_the_same_ledger(spec: Specs, way: str) -> None:
     lag = "queue[max_lag=1,slots=3.0,row_time=2.0,cv=1.5]"
     _, whole, simulation = run(pipeline_spec(spec, lag, ledger=way))

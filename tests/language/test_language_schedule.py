@@ -104,6 +104,7 @@ def test_rows_have_their_prompts_versions_and_masks(given_schedule: Say, spec: S
         (0, "int4", "R3"),
     ],
 )
+@pytest.mark.long
 def test_the_replay_of_a_race_is_the_race_bit_for_bit(
     spec: Specs, mixture: Specs, tmp_path: Path, fetch: int, mismatch: str, experts: str
 ) -> None:
@@ -206,6 +207,7 @@ def test_what_cannot_be_raced_for_is_refused(spec: Specs, changes: dict[str, Any
         "queue[max_lag=1,on_stale=mask_tokens,slots=1.5]",
     ],
 )
+@pytest.mark.long
 def test_the_lags_of_a_round_are_those_of_its_schedule(spec: Specs, lag: str) -> None:
     asked = spec(capacity=12, prompts=3, steps=6, lag=lag)
     assert asked.demand is not None

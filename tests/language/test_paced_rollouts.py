@@ -45,6 +45,7 @@ def trained(simulation: Any) -> tuple[np.ndarray, list[dict[str, Any]]]:
     return np.concatenate(found[3:]), said
 
 
+@pytest.mark.long
 def test_long_rows_are_older_only_if_time_follows_length(spec: Specs) -> None:
     (paced, _), (drawn, _) = (trained(simulation_of(paced_spec(spec, lag))) for lag in (PACED, "queue[row_time=2.0]"))
     assert drawn[:, 1].std() > 0.5 and paced[:, 1].std() > 0.5, "all are of one age"
@@ -52,6 +53,7 @@ def test_long_rows_are_older_only_if_time_follows_length(spec: Specs) -> None:
     assert abs(np.corrcoef(drawn.T)[0, 1]) < 0.35  # 40 groups: 2.2 standard errors
 
 
+@pytest.mark.long
 def test_a_bound_drops_long_rows_and_the_ledger_counts_them(spec: Specs) -> None:
     simulation: Any = simulation_of(paced_spec(spec, DROPS))
     _, said = trained(simulation)
@@ -62,6 +64,7 @@ def test_a_bound_drops_long_rows_and_the_ledger_counts_them(spec: Specs) -> None
     assert len(plan.trained_in(7)) == 16 and (plan.phase[plan.finished == NEVER] == NEVER).all()
 
 
+@pytest.mark.long
 def test_phases_and_checkpoints_repeat_the_same_simulation(spec: Specs) -> None:
     whole: Any = simulation_of(paced_spec(spec, DROPS))
     said, plans = [], []

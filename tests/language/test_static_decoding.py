@@ -60,6 +60,7 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
 @pytest.mark.parametrize("most", [0, 5], ids=["all", "five-rows"])
 @pytest.mark.parametrize("kind", ["full", "lora"])
+@pytest.mark.long
 def test_parallel_versions_complete_like_each_alone(
     policy: Policies, looks: int, room: int, greedy: bool, most: int, kind: str
 ) -> None:

@@ -149,6 +149,7 @@ def test_behaviour_logp_is_that_of_the_acting_version(policy: Policies, kind: st
 
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+@pytest.mark.long
 def test_in_flight_updates_leave_each_token_its_version(policy: Policies, kind: str, kv_cache: str) -> None:
     actor = policy(versions=kind, kv_cache=kv_cache)
     buffer, uniform = versions_of(actor, 3), 0.5 * noise()
@@ -210,6 +211,7 @@ def test_own_logp_counts_only_where_no_version_alone_sampled(
 @pytest.mark.parametrize("stops", [(), ("1",)])
 @pytest.mark.parametrize("batch", [0, 3])
 @pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+@pytest.mark.long
 def test_rows_whose_versions_change_do_not_depend_on_each_other(
     policy: Policies, kv_cache: str, batch: int, stops: tuple[str, ...]
 ) -> None:

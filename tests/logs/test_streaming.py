@@ -102,6 +102,7 @@ def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.mark.usefixtures("small_pieces")
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.long
 def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path, form: Callable[[Path, int], Path]) -> None:
     read_log(str(form(tmp_path, 10)))  # modules and caches are there
     # of a trace the phases without a hole are remembered, 8 bytes each, and two copies of them while they are joined
@@ -109,6 +110,7 @@ def test_ten_times_the_rows_take_no_more_memory(tmp_path: Path, form: Callable[[
 
 
 @pytest.mark.parametrize("form", FORMS)
+@pytest.mark.long
 def test_pieces_change_nothing(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, form: Callable[[Path, int], Path]
 ) -> None:

@@ -82,6 +82,7 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
 
 
 @pytest.mark.parametrize("name", PAPERS)
+@pytest.mark.long
 def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
     folder = ROOT / "docs" / "gallery"
     text = (folder / name / "evidence.md").read_text(encoding="utf-8")
@@ -108,6 +109,7 @@ def test_committed_pages_link_to_committed_files() -> None:
 
 
 @pytest.mark.parametrize("name", sorted({f.paper for f in FIGURES.values()}))
+@pytest.mark.long
 def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
     pictures = ROOT / "docs" / "gallery" / name
     text = (pictures / "evidence.md").read_text(encoding="utf-8")

@@ -28,6 +28,7 @@ def test_words_of_a_test_are_no_part_of_it() -> None:
     assert dates.definition('study = "a"\n[[part]]\nsays = "x"\nuntested = "no runs"\n') == ""
 
 
+@pytest.mark.long
 def test_the_file_is_what_git_says() -> None:
     if not dates.is_complete():
         pytest.skip("a checkout without its whole history cannot tell")

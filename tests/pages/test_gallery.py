@@ -60,6 +60,7 @@ def test_where_no_figure_has_results_nothing_is_touched(figures: Figures, tmp_pa
 
 
 @pytest.mark.parametrize("draw", ["aggregate_scores", "risk_table"])
+@pytest.mark.long
 def test_a_figure_without_results_stays_as_it_was_drawn(
     figures: Figures, shelf: Path, tmp_path: Path, draw: str
 ) -> None:
@@ -85,6 +86,7 @@ def test_a_new_folder_says_which_figures_are_missing(figures: Figures, tmp_path:
     assert (tmp_path / "out" / "p.html").is_file()
 
 
+@pytest.mark.long
 def test_the_scale_of_the_paper_has_a_gallery_of_its_own(figures: Figures, tmp_path: Path) -> None:
     assert figures("--bundles", "both")[0] == 0
     before = content(tmp_path / "docs" / "gallery")

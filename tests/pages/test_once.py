@@ -43,6 +43,7 @@ def count_calls(monkeypatch: pytest.MonkeyPatch) -> Callable[..., Counter[Any]]:
     return count
 
 
+@pytest.mark.long
 def test_a_report_does_no_work_twice(
     tmp_path: Path, count_calls: Callable[..., Counter[Any]], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -29,6 +29,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 
 
 @pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.long
 def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
     name: str, every: dict[str, gallery.GalleryFigure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -63,6 +64,7 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, 
 
 
 @pytest.mark.parametrize("draw", named_figures.FIGURES)
+@pytest.mark.long
 def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.GalleryFigure]) -> None:
     for shown in every.values():
         entry = shown.figure.entry

@@ -72,6 +72,7 @@ def page(report_path: Path) -> Page:
     return Page(report_path.read_text())
 
 
+@pytest.mark.long
 def test_the_page_holds_every_section(page: Page):
     ids = {a.get("id") for t, a in page.elements if t == "section"}
     assert ids == {
@@ -160,6 +161,7 @@ def test_the_page_shows_the_numbers_of_the_table(report_path: Path, page: Page):
     assert str(iqm) in [a.get("data-v") for t, a in page.elements if t == "td"]
 
 
+@pytest.mark.long
 def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     drawn = plot_layout.to_bytes
     monkeypatch.setattr(
@@ -176,6 +178,7 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: 
     assert HOSTILE in page.texts and "{{ 7 * 7 }}" in page.text and " 49 " not in page.text
 
 
+@pytest.mark.long
 def test_a_damaged_report_is_rewritten_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
     every = named_figures.sections
     two = ("lag_histogram", "learning_curves")

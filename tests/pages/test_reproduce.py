@@ -22,6 +22,7 @@ def call(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
     return int(ended.value.code or 0)
 
 
+@pytest.mark.long
 def test_figures_come_without_torch(tmp_path: Path) -> None:
     program = (
         "import sys; from staleharness import cli\n"

@@ -57,6 +57,7 @@ def comparison(slots: int, batch: int, capacity: float, load: float, cv: float, 
 
 
 @pytest.mark.parametrize("setting", GRID[::23], ids=str)
+@pytest.mark.long
 def test_mean_lag_is_that_of_the_closed_form(setting: tuple[int, int, float, float, float, int]) -> None:
     assert comparison(*setting) == pytest.approx(1, abs=0.05)
 
@@ -107,6 +108,7 @@ def test_mean_lag_is_near_what_its_authors_measured(
 
 @pytest.mark.parametrize("cv", [0.5, 1.0])
 @pytest.mark.parametrize("lag", [0, 1, 2])
+@pytest.mark.long
 def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     """Batch by batch every row is exactly `lag` old; by groups and rows the two laws hold in the mean."""
     settings = {
@@ -142,6 +144,7 @@ def test_units_of_generation_as_megatron_has_them(lag: int, cv: float) -> None:
     "group, cap, window",
     [(8, 0, 1), (8, 2, 1), (8, 2, 2), (8, 2, 9), (8, 2, 10), (8, 3, 17), (1, 3, 1), (1, 3, 65), (1, 1, 66)],
 )
+@pytest.mark.long
 def test_the_windows_bound_on_lag_is_tight(group: int, cap: int, window: int) -> None:
     found = summary_of(
         group=group,
@@ -158,6 +161,7 @@ def test_the_windows_bound_on_lag_is_tight(group: int, cap: int, window: int) ->
 
 @pytest.mark.parametrize("cv", [0.3, 1.0, 2.0])
 @pytest.mark.parametrize("cap", [1, 2, 4, 8])
+@pytest.mark.long
 def test_mean_lag_is_the_cap_where_admission_binds(cap: int, cv: float) -> None:
     found = summary_of(slots=640, cap=float(cap), lengths=f"lognormal[mean=1000,cv={cv}]", train_seconds=3, steps=400)
     assert found["binds"] == "admission"
@@ -230,6 +234,7 @@ def test_batches_in_submission_order_equal_a_recursion(unit: int, name: str, lag
 @pytest.mark.parametrize("unit", [8, 1])
 @pytest.mark.parametrize("cv", [0.5, 1.0, 2.0])
 @pytest.mark.parametrize("lag", [0, 1, 2])
+@pytest.mark.long
 def test_megatrons_law_is_that_of_batches_in_any_order(lag: int, cv: float, unit: int) -> None:
     """τ_batch/τ_submit (1 + L) is how many steps the slowest row of a batch takes. It is what comes out where a batch
     waits for its own rows alone; in the order of submission, which Megatron has, it also waits for those before it, and
@@ -245,6 +250,7 @@ def test_megatrons_law_is_that_of_batches_in_any_order(lag: int, cv: float, unit
 
 
 @pytest.mark.parametrize("cv", [0.3, 1.0])
+@pytest.mark.long
 def test_the_closed_form_near_load_one_holds_for_large_batches(cv: float) -> None:
     """The formula knows means only; at a load of 1 a queue of one batch is full or empty by chance, and lag is lower.
     The gap halves with four times the batch, as chance does."""

@@ -126,6 +126,7 @@ def test_a_large_state_is_neither_written_nor_read_by_way_of_a_copy(tmp_path: Pa
 
 
 @pytest.mark.parametrize("megabytes", [0, 1, 5, 12])
+@pytest.mark.long
 def test_a_disk_full_during_a_large_state_keeps_the_one_before(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
 ) -> None:

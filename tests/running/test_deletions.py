@@ -193,6 +193,7 @@ named_figures.sections = lambda results: every(results)[:1]
 """
 
 
+@pytest.mark.long
 def test_no_command_loses_work(tmp_path: Path) -> None:
     """Commands in processes of their own, workers included: a sweep that is killed, refused and gone on with, its
     report, a bundle, and a gallery of which most figures have no results."""

@@ -50,6 +50,7 @@ def test_killed_workers_go_on_to_the_same_bits(tmp_path: Path, straight: dict[st
     assert metrics(tmp_path) == straight
 
 
+@pytest.mark.long
 def test_hash_seeds_do_not_change_bits(tmp_path: Path) -> None:
     asked = ASKED | {"algo": "draws[source=hash]", "seeds": "1", "steps": "256"}
     words = [f"--{'set' if name == 'settings' else name}={value}" for name, value in asked.items()]

@@ -119,6 +119,7 @@ def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: 
     assert sorted(labels) == ["noisy[pause=0.1]", "spo", "spo"]
 
 
+@pytest.mark.long
 def test_a_closed_terminal_leaves_a_checkpoint_and_no_process(out: Path, plugin: Path) -> None:
     words = "--algo noisy[pause=0.1] --seeds 2 --steps 6400".split()
     sweep = start(*words, out=out, plugin=plugin, start_new_session=True)

@@ -163,6 +163,7 @@ def contents(folder: Path) -> set[bytes]:
 
 
 @pytest.mark.parametrize("how", MISFIT)
+@pytest.mark.long
 def test_unusable_checkpoints_stay_until_the_run_is_finished(job: Job, straight: tuple[str, Any], how: str) -> None:
     carry_out(job, stop_after=3)
     attempt = Store(job.root).attempt_dir(job.run_id)
@@ -301,6 +302,7 @@ def simulation(job: Job) -> Any:
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
 @pytest.mark.parametrize("step", EVERY)
+@pytest.mark.long
 def test_the_next_call_repairs_any_disk_error(
     tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
 ) -> None:
@@ -344,6 +346,7 @@ def test_no_clock_that_jumps_changes_a_run(
 
 
 @pytest.mark.parametrize("nth", [0, 1, 2])  # before the first phase, in the middle, and the last
+@pytest.mark.long
 def test_a_run_stopped_during_evaluation_resumes_before_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, nth: int
 ) -> None:

@@ -77,6 +77,7 @@ def swept(
     return sweep(runs, store, runner, listener or Silent(), Limits(checkpoint=0.02))  # type: ignore[arg-type]
 
 
+@pytest.mark.long
 def test_a_killed_sweep_continues_to_the_local_results(
     cluster: Cluster, tmp_path: Path, expected: dict[str, str]
 ) -> None:

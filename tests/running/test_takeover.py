@@ -173,6 +173,7 @@ def before(call: Callable[..., Any], act: Callable[[], None]) -> Callable[..., A
 
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
 @pytest.mark.parametrize("step", EVERY)
+@pytest.mark.long
 def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
     tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
 ) -> None:

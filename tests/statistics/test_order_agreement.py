@@ -57,6 +57,7 @@ def test_the_tau_of_a_pair_is_its_double_integral() -> None:
 
 
 @pytest.mark.parametrize("spread", [0.3, 1.0, 3.0])
+@pytest.mark.long
 def test_the_expected_tau_is_that_of_simulated_replications(spread: float) -> None:
     rng = np.random.default_rng(7)
     seeds, expected, measured = 8, [], []

@@ -41,6 +41,7 @@ def test_a_difference_is_the_paired_t_test_of_scipy() -> None:
     assert {d.a: d.significant for d in differences} == {"better": True, "close": False, "worse": True}
 
 
+@pytest.mark.long
 def test_many_comparisons_are_corrected_as_statsmodels_does() -> None:
     for p in ([0.01, 0.04, 0.03, 0.005], [0.5], [0.9, 0.2, 0.2, 1e-9], []):
         expected = multipletests(p, method="holm")[1] if p else []

@@ -41,6 +41,7 @@ def place(tmp_path: Path) -> Path:
 
 
 @pytest.mark.parametrize("verb", WORDS)
+@pytest.mark.long
 def test_a_verb_names_the_file(place: Path, verb: str) -> None:
     def small() -> None:
         resource.setrlimit(resource.RLIMIT_FSIZE, (300, 300))

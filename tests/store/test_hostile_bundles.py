@@ -130,6 +130,7 @@ FORGED: dict[str, tuple[Callable[[Rows], object], str]] = {
 
 
 @pytest.mark.parametrize("how", FORGED)
+@pytest.mark.long
 def test_a_forged_run_is_one_line_and_the_others_count(
     bundle: Path, tmp_path: Path, how: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -228,6 +229,7 @@ def test_a_manifest_names_nothing_outside_its_run(tmp_path: Path, caplog: pytest
 
 
 @pytest.mark.parametrize("step", EVERY)
+@pytest.mark.long
 def test_a_crash_while_packing_leaves_one_whole_bundle(bundle: Path, tmp_path: Path, step: int) -> None:
     write_run(tmp_path / "results", "spo", 2, phases=2)
     (bundle / "NOTES.md").write_text("what I saw")
@@ -246,6 +248,7 @@ def test_a_crash_while_packing_leaves_one_whole_bundle(bundle: Path, tmp_path: P
 
 
 @pytest.mark.parametrize("step", EVERY)
+@pytest.mark.long
 def test_without_renameat2_the_next_call_finds_the_old_bundle(
     bundle: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:

@@ -54,6 +54,7 @@ def is_untouched(folder: Path) -> bool:
     )
 
 
+@pytest.mark.long
 def test_a_report_removes_nothing_outside_its_folder(results: Path, outside: Path, verb: Verb) -> None:
     folder = results / "reports" / "report-all"
     (folder / "folder").mkdir(parents=True)

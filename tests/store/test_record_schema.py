@@ -161,6 +161,7 @@ def exit_codes(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
 
 
 @pytest.mark.parametrize("reader", READERS)
+@pytest.mark.long
 def test_what_the_schema_lets_through_no_reader_falls_over(
     good: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], reader: str
 ) -> None:

@@ -239,6 +239,7 @@ def test_a_group_of_an_actor_far_off_is_a_hole(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("how", FORGED)
+@pytest.mark.long
 def test_a_trace_is_validated_before_it_is_unpacked(results: tuple[Path, str, str], tmp_path: Path, how: str) -> None:
     folder, real, _ = results
     make, said = FORGED[how]

@@ -49,6 +49,7 @@ def test_a_folder_of_that_name_that_is_somebody_elses_is_no_results(tmp_path: Pa
         Store(tmp_path).check()
 
 
+@pytest.mark.long
 def test_a_study_is_packed_whatever_its_file_calls_methods_and_lag(tmp_path: Path) -> None:
     """A default that is written out is no other method."""
     study, out = tmp_path / "study.toml", tmp_path / "results"

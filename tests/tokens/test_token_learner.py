@@ -45,6 +45,7 @@ def test_the_gradient_is_grpos_as_printed(policy: Policies, aggregation: str) ->
         {"gradient_checkpointing": True},
     ],
 )
+@pytest.mark.long
 def test_micro_batching_changes_nothing(policy: Policies, settings: dict[str, Any]) -> None:
     whole, parts, reports = [], [], []
     for size, kept in ((0, whole), (1, parts), (5, parts)):
@@ -75,6 +76,7 @@ def test_every_method_takes_a_step_on_tokens(policy: Policies, name: str) -> Non
 
 
 @pytest.mark.parametrize("name", SERVED)
+@pytest.mark.long
 def test_a_method_costs_the_passes_that_it_is_said_to_cost(policy: Policies, name: str) -> None:
     """Counted, with two gradient steps in the phase, against PPO-clip, which needs nothing more than all."""
     steps = 2

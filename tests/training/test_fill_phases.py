@@ -40,6 +40,7 @@ def metrics_of(simulation: Simulation[Any]) -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lag", ["oldest", "delay"])
+@pytest.mark.long
 def test_the_first_phase_of_the_budget_is_as_old_as_the_buffer(kind: str, lag: str) -> None:
     spec = spec_of(kind, fill=15, k=16, lag=lag)
     said = metrics_of(simulation_of(spec))
@@ -47,6 +48,7 @@ def test_the_first_phase_of_the_budget_is_as_old_as_the_buffer(kind: str, lag: s
     assert spec.phases == 19 and spec.budget_phases == 4
 
 
+@pytest.mark.long
 def test_tokens_are_as_old_as_the_buffer_from_the_first_step_on() -> None:
     require_extra("llm")
     settings = {"fill_phases": 15, "prompts": 1, "completions": 2, "completion_tokens": 4, "evaluation_problems": 2}
@@ -110,6 +112,7 @@ def test_every_capacity_begins_with_the_same_policy(kind: str, lag: str) -> None
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lag", ["oldest", "delay"])
+@pytest.mark.long
 def test_a_run_resumes_bit_for_bit_before_its_budget(kind: str, lag: str) -> None:
     spec = spec_of(kind, 3, 4, lag)
     whole = metrics_of(simulation_of(spec))

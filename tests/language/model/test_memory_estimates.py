@@ -114,6 +114,7 @@ def peak_of_training(actor: CausalLM) -> int:
 
 @pytest.mark.parametrize("dtype", ["bfloat16", "float32"])
 @pytest.mark.parametrize("checkpointing", [False, True], ids=["plain", "checkpointing"])
+@pytest.mark.long
 def test_a_training_pass_stays_below_the_estimate(
     policy: Policies, monkeypatch: pytest.MonkeyPatch, fused_kernel: None, dtype: str, checkpointing: bool
 ) -> None:
