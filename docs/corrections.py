@@ -62,7 +62,7 @@ TOKENS = """## On tokens, with less lag and larger steps
 
     make sweep SPEC=experiments/corrections_word_problems.toml
 
-{runs} of 96 optimiser steps (16 prompts × 8 completions, learning rate 5e-4), {seeds}, 2026-11-20 to 23, mean lag 7
+{runs} of 96 optimiser steps (16 prompts × 8 completions, learning rate 5e-4), {seeds}, 2026-11-20 to 26, mean lag 7
 rounds once the buffer is full; greedy accuracy on 256 problems; before RL the model solves 43 %. VCPO's first two runs
 are of 2026-11-21, after its gradient of groups with equal rewards was mended.
 """
@@ -73,8 +73,9 @@ What it says: {told}. Most methods learn from data that are seven rounds old at 
 {score geppo} (TV {tv_data geppo plain}) and TBA at {score tba}; neither was looked into. SPO, which moves least but for
 PPO-KL (TV {tv_data spo plain digits=3} and {tv_data ppo_kl plain digits=3}), ends at {score spo}. The geometric mask at
 its published window leaves {clipped mis_geo plain} of all tokens without a gradient. VACO with δ = 0.2, the control
-setting, never filters here; its published language setting is 0.05. Where a method anchors on a recomputed policy and
-there is one gradient step per round, its clip never acts, and the run says so.
+setting, never filters here; with 0.05, published for language, it filters {clipped vaco[delta=0.05] plain} of all
+tokens and ends at {score vaco[delta=0.05]}. Where a method anchors on a recomputed policy
+and there is one gradient step per round, its clip never acts, and the run says so.
 """
 CONTROL = """## On control: Hopper-v5
 
