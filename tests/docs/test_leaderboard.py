@@ -135,12 +135,12 @@ def test_a_method_that_did_not_learn_is_named_below_the_table() -> None:
 
 
 def test_the_page_states_the_agreement_of_two_token_settings(published: Leaderboard) -> None:
-    """Spearman's correlation of the final scores is .17; that of areas is as low."""
-    assert any("τ = 0.19 (p = 0.19)" in note for note in published.notes)
+    """Of VACO, the threshold that both have, 0.05."""
+    assert any("τ = 0.14 (p = 0.31)" in note for note in published.notes)
     scores = []
     for name in ("stress_lags", "corrections_word_problems"):
-        runs = pd.read_parquet(PUBLISHED / name / "runs.parquet")
-        runs = runs[(runs.K == 16) & ~runs.label.str.contains("lag=")]
+        runs = pd.concat(map(pd.read_parquet, sorted((PUBLISHED / name).glob("runs*.parquet"))))
+        runs = runs[(runs.K == 16) & ~runs.label.str.contains("lag=") & (runs.label != "vaco")]
         scores.append(runs.groupby("method").area.apply(lambda values: float(iqm(values.to_numpy()))))
     together = pd.concat(scores, axis=1)
     assert len(together) == 26
