@@ -238,6 +238,7 @@ def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
 # --- running
 
 
+@pytest.mark.long
 def test_a_script_without_a_main_guard_runs_once_without_torch(
     swept: tuple[Path, subprocess.CompletedProcess[str]],
 ) -> None:

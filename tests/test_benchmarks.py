@@ -28,6 +28,7 @@ def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(
     assert len(said.err.splitlines()) == 1 and "no CUDA device" in said.err
 
 
+@pytest.mark.long
 def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> None:
     fills, mode = torch.utils.deterministic.fill_uninitialized_memory, torch.get_deterministic_debug_mode()  # type: ignore[attr-defined]
     words = f"--tiny --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path}".split()

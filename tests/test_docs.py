@@ -72,6 +72,7 @@ def test_the_architecture_describes_packages_and_additions() -> None:
         assert re.search(rf"^\| an? {what} \|", table, re.MULTILINE), what
 
 
+@pytest.mark.long
 def test_the_first_study_runs_cell_by_cell(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -87,6 +87,7 @@ def test_its_records_say_what_it_is(session: Session) -> None:
         assert set(run.record["scores"]) == {"sampled", "deterministic"}
 
 
+@pytest.mark.long
 def test_its_table_and_page_are_in_its_own_words(session: Session) -> None:
     content = session.sweep(report=True)
     assert [(row["algorithm"], row["n_runs"]) for row in content["table"]] == [("spo N=1", 2), ("spo N=4", 2)]
@@ -127,6 +128,7 @@ def swept(root: Path, runs: tuple[PlannedRun, ...], listener: Silent) -> tuple[O
 
 
 @pytest.mark.usefixtures("tabular")
+@pytest.mark.long
 def test_an_interrupted_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     runs = plan(ask(env="random-mdp-1", k="8", algo="vaco", seeds="1", steps=str(128 * 40))).runs
     (run_id,) = [run.run_id for run in runs]

@@ -62,6 +62,7 @@ def fates(pool: ActorPool) -> list[str]:
     return [entry.fate for entry in pool.recorder.entries]
 
 
+@pytest.mark.long
 def test_actors_use_the_newest_version_and_batches_are_in_order(start: Start) -> None:
     pool = start(Toy())
     pids = set(pool.pids.values())
@@ -315,6 +316,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.long
 def test_actors_end_when_the_learner_is_killed() -> None:
     path = os.pathsep.join((str(HELPERS), str(ROOT)))
     learner = subprocess.Popen(

@@ -84,6 +84,7 @@ def faulty(seed: int, to: Path) -> tuple[list[str], list[dict[str, Any]]]:
 
 
 @pytest.mark.parametrize("seed", [0, 1, *(pytest.param(s, marks=pytest.mark.faults) for s in range(2, 22))])
+@pytest.mark.long
 def test_the_replay_is_the_run_whoever_was_killed_and_when(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     hashes, metrics = faulty(seed, path)

@@ -55,6 +55,7 @@ def test_a_sweep_prints_one_json_object_of_the_promised_shape(swept: tuple[Path,
     assert page.is_relative_to(out) and page.read_text().count("<svg") > 4
 
 
+@pytest.mark.long
 def test_a_repeated_sweep_runs_nothing_and_keeps_the_report(swept: tuple[Path, dict[str, Any]], call: Call) -> None:
     out, content = swept
     page = Path(content["report"])

@@ -121,6 +121,7 @@ ANSWERS = {
 }
 
 
+@pytest.mark.long
 def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Call, tmp_path: Path) -> None:
     """Rows are as many as decisions in a row here, so that a loss of each row would be spread over decisions."""
     for name, (answer, said) in ANSWERS.items():

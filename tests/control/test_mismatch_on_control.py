@@ -48,6 +48,7 @@ def without_mismatch(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
     ],
     ids=str,
 )
+@pytest.mark.long
 def test_noise_of_size_zero_gives_the_bits_of_none(settings: dict[str, Any]) -> None:
     spec = replace(SMALL, num_steps=16, steps=4 * 6 * 16, evaluations=1, **settings)
     (a, x), (b, y) = run(spec), run(replace(spec, mismatch="noise:0+sampling:1"))
@@ -176,6 +177,7 @@ def test_scores_are_of_the_trainers_weights() -> None:
 
 
 @pytest.mark.parametrize("learner", ["native", "compiled"])
+@pytest.mark.long
 def test_other_arithmetic_acts_with_copies_too(learner: str) -> None:
     """Equal to torch as far as without a mismatch."""
     spec = replace(SMALL, mismatch="int4", steps=2 * 6 * 32)

@@ -56,6 +56,7 @@ def run(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, list[str], list
     return path, *record_run(SMALL, path, kill_after=3)
 
 
+@pytest.mark.long
 def test_replay_is_bit_identical_though_an_actor_was_killed(run: Any) -> None:
     path, hashes, metrics = run
     again, said = replay_run(SMALL, path)
@@ -146,6 +147,7 @@ def test_a_trace_is_lag_for_any_other_run(run: Any, changes: dict[str, Any]) -> 
         assert again[-1] != hashes[-1]
 
 
+@pytest.mark.long
 def test_a_resumed_run_has_new_actors_and_is_replayed_exactly(tmp_path: Path) -> None:
     spec = replace(SMALL, env="Pendulum-v1", steps=4 * 4 * 50, anneal_learning_rate=False)
     first: Any = simulation_of(spec)
@@ -197,6 +199,7 @@ def test_what_processes_cannot_do_is_refused(changes: dict[str, Any], words: str
         find_env("Hopper-v5")[1].check(replace(SMALL, **changes))
 
 
+@pytest.mark.long
 def test_actors_in_processes_act_with_copies_of_their_own(tmp_path: Path) -> None:
     spec, trace = replace(SMALL, mismatch="noise:0.2"), tmp_path / "trace.parquet"
     hashes, metrics = record_run(spec, trace)

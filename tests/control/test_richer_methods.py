@@ -104,6 +104,7 @@ def trained(name: str, **settings: Any) -> torch.Tensor:
     ("env", "learner"),
     [("Hopper-v5", "torch"), ("Hopper-v5", "native"), ("Hopper-v5", "compiled"), ("CartPole-v1", "torch")],
 )
+@pytest.mark.long
 def test_a_loss_of_means_and_deviations_trains_as_of_logp(env: str, learner: str) -> None:
     wanted, start = trained("of_logp", env=env), trained("of_logp", env=env, learning_rate=1e-12)
     torch.testing.assert_close(trained("of_distribution", env=env, learner=learner), wanted, atol=2e-4, rtol=1e-3)

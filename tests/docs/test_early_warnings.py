@@ -83,6 +83,7 @@ def test_the_level_is_chosen_on_one_half_alone() -> None:
     assert count(reporting, ESS, 0.5).hit_rate == 0.0
 
 
+@pytest.mark.long
 def test_a_new_study_moves_no_other() -> None:
     names = [*sorted(CHOSE_FIRST | REPORTED_FIRST), "a", "c", "e"]
     before, after = (halves([run(name, 0, NEVER, [1.0]) for name in each]) for each in (names, ["aa", *names, "zz"]))

@@ -135,7 +135,7 @@ def test_a_method_that_did_not_learn_is_named_below_the_table() -> None:
 
 
 def test_the_page_states_the_agreement_of_two_token_settings(published: Leaderboard) -> None:
-    """Of VACO, the threshold that both have, 0.05."""
+    """VACO at the threshold that both have, 0.05."""
     assert any("τ = 0.14 (p = 0.31)" in note for note in published.notes)
     scores = []
     for name in ("stress_lags", "corrections_word_problems"):

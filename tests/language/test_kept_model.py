@@ -41,6 +41,7 @@ def trained(folder: Path, **changes: Any) -> StoredRun:
 
 
 @pytest.mark.parametrize("versions", ["full", "lora"])
+@pytest.mark.long
 def test_transformers_loads_the_model_of_a_run(
     tiny: Path, tmp_path: Path, versions: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

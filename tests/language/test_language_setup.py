@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 from pathlib import Path
 
+import pytest
 from sweeping import environment, process, wait_until
 
 from staleharness.store.run_states import as_text, run_states
@@ -14,6 +15,7 @@ SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evalua
 STEPS = 120  # of some seconds in all: something is said every second
 
 
+@pytest.mark.long
 def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = ["--env=word-problems", "--algo=ppo_clip", f"--model={tiny}", "--steps=1", "--seeds=1", "--jobs=1"]

@@ -39,6 +39,7 @@ def numbers(text: str) -> list[float]:
     return [float(n.replace(",", "").replace("−", "-")) for n in re.findall(r"[−\d][\d,.]*", text.partition(":")[2])]
 
 
+@pytest.mark.long
 def test_arrow_keys_go_through_the_scores_with_their_intervals(report_page: tuple[str, Table], tmp_path: Path) -> None:
     text, table = report_page
     script = (

@@ -125,6 +125,7 @@ def test_sentences_on_the_order_state_what_the_rows_say() -> None:
     assert "over the 5 methods on both, the orders agree by τ = -1.00 (p = 0.017)" in lines[2]
 
 
+@pytest.mark.long
 def test_thirty_methods_weigh_less_than_two_megabytes() -> None:
     made = board(methods=30, tracks=("control", "tokens", "paper"), seeds=8)
     assert 200_000 < len(leaderboard_html(made, TEXTS).encode()) < 2_000_000

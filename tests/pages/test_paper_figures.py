@@ -54,6 +54,7 @@ def say_what_they_rest_on(said: str) -> None:
         assert words in said, said
 
 
+@pytest.mark.long
 def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.GalleryFigure]) -> None:
     seen: dict[tuple[str, str], set[str]] = {}
     for shown in every.values():

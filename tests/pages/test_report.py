@@ -103,6 +103,7 @@ def test_the_page_holds_every_section(page: Page):
         assert said in page.text, said
 
 
+@pytest.mark.long
 def test_every_link_of_a_report_leads_to_a_file(report_path: Path, page: Page):
     links = {a["href"] for t, a in page.elements if t == "a"}
     files = {link.partition("#")[0] for link in links if not link.startswith("#")}

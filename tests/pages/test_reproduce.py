@@ -54,6 +54,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(
     assert not out.exists()
 
 
+@pytest.mark.long
 def test_reproduce_runs_and_draws_once(
     shelf: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:

@@ -63,6 +63,7 @@ def report_path(tmp_path_factory: pytest.TempPathFactory) -> Path:
         return report.write(root / "reports" / "x", Results.of(runs), stats.table(runs, reps=50), [], "", "T")
 
 
+@pytest.mark.long
 def test_numbers_lead_to_their_runs(report_path: Path) -> None:
     page = Page(report_path.read_text(encoding="utf-8"))
     ids = {a["id"] for _, a in page.elements if "id" in a}

@@ -204,6 +204,7 @@ def told_in(text: str) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("paper", PAPERS)
+@pytest.mark.long
 def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> None:
     checked = 0
     for loaded in published_figures(paper):

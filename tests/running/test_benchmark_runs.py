@@ -90,6 +90,7 @@ def run(root: Path, algo: str | None = None, out: str = "out", **options: Any) -
     return api.benchmark(algo, track="toy", out=root / out, plugin=plugin, jobs=2, **options)
 
 
+@pytest.mark.long
 def test_a_method_is_run_and_the_published_rows_are_not(place: Path) -> None:
     runs = Store(place / "out/toy").read_all()
     assert {run.spec["algorithm"] for run in runs} == {"mine"}

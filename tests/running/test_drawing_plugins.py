@@ -32,6 +32,7 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return found
 
 
+@pytest.mark.long
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), 6)
     with loaded_plugins(PLUGIN):
@@ -41,6 +42,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight:
     assert metrics(tmp_path) == straight
 
 
+@pytest.mark.long
 def test_killed_workers_go_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     with loaded_plugins(PLUGIN):
         runs = plan(ask(**ASKED)).runs

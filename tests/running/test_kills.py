@@ -67,6 +67,7 @@ def kill_workers(tmp_path: Path, runs: tuple[PlannedRun, ...], kills: int, apart
 
 
 @pytest.mark.usefixtures("toy")
+@pytest.mark.long
 def test_a_few_killed_workers(tmp_path: Path) -> None:
     kill_workers(tmp_path, toys(3), kills=5, apart=60)
 

@@ -107,6 +107,7 @@ def test_output_and_stray_files_do_not_damage_a_run(out: Path, plugin: Path) -> 
     assert [run.id for run in Store(out).read_all()] == [run.name]
 
 
+@pytest.mark.long
 def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: Path) -> None:
     def edit() -> None:
         plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")

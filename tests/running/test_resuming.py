@@ -34,6 +34,7 @@ def goes_on(stopped: Path, straight: dict[str, str]) -> None:
     assert not list((stopped / "attempts").iterdir())
 
 
+@pytest.mark.long
 def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), 6)
     assert hopper(tmp_path, seeds=2, steps=STEPS, listener=interrupt).interrupted
@@ -50,6 +51,7 @@ cli.main()
 """
 
 
+@pytest.mark.long
 def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     words = [sys.executable, "-c", KILLED, *command(tmp_path, "--seeds", "2", steps=STEPS)]
     quickly = environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05")

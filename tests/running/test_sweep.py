@@ -72,6 +72,7 @@ def plugin(tmp_path: Path, text: str) -> Path:
 
 
 @pytest.mark.usefixtures("no_report")
+@pytest.mark.long
 def test_a_repeated_sweep_runs_only_what_is_missing(tmp_path: Path) -> None:
     out = tmp_path / "out"
     first = staleharness(*command(out, "--seeds", "2", "--json"))

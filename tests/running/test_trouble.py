@@ -138,6 +138,7 @@ pool.open([], pathlib.Path())
 """
 
 
+@pytest.mark.long
 def test_a_long_tmpdir_is_no_trouble(tmp_path: Path) -> None:
     folder = tmp_path / ("x" * 100)
     folder.mkdir()

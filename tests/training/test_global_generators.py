@@ -39,6 +39,7 @@ def restore_generators() -> Iterator[None]:
     torch.set_rng_state(with_torch)
 
 
+@pytest.mark.long
 def test_a_run_is_a_function_of_its_spec_and_resumes_exactly(tmp_path: Path, restore_generators: None) -> None:
     """Runs of each kind of task that draw from each generator, in two processes that have nothing in common."""
     pytest.importorskip("transformers", reason=hint("llm"))
