@@ -323,3 +323,53 @@ def test_who_has_an_idle_mechanism_with_one_step_a_phase() -> None:
     said = {name for name in ALGORITHMS if make(name).inactive(1)}
     assert said == {"decoupled_ppo", "geppo", "minirl", "verl"}
     assert make("appo").inactive(1) is None  # its anchor is not only the proximal policy
+
+
+def test_truncation_keeps_a_gradient_and_a_mask_does_not() -> None:
+    assert row("tis", [[3.0, 0.1, 1.5]]) == [pytest.approx([2.0, 0.1, 1.5])]
+    assert row("icepop", [[6.0, 0.1, 1.5]]) == [pytest.approx([0.0, 0.0, 1.5])]
+    assert row("cispo", [[6.0, 0.1, 1.5]], low=0.8) == [pytest.approx([5.0, 0.8, 1.5])]
+
+
+def test_a_whole_completion_goes_at_once() -> None:
+    """Products 3 and 1.2: the first is cut to 2, or left out; its tokens alone would all have stayed."""
+    ratio = [[1.5, 2.0], [1.5, 0.8]]
+    assert row("tis", ratio, level="sequence") == [pytest.approx([2.0, 2.0]), pytest.approx([1.2, 1.2])]
+    assert row("mis_seq", ratio) == [[0.0, 0.0], pytest.approx([1.2, 1.2])]
+    assert row("icepop", ratio) == [pytest.approx([1.5, 2.0]), pytest.approx([1.5, 0.8])]
+    assert row("mis_geo", ratio, high=1.1) == [[0.0, 0.0], [1.0, 1.0]]
+
+
+def test_ratios_cancel_in_a_mean_of_logs_but_not_in_k3() -> None:
+    """2 and ½ have geometric mean 1; mean k3 = (2 − 1 − log 2 + ½ − 1 + log 2)/2 = ¼."""
+    assert row("mis_geo", [[2.0, 0.5]]) == [pytest.approx([1.0, 1.0])]
+    assert row("k3_rejection", [[2.0, 0.5]], delta=0.24) == [[0.0, 0.0]]
+    assert row("k3_rejection", [[2.0, 0.5]], delta=0.26) == [pytest.approx([2.0, 0.5])]
+
+
+def test_topr_imitates_what_went_well_and_tapers_what_did_not() -> None:
+    """Product ¼: a good completion pulls in full, a bad one by a quarter; product 4 is cut to 1."""
+    assert row("topr", [[0.5, 0.5]], [[1.0, -1.0]]) == [pytest.approx([1.0, -0.25])]
+    assert row("topr", [[2.0, 2.0]], [[1.0, -1.0]]) == [pytest.approx([1.0, -1.0])]
+
+
+def test_deepseeks_mask_forgives_ones_own_mistakes_only() -> None:
+    """Mean log μ/π = 0.6 in the first row and 0.4 in the second; only bad decisions of the first go."""
+    ratio = [[math.exp(-1.0), math.exp(-0.2)], [math.exp(-0.5), math.exp(-0.3)]]
+    said = row("deepseek_mask", ratio, [[-1.0, 1.0], [-1.0, 1.0]], clip=0.9)
+    assert said == [[0.0, pytest.approx(ratio[0][1])], pytest.approx([-ratio[1][0], ratio[1][1]])]
+
+
+def test_gspo_clips_completions_and_not_tokens() -> None:
+    """Geometric means 1 and 1.1 with ε 0.05: the first row pulls with s = 1 although its tokens are 2 and ½."""
+    ratio = [[2.0, 0.5], [1.1, 1.1]]
+    assert row("gspo", ratio, clip=0.05, clip_high=0.0) == [pytest.approx([1.0, 1.0]), [0.0, 0.0]]
+    assert row("gspo", ratio, -1.0, clip=0.05, clip_high=0.0)[1] == pytest.approx([-1.1, -1.1])
+
+
+def test_p3o_holds_back_as_the_effective_sample_size_falls() -> None:
+    """w = 1, 3: ESS = 16/(2·10) = 0.8; weights 0.8, 0.8; KL by k3 pulls 0.2·(1 − w)."""
+    d = decisions([[1.0, 3.0]], 1.0, closed_form=False)
+    assert pull("p3o", d).tolist() == [pytest.approx([0.8, 0.8 - 0.4])]
+    assert pull("p3o", d, cap="one").tolist() == [pytest.approx([1.0, 1.0 - 0.4])]
+    assert pull("p3o", d, kl_coef=0.0).tolist() == [pytest.approx([0.8, 0.8])]
