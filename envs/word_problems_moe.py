@@ -28,10 +28,10 @@ def config() -> Any:
     from transformers import Qwen3MoeConfig
 
     dense = words.config()
-    kept = "hidden_size num_hidden_layers num_attention_heads num_key_value_heads max_position_embeddings"
-    same = f"{kept} tie_word_embeddings initializer_range vocab_size pad_token_id eos_token_id bos_token_id"
+    shape = "hidden_size num_hidden_layers num_attention_heads num_key_value_heads max_position_embeddings"
+    vocabulary = "tie_word_embeddings initializer_range vocab_size pad_token_id eos_token_id bos_token_id"
     return Qwen3MoeConfig(
-        **{name: getattr(dense, name) for name in same.split()},
+        **{name: getattr(dense, name) for name in f"{shape} {vocabulary}".split()},
         head_dim=dense.hidden_size // dense.num_attention_heads,
         intermediate_size=64,  # of dense layers, and there is none
         moe_intermediate_size=24,
@@ -39,19 +39,6 @@ def config() -> Any:
         num_experts_per_tok=ACTIVE,
         norm_topk_prob=True,
     )
-
-
-def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Path:
-    """Return the folder of the warm-started model and its tokenizer; train it if it is not in the cache."""
-    from staleharness.language.supervised_learning import WarmStart, warm_start
-
-    def example(index: int) -> tuple[str, str]:
-        taught = words.lesson(index)
-        return words.prompt(taught), taught.solution
-
-    settings = WarmStart(steps=400, learning_rate=6e-3)
-    sources = [Path(__file__), Path(source_file(WordProblems))]
-    return warm_start(example, words.tokenizer(), config(), settings, sources, progress)
 
 
 @ENVS.register("word-problems-moe")
@@ -75,11 +62,20 @@ class WordProblemsMoE(WordProblems):  # type: ignore[misc]
         return spec if spec.data else replace(spec, data_digest=source_hash(WordProblems))
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
+        """Return the folder of the model and its tokenizer, trained first where the cache does not have it."""
+        from staleharness.language.supervised_learning import WarmStart, warm_start
+
         if spec.model:
             return spec.model
 
-        def told(step: int, loss: float) -> None:
+        def example(index: int) -> tuple[str, str]:
+            problem = words.lesson(index)
+            return words.prompt(problem), problem.solution
+
+        def report(step: int, loss: float) -> None:
             if step % 50 == 0:
                 progress(f"warm start: step {step}, loss {loss:.2f}")
 
-        return str(warm_start_path(told))
+        settings = WarmStart(steps=400, learning_rate=6e-3)
+        sources = [Path(__file__), Path(source_file(WordProblems))]
+        return str(warm_start(example, words.tokenizer(), config(), settings, sources, report))
