@@ -86,6 +86,12 @@ def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int],
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
 
 
+@functools.lru_cache(maxsize=64)
+def _warn_once(line: str) -> None:
+    """Say what was filled in: once, however many methods of a sweep have settings of their own."""
+    LOGGER.warning("%s", line)
+
+
 def _from_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     """Fill in the model that the run in the folder `start` has kept, prompted as it was there. Raises `UserError`."""
     start = str(settings["start"])
@@ -185,15 +191,12 @@ class LanguageTask(Task):
             return settings
         if not is_chat(model):
             if has_template(model):
-                LOGGER.warning(
-                    "MODEL=%s has a chat template, which is not used, as its name does not say that it is a chat "
-                    "model; if it is one, SET=chat_template=true",
-                    model,
+                _warn_once(
+                    f"MODEL={model} has a chat template, which is not used, as its name does not say that it is a chat "
+                    "model; if it is one, SET=chat_template=true"
                 )
             return settings
-        LOGGER.warning(
-            "MODEL=%s is a chat model: prompts go through its template; SET=chat_template=false for none", model
-        )
+        _warn_once(f"MODEL={model} is a chat model: prompts go through its template; SET=chat_template=false for none")
         return {**settings, "chat_template": True}
 
     @classmethod

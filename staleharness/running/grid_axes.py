@@ -56,9 +56,17 @@ class RequestedEnvironment:
 
     id: str
     family: type[Task]
+    asked: Mapping[str, Any]  # by preset and question, before those that follow from them
     settings: Mapping[str, Any]
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
     lag: str  # lag model, unless question or method names another
+
+    def settings_for(self, method: RequestedMethod) -> Mapping[str, Any]:
+        """Return the settings of a method's runs: its own and those that follow from them included, `lag` not."""
+        if not method.settings:
+            return self.settings
+        settings = self.family.completed({**self.asked, **method.settings})
+        return {key: value for key, value in settings.items() if key not in ("hyper", "lag")}
 
     @property
     def short(self) -> str:
@@ -234,8 +242,11 @@ def resolve_environments(question: Question) -> list[RequestedEnvironment]:
     return environments
 
 
-def _family_settings(question: Question, family: type[Task]) -> tuple[dict[str, Any], dict[str, dict[str, Any]], str]:
-    """Return (settings of runs, hyper-parameters by algorithm, lag model) from preset and question for a family."""
+def _family_settings(
+    question: Question, family: type[Task]
+) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]], str]:
+    """Return (settings asked for, settings of runs, hyper-parameters by algorithm, lag model) from preset and question
+    for a family."""
     presets = family.all_presets()
     if question.preset not in presets:
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
@@ -247,9 +258,10 @@ def _family_settings(question: Question, family: type[Task]) -> tuple[dict[str, 
         raise UserError(
             "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."
         )
-    settings = dict(family.completed({**presets[question.preset], **question.settings}))
+    asked = {**presets[question.preset], **question.settings}
+    settings = dict(family.completed(asked))
     hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
-    return settings, hyper, lag
+    return asked, settings, hyper, lag
 
 
 def _try_out(env: str, family: type[Task]) -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -67,6 +67,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
 def _expand(axes: GridAxes) -> Plan:
     """Make the runs of a grid, each checked by its method and its family."""
     ids = RunIds()
+    settings = {(env.id, m.label): env.settings_for(m) for env in axes.environments for m in axes.methods}
     runs: list[PlannedRun] = []
     notes: dict[str, None] = {}
     for seed, env, capacity, n, method in product(
@@ -81,11 +82,10 @@ def _expand(axes: GridAxes) -> Plan:
             "lag": axes.lag or env.lag,
             "mismatch": axes.mismatch,
             "seed": seed,
-            **env.settings,
+            **({} if n is None else {env.family.axes["N"]: n}),
         }
-        cell |= {} if n is None else {env.family.axes["N"]: n}
         suffix = f" N={n}" if len(axes.forward) > 1 else ""
-        runs.append(_plan_run(env, method, algorithm, cell, suffix, ids))
+        runs.append(_plan_run(env, method, algorithm, cell, settings[env.id, method.label], suffix, ids))
     counts = Counter(run.run_id for run in runs)
     check_unique([r.label for r in runs if counts[r.run_id] > 1 and r.spec.seed == axes.seeds[0]], "ALGO")
     return Plan(tuple(runs), axes.name, axes.title, tuple(notes))
@@ -108,14 +108,16 @@ def _plan_run(
     method: RequestedMethod,
     algorithm: Algorithm,
     cell: dict[str, Any],
+    settings: Mapping[str, Any],
     suffix: str,
     ids: RunIds,
 ) -> PlannedRun:
-    """Make one run of the grid, checked by its method and its family. Raises `UserError`."""
+    """Make one run of the grid, with the settings of its method, checked by its method and its family. Raises
+    `UserError`."""
     family = env.family
-    content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm), **cell}
-    default = family.settings.from_dict(content, "SET")
-    spec = family.settings.from_dict({**content, **method.settings}, "ALGO")
+    content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm)}
+    default = family.settings.from_dict({**content, **env.settings, **cell}, "SET")
+    spec = family.settings.from_dict({**content, **settings, **cell, **method.settings}, "ALGO")
     check(algorithm, spec, family.provides)
     family.check(family.on_this_machine(spec))
     spec = family.identified(spec)

@@ -121,8 +121,8 @@ def test_an_answer_of_another_shape_is_refused_in_one_line(
     assert "\n" not in str(caught.value)
 
 
-def plan_run(**asked: str) -> PlannedRun:
-    (run,) = plan(ask(env="word-problems", algo="ppo_clip", seeds="1", **asked)).runs
+def plan_run(algo: str = "ppo_clip", **asked: str) -> PlannedRun:
+    (run,) = plan(ask(env="word-problems", algo=algo, seeds="1", **asked)).runs
     return run
 
 
@@ -144,11 +144,21 @@ def test_run_ids_hold_the_decoder_and_a_third_partys_file() -> None:
         ("model={tiny},dtype=bfloat16", "shared_prompts"),
         ("model={tiny},decoder=transformers", "transformers"),
         ("model={tiny},device=cuda", "transformers"),
+        ("learner=native", "native"),
+        ("model={tiny},learner=native", "native"),
+        ("model={tiny},learner=native,decoder=packed_weights", "packed_weights"),
     ],
 )
 def test_the_default_decoder_is_the_fastest_on_a_cpu(settings: str, expected: str, tiny: Path) -> None:
     run = plan_run(settings=settings.format(tiny=tiny))
     assert run.spec.to_dict()["decoder"] == expected
+    of_method = plan_run(algo=f"ppo_clip[{settings.format(tiny=tiny)}]")
+    assert of_method.run_id == run.run_id, "an option of a method means what SET= means"
+
+
+def test_a_method_in_torch_beside_native_ones_keeps_its_decoder() -> None:
+    mixed = plan_run(algo="ppo_clip[learner=torch]", settings="learner=native")
+    assert mixed.run_id == plan_run().run_id
 
 
 def test_decoders_are_found_in_plugin_folders(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
