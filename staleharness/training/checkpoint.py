@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import io
 import pickle
@@ -14,7 +15,7 @@ from ..base.files import atomic_write
 from ..errors import lacks_memory
 
 KEEP = 2
-MOST = KEEP + 1  # there at a time: the next is whole before the oldest goes
+MOST = KEEP + 1  # there at a time: the next is whole before the oldest goes, unless the disk has no room for that
 SHARE = 0.05  # of a run's time at most
 DIGEST = hashlib.sha256().digest_size
 BLOCK = 1 << 20  # small parts are written together
@@ -23,12 +24,24 @@ BLOCK = 1 << 20  # small parts are written together
 def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
     """Write the state before `phase` as `checkpoint-<phase>.pt`, then drop all but the newest two.
 
-    The file is a SHA-256 and what it is of, written as it comes: a state can be of many gigabytes, and is not there
-    twice.
+    Where the disk is full, the older of two goes first, if the newer is intact; otherwise raises `OSError`.
     """
+    path = folder / f"checkpoint-{phase:08d}.pt"
+    try:
+        _write(path, state)
+    except OSError as error:
+        if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _make_room(folder):
+            raise
+        _write(path, state)
+    for earlier in sorted(folder.glob("checkpoint-*.pt"))[:-KEEP]:
+        earlier.unlink()
+
+
+def _write(path: Path, state: dict[str, Any]) -> None:
+    """Write a SHA-256 and what it is of, as it comes: a state can be of many gigabytes, and is not there twice."""
     import torch
 
-    with atomic_write(folder / f"checkpoint-{phase:08d}.pt") as file:
+    with atomic_write(path) as file:
         file.write(bytes(DIGEST))
         hashing_file = _HashingFile(file)
         stream = io.BufferedWriter(hashing_file, BLOCK)
@@ -37,8 +50,19 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
         digest = hashing_file.end()
         file.seek(0)
         file.write(digest)
-    for path in sorted(folder.glob("checkpoint-*.pt"))[:-KEEP]:
+
+
+def _make_room(folder: Path) -> bool:
+    """Remove all checkpoints but the newest, if that one is intact; return whether that made room."""
+    paths = newest_first(folder)
+    if len(paths) < 2 or not is_intact(paths[0]):
+        return False
+    for path in paths[1:]:
         path.unlink()
+    LOGGER.info(
+        "the disk has no room for %d checkpoints; only %s is kept while the next is written", MOST, paths[0].name
+    )
+    return True
 
 
 class DamagedCheckpoint(Exception):

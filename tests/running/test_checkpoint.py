@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import gc
 import hashlib
@@ -159,6 +160,76 @@ def test_a_disk_full_during_a_large_state_keeps_the_one_before(
         gc.collect()
     assert names(tmp_path) == ["checkpoint-00000001.pt"]
     assert phase_of(checkpoint.load_newest(tmp_path)) == 1
+
+
+def limit_disk(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int) -> None:
+    """Let the files of a folder take no more than `room` bytes together."""
+
+    class SmallDisk(io.FileIO):
+        def write(self, data: Any) -> int:
+            if sum(path.stat().st_size for path in folder.iterdir()) + memoryview(data).nbytes > room:
+                raise OSError(errno.ENOSPC, "No space left on device")
+            return super().write(data)
+
+    monkeypatch.setattr(os, "fdopen", lambda handle, mode: SmallDisk(handle, "w"))
+
+
+@pytest.mark.parametrize("damaged", [False, True])
+def test_the_older_of_two_gives_way_where_the_disk_has_no_room(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, damaged: bool
+) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, state(phase))
+    newer = tmp_path / "checkpoint-00000002.pt"
+    if damaged:
+        newer.write_bytes(flip(newer.read_bytes()))
+    with monkeypatch.context() as patch:
+        limit_disk(patch, tmp_path, int(2.5 * newer.stat().st_size))
+        if damaged:  # then the older is all there is
+            with pytest.raises(OSError, match="No space"):
+                checkpoint.save(tmp_path, 3, state(3))
+        else:
+            checkpoint.save(tmp_path, 3, state(3))
+    left = (1, 2) if damaged else (2, 3)
+    assert names(tmp_path) == [f"checkpoint-{phase:08d}.pt" for phase in left]
+    assert phase_of(checkpoint.load_newest(tmp_path)) == (1 if damaged else 3)
+
+
+def test_a_disk_with_room_for_one_keeps_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for phase in (1, 2):
+        checkpoint.save(tmp_path, phase, state(phase))
+    with monkeypatch.context() as patch:
+        limit_disk(patch, tmp_path, (tmp_path / "checkpoint-00000002.pt").stat().st_size)
+        with pytest.raises(OSError, match="No space"):
+            checkpoint.save(tmp_path, 3, state(3))
+    assert names(tmp_path) == ["checkpoint-00000002.pt"]
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 2
+
+
+def test_a_crash_while_one_gives_way_leaves_a_loadable_checkpoint(tmp_path: Path) -> None:
+    def save(n: int) -> None:
+        with pytest.MonkeyPatch.context() as patch:
+            refused: list[Path] = []
+            write = checkpoint._write
+
+            def once(path: Path, content: State) -> None:
+                if not refused:
+                    refused.append(path)
+                    raise OSError(errno.EDQUOT, "Disk quota exceeded")
+                write(path, content)
+
+            patch.setattr(checkpoint, "_write", once)
+            checkpoint.save(tmp_path, 3, state(3))
+
+    def prepare(n: int) -> None:
+        for path in tmp_path.iterdir():
+            path.unlink()
+        for phase in (1, 2):
+            checkpoint.save(tmp_path, phase, state(phase))
+
+    for _ in every_crash(save, prepare):
+        assert phase_of(checkpoint.load_newest(tmp_path)) in (2, 3)
+    assert names(tmp_path) == ["checkpoint-00000002.pt", "checkpoint-00000003.pt"]
 
 
 class Training:
