@@ -9,6 +9,7 @@ deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops th
 
     one        K = 1, with an evaluation, a checkpoint and its loading; the matrix peak (one large bfloat16 product)
     past       a full buffer of `--versions`
+    crowded    the same with room on the device for a quarter of them: the others come from the host, again and again
     mixed      prompts of 64 to 512 tokens
     in_flight  weights that change every 128 tokens of a completion (`LAG=inflight:128`, K = 4)
     shared     two runs on the GPU at a time, as with RUNS_PER_GPU=2
@@ -61,7 +62,7 @@ BATCHES: dict[str, dict[str, Any]] = {
     "Qwen2.5-0.5B": {"prompts": 32, "completions": 8, "prompt_tokens": 512, "completion_tokens": 512},
     "tiny": {"prompts": 2, "completions": 3, "prompt_tokens": 6, "completion_tokens": 5},
 }
-PARTS = ("one", "past", "mixed", "in_flight", "shared")
+PARTS = ("one", "past", "crowded", "mixed", "in_flight", "shared")
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -153,38 +154,37 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             found = one_version(options, folder, shape, device)
             finite &= found.pop("finite")
             yield found
-        if "past" in parts:
-            several = simulation(options, folder, shape, device, capacity=options.versions)
-            seconds, good = time_phases(several, options.rounds)
-            finite &= good
-            yield {
-                "with_past_versions": {
-                    "K": options.versions,
-                    "together": several.policy.parallel_versions,
-                    "micro_batch": several.policy.micro_batch or several.spec.sequences,
-                    "seconds_per_round": seconds,
-                    "minutes_per_256_steps": minutes(seconds),
+        for part, entry, given in variants(options.versions):
+            if part in parts:
+                run = simulation(options, folder, shape, device, **given)
+                seconds, good = time_phases(run, options.rounds)
+                finite &= good
+                yield {
+                    entry: {
+                        "K": run.spec.capacity,
+                        "together": run.policy.parallel_versions,
+                        "micro_batch": run.policy.micro_batch or run.spec.sequences,
+                        "seconds_per_round": seconds,
+                        "minutes_per_256_steps": minutes(seconds),
+                    }
                 }
-            }
-            del several
-        if "mixed" in parts:
-            mixed = simulation(options, folder, shape, device, 1, shortest=64)
-            seconds, good = time_phases(mixed, options.rounds)
-            finite &= good
-            yield {"with_prompts_of_64_to_512_tokens": {"K": 1, "seconds_per_round": seconds}}
-            del mixed
-        if "in_flight" in parts:
-            flight = simulation(options, folder, shape, device, 4, lag="inflight:128")
-            seconds, good = time_phases(flight, options.rounds)
-            finite &= good
-            yield {"with_weights_that_change_every_128_tokens": {"K": 4, "seconds_per_round": seconds}}
-            del flight
+                del run
     if device == "cuda":
         yield {"peak_memory_gib": round(torch.cuda.max_memory_reserved() / 2**30, 2)}
         torch.cuda.empty_cache()
     if "shared" in parts:
         yield {"two_runs_on_the_gpu": two_runs(options)}
     yield {"finite": finite, "complete": set(parts) >= set(PARTS)}
+
+
+def variants(versions: int) -> list[tuple[str, str, dict[str, Any]]]:
+    """Return (part, its entry in the record, what its run has) of runs of which only phases are timed."""
+    return [
+        ("past", "with_past_versions", {"capacity": versions}),
+        ("crowded", "with_room_for_a_quarter", {"capacity": versions, "room": max(1, versions // 4)}),
+        ("mixed", "with_prompts_of_64_to_512_tokens", {"capacity": 1, "shortest": 64}),
+        ("in_flight", "with_weights_that_change_every_128_tokens", {"capacity": 4, "lag": "inflight:128"}),
+    ]
 
 
 def one_version(options: argparse.Namespace, folder: Path, shape: str, device: str) -> dict[str, Any]:
@@ -263,9 +263,10 @@ def simulation(
     capacity: int,
     shortest: int = 0,
     lag: str = "uniform",
+    room: int = 0,
 ) -> Any:
     """A run of the paper's preset on random prompts, its buffer full. shortest: tokens of the shortest prompt; 0: all
-    are of full length."""
+    are of full length. room: versions that stay on the device; 0: as many as fit."""
     import numpy as np
 
     from staleharness.language.problem import Problem
@@ -295,6 +296,8 @@ def simulation(
         )
     )
     made.stops = made.generator.sampler.stops = find_prompt("verl").stops
+    if room:
+        made.policy.keep_resident(room)
     made.policy.end = [-1]  # no completion ends before its limit
     rng = np.random.default_rng(0)
     longest = made.spec.prompt_tokens

@@ -46,6 +46,7 @@ def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> 
     assert record["finite"]
     assert record["deterministic"] and record["gradient_checkpointing"]  # as `PRESET=paper` is run by a worker
     assert record["with_past_versions"]["K"] == 3
+    assert record["with_room_for_a_quarter"]["K"] == 3 and record["with_room_for_a_quarter"]["together"] == 1
     assert record["evaluation_seconds_per_problem"] > 0 < record["checkpoint"]["save_seconds"]
     assert len(record["two_runs_on_the_gpu"]["seconds_per_round"]) == 2
     assert record["with_weights_that_change_every_128_tokens"]["seconds_per_round"]["learn"] > 0

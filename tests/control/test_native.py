@@ -143,7 +143,7 @@ def test_versions_act_with_the_bits_of_the_learner(act_dim: int) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_the_gradient_of_every_method_equals_that_of_torch(method: str) -> None:
+def test_the_gradient_and_step_of_every_method_equal_those_of_torch(method: str) -> None:
     """On the same data, from the same parameters, in the last minibatch of the first epoch of a stale phase."""
     spec = replace(SMALL, algorithm=method)
     reference, policy = (simulation_of(replace(spec, learner=name)) for name in ("torch", "native"))
@@ -160,17 +160,21 @@ def test_the_gradient_of_every_method_equals_that_of_torch(method: str) -> None:
     with pytest.raises(InterruptedError):
         reference.advance()
     assert train is not None
-    gradients = []
+    gradients, stepped, before = [], [], reference.policy.flat.clone()
     for simulation in (reference, policy):
         learner = simulation.learner
         with torch.no_grad():
             learner.begin(*recorded)
         part = list(learner.minibatches(0))[-1]
         learner.gradient(part)
-        gradients.append(learner.policy.flat_gradient)
+        gradients.append(learner.policy.flat_gradient.clone())
+        learner.optimise(spec.learning_rate)
+        stepped.append(learner.policy.flat.clone())
     largest = max(1.0, float(gradients[0].abs().max()))
     assert float(gradients[0].abs().max()) > 0.0
     assert float((gradients[1] - gradients[0]).abs().max()) < 1e-6 * largest
+    assert float((stepped[1] - stepped[0]).abs().max()) < 1e-6
+    assert float((stepped[0] - before).abs().max()) > 1e-5
 
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])

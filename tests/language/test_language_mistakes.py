@@ -202,3 +202,8 @@ def test_memory_is_counted_in_float32() -> None:
         check_memory(spec, 1_000_000, 4_000_000)
     with pytest.raises(UserError, match="SET=versions=lora"):
         check_memory(spec, 1_000_000, 15_000_000)
+
+
+def test_actors_that_race_on_a_gpu_are_refused() -> None:
+    line = refusal(k="2", lag="async", settings="device=cuda")
+    assert "LAG=async" in line and "acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu" in line

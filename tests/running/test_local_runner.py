@@ -16,7 +16,7 @@ from places import HELPERS
 from sweeping import Silent
 
 from staleharness import running
-from staleharness.running import hardware
+from staleharness.running import hardware, worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job, ResourceRequest
 from staleharness.running.runners import local
@@ -71,6 +71,17 @@ def test_a_run_takes_its_share_of_its_own_gpu(
     monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", lambda *share: found.append(share))
     limit_gpu_memory(Job("id", "label", {"device": device}, root="", runs_per_gpu=runs))
     assert found == wanted
+
+
+def test_a_worker_has_no_attention_of_cudnn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its backward pass gives NaN for some masks (pytorch#196678)."""
+    chosen: list[bool] = []
+    monkeypatch.setattr(torch.backends.cuda, "enable_cudnn_sdp", chosen.append)
+    monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
+    monkeypatch.setattr(torch, "set_deterministic_debug_mode", lambda mode: None)
+    monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
+    worker._set_up_torch(1)
+    assert chosen == [False]
 
 
 def test_a_worker_whose_libraries_cannot_be_imported_says_which(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
@@ -106,3 +108,21 @@ def test_vcpo_scales_steps_by_the_ess_of_untruncated_weights(policy: Policies) -
     assert report["step_scale"] == pytest.approx(report["ess_sequence"] ** 0.5, rel=1e-5)
     on_policy, _ = learner(policy, algorithm="vcpo").train(round_of(policy(), drift=0.0), PHASE)
     assert on_policy["step_scale"] == pytest.approx(1.0, abs=1e-6)  # rows are scored alone: other rounding
+
+
+def test_the_host_asks_a_gpu_once_a_group_and_not_once_a_row(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    made = learner(policy, "vcpo")
+    data = round_of(made.policy)
+    callers: list[str] = []
+    for name in ("__float__", "__bool__", "__int__", "item", "tolist"):
+        ask = getattr(torch.Tensor, name)
+
+        def note(*given: Any, ask: Any = ask) -> Any:
+            callers.append(sys._getframe(1).f_code.co_name)
+            return ask(*given)
+
+        monkeypatch.setattr(torch.Tensor, name, note)
+    made.train(data, PHASE)
+    assert callers.count("gradient_by_rows") == 4 + GROUPS  # four lists of all rows' numbers first
+    assert callers.count("row_baseline") == GROUPS
+    assert not {"score", "next_row", "_take", "loss_of", "decisions"} & {*callers}
