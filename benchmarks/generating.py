@@ -1,6 +1,6 @@
 """Completions sampled by a real pretrained model on CPU cores: ours against `generate` of transformers and the bound.
 
-    python benchmarks/generating.py [--quick] [--prompts 8 --completions 4 --tokens 64 --threads 2]
+    python benchmarks/generating.py [--quick] [--prompts 8 --completions 4 --tokens 64 --threads 1]
         [--dtype bfloat16]
 
 The model is SmolLM2-135M (`MODEL=smollm2`), the prompts are questions in its chat template, and nothing ends before the
@@ -32,6 +32,7 @@ from bench_table import show
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT)]
 
+LEAST = 0.85  # of the speed of packed products
 QUESTIONS = (
     "Tom has {a} apples and buys {b} more. How many apples does he have?",
     "A box holds {a} pens. How many pens do {b} boxes hold?",
@@ -44,7 +45,7 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--prompts", type=int, default=8)
     parser.add_argument("--completions", type=int, default=4)
     parser.add_argument("--tokens", type=int, default=64)
-    parser.add_argument("--threads", type=int, default=2)
+    parser.add_argument("--threads", type=int, default=1, help="PRESET=smollm2 has one, as have the loops in C++")
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="one short round, to see that it works")
@@ -69,7 +70,8 @@ def main(words: Sequence[str] | None = None) -> int:
         print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
     for name in (name for name in seconds if name != "ours"):
         ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
-        show(f"sampling SmolLM2-135M / {name}", ratios)
+        has_bar = name == "packed products" and asked.dtype == "float32" and asked.threads == 1
+        show(f"sampling SmolLM2-135M / {name}", ratios, f">= {LEAST}" if has_bar else "")
     return 0
 
 
