@@ -4,11 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from typing import Any
 
 from source_clock import Group, Process, System
-
-from staleharness.schedule import Demand
 
 
 class Roll(System):
@@ -22,16 +19,20 @@ class Roll(System):
     """
 
     ratio = 0.0
-    limit = sent = 0
+    limit = 0
 
-    def generation(self) -> Process:
+    def setup(self) -> None:
         self.done: dict[int, list[Group]] = {}  # step of beginning -> as they finish
         self.unfinished: Counter[int] = Counter()
-        while True:
-            yield lambda: self.sent < self.limit and self.free
-            self.sent += 1
-            self.unfinished[self.step] += 1
-            assert self.launch().version == self.step
+
+    def admits(self) -> bool:
+        return len(self.groups) < self.limit
+
+    def launch(self) -> Group:
+        self.unfinished[self.step] += 1
+        group = super().launch()
+        assert group.version == self.step
+        return group
 
     def collect(self, group: Group) -> None:
         self.unfinished[group.version] -= 1
@@ -79,23 +80,18 @@ class AReaL(System):
     eta = 0
     accepted = 0
 
-    def generation(self) -> Process:
-        self.pending: list[Group] = []
-        while True:
-            yield (
-                lambda: (self.eta + self.weights + 1) * self.batch - self.accepted - len(self.running) > 0 and self.free
-            )
-            self.launch()
+    def admits(self) -> bool:
+        return (self.eta + self.weights + 1) * self.batch - self.accepted - len(self.running) > 0
 
     def collect(self, group: Group) -> None:
         self.accepted += 1
-        self.pending.append(group)
+        self.queue.append(group)
 
     def training(self) -> Process:
         while True:
-            yield lambda: len(self.pending) >= self.batch
-            self.pending.sort(key=lambda group: group.number)
-            taken, self.pending = self.pending[: self.batch], self.pending[self.batch :]
+            yield lambda: len(self.queue) >= self.batch
+            self.queue.sort(key=lambda group: group.number)
+            taken, self.queue = self.queue[: self.batch], self.queue[self.batch :]
             yield from self.train(taken)
             self.send_weights(self.step)
 
@@ -112,15 +108,8 @@ class SkyRL(System):
     accepted = 0
     global_step = 1
 
-    def generation(self) -> Process:
-        self.queue: list[Group] = []
-        while True:
-            yield (
-                lambda: (
-                    (self.most + self.global_step) * self.batch - self.accepted - len(self.running) > 0 and self.free
-                )
-            )
-            self.launch()
+    def admits(self) -> bool:
+        return (self.most + self.global_step) * self.batch - self.accepted - len(self.running) > 0
 
     def collect(self, group: Group) -> None:
         self.queue.append(group)
@@ -128,10 +117,7 @@ class SkyRL(System):
 
     def training(self) -> Process:
         while True:
-            taken: list[Group] = []
-            while len(taken) < self.batch:
-                yield lambda: bool(self.queue)
-                taken.append(self.queue.pop(0))
+            taken = yield from self.take_batch()
             yield from self.train(taken)
             self.send_weights(self.step)
             self.global_step += 1
@@ -152,15 +138,19 @@ class Torchtitan(System):
     def processes(self) -> list[Process]:
         return [*super().processes(), self.batcher()]
 
-    def generation(self) -> Process:
+    def setup(self) -> None:
         self.work_by_id: dict[int, Group] = {}
         self.finalized: set[int] = set()
-        self.queue: list[list[Group]] = []
-        while True:
-            yield lambda: self.active < (self.staleness + 1) * self.batch and self.free
-            self.active += 1
-            group = self.launch()
-            self.work_by_id[group.number] = group
+        self.batches: list[list[Group]] = []
+
+    def admits(self) -> bool:
+        return self.active < (self.staleness + 1) * self.batch
+
+    def launch(self) -> Group:
+        self.active += 1
+        group = super().launch()
+        self.work_by_id[group.number] = group
+        return group
 
     def collect(self, group: Group) -> None:
         self.finalized.add(group.number)
@@ -178,14 +168,14 @@ class Torchtitan(System):
             assert number is not None
             batch.append(self.work_by_id.pop(number))
             if len(batch) == self.batch:
-                yield lambda: not self.queue
-                self.queue.append(batch)
+                yield lambda: not self.batches
+                self.batches.append(batch)
                 batch = []
 
     def training(self) -> Process:
         while True:
-            yield lambda: bool(self.queue)
-            yield from self.train(self.queue.pop())
+            yield lambda: bool(self.batches)
+            yield from self.train(self.batches.pop())
             self.send_weights(self.step)
             self.active -= self.batch
 
@@ -204,43 +194,31 @@ class PrimeRL(System):
     bound = 8
     shipped = 0
 
-    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
-        super().__init__(text, demand, **options)
-        self.results: list[Group] = []
+    def setup(self) -> None:
         self.sent: list[list[Group]] = []
 
     def processes(self) -> list[Process]:
         return [self.training(), self.main_loop(), self.generation()]
 
-    def generation(self) -> Process:
-        while True:
-            yield lambda: self.shipped - self.step <= self.target and self.free
-            self.launch()
+    def admits(self) -> bool:
+        return self.shipped - self.step <= self.target
 
-    def collect(self, group: Group) -> None:
-        self.results.append(group)
+    def is_stale(self, group: Group) -> bool:
+        return group.version < self.shipped - self.bound
 
     def main_loop(self) -> Process:
-        batch: list[Group] = []
         while True:
-            yield lambda: bool(self.results)
-            group = self.results.pop(0)
-            if group.version < self.shipped - self.bound:
-                self.drop(group)
-                continue
-            batch.append(group)
-            if len(batch) == self.batch:
-                yield lambda: self.step >= self.shipped - self.target
-                self.sent.append(batch)
-                self.shipped += 1
-                batch = []
+            batch = yield from self.take_batch(self.is_stale)
+            yield lambda: self.step >= self.shipped - self.target
+            self.sent.append(batch)
+            self.shipped += 1
 
     def training(self) -> Process:
         while True:
             yield lambda: bool(self.sent)
             yield from self.train(self.sent.pop(0))
             for group in list(self.running):
-                if group.version < self.shipped - self.bound:
+                if self.is_stale(group):
                     self.drop(group)
             self.send_weights(self.step)
 
@@ -257,24 +235,17 @@ class VerlFullyAsync(System):
     trigger = 1
     stale_samples = 0
 
-    def generation(self) -> Process:
-        self.queue: list[Group] = []
-        most = int(self.batch * (self.threshold + 1) * self.trigger)
-        while True:
-            yield lambda: self.stale_samples < most and self.free
-            self.stale_samples += 1
-            self.launch()
+    def admits(self) -> bool:
+        return self.stale_samples < int(self.batch * (self.threshold + 1) * self.trigger)
 
-    def collect(self, group: Group) -> None:
-        self.queue.append(group)
+    def launch(self) -> Group:
+        self.stale_samples += 1
+        return super().launch()
 
     def training(self) -> Process:
         while True:
             for _ in range(self.trigger):
-                taken: list[Group] = []
-                while len(taken) < self.batch:
-                    yield lambda: bool(self.queue)
-                    taken.append(self.queue.pop(0))
+                taken = yield from self.take_batch()
                 yield from self.train(taken)
             self.send_weights(self.step)
             self.stale_samples = len(self.running) + len(self.queue)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 
-from source_clock import Group, Process, System
+from source_clock import BoundedBuffer, Group, Process, System
 
 from staleharness.base.streams import stream
 
@@ -98,13 +98,10 @@ class RLlib(System):
     circular = False
     interval = iterations = 1
 
-    def generation(self) -> Process:
+    def setup(self) -> None:
         self.part: list[Group] = []
         self.entries: list[tuple[list[Group] | None, int]] = []  # batch, times drawn
         self.rng = stream(self.seed, "pipeline-buffer")
-        while True:
-            yield lambda: self.free
-            self.launch()
 
     def collect(self, group: Group) -> None:
         self.part.append(group)
@@ -147,30 +144,26 @@ class SampleFactory(System):
     bound = math.inf
     total = 0
 
-    def generation(self) -> Process:
+    def setup(self) -> None:
         self.available = self.buffers
-        self.trajectories: list[Group] = []
-        self.queue: list[list[Group]] = []
-        while True:
-            yield lambda: self.free
-            self.launch()
+        self.batches: list[list[Group]] = []
 
     def collect(self, group: Group) -> None:
-        self.trajectories.append(group)
+        self.queue.append(group)
         self.enqueue()
 
     def enqueue(self) -> None:
-        while self.available and len(self.trajectories) >= self.batch:
+        while self.available and len(self.queue) >= self.batch:
             self.available -= 1
-            self.queue.append(self.trajectories[: self.batch])
-            del self.trajectories[: self.batch]
+            self.batches.append(self.queue[: self.batch])
+            del self.queue[: self.batch]
             if not self.available:
                 self.pause()
 
     def training(self) -> Process:
         while True:
-            yield lambda: bool(self.queue)
-            batch = self.queue.pop(0)
+            yield lambda: bool(self.batches)
+            batch = self.batches.pop(0)
             for group in batch:
                 group.youngest = 0 if self.bound == math.inf else self.step - int(self.bound) + 1
             yield from self.train(batch)
@@ -181,7 +174,7 @@ class SampleFactory(System):
             self.enqueue()
 
 
-class Laminar(System):
+class Laminar(BoundedBuffer):
     """Laminar: arXiv 2510.12633, sections 3 and 4; no code is published.
 
     A rollout fetches the newest weights from its relay when it has generated its batch of prompts, here one group, and
@@ -191,24 +184,10 @@ class Laminar(System):
     """
 
     in_flight = False
-    capacity = 0  # groups
-
-    def generation(self) -> Process:
-        self.buffer: list[Group] = []
-        self.blocked: list[Group] = []
-        while True:
-            yield lambda: self.free
-            self.launch()
-
-    def hand_over(self, group: Group) -> Process:
-        self.blocked.append(group)
-        yield lambda: self.blocked[0] is group and len(self.buffer) < self.capacity
-        self.running.remove(self.blocked.pop(0))
-        self.buffer.append(group)
 
     def training(self) -> Process:
         while True:
-            yield lambda: len(self.buffer) >= self.batch
-            batch, self.buffer = self.buffer[: self.batch], self.buffer[self.batch :]
+            yield lambda: len(self.queue) >= self.batch
+            batch, self.queue = self.queue[: self.batch], self.queue[self.batch :]
             yield from self.train(batch)
             self.send_weights(self.step)

@@ -3,11 +3,8 @@
 from __future__ import annotations
 
 import math
-from typing import Any
 
-from source_clock import Group, Process, System
-
-from staleharness.schedule import Demand
+from source_clock import BoundedBuffer, Group, Process, System
 
 
 class TRLAsyncGRPO(System):
@@ -22,25 +19,11 @@ class TRLAsyncGRPO(System):
     most = 4
     every = 1
 
-    def generation(self) -> Process:
-        self.queue: list[Group] = []
-        while True:
-            yield lambda: self.free
-            self.launch()
-
-    def collect(self, group: Group) -> None:
-        self.queue.append(group)
-
     def training(self) -> Process:
         while True:
-            taken: list[Group] = []
-            while len(taken) < self.batch:
-                yield lambda: bool(self.queue)
-                group = self.queue.pop(0)
-                if self.step // self.every - group.version // self.every > self.most:
-                    self.drop(group)
-                else:
-                    taken.append(group)
+            taken = yield from self.take_batch(
+                lambda group: self.step // self.every - group.version // self.every > self.most
+            )
             yield from self.train(taken)
             if self.step % self.every == 0:
                 self.send_weights(self.step)
@@ -60,25 +43,19 @@ class VerlV1(System):
     threshold = 8
     waits = False
     warm_up = 1
-    sent = 0
 
-    def generation(self) -> Process:
-        self.terminal: list[Group] = []
-        self.limit = self.warm_up * self.batch
-        while True:
-            yield lambda: self.sent < self.limit and self.free
-            self.sent += 1
-            self.launch()
+    def setup(self) -> None:
+        self.limit = self.warm_up * self.batch  # prompts that are sent
 
-    def collect(self, group: Group) -> None:
-        self.terminal.append(group)
+    def admits(self) -> bool:
+        return len(self.groups) < self.limit
 
     def stale(self) -> list[Group]:
-        return [] if self.waits else [g for g in self.terminal if self.step - g.version + 1 > self.threshold]
+        return [] if self.waits else [g for g in self.queue if self.step - g.version + 1 > self.threshold]
 
     def enough(self) -> bool:
         late = self.waits and any(self.step - g.version + 1 >= self.threshold for g in self.running)
-        return len(self.terminal) >= self.batch and not late
+        return len(self.queue) >= self.batch and not late
 
     def training(self) -> Process:
         while True:
@@ -89,15 +66,15 @@ class VerlV1(System):
                     break
                 for group in self.stale():
                     self.drop(group)
-                    self.terminal.remove(group)
+                    self.queue.remove(group)
                     self.limit += 1
-            self.terminal.sort(key=lambda group: (group.version, group.number))
-            taken, self.terminal = self.terminal[: self.batch], self.terminal[self.batch :]
+            self.queue.sort(key=lambda group: (group.version, group.number))
+            taken, self.queue = self.queue[: self.batch], self.queue[self.batch :]
             yield from self.train(taken)
             self.send_weights(self.step)
 
 
-class Miles(System):
+class Miles(BoundedBuffer):
     """miles: radixark/miles at 31f1ca9, miles/rollout and train_async.py.
 
     A worker keeps a number of groups under way and puts finished ones into a buffer, for which it waits where that is
@@ -108,46 +85,28 @@ class Miles(System):
     """
 
     bound = -1
-    capacity = 0
+
+    def setup(self) -> None:
+        super().setup()
+        self.requests, self.ready = [0], list[list[Group]]()  # versions; batches
 
     def processes(self) -> list[Process]:
         return [self.drain(), self.training(), self.generation()]
 
-    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
-        super().__init__(text, demand, **options)
-        self.blocked: list[Group] = []
-        self.buffer: list[Group] = []
-        self.asked, self.ready = [0], list[list[Group]]()  # versions; batches
-
-    def generation(self) -> Process:
-        while True:
-            yield lambda: self.free
-            self.launch()
-
-    def hand_over(self, group: Group) -> Process:
-        self.blocked.append(group)
-        yield lambda: self.blocked[0] is group and len(self.buffer) < self.capacity
-        self.running.remove(self.blocked.pop(0))
-        self.buffer.append(group)
-
     def drain(self) -> Process:
         while True:
-            yield lambda: bool(self.asked)
-            version, taken = self.asked.pop(), list[Group]()
-            while len(taken) < self.batch:
-                yield lambda: bool(self.buffer)
-                group = self.buffer.pop(0)
-                if 0 <= self.bound < version - group.version:
-                    self.drop(group)
-                else:
-                    taken.append(group)
-            self.ready.append(taken)
+            yield lambda: bool(self.requests)
+            version = self.requests.pop()
+            batch = yield from self.take_batch(
+                lambda group, version=version: 0 <= self.bound < version - group.version  # type: ignore[misc]
+            )
+            self.ready.append(batch)
 
     def training(self) -> Process:
         while True:
             yield lambda: bool(self.ready)
             self.send_weights(self.step)
-            self.asked.append(self.weights)
+            self.requests.append(self.weights)
             yield from self.train(self.ready.pop())
 
 
@@ -160,39 +119,29 @@ class OpenInstruct(System):
     """
 
     steps = 8
-    prompts = 0
     consumed = -1
+
+    def setup(self) -> None:
+        self.prepared: list[list[Group]] = []
+        self.sent = self.steps * self.batch  # prompts
+        self.preparing = 0  # the batch
 
     def processes(self) -> list[Process]:
         return [self.generation(), self.preparation(), self.training()]
 
-    def generation(self) -> Process:
-        self.results: list[Group] = []
-        self.prepared: list[list[Group]] = []
-        self.prompts = self.steps * self.batch
-        while True:
-            yield lambda: self.prompts > 0 and self.free
-            self.prompts -= 1
-            self.launch()
+    def admits(self) -> bool:
+        return len(self.groups) < self.sent
 
-    def collect(self, group: Group) -> None:
-        self.results.append(group)
+    def is_stale(self, group: Group) -> bool:
+        self.sent += 1
+        return self.preparing - group.version > self.steps
 
     def preparation(self) -> Process:
-        step = 0
         while True:
-            yield lambda step=step: step - self.consumed <= self.steps
-            taken: list[Group] = []
-            while len(taken) < self.batch:
-                yield lambda: bool(self.results)
-                group = self.results.pop(0)
-                self.prompts += 1
-                if step - group.version > self.steps:
-                    self.drop(group)
-                else:
-                    taken.append(group)
+            yield lambda: self.preparing - self.consumed <= self.steps
+            taken = yield from self.take_batch(self.is_stale)
             self.prepared.append(taken)
-            step += 1
+            self.preparing += 1
 
     def training(self) -> Process:
         while True:
@@ -213,28 +162,11 @@ class Tinker(System):
     in_flight = False
     bound = 0
 
-    def generation(self) -> Process:
-        self.queue: list[Group] = []
-        while True:
-            yield lambda: self.free
-            self.launch()
-
-    def collect(self, group: Group) -> None:
-        self.queue.append(group)
-
     def training(self) -> Process:
-        taken: list[Group] = []
         while True:
-            yield lambda: bool(self.queue)
-            group = self.queue.pop(0)
-            if self.step - group.version > self.bound:
-                self.drop(group)
-                continue
-            taken.append(group)
-            if len(taken) == self.batch:
-                yield from self.train(taken)
-                self.send_weights(self.step)
-                taken = []
+            taken = yield from self.take_batch(lambda group: self.step - group.version > self.bound)
+            yield from self.train(taken)
+            self.send_weights(self.step)
 
 
 class PipelineRL(System):
@@ -252,13 +184,13 @@ class PipelineRL(System):
     ring_size = 0  # groups
     published = processed = 0
 
-    def generation(self) -> Process:
+    def setup(self) -> None:
         self.ring: list[Group] = []
         self.ready: list[Group] = []
         self.can_submit = math.inf if self.max_lag < 0 else (self.max_lag + self.interval) * self.batch
-        while True:
-            yield lambda: len(self.groups) < self.can_submit and self.free
-            self.launch()
+
+    def admits(self) -> bool:
+        return len(self.groups) < self.can_submit
 
     def collect(self, group: Group) -> None:
         if self.max_lag < 0 and len(self.ring) == self.ring_size:

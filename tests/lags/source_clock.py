@@ -21,8 +21,9 @@ from staleharness.pipeline.workload import Workload
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
 
-Process = Generator[float | Callable[[], bool], None, None]
-"""Yields seconds to sleep, or a condition to wait for."""
+Wish = float | Callable[[], bool]
+"""Seconds to sleep, or a condition to wait for."""
+Process = Generator[Wish, None, None]
 
 
 class Clock:
@@ -108,8 +109,13 @@ class System:
         self.taken = 0  # batches that it has begun to train on
         self.groups: list[Group] = []  # in the order in which they began
         self.running: list[Group] = []
+        self.queue: list[Group] = []  # finished groups
         for name, value in options.items():
             setattr(self, name, value)
+        self.setup()
+
+    def setup(self) -> None:
+        """Make what the system's processes share."""
 
     @property
     def batch(self) -> int:
@@ -156,7 +162,19 @@ class System:
 
     def collect(self, group: Group) -> None:
         """Take a finished group as the system does."""
-        raise NotImplementedError
+        self.queue.append(group)
+
+    def take_batch(self, stale: Callable[[Group], bool] = lambda group: False) -> Generator[Wish, None, list[Group]]:
+        """Get groups from the queue one by one, as many as a batch has; those that are stale by then are dropped."""
+        taken: list[Group] = []
+        while len(taken) < self.batch:
+            yield lambda: bool(self.queue)
+            group = self.queue.pop(0)
+            if stale(group):
+                self.drop(group)
+            else:
+                taken.append(group)
+        return taken
 
     def drop(self, group: Group) -> None:
         group.left = self.taken
@@ -200,9 +218,15 @@ class System:
         if self.step == self.demand.phases:
             yield lambda: False
 
+    def admits(self) -> bool:
+        """True where the system lets a group begin."""
+        return True
+
     def generation(self) -> Process:
         """Begin groups as the system does."""
-        raise NotImplementedError
+        while True:
+            yield lambda: self.admits() and self.free
+            self.launch()
 
     def training(self) -> Process:
         """Take batches, train on them and send weights as the system does."""
@@ -223,24 +247,47 @@ class BatchSystem(System):
 
     in_flight = False
 
-    def __init__(self, text: str, demand: Demand, **options: Any) -> None:
-        super().__init__(text, demand, **options)
-        self.whole: list[Group] = []  # finished groups
+    def setup(self) -> None:
         self.made: list[Group] = []  # the last batch
+        self.ready: list[list[Group]] = []  # batches that the trainer has not taken
+        self.requests = 1  # batches that may begin
 
     def make(self) -> Process:
         """Generate a batch, which `made` is then."""
         yield lambda: self.room - len(self.running) >= self.batch
         batch = [self.launch() for _ in range(self.batch)]
-        yield lambda: all(group in self.whole for group in batch)
+        yield lambda: all(group in self.queue for group in batch)
         for group in batch:
             self.running.remove(group)
         self.made = batch
 
+    def generation(self) -> Process:
+        """Generate a batch whenever one is asked for."""
+        while True:
+            yield lambda: self.requests > 0
+            self.requests -= 1
+            yield from self.make()
+            self.ready.append(self.made)
+
     def hand_over(self, group: Group) -> Process:
-        self.whole.append(group)
+        self.queue.append(group)
         return
         yield
+
+
+class BoundedBuffer(System):
+    """A system with a buffer of finished groups; where it is full, a group waits in its machine."""
+
+    capacity = 0  # groups
+
+    def setup(self) -> None:
+        self.blocked: list[Group] = []
+
+    def hand_over(self, group: Group) -> Process:
+        self.blocked.append(group)
+        yield lambda: self.blocked[0] is group and len(self.queue) < self.capacity
+        self.running.remove(self.blocked.pop(0))
+        self.queue.append(group)
 
 
 def assert_same_rows(text: str, demand: Demand, groups: list[Group], in_any_order: bool = False) -> None:

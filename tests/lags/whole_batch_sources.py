@@ -40,20 +40,11 @@ class VerlOneStepOff(BatchSystem):
     trains.
     """
 
-    def generation(self) -> Process:
-        self.ready: list[list[Group]] = []
-        self.asked = 1
-        while True:
-            yield lambda: self.asked > 0
-            self.asked -= 1
-            yield from self.make()
-            self.ready.append(self.made)
-
     def training(self) -> Process:
         while True:
             yield lambda: bool(self.ready)
             self.weights = self.step
-            self.asked += 1
+            self.requests += 1
             yield from self.train(self.ready.pop())
 
 
@@ -66,20 +57,11 @@ class Slime(BatchSystem):
 
     interval = 1
 
-    def generation(self) -> Process:
-        self.ready: list[list[Group]] = []
-        self.asked = 1
-        while True:
-            yield lambda: self.asked > 0
-            self.asked -= 1
-            yield from self.make()
-            self.ready.append(self.made)
-
     def training(self) -> Process:
         while True:
             yield lambda: bool(self.ready)
             batch = self.ready.pop()
-            self.asked += 1
+            self.requests += 1
             yield from self.train(batch)
             if self.step % self.interval == 0:
                 yield lambda: bool(self.ready)
@@ -100,7 +82,7 @@ class OpenRLHF(BatchSystem):
     partial = False
 
     def generation(self) -> Process:
-        self.in_flight, self.ready = self.partial, list[list[Group]]()
+        self.in_flight = self.partial
         while True:
             yield lambda: self.tokens > 0
             self.tokens -= 1
