@@ -11,6 +11,7 @@ from typing import Any
 
 import hypothesis
 import pytest
+from command_line import cli as cli
 from heap import freeze_heap
 from skip_record import SkipRecord
 

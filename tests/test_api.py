@@ -15,12 +15,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import Cli
 from known_plugins import loaded_plugins
 from places import ROOT
 from sweeping import message, staleharness, without_report
 
 import staleharness as sh
-from staleharness import cli
 from staleharness.running.plan import plan as resolve
 from staleharness.store.sweep_definition import ask
 
@@ -98,16 +98,10 @@ def test_importing_it_loads_no_library_and_little_of_its_own(tmp_path: Path) -> 
     )
 
 
-def test_the_lists_are_those_of_the_command_line(
-    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    monkeypatch.setattr(sys, "argv", ["staleharness", "list", "--json"])
-    with pytest.raises(SystemExit):
-        cli.main()
-    message = json.loads(capsys.readouterr().out)
-    assert message["algorithms"] == json.loads(json.dumps(sh.list_algorithms()))
-    assert message["lags"] == json.loads(json.dumps(sh.list_lags()))
-    assert message["envs"] == json.loads(json.dumps(sh.list_envs()))
+def test_the_lists_are_those_of_the_command_line(cli: Cli) -> None:
+    told = json.loads(cli("list", "--json")[1])
+    ours = {"algorithms": sh.list_algorithms(), "lags": sh.list_lags(), "envs": sh.list_envs()}
+    assert {name: told[name] for name in ours} == json.loads(json.dumps(ours))
     assert "vaco" in set(pd.DataFrame(sh.list_algorithms())["name"])
 
 

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from places import ROOT
 from scipy import stats
+from trace_tables import trace_table
 
 from staleharness.lag import read_lag
 from staleharness.schedule import Demand
@@ -40,27 +41,9 @@ def trace(path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.
     """Steps of two seconds, of which training takes one and a half; groups that take one second or three, or as many
     as is said of (phase, place), four of them a batch, of two rows each."""
     lines = [(phase, place) for phase in range(5) for place in range(4) for _ in range(2)]
-    took = [seconds(*line) for line in lines]
-    rows = pd.DataFrame(
-        [
-            {
-                "row": i,
-                "group": i // 2,
-                "actor": place,
-                "nth": phase,
-                "fate": "trained",
-                "phase": phase,
-                "place": place,
-                "versions": [phase],
-                "ends": [8],
-                "began_at": 2.0 * phase - took[i],
-                "made_at": 2.0 * phase,
-                "queued_at": 2.0 * phase,
-                "trained_at": 2.0 * phase,
-            }
-            for i, (phase, place) in enumerate(lines)
-        ]
-    )
+    rows = trace_table(
+        8, [(place, p, p, p, 2.0 * p - seconds(p, place), 2.0 * p) for p, place in lines], rows_per_group=2
+    ).assign(trained_at=[2.0 * phase for phase, _ in lines])
     said = {"source": "actors", "decisions": 8, "fetch": 0, "published_at": [2.0 * p + 1.5 for p in range(4)]}
     path.write_bytes(trace_bytes(rows, said))
     return path

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from places import ROOT
 
-from staleharness import cli
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
 from staleharness.base.syntax import meaning_hash
@@ -371,30 +371,15 @@ def test_a_plugins_prints_stay_out_of_standard_output(
     assert captured.out == "" and "hello from a plugin" in captured.err
 
 
-def test_a_path_with_spaces_commas_and_brackets_is_one_path(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_path_with_spaces_commas_and_brackets_is_one_path(tmp_path: Path, cli: Cli) -> None:
     file = write(tmp_path / "my, [best] idea.py", IDEA, name="my_idea")
-    monkeypatch.setattr(sys, "argv", ["staleharness", "list", "--json", "--plugin", str(file)])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    assert ended.value.code == 0
-    assert "my_idea" in {entry["name"] for entry in json.loads(capsys.readouterr().out)["algorithms"]}
+    code, out, _ = cli("list", "--json", "--plugin", str(file))
+    assert code == 0 and "my_idea" in {entry["name"] for entry in json.loads(out)["algorithms"]}
 
 
-def new(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], *arguments: str) -> tuple[Any, str, str]:
-    monkeypatch.setattr(sys, "argv", ["staleharness", "new", *arguments])
-    with pytest.raises(SystemExit) as ended:
-        cli.main()
-    captured = capsys.readouterr()
-    return ended.value.code, captured.out, captured.err
-
-
-def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(tmp_path: Path, cli: Cli) -> None:
     folder = tmp_path / "my plugins"
-    code, out, _ = new(monkeypatch, capsys, "algorithm", "my_idea", "--folder", str(folder))
+    code, out, _ = cli("new", "algorithm", "my_idea", "--folder", str(folder))
     assert code == 0
     assert out == (
         f"wrote {folder}/my_idea.py\n"
@@ -404,7 +389,7 @@ def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(
     check_algorithm(ALGORITHMS["my_idea"])
     assert [run.label for run in plan(ask(env="Hopper", algo="my_idea", k="8", seeds="1")).runs] == ["my_idea"]
     before = (folder / "my_idea.py").read_bytes()
-    code, _, err = new(monkeypatch, capsys, "algorithm", "my_idea", "--folder", str(folder))
+    code, _, err = cli("new", "algorithm", "my_idea", "--folder", str(folder))
     assert code == 2 and "exists already" in err
     assert (folder / "my_idea.py").read_bytes() == before
 
@@ -420,10 +405,8 @@ def test_a_new_plugin_is_written_where_the_user_stands(
     assert scaffold._home(scaffold.TEMPLATES[kind]) == ROOT / folder
 
 
-def test_a_new_environment_runs(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, _ = new(monkeypatch, capsys, "env", "my_world", "--folder", str(tmp_path / "p"))
+def test_a_new_environment_runs(tmp_path: Path, cli: Cli) -> None:
+    code, out, _ = cli("new", "env", "my_world", "--folder", str(tmp_path / "p"))
     assert code == 0 and "--env MyWorld" in out
     add_user_path(str(tmp_path / "p"))
     assert find_env("myworld")[0] == "MyWorld-v0"
@@ -461,7 +444,6 @@ def test_an_unusable_plugin_name_is_refused_and_writes_nothing(
 def test_list_and_help_load_neither_torch_nor_a_simulator() -> None:
     code = """
 import sys, contextlib, io
-from staleharness import cli
 for words in (["list", "--json"], ["--help"], ["status", "--out", "nowhere"], ["sweep", "--env", "Hoper"]):
     sys.argv = ["staleharness", *words]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):

@@ -7,11 +7,11 @@ import os
 import shutil
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from known_plugins import loaded_plugins
 from places import ROOT
 from sweeping import staleharness
@@ -21,8 +21,6 @@ from staleharness.pages import report
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=2,evaluation_episodes=1,final_episodes=2"
 ASKED = ["--env", "Pendulum", "--k", "2", "--set", TINY, "--steps", "128", "--seeds", "1"]
-
-Call = Callable[..., tuple[Any, str, str]]
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +54,7 @@ def test_a_sweep_prints_one_json_object_of_the_promised_shape(swept: tuple[Path,
 
 
 @pytest.mark.long
-def test_a_repeated_sweep_runs_nothing_and_keeps_the_report(swept: tuple[Path, dict[str, Any]], call: Call) -> None:
+def test_a_repeated_sweep_runs_nothing_and_keeps_the_report(swept: tuple[Path, dict[str, Any]], call: Cli) -> None:
     out, content = swept
     page = Path(content["report"])
     before = page.stat().st_mtime_ns
@@ -71,7 +69,7 @@ def test_a_repeated_sweep_runs_nothing_and_keeps_the_report(swept: tuple[Path, d
 
 
 def test_dry_lists_done_and_missing_runs_and_writes_nothing(
-    swept: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path
+    swept: tuple[Path, dict[str, Any]], call: Cli, tmp_path: Path
 ) -> None:
     out, _ = swept
     before = sorted((str(p), p.stat().st_mtime_ns) for p in out.rglob("*"))
@@ -92,7 +90,7 @@ def test_dry_lists_done_and_missing_runs_and_writes_nothing(
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp_path: Path) -> None:
+def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Cli, tmp_path: Path) -> None:
     plugin = tmp_path / "fails.py"
     plugin.write_text(
         "from staleharness.control.task import ControlTask\nfrom staleharness.task import ENVS\n"
@@ -109,12 +107,12 @@ def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Call, tmp
     assert "no estimate of the time: a probe of Fails-v0 failed: NotImplementedError" in text
 
 
-def test_an_estimate_is_of_published_runs_where_none_is_stored(call: Call) -> None:
+def test_an_estimate_is_of_published_runs_where_none_is_stored(call: Cli) -> None:
     code, text, _ = call("sweep", "--env", "Hopper", "--k", "8", "--algo", "spo", "--dry")
     assert code == 0 and "published runs like these took) and" in text
 
 
-def test_a_probe_measures_where_no_run_tells(call: Call) -> None:
+def test_a_probe_measures_where_no_run_tells(call: Cli) -> None:
     small = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluation_episodes=1,final_episodes=1"
     words = ["sweep", "--env", "Pendulum", "--algo", "spo", "--set", small, "--steps", "640"]
     code, text, _ = call(*words, "--probe")
@@ -122,7 +120,7 @@ def test_a_probe_measures_where_no_run_tells(call: Call) -> None:
 
 
 @pytest.mark.long
-def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
+def test_reproduce_without_a_figure_lists_what_there_is(call: Cli) -> None:
     code, text, _ = call("reproduce")
     assert code == 0
     (line,) = [line for line in text.splitlines() if line.split()[:2] == ["vaco", "vaco_ratio"]]
@@ -133,7 +131,7 @@ def test_reproduce_without_a_figure_lists_what_there_is(call: Call) -> None:
     assert list(Path.cwd().iterdir()) == []
 
 
-def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_results_go_to_results_by_default(call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(
         train_and_report, "execute", lambda command, planned, store, *more: seen.append(store.root) or 0
@@ -142,7 +140,7 @@ def test_results_go_to_results_by_default(call: Call, monkeypatch: pytest.Monkey
     assert seen == [Path("results")]
 
 
-def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_run_is_one_run_with_any_seed(call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     seen = []
     monkeypatch.setattr(train_and_report, "execute", lambda command, planned, *more: seen.append(planned) or 0)
     words = ["--env", "Pendulum", "--algo", "vaco[delta=0.1]", "--seed", "123456789"]
@@ -156,7 +154,7 @@ def test_run_is_one_run_with_any_seed(call: Call, monkeypatch: pytest.MonkeyPatc
     assert code == 2 and "use sweep" in errors
 
 
-def test_list_is_text_for_people_and_json_for_scripts(call: Call) -> None:
+def test_list_is_text_for_people_and_json_for_scripts(call: Cli) -> None:
     code, text, errors = call("list")
     assert code == 0 and errors == ""
     assert "ppo_clip: " in text and "Hopper-v5" in text
@@ -168,7 +166,7 @@ def test_list_is_text_for_people_and_json_for_scripts(call: Call) -> None:
         assert entry["summary"] and Path(entry["file"]).is_file()
 
 
-def test_status_counts_what_there_is(swept: tuple[Path, dict[str, Any]], call: Call, tmp_path: Path) -> None:
+def test_status_counts_what_there_is(swept: tuple[Path, dict[str, Any]], call: Cli, tmp_path: Path) -> None:
     out = shutil.copytree(swept[0], tmp_path / "copy")
     attempt = out / "attempts" / "0123456789ab"
     attempt.mkdir(parents=True)
@@ -199,7 +197,7 @@ def test_status_counts_what_there_is(swept: tuple[Path, dict[str, Any]], call: C
 )
 def test_report_takes_what_matches_and_needs_no_plugin(
     swept: tuple[Path, dict[str, Any]],
-    call: Call,
+    call: Cli,
     monkeypatch: pytest.MonkeyPatch,
     words: list[str],
     algorithms: list[str] | None,
@@ -217,7 +215,7 @@ def test_report_takes_what_matches_and_needs_no_plugin(
     assert "staleharness.task" not in sys.modules
 
 
-def test_runs_that_are_not_ours_are_left_alone(call: Call, tmp_path: Path) -> None:
+def test_runs_that_are_not_ours_are_left_alone(call: Cli, tmp_path: Path) -> None:
     theirs = tmp_path / "cwd" / "runs" / "Nov20_tensorboard"
     theirs.mkdir(parents=True)
     (theirs / "events.out").write_text("theirs")
@@ -229,7 +227,7 @@ def test_runs_that_are_not_ours_are_left_alone(call: Call, tmp_path: Path) -> No
 
 
 def test_a_report_that_cannot_be_written_is_one_line(
-    swept: tuple[Path, dict[str, Any]], call: Call, monkeypatch: pytest.MonkeyPatch
+    swept: tuple[Path, dict[str, Any]], call: Cli, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def read_only(self: Path, *arguments: Any, **options: Any) -> None:
         raise PermissionError(13, "Permission denied", str(self))
@@ -249,13 +247,13 @@ HELP = [
 
 
 @pytest.mark.parametrize("words", HELP, ids=" ".join)
-def test_help_is_on_standard_output_and_speaks_of_no_none(call: Call, words: list[str]) -> None:
+def test_help_is_on_standard_output_and_speaks_of_no_none(call: Cli, words: list[str]) -> None:
     code, text, errors = call(*words)
     assert code == 0 and errors == ""
     assert "staleharness" in text and "None" not in text and "STR" not in text
 
 
-def test_the_version_is_told(call: Call) -> None:
+def test_the_version_is_told(call: Cli) -> None:
     code, text, _ = call("--version")
     assert code == 0 and text.strip()[0].isdigit()
 
@@ -268,7 +266,7 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert done.stdout.count("\n") == 1
 
 
-def test_a_terminal_without_our_signs_gets_others(call: Call) -> None:
+def test_a_terminal_without_our_signs_gets_others(call: Cli) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "STALEHARNESS_PLUGINS": ""}
     words = [sys.executable, "-m", "staleharness", "list"]
     done = subprocess.run(words, env=environment, capture_output=True, text=True)

@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from places import ROOT
 from results_helper import write_run
 from rliable import metrics
@@ -300,11 +300,9 @@ def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str
     assert "no room for seeds, n, P(B > A)" in narrow and ": --json and --out have them" in narrow
 
 
-def test_json_and_csv_have_the_same_numbers(
-    two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_json_and_csv_have_the_same_numbers(two: tuple[str, str], tmp_path: Path, cli: Cli):
     target = tmp_path / "comparison.csv"
-    code, out, err = run_cli(monkeypatch, capsys, "compare", *two, "--json", "--env", "Hopper", "--out", str(target))
+    code, out, err = cli("compare", *two, "--json", "--env", "Hopper", "--out", str(target))
     content = json.loads(out)
     assert code == 0 and out.count("\n") == 1 and "B − A" in err
     assert [(c["algorithm"].split("[")[0], c["env"]) for c in content["cells"]] == [
@@ -332,12 +330,10 @@ def test_names_cannot_steer_a_terminal_or_a_spreadsheet(tmp_path: Path, capsys: 
     assert "'=evil" in compare.to_csv(found)
 
 
-def test_a_published_bundle_is_identical_to_a_copy_of_itself(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
+def test_a_published_bundle_is_identical_to_a_copy_of_itself(tmp_path: Path, cli: Cli):
     copy = tmp_path / "copy"
     shutil.copytree(BUNDLE, copy)
-    code, out, _ = run_cli(monkeypatch, capsys, "compare", str(BUNDLE), str(copy), "--k", "16", "--algo", "spo,vaco")
+    code, out, _ = cli("compare", str(BUNDLE), str(copy), "--k", "16", "--algo", "spo,vaco")
     assert code == 0 and "10 of 10 pairs of runs are identical bit for bit" in out
     assert "spo" in out and "ppo_clip" not in out and "differently" not in out
 
@@ -364,7 +360,7 @@ def test_on_a_terminal_the_same_cells_are_shown(two: tuple[str, str], monkeypatc
 
 
 def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
-    two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    two: tuple[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ):
     a, b = two
     (tmp_path / "empty").mkdir()
@@ -392,7 +388,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         ([a, b, "--out", "no/where.csv"], ["no folder", "no"]),
         ([a, b, "--ouput", "x.csv"], ["--out"]),
     ):
-        code, out, err = run_cli(monkeypatch, capsys, "compare", *arguments)
+        code, out, err = cli("compare", *arguments)
         assert (code, out) == (2, ""), arguments
         assert err.startswith("staleharness: ") and err.count("\n") == 1, err
         assert all(word in err for word in words), err

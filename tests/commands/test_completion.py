@@ -6,16 +6,14 @@ import re
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import Cli
 from needs import needs_tool
 
 from staleharness.commands.completion import SHELLS, options, summaries, values
 from staleharness.commands.shared.parser import docstrings, verbs
 from staleharness.task import all_families
-
-Call = Callable[..., tuple[Any, str, str]]
 
 
 @pytest.fixture
@@ -34,7 +32,7 @@ def ran(*words: str) -> str:
     return done.stdout
 
 
-def test_every_shell_is_told_every_command(call: Call) -> None:
+def test_every_shell_is_told_every_command(call: Cli) -> None:
     for shell in SHELLS:
         code, text, _ = call("completion", shell)
         assert code == 0 and all(name in text for name in summaries())

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
 
+from command_line import Cli
 from places import ROOT
 
 from staleharness.store.store import Store
 
-Call = Callable[..., tuple[Any, str, str]]
 BUNDLE = str(ROOT / "results" / "reference" / "vaco_delta")
 
 
-def test_the_settings_of_a_study_and_what_differs_between_two(call: Call) -> None:
+def test_the_settings_of_a_study_and_what_differs_between_two(call: Cli) -> None:
     delta, rho = (str(ROOT / "experiments" / f"vaco_{name}.toml") for name in ("delta", "rho_bar"))
     code, text, _ = call("config", delta)
     assert code == 0 and "env = HalfCheetah-v5" in text and "hyper.delta = " in text
@@ -23,7 +21,7 @@ def test_the_settings_of_a_study_and_what_differs_between_two(call: Call) -> Non
     assert call("config", delta, "--diff", delta)[1] == "nothing differs\n"
 
 
-def test_the_settings_of_stored_runs(call: Call) -> None:
+def test_the_settings_of_stored_runs(call: Cli) -> None:
     first, second, *_ = sorted(Store(BUNDLE).read_all(), key=lambda run: run.id)
     code, text, _ = call("config", first.id, "--out", BUNDLE, "--json")
     assert code == 0 and json.loads(text)["seed"] == first.seed

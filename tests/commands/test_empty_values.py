@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import MISSING, fields
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from results_helper import write_run
 
 import staleharness as sh
 from staleharness.commands.shared.parser import flag_of, parse, verbs
 from staleharness.errors import UserError
-
-Call = Callable[..., tuple[Any, str, str]]
 
 OPTIONS = [
     (verb, field.name)
@@ -43,7 +41,7 @@ def test_no_option_of_any_command_takes_an_empty_value(verb: str, option: str) -
     parse(command_line(verb, option, "x"))
 
 
-def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Call) -> None:
+def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Cli) -> None:
     for words in (
         ["reproduce", "--paper", ""],
         ["figures", "--fig", ""],
@@ -58,29 +56,8 @@ def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Call) -> N
 @pytest.mark.parametrize("value", ["", " , "])
 @pytest.mark.parametrize(
     "name",
-    [
-        "env",
-        "k",
-        "algo",
-        "seeds",
-        "steps",
-        "preset",
-        "lag",
-        "n",
-        "model",
-        "data",
-        "device",
-        "settings",
-        "spec",
-        "scale",
-        "plugin",
-        "out",
-        "jobs",
-        "runner",
-        "runs_per_gpu",
-        "memory",
-        "slurm",
-    ],
+    "env k algo seeds steps preset lag n model data device settings spec scale plugin out jobs runner runs_per_gpu "
+    "memory slurm".split(),
 )
 def test_no_argument_of_a_sweep_takes_an_empty_text(
     name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

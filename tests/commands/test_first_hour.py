@@ -4,17 +4,16 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from known_plugins import loaded_plugins
 
 from staleharness.commands.shared import train_and_report
 from staleharness.store.store import Store
-
-Call = Callable[..., tuple[Any, str, str]]
 
 
 @pytest.fixture(autouse=True)
@@ -24,14 +23,14 @@ def as_before() -> Iterator[None]:
         yield
 
 
-def plan_of(call: Call, *words: str) -> list[dict[str, Any]]:
+def plan_of(call: Cli, *words: str) -> list[dict[str, Any]]:
     code, out, errors = call("sweep", "--dry", "--json", *words)
     assert code == 0, errors
     cells: list[dict[str, Any]] = json.loads(out.splitlines()[-1])["plan"]
     return cells
 
 
-def test_numbers_and_lists_are_taken_as_they_are_meant(call: Call) -> None:
+def test_numbers_and_lists_are_taken_as_they_are_meant(call: Cli) -> None:
     (cell,) = plan_of(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "1", "--steps", "3.2e6")
     assert cell["spec"]["steps"] == 3_200_000
     cells = plan_of(call, "--env", "Pendulum", "--algo", "spo", "--seeds", "0,1,7")
@@ -40,7 +39,7 @@ def test_numbers_and_lists_are_taken_as_they_are_meant(call: Call) -> None:
     assert cell["spec"]["lag"] == "geometric:0.001"
 
 
-def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_odd_but_meant_is_taken(call: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     seen: list[Any] = []
 
     def note(command: Any, planned: Any, store: Store, *more: Any) -> int:
@@ -60,7 +59,7 @@ def test_odd_but_meant_is_taken(call: Call, tmp_path: Path, monkeypatch: pytest.
     assert [root for _, root in seen] == [tmp_path / "a b", tmp_path / "a b", tmp_path / "link"]
 
 
-def test_all_methods_and_variants_of_them(call: Call) -> None:
+def test_all_methods_and_variants_of_them(call: Cli) -> None:
     every = plan_of(call, "--env", "Pendulum", "--algo", "all", "--seeds", "1")
     same = plan_of(call, "--env", "Pendulum", "--algo", "all,ppo_clip", "--seeds", "1")
     more = plan_of(call, "--env", "Pendulum", "--algo", "all,ppo_clip[clip=0.1]", "--seeds", "1")
@@ -68,7 +67,7 @@ def test_all_methods_and_variants_of_them(call: Call) -> None:
     assert {c["label"] for c in more} - {c["label"] for c in every} == {"ppo_clip[clip=0.1]"}
 
 
-def test_the_usual_score_has_frozen_constants(call: Call) -> None:
+def test_the_usual_score_has_frozen_constants(call: Cli) -> None:
     assert plan_of(call, "--env", "Hopper", "--algo", "spo", "--seeds", "1", "--normalise", "frozen")
 
 
@@ -87,7 +86,7 @@ class Mine(Algorithm):
 '''
 
 
-def test_a_plugin_is_run_where_it_is_named(call: Call, tmp_path: Path) -> None:
+def test_a_plugin_is_run_where_it_is_named(call: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="named"))
     plugin = ["--plugin", str(tmp_path / "mine.py"), "--seeds", "1"]
     core = plan_of(call, "--env", "Pendulum", *plugin)
@@ -95,7 +94,7 @@ def test_a_plugin_is_run_where_it_is_named(call: Call, tmp_path: Path) -> None:
     assert plan_of(call, "--env", "Pendulum", "--algo", "named", *plugin)
 
 
-def test_an_unknown_anchor_is_found_at_planning(call: Call, tmp_path: Path) -> None:
+def test_an_unknown_anchor_is_found_at_planning(call: Cli, tmp_path: Path) -> None:
     text = PLUGIN.format(name="adrift").replace("    needs =", '    proximal = "loglinear"\n    needs =')
     (tmp_path / "mine.py").write_text(text)
     words = ["--env", "Hopper", "--algo", "adrift", "--plugin", str(tmp_path / "mine.py"), "--dry"]
@@ -104,7 +103,7 @@ def test_an_unknown_anchor_is_found_at_planning(call: Call, tmp_path: Path) -> N
     assert code == 2 and errors.strip().endswith(said)
 
 
-def test_what_has_a_place_may_have_its_name_too(call: Call, tmp_path: Path) -> None:
+def test_what_has_a_place_may_have_its_name_too(call: Cli, tmp_path: Path) -> None:
     assert call("unpack", "--to=mine", "results/reference/quick_hopper")[0] == 0
     assert call("pack", "mine", "--to", "bundle")[0] == 0
     for words, said in (
@@ -118,7 +117,7 @@ def test_what_has_a_place_may_have_its_name_too(call: Call, tmp_path: Path) -> N
         assert code == 2 and said in errors and len(errors.splitlines()) == 1, errors
 
 
-def test_a_need_is_found_when_the_sweep_is_planned(call: Call, tmp_path: Path) -> None:
+def test_a_need_is_found_when_the_sweep_is_planned(call: Cli, tmp_path: Path) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN.format(name="needy"))
     words = ["--env", "bit-chain", "--algo", "needy", "--plugin", str(tmp_path / "mine.py"), "--dry"]
     code, out, errors = call("sweep", *words)
@@ -126,13 +125,13 @@ def test_a_need_is_found_when_the_sweep_is_planned(call: Call, tmp_path: Path) -
 
 
 @pytest.mark.parametrize("text", ["", "import math\n\nHALF = 0.5\n"])
-def test_a_plugin_file_that_registers_nothing_is_refused(text: str, call: Call, tmp_path: Path) -> None:
+def test_a_plugin_file_that_registers_nothing_is_refused(text: str, call: Cli, tmp_path: Path) -> None:
     (tmp_path / "empty.py").write_text(text)
     code, out, errors = call("list", "--plugin", str(tmp_path / "empty.py"))
     assert (code, out) == (2, "") and "empty.py registers nothing" in errors
 
 
-def test_an_older_robot_is_planned_without_library_warnings(call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_older_robot_is_planned_without_library_warnings(call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     code, _, errors = call("sweep", "--env", "Hopper-v4", "--algo", "spo", "--seeds", "1", "--dry")
     assert code == 0 and "arn" not in errors
     seen: list[Any] = []
@@ -141,7 +140,7 @@ def test_an_older_robot_is_planned_without_library_warnings(call: Call, monkeypa
 
 
 @pytest.mark.long
-def test_a_sweep_without_k_1_is_compared_with_published_runs(call: Call) -> None:
+def test_a_sweep_without_k_1_is_compared_with_published_runs(call: Cli) -> None:
     """The first command of the README, its own runs being there already."""
     assert call("unpack", "--to=mine", "results/reference/quick_hopper")[0] == 0
     for run in Path("mine/runs").iterdir():

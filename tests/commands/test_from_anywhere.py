@@ -3,34 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-Call = Callable[..., tuple[Any, str, str]]
+from command_line import Cli
+
 BUNDLE = "results/reference/quick_hopper"
 
 
-def test_a_published_bundle_is_unpacked_and_compared(call: Call) -> None:
+def test_a_published_bundle_is_unpacked_and_compared(call: Cli) -> None:
     code, text, _ = call("unpack", BUNDLE, "mine")
     assert code == 0 and len(list(Path("mine/runs").iterdir())) == 42, text
     code, text, _ = call("compare", BUNDLE, "mine", "--json")
     assert code == 0 and json.loads(text)
 
 
-def test_advice_comes_from_a_published_bundle(call: Call) -> None:
+def test_advice_comes_from_a_published_bundle(call: Cli) -> None:
     code, text, _ = call("advise", "--results", BUNDLE)
     assert code == 0 and "vaco" in text
     code, _, error = call("advise", "--results", "results/reference/vaco_contrl")
     assert code == 2 and "vaco_contrl is not a folder of results; did you mean 'vaco_control'?" in error
 
 
-def test_verify_reads_a_published_bundle(call: Call) -> None:
+def test_verify_reads_a_published_bundle(call: Cli) -> None:
     code, _, error = call("verify", BUNDLE, "--algo", "m2po")
     assert code == 2 and f"{BUNDLE} holds no finished run that matches" in error
 
 
-def test_a_built_in_study_is_planned(call: Call) -> None:
+def test_a_built_in_study_is_planned(call: Cli) -> None:
     code, text, _ = call("config", "experiments/vaco_delta.toml", "--diff", "experiments/vaco_rho_bar.toml")
     assert code == 0 and "hyper.rho_bar: 1.0 -> 0.5" in text
     code, text, _ = call("sweep", "--spec", "experiments/quick_hopper.toml", "--dry")

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable
-from typing import Any
+
+from command_line import Cli
 
 
-def test_a_dry_run_says_it_in_words_and_as_data(call: Callable[..., tuple[Any, str, str]]) -> None:
+def test_a_dry_run_says_it_in_words_and_as_data(call: Cli) -> None:
     asked = ("sweep", "--env", "bit-chain", "--k", "8", "--steps", "4", "--dry")
     code, out, _ = call(*asked)
     assert code == 0 and "note: less lag than it looks: LAG=uniform at K=8 has a mean lag of 3.50 phases" in out

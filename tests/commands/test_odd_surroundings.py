@@ -5,19 +5,17 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
+from command_line import Cli
 from sweeping import environment
 
-Call = Callable[..., tuple[Any, str, str]]
 BUNDLE = "results/reference/horizon_weights"
 
 
 @pytest.mark.parametrize("verb", ["status", "report"])
-def test_a_folder_that_is_gone_is_one_line(verb: str, tmp_path: Path, call: Call) -> None:
+def test_a_folder_that_is_gone_is_one_line(verb: str, tmp_path: Path, call: Cli) -> None:
     gone = tmp_path / "gone"
     gone.mkdir()
     os.chdir(gone)
@@ -38,14 +36,14 @@ def test_closed_streams_are_no_error(tmp_path: Path) -> None:
         assert done.returncode == 0 and not done.stderr, done.stderr
 
 
-def test_a_folder_name_that_is_not_utf8_is_refused_at_once(call: Call, tmp_path: Path) -> None:
+def test_a_folder_name_that_is_not_utf8_is_refused_at_once(call: Cli, tmp_path: Path) -> None:
     """Tables could be written there and not be read again."""
     out = str(tmp_path / "r\udcff")
     code, _, errors = call("sweep", "--env", "bit-chain", "--steps", "2", "--out", out)
     assert code == 2 and "is not a path in UTF-8" in errors and not os.path.lexists(out)
 
 
-def test_a_report_on_published_runs_hides_no_folder(call: Call) -> None:
+def test_a_report_on_published_runs_hides_no_folder(call: Cli) -> None:
     for verb in (["report"], ["status"], ["export", "csv"]):
         code, _, errors = call(*verb, "--out", BUNDLE)
         assert code == 2 and f"`staleharness unpack {BUNDLE} FOLDER` makes a folder of its runs" in errors
@@ -53,12 +51,12 @@ def test_a_report_on_published_runs_hides_no_folder(call: Call) -> None:
     assert call("config", "0", "--out", BUNDLE)[2].count("begin with '0'") == 1  # it is still found
 
 
-def test_seeds_are_separated_by_blanks_as_other_lists_are(call: Call) -> None:
+def test_seeds_are_separated_by_blanks_as_other_lists_are(call: Cli) -> None:
     words = "sweep --env bit-chain --algo spo --dry --list --seeds".split()
     assert call(*words, "3 5")[1] == call(*words, "3,5")[1]
 
 
-def test_figures_of_bundles_that_are_not_there_write_no_page(call: Call) -> None:
+def test_figures_of_bundles_that_are_not_there_write_no_page(call: Cli) -> None:
     code, _, errors = call("figures", "--bundles", "results/referense", "--out", "gallery")
     assert code == 2 and "BUNDLES=results/referense is not a folder" in errors
     assert not Path("gallery").exists()

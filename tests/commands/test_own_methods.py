@@ -12,6 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+from command_line import Cli
 from known_plugins import loaded_plugins
 
 from staleharness.algorithm import Algorithm
@@ -19,8 +20,6 @@ from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
 from staleharness.testing import example_decisions
 from staleharness.training.plugin_checks import loss_of, state_of
-
-Call = Callable[..., tuple[Any, str, str]]
 
 PLUGIN = '''
 from dataclasses import dataclass
@@ -79,7 +78,7 @@ UNDECLARED = {
 
 
 @pytest.mark.parametrize("name", UNDECLARED)
-def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked: Any, call: Call) -> None:
+def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked: Any, call: Cli) -> None:
     answer, env, field, need = UNDECLARED[name]
     code, _, errors = call("sweep", *asked(name, answer, env, *SHORT.get(env, TINY)))
     assert code == 2
@@ -96,17 +95,17 @@ def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked
     ],
 )
 @pytest.mark.long
-def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, asked: Any, call: Call) -> None:
+def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, asked: Any, call: Cli) -> None:
     code, _, errors = call("sweep", *asked("careful", answer, env, *SHORT.get(env, TINY)))
     assert code == 0, errors
 
 
-def test_another_mistake_of_a_plugin_stays_what_it_is(asked: Any, call: Call) -> None:
+def test_another_mistake_of_a_plugin_stays_what_it_is(asked: Any, call: Cli) -> None:
     code, _, errors = call("sweep", *asked("slip", "PolicyLoss(plain + d.lags)", "bit-chain", *TINY))
     assert code == 1 and "AttributeError: 'Decisions' object has no attribute 'lags'" in errors
 
 
-def test_what_is_declared_is_given(asked: Any, call: Call) -> None:
+def test_what_is_declared_is_given(asked: Any, call: Cli) -> None:
     words = asked("declared", "PolicyLoss(plain * d.logit_norm)", "bit-chain", *TINY, needs=["logit_norm"])
     code, _, errors = call("sweep", *words)
     assert code == 0, errors
@@ -122,7 +121,7 @@ ANSWERS = {
 
 
 @pytest.mark.long
-def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Call, tmp_path: Path) -> None:
+def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Cli, tmp_path: Path) -> None:
     """Rows are as many as decisions in a row here, so that a loss of each row would be spread over decisions."""
     for name, (answer, said) in ANSWERS.items():
         code, out, errors = call("sweep", "--json", *asked(name, answer, "bit-chain", *TINY))
@@ -150,13 +149,13 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_wrong_answer_of_any_other_kind_too(name: str, asked: Any, call: Call) -> None:
+def test_a_wrong_answer_of_any_other_kind_too(name: str, asked: Any, call: Cli) -> None:
     methods, code, said = OTHERS[name]
     found, _, errors = call("sweep", *asked(name, PLAIN, "bit-chain", *TINY, methods=methods))
     assert found == code and said in errors, errors
 
 
-def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Call) -> None:
+def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Cli) -> None:
     """Both would be flattened, or spread over the decisions."""
     targets = """
     def targets(self, t):
@@ -173,7 +172,7 @@ def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Call)
 
 @pytest.mark.parametrize("number", ["np.int64(3)", "np.float32(3)", "3"])
 @pytest.mark.long
-def test_a_methods_state_is_in_metrics_and_checkpoints(number: str, asked: Any, call: Call, tmp_path: Path) -> None:
+def test_a_methods_state_is_in_metrics_and_checkpoints(number: str, asked: Any, call: Cli, tmp_path: Path) -> None:
     """Checkpoints are read without running code from them, so NumPy's own numbers would not come back."""
     methods = f"""
     def init_state(self):

@@ -3,16 +3,15 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+from command_line import Cli
 from known_plugins import loaded_plugins
 
 import staleharness as sh
-
-Call = Callable[..., tuple[Any, str, str]]
 
 ALGORITHM = '''
 from __future__ import annotations
@@ -69,20 +68,12 @@ def write(folder: Path, name: str, **changed: str) -> Path:
 
 
 @pytest.mark.parametrize("name", WRONG)
-def test_a_class_of_another_shape_is_refused_in_one_line(name: str, tmp_path: Path, call: Call) -> None:
+def test_a_class_of_another_shape_is_refused_in_one_line(name: str, tmp_path: Path, call: Cli) -> None:
     changed, said = WRONG[name]
     path = write(tmp_path, name, **changed)
     for words in (["list"], ["sweep", "--env", "bit-chain", "--algo", name, "--dry"]):
         code, _, errors = call(*words, "--plugin", str(path))
         assert code == 2 and said in errors and errors.count("\n") == 1, errors
-
-
-def test_an_option_refused_by_a_plugin_is_a_user_error(tmp_path: Path, call: Call) -> None:
-    path = write(tmp_path, "choosy", more=PICKY)
-    words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
-    assert call(*words, "choosy")[0] == 0
-    code, _, errors = call(*words, "choosy[cap=3]")
-    assert code == 2 and "ALGO=choosy: AssertionError: too large" in errors, errors
 
 
 EXITING = """
@@ -93,12 +84,13 @@ EXITING = """
 """
 
 
-def test_a_plugin_that_ends_the_program_at_an_option_is_one_line(tmp_path: Path, call: Call) -> None:
-    path = write(tmp_path, "exiting", more=EXITING)
+@pytest.mark.parametrize("name, said", [("choosy", "AssertionError: too large"), ("exiting", "SystemExit: 7")])
+def test_an_option_refused_by_a_plugin_is_one_line(name: str, said: str, tmp_path: Path, call: Cli) -> None:
+    path = write(tmp_path, name, more=PICKY if name == "choosy" else EXITING)
     words = ["sweep", "--env", "bit-chain", "--dry", "--plugin", str(path), "--algo"]
-    assert call(*words, "exiting")[0] == 0
-    code, _, errors = call(*words, "exiting[cap=3]")
-    assert code == 2 and errors == "staleharness: ALGO=exiting: SystemExit: 7\n"
+    assert call(*words, name)[0] == 0
+    code, _, errors = call(*words, f"{name}[cap=3]")
+    assert (code, errors) == (2, f"staleharness: ALGO={name}: {said}\n")
 
 
 ENDING = """
@@ -116,7 +108,7 @@ class Ending(ChainTask):
 """
 
 
-def test_a_plugin_that_ends_the_program_anywhere_else_is_one_line(tmp_path: Path, call: Call) -> None:
+def test_a_plugin_that_ends_the_program_anywhere_else_is_one_line(tmp_path: Path, call: Cli) -> None:
     path = tmp_path / "ending.py"
     path.write_text(ENDING)
     code, out, errors = call("sweep", "--env", "ending", "--dry", "--plugin", str(path))
@@ -128,7 +120,7 @@ TEXT = {"field": "how: str = 'plain'\n    cap: float = 1.0"}
 
 
 @pytest.mark.parametrize("typed", ["nan", '"nan"', '"1"', '"true"', "other"])
-def test_a_text_option_is_any_word_and_its_label_parses_back(typed: str, tmp_path: Path, call: Call) -> None:
+def test_a_text_option_is_any_word_and_its_label_parses_back(typed: str, tmp_path: Path, call: Cli) -> None:
     path = str(write(tmp_path, "texts", **TEXT))
 
     def plan(algo: str) -> Any:
@@ -139,20 +131,20 @@ def test_a_text_option_is_any_word_and_its_label_parses_back(typed: str, tmp_pat
     assert [(again.run_id, again.label) for again in plan(run.label).runs] == [(run.run_id, run.label)]
 
 
-def test_a_number_for_a_text_option_says_how_it_is_typed(tmp_path: Path, call: Call) -> None:
+def test_a_number_for_a_text_option_says_how_it_is_typed(tmp_path: Path, call: Cli) -> None:
     path = str(write(tmp_path, "texts", **TEXT))
     code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--plugin", path, "--algo", "texts[how=1]")
     assert code == 2 and 'how=1 is not a text; write "1", in double quotes' in errors
 
 
-def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Call) -> None:
+def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Cli) -> None:
     path = tmp_path / "place.py"
     path.write_text("from staleharness.task import ENVS\n@ENVS.register('place')\nclass Place:\n    ids = {'a': 'b'}\n")
     code, _, errors = call("list", "--plugin", str(path))
     assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
 
 
-def test_workers_find_a_relative_plugin_path(tmp_path: Path, call: Call, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_workers_find_a_relative_plugin_path(tmp_path: Path, call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each works in the folder of its own run."""
     path = write(Path.cwd(), "nearby")
     monkeypatch.setenv("STALEHARNESS_PLUGINS", os.path.relpath(path))

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from places import ROOT
 
 from staleharness import commands
@@ -59,22 +59,20 @@ def test_every_file_is_a_verb_and_help_lists_them_in_one_order() -> None:
 
 
 @pytest.mark.parametrize("verb", ["", *parser.ORDER])
-def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
+def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("COLUMNS", "80")
-    code, out, _ = run_cli(monkeypatch, capsys, *([verb] if verb else []), "--help")
+    code, out, _ = cli(*([verb] if verb else []), "--help")
     assert code == 0 and max(map(len, out.splitlines())) <= 80
 
 
-def test_a_new_verb_is_one_file(
-    hello: None, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_new_verb_is_one_file(hello: None, cli: Cli) -> None:
     assert list(parser.verbs())[-1] == "say-hello"
-    assert run_cli(monkeypatch, capsys, "say-hello", "--name", "Ada") == (1, "hello Ada\n", "")
-    code, out, _ = run_cli(monkeypatch, capsys, "say-hello", "--help")
+    assert cli("say-hello", "--name", "Ada") == (1, "hello Ada\n", "")
+    code, out, _ = cli("say-hello", "--help")
     assert code == 0 and "Greet." in out
-    code, out, err = run_cli(monkeypatch, capsys, "say-hello", "--nme=Ada")
+    code, out, err = cli("say-hello", "--nme=Ada")
     assert (code, out) == (2, "") and "did you mean '--name'" in err
-    code, _, err = run_cli(monkeypatch, capsys, "say-helo")
+    code, _, err = cli("say-helo")
     assert code == 2 and "did you mean 'say-hello'" in err
 
 

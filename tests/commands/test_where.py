@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from results_helper import write_run
 
 from staleharness.statistics.claims.run_measures import Evidence
@@ -24,15 +24,13 @@ def folder(tmp_path: Path) -> str:
 
 @pytest.mark.usefixtures("short_report")
 @pytest.mark.long
-def test_a_report_asks_which_makes_no_folder_and_then_takes_it(
-    folder: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    code, out, err = run_cli(monkeypatch, capsys, "report", "--out", folder)
+def test_a_report_asks_which_makes_no_folder_and_then_takes_it(folder: str, cli: Cli) -> None:
+    code, out, err = cli("report", "--out", folder)
     assert (code, out) == (2, "") and err.count("\n") == 1
     choice = err.rpartition("choose with WHERE=")[2].strip()
     assert choice in ("lag=uniform", "lag=oldest")
     assert not (Path(folder) / "reports").exists()
-    code, out, _ = run_cli(monkeypatch, capsys, "report", "--out", folder, "--where", choice, "--json")
+    code, out, _ = cli("report", "--out", folder, "--where", choice, "--json")
     assert code == 0
     (row,) = json.loads(out)["table"]
     assert (row["algorithm"], row["n_runs"]) == ("vaco", 2)
@@ -49,11 +47,9 @@ def test_a_report_asks_which_makes_no_folder_and_then_takes_it(
     ],
     ids=lambda words: words[0],
 )
-def test_every_verb_that_chooses_runs_hears_it(
-    folder: str, words: tuple[str, ...], monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_every_verb_that_chooses_runs_hears_it(folder: str, words: tuple[str, ...], cli: Cli) -> None:
     asked = [word.format(folder) for word in words]
-    code, out, err = run_cli(monkeypatch, capsys, *asked, "--where", "lagg=oldest")
+    code, out, err = cli(*asked, "--where", "lagg=oldest")
     assert (code, out) == (2, "")
     assert err.endswith("WHERE: no run here has a setting 'lagg'; did you mean 'lag'?\n")
 

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from command_line import run_cli
+from command_line import Cli
 from needs import hint
 
 import staleharness as sh
@@ -116,17 +116,17 @@ def test_a_stored_policy_acts_as_the_learner_does(env: str) -> None:
     trained.close()
 
 
-def test_a_finished_run_has_its_last_policy(run: StoredRun, monkeypatch: Any, capsys: Any) -> None:
+def test_a_finished_run_has_its_last_policy(run: StoredRun, cli: Cli) -> None:
     stored = run.policy()
     assert (stored.env, stored.hidden) == ("Pendulum-v1", (8,))
     assert POLICY in json.loads((run.path / "manifest.json").read_text())
-    code, out, _ = run_cli(monkeypatch, capsys, "show", str(run.path), "--episodes", "2", "--json")
+    code, out, _ = cli("show", str(run.path), "--episodes", "2", "--json")
     assert code == 0
     expected = run.record["scores"]["deterministic"]["returns"]
     np.testing.assert_allclose(json.loads(out)["returns"], expected, rtol=0.02)
-    code, out, _ = run_cli(monkeypatch, capsys, "show", run.id, "--out", str(run.path.parents[1]), "--episodes", "1")
+    code, out, _ = cli("show", run.id, "--out", str(run.path.parents[1]), "--episodes", "1")
     assert code == 0 and "episode 1: return -" in out
-    code, _, err = run_cli(monkeypatch, capsys, "show", "0" * 12, "--out", str(run.path.parents[1]))
+    code, _, err = cli("show", "0" * 12, "--out", str(run.path.parents[1]))
     assert code == 2 and "there is no finished run" in err
 
 

@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 import pandas as pd
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from needs import needs_extra
 from results_helper import write_run
 
@@ -126,32 +126,28 @@ def test_an_export_that_dies_leaves_nothing_half_written(
     assert list(folder.iterdir()) == []
 
 
-def test_exporting_again_gives_the_same_bytes_and_filters_choose(
-    results: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    code, out, err = run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results))
+def test_exporting_again_gives_the_same_bytes_and_filters_choose(results: Path, cli: Cli):
+    code, out, err = cli("export", "csv", "--out", str(results))
     folder = results / "exports" / "csv"
     assert (code, err) == (0, "") and out.startswith("exported 2 runs: ") and str(folder / "runs.csv") in out
     before = {name: data for name, (data, _) in files(folder).items()}
     assert set(before) == {"metrics.csv", "runs.csv"}
-    code, out, _ = run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), "--json")
+    code, out, _ = cli("export", "csv", "--out", str(results), "--json")
     assert json.loads(out)["folder"] == str(folder) and len(json.loads(out)["runs"]) == 2
     assert {name: data for name, (data, _) in files(folder).items()} == before
     to = str(results.parent / "only spo")
     asked = ("--algo", "spo", "--env", "all", "--k", "all")
-    run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), *asked, "--to", to)
+    cli("export", "csv", "--out", str(results), *asked, "--to", to)
     assert set(pd.read_csv(Path(to) / "runs.csv")["algorithm"]) == {"spo"}
     assert Store(results).check() is None  # exports do not make the folder anybody else's
 
 
 @pytest.mark.parametrize("name", ["metrics.csv", "runs.csv"])
-def test_a_file_that_is_no_export_is_not_replaced(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], name: str
-):
+def test_a_file_that_is_no_export_is_not_replaced(results: Path, tmp_path: Path, cli: Cli, name: str):
     to = tmp_path / "thesis"
     to.mkdir()
     (to / name).write_text("step,loss\n0,1.0\n")
-    code, out, err = run_cli(monkeypatch, capsys, "export", "csv", "--out", str(results), "--to", str(to))
+    code, out, err = cli("export", "csv", "--out", str(results), "--to", str(to))
     assert (code, out) == (2, "") and f"{name} is not an export and would be replaced" in err
     assert {path.name: path.read_text() for path in to.iterdir()} == {name: "step,loss\n0,1.0\n"}
 
@@ -282,10 +278,8 @@ def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     return module
 
 
-def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(
-    results: Path, stand_in: StandIn, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-):
-    code, out, _ = run_cli(monkeypatch, capsys, "export", "wandb", "--out", str(results), "--algo", "vaco")
+def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(results: Path, stand_in: StandIn, cli: Cli):
+    code, out, _ = cli("export", "wandb", "--out", str(results), "--algo", "vaco")
     (run,) = (r for r in Store(results).read_all() if r.record["label"] == "vaco")
     (given,) = stand_in.inits
     assert code == 0 and "nothing was sent" in out
@@ -368,7 +362,7 @@ def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_pa
 
 
 def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
-    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ):
     true = importlib.util.find_spec
     monkeypatch.setattr(
@@ -390,7 +384,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         (["csv", "--to", "results/runs/tables"], ["TO=results/runs/tables", "keep their runs"]),
         (["csv", "--to", "results/x/../attempts"], ["keep their attempts"]),
     ):
-        code, out, err = run_cli(monkeypatch, capsys, "export", *arguments)
+        code, out, err = cli("export", *arguments)
         assert (code, out) == (2, ""), (arguments, out, err)
         assert err.startswith("staleharness: ") and err.count("\n") == 1, err
         assert all(word in err for word in words), err

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
@@ -95,18 +95,16 @@ def test_a_figures_name_is_claimed_once(tmp_path: Path, monkeypatch: pytest.Monk
 
 @pytest.mark.usefixtures("short_report")
 @pytest.mark.long
-def test_report_and_export_take_a_plugin(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_report_and_export_take_a_plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     (tmp_path / "mine.py").write_text(PLUGIN)
     bundle = str(tmp_path / "results")
     shutil.copytree(ROOT / "results" / "reference" / "quick_hopper", bundle)
     words = ["--plugin", str(tmp_path / "mine.py"), "--out", bundle, "--algo", "ppo_clip"]
-    code, out, err = run_cli(monkeypatch, capsys, "export", "latex", *words, "--to", str(tmp_path / "to"))
+    code, out, err = cli("export", "latex", *words, "--to", str(tmp_path / "to"))
     assert code == 0, err
     assert "\\input" in out and (tmp_path / "to" / "runs.tex").read_text()
     monkeypatch.setenv(PATH_VARIABLE, "")
-    code, out, err = run_cli(monkeypatch, capsys, "report", *words)
+    code, out, err = cli("report", *words)
     assert code == 0, err
     (page,) = Path(bundle).glob("reports/*/index.html")
     assert "A figure of mine" in page.read_text()

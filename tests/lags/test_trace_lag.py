@@ -3,16 +3,16 @@
 from __future__ import annotations
 
 import json
-import sys
 from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pandas as pd
 import pytest
+from command_line import Cli
+from trace_tables import trace_table
 
 from staleharness.base.plugins import source_hash
-from staleharness.cli import main
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.pipeline.event_simulation import simulate
@@ -31,26 +31,7 @@ SETTINGS = f"num_envs=2,num_steps={LENGTH},minibatches=2,epochs=1,evaluations=1"
 def rows() -> pd.DataFrame:
     """Two actors in lock step, one phase behind from the second on, and a group that is never trained on."""
     lines = [(actor, phase, phase) for phase in range(3) for actor in (0, 1)] + [(1, 3, NEVER)]
-    return pd.DataFrame(
-        [
-            {
-                "row": i,
-                "group": i,
-                "actor": actor,
-                "nth": nth,
-                "fate": "trained" if phase >= 0 else "queued",
-                "phase": phase,
-                "place": actor if phase >= 0 else -1,
-                "versions": [max(0, nth - 1)],
-                "ends": [LENGTH],
-                "began_at": float(i),
-                "made_at": i + 0.5,
-                "queued_at": i + 0.5,
-                "trained_at": np.nan,
-            }
-            for i, (actor, nth, phase) in enumerate(lines)
-        ]
-    )
+    return trace_table(LENGTH, [(a, n, p, max(0, n - 1), float(i), i + 0.5) for i, (a, n, p) in enumerate(lines)])
 
 
 def trace(folder: Path, table: pd.DataFrame, name: str = "t.parquet", decisions: int = LENGTH) -> Path:
@@ -138,30 +119,13 @@ def test_an_impossible_trace_is_refused_by_the_plan(
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_trace_of_another_shape_is_refused_in_one_line(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_trace_of_another_shape_is_refused_in_one_line(tmp_path: Path, cli: Cli) -> None:
     path = trace(tmp_path, rows())
 
     def error(lag: str, settings: str = SETTINGS, k: str = "2", steps: int = 120) -> str:
-        arguments = [
-            "staleharness",
-            "sweep",
-            "--env=Pendulum-v1",
-            "--algo=ppo_clip",
-            f"--k={k}",
-            f"--lag={lag}",
-            f"--set={settings}",
-            f"--steps={steps}",
-            "--seeds=1",
-            f"--out={tmp_path / 'out'}",
-            "--dry",
-        ]
-        monkeypatch.setattr(sys, "argv", arguments)
-        with pytest.raises(SystemExit) as ended:
-            main()
-        line = capsys.readouterr().err.strip()
-        assert ended.value.code == 2 and "\n" not in line
+        words = f"--env=Pendulum-v1 --algo=ppo_clip --k={k} --lag={lag} --set={settings} --steps={steps} --seeds=1"
+        code, _, line = cli("sweep", *words.split(), f"--out={tmp_path / 'out'}", "--dry")
+        assert code == 2 and "\n" not in line.strip()
         return line
 
     assert "has 3 phases; the run has 4" in error(f"trace:{path}", steps=160)

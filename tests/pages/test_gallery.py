@@ -7,7 +7,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from results_helper import write_grid
 
 from staleharness.pages import gallery
@@ -19,9 +19,7 @@ SECOND = 'title = "U"\nquestion = "How?"\nstudy = "t"\ndraw = "{}"\nclaim = "D."
 
 
 @pytest.fixture
-def figures(
-    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> Figures:
+def figures(shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> Figures:
     """The command `figures` for a paper with two figures of two studies, both with results in `both/`, the first one
     in `one/` and none in `none/`."""
     (shelf / "p" / "fig3.toml").write_text(SECOND.format("aggregate_scores"))
@@ -32,7 +30,7 @@ def figures(
     (tmp_path / "none").mkdir()
 
     def run(*words: str) -> tuple[int, str, str]:
-        return run_cli(monkeypatch, capsys, "figures", "--paper", "p", *words)
+        return cli("figures", "--paper", "p", *words)
 
     return run
 

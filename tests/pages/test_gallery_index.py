@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 from browser import CHROMIUM, Page
-from command_line import run_cli
+from command_line import Cli
 from pressing import press
 from results_helper import write_run
 
@@ -41,7 +41,7 @@ def test_every_figure_has_its_verdict_and_links_that_lead_somewhere(text: str) -
 
 
 def test_the_command_says_verdict_numbers_picture_and_page(
-    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    shelf: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     for seed in range(4):
         for label, score in (("ppo_clip", 20.0), ("vaco", 60.0)):
@@ -57,7 +57,7 @@ def test_the_command_says_verdict_numbers_picture_and_page(
     )
     monkeypatch.chdir(tmp_path)
     words = ("figures", "--paper", "p", "--fig", "2", "--bundles", "b", "--out", "out")
-    code, out, _ = run_cli(monkeypatch, capsys, *words)
+    code, out, _ = cli(*words)
     assert code == 0 and out.splitlines() == [
         "fig2: drawn; agrees (Figure 2: T)",
         "  holds: VACO ends higher (40 [38, 42], n = 4)",
@@ -70,7 +70,7 @@ def test_the_command_says_verdict_numbers_picture_and_page(
     )  # as the finding, and with its test
     evidence = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "## Figure 2: T\n\n**Holds: VACO ends higher (40 [38, 42], n = 4).**\n\n*Why?*\n" in evidence
-    _, out, _ = run_cli(monkeypatch, capsys, *words, "--json")
+    _, out, _ = cli(*words, "--json")
     said = json.loads(out)
     assert said["verdicts"] == {"fig2": "agrees"} and said["page"] == "out/p.md"
     assert said["parts"] == {"fig2": ["holds: VACO ends higher (40 [38, 42], n = 4)"]}

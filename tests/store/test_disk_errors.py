@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from results_helper import write_run
 from sweeping import environment
 
@@ -62,9 +62,7 @@ def test_the_name_is_part_of_the_error(tmp_path: Path) -> None:
     assert error.value.filename == str(tmp_path / "a") and not list(tmp_path.iterdir())
 
 
-def test_a_folder_that_cannot_be_copied_is_one_line(
-    place: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_a_folder_that_cannot_be_copied_is_one_line(place: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """`reproduce` copies runs that another study has, too."""
 
     def full(*_: Any, **__: Any) -> None:
@@ -80,7 +78,7 @@ def test_a_folder_that_cannot_be_copied_is_one_line(
 
     verb = verbs()["list"]
     monkeypatch.setattr("staleharness.cli.parse", lambda words: (replace(verb, handle=handle), None))
-    code, _, errors = run_cli(monkeypatch, capsys, "list")
+    code, _, errors = cli("list")
     assert code == 2 and "No space left on device" in errors and errors.count("\n") == 1
 
 

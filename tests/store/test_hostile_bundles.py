@@ -13,7 +13,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from command_line import run_cli
+from command_line import Cli
 from crash import EVERY, every_crash
 from results_helper import write_run
 
@@ -148,7 +148,7 @@ def test_a_forged_run_is_one_line_and_the_others_count(
 
 
 def test_runs_that_claim_one_place_do_not_hide_the_others(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ) -> None:
     """One of three runs is forged, job and all, into the place of another: nothing says which of the two is true."""
     for capacity in (1, 4, 8):
@@ -165,7 +165,7 @@ def test_runs_that_claim_one_place_do_not_hide_the_others(
     forge(tmp_path / "bundle", change)
     two = [run.id for run in Store(tmp_path / "bundle").read_all() if run.spec["capacity"] == 8]
     monkeypatch.chdir(tmp_path)
-    code, out, err = run_cli(monkeypatch, capsys, "report", "--out", "bundle", "--json")
+    code, out, err = cli("report", "--out", "bundle", "--json")
     assert code == 0 and [row["capacity"] for row in json.loads(out)["table"]] == [1]
     assert err.count("left out: runs") == 1 and all(run in err for run in two)
     assert load("bundle").table(reps=50, engine="quick").frame()["capacity"].to_list() == [1]

@@ -12,6 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from results_helper import write_run
+from trace_tables import trace_table
 
 from staleharness.base import reference_results
 from staleharness.base.files import digest
@@ -28,27 +29,9 @@ DEMAND = Demand(phases=3, groups=2, rows=1, length=8, seed=0)
 
 def rows() -> pd.DataFrame:
     """Two groups a phase, each by an actor of its own, of weights that are as old as can be."""
-    return pd.DataFrame(
-        [
-            {
-                "row": 2 * phase + actor,
-                "group": 2 * phase + actor,
-                "actor": actor,
-                "nth": phase,
-                "fate": "trained",
-                "phase": phase,
-                "place": actor,
-                "versions": [max(0, phase - 1)],
-                "ends": [8],
-                "began_at": phase - 1.0,
-                "made_at": phase - 0.5,
-                "queued_at": phase - 0.5,
-                "trained_at": float(phase),
-            }
-            for phase in range(3)
-            for actor in range(2)
-        ]
-    )
+    lines = [(actor, p, p, max(0, p - 1), p - 1.0, p - 0.5) for p in range(3) for actor in range(2)]
+    table = trace_table(8, lines)
+    return table.assign(trained_at=table["phase"].astype(float))
 
 
 def trace() -> bytes:
