@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
-from races import Mortal, but_assigned, learner_digest
+from races import Mortal, but_assigned, digests_and_metrics, learner_digest
 from small_specs import small_control
+from whole_runs import one_thread as one_thread
 
 from staleharness.trace import read_trace
 from staleharness.training.loop import simulation_of
@@ -29,14 +29,6 @@ SMALL = small_control(
     epochs=1,
     anneal_learning_rate=False,
 )
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> Any:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def mortal(draw: random.Random) -> Any:
@@ -88,11 +80,9 @@ def faulty(seed: int, to: Path) -> tuple[list[str], list[dict[str, Any]]]:
 def test_the_replay_is_the_run_whoever_was_killed_and_when(seed: int, tmp_path: Path) -> None:
     path = tmp_path / "trace.parquet"
     hashes, metrics = faulty(seed, path)
-    replay: Any = simulation_of(replace(SMALL, lag=f"trace:{path}"))
-    again = [(record.metrics, learner_digest(replay)) for record in replay]
-    replay.close()
-    assert [found for _, found in again] == hashes and len(set(hashes)) == PHASES
-    assert but_assigned([m for m, _ in again]) == but_assigned(metrics), "accounts and all"
+    again, repeated = digests_and_metrics(simulation_of(replace(SMALL, lag=f"trace:{path}")))
+    assert again == hashes and len(set(hashes)) == PHASES
+    assert but_assigned(repeated) == but_assigned(metrics), "accounts and all"
     _, rows = read_trace(str(path))
     last, lost = metrics[-1], rows[(rows["fate"] == "lost") & rows["left_in"].isin(range(PHASES))]
     assert (last["sequences/lost"], last["decisions/lost"]) == (len(lost), lost["ends"].map(max).sum())

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -10,6 +10,8 @@ import pytest
 import torch
 from schedules import Group, lock_step, schedule
 from schedules import given_schedule as given_schedule
+from small_specs import small_chain
+from whole_runs import one_thread as one_thread
 
 from staleharness.base.streams import stream
 from staleharness.chain.spec import ChainSpec
@@ -22,27 +24,8 @@ Say = Callable[[Callable[[Demand], Schedule]], None]
 H, BATCH = 6, 4
 
 
-@pytest.fixture(autouse=True)
-def one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def spec(**settings: Any) -> ChainSpec:
-    asked = {
-        "env": "bit-chain",
-        "algorithm": "seq_is",
-        "horizon": H,
-        "batch": BATCH,
-        "capacity": 3,
-        "steps": 4,
-        "start": 0.4,
-        "learning_rate": 0.3,
-        "evaluations": 1,
-    }
-    return ChainSpec.from_dict({**asked, **settings})
+    return small_chain(**{"steps": 4, "batch": BATCH, "learning_rate": 0.3, **settings})
 
 
 def weights(asked: ChainSpec) -> list[list[float]]:

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from whole_runs import assert_resumes, metrics_of
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.streams import stream
@@ -24,10 +25,6 @@ from staleharness.training.loop import simulation_of
 def spec_of(**settings: Any) -> ChainSpec:
     small = {"env": "bit-chain", "algorithm": "seq_is", "horizon": 6, "batch": 8, "steps": 6, "evaluations": 2}
     return ChainSpec.from_dict({**small, **settings})
-
-
-def metrics_of(spec: ChainSpec) -> list[dict[str, Any]]:
-    return [record.metrics for record in simulation_of(spec)]
 
 
 def advance(spec: ChainSpec, phases: int) -> ChainSimulation:
@@ -126,13 +123,7 @@ def test_without_lag_it_is_a_plain_on_policy_loop(algorithm: str) -> None:
 
 
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened() -> None:
-    asked = spec_of(capacity=3, algorithm="ppo_kl", hyper={"adaptive": True}, minibatches=2, steps=12)
-    straight = metrics_of(asked)
-    simulation = simulation_of(asked)
-    begun = [simulation.advance().metrics for _ in range(3)]
-    resumed = simulation_of(asked)
-    resumed.load_state_dict(simulation.state_dict())
-    assert begun + [record.metrics for record in resumed] == straight
+    assert_resumes(spec_of(capacity=3, algorithm="ppo_kl", hyper={"adaptive": True}, minibatches=2, steps=12), 3)
 
 
 def test_the_second_minibatch_is_off_policy() -> None:

@@ -9,6 +9,7 @@ import torch
 from small_specs import small_control
 from torch import Tensor
 from witness import MethodCalls
+from witness import phases as phases
 
 from staleharness.batch import Decisions, Trajectories
 from staleharness.training.loop import simulation_of
@@ -31,19 +32,8 @@ SMALL = small_control(
 
 def run(seen: MethodCalls, hyper: dict[str, Any] | None = None, **settings: Any) -> list[dict[str, Any]]:
     """The metrics of a whole run."""
-    for past in (seen.shown, seen.asked, seen.divergence, seen.told, seen.watched):
-        past.clear()
     simulation = simulation_of(replace(SMALL, hyper=hyper or {}, **settings))
-    seen.watch = lambda: simulation.policy.flat.detach().clone()
-    metrics = [record.metrics for record in simulation]
-    simulation.close()
-    return metrics
-
-
-def phases(seen: list[Any]) -> list[list[Any]]:
-    """Recorded items, phase by phase."""
-    size = len(seen) // PHASES
-    return [seen[i : i + size] for i in range(0, len(seen), size)]
+    return seen.watch_run(simulation, lambda: simulation.policy.flat.detach().clone())
 
 
 def places(d: Decisions, t: Trajectories) -> Tensor:

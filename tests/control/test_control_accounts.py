@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import pytest
 from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, run
+from whole_runs import assert_resumes
 from witness import MethodCalls
 
 from staleharness.training.loop import simulation_of
@@ -95,23 +95,8 @@ def test_a_row_that_is_lost_ends_the_run(witness: MethodCalls, monkeypatch: pyte
         simulation.advance()
 
 
-@pytest.fixture
-def halfway(witness: MethodCalls) -> Iterator[Any]:
-    simulation = simulation_of(replace(SMALL, mechanism="replay"))
-    simulation.advance()
-    simulation.advance()
-    yield simulation
-    simulation.close()
-
-
-def test_accounts_go_on_where_a_run_was_interrupted(halfway: Any) -> None:
-    resumed = simulation_of(replace(SMALL, mechanism="replay"))
-    resumed.load_state_dict(halfway.state_dict())
-    for straight, again in zip(halfway, resumed, strict=True):
-        for unit in ("sequences", "decisions"):
-            assert entries(again.metrics, unit) == entries(straight.metrics, unit)
-    assert resumed.accounts.record() == halfway.accounts.record()
-    resumed.close()
+def test_accounts_go_on_where_a_run_was_interrupted(witness: MethodCalls) -> None:
+    assert_resumes(replace(SMALL, mechanism="replay"), 2)
 
 
 def test_the_untrained_policy_is_scored_once(witness: MethodCalls) -> None:

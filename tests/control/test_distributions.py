@@ -13,12 +13,11 @@ import torch
 from small_specs import small_control
 from torch.distributions import Categorical as Reference
 from torch.distributions import kl_divergence
+from whole_runs import assert_resumes, metrics_of
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.control.action_distributions import Categorical, Gaussian, as_taken, distribution_of, far_bounds
 from staleharness.control.policy import MLPPolicy, Pull
-from staleharness.control.simulation import ControlSimulation
-from staleharness.control.spec import ControlSpec
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -88,36 +87,20 @@ def test_an_environment_is_given_what_its_space_takes() -> None:
     assert as_taken(env)(np.array([[-3.0, 0.5]])).tolist() == [[-1.0, 0.5]]
 
 
-def run_to_end(spec: ControlSpec) -> tuple[ControlSimulation, list[dict[str, Any]]]:
-    simulation: Any = simulation_of(spec)
-    records = [record.metrics for record in simulation]
-    simulation.close()
-    return simulation, records
-
-
 def test_on_policy_the_weights_of_choices_are_one() -> None:
-    _, (first, *_) = run_to_end(replace(SMALL, capacity=1))
+    first, _ = metrics_of(replace(SMALL, capacity=1))
     assert first["tv_data"] == 0.0 and first["ess_data"] == pytest.approx(1.0)
 
 
 @pytest.mark.parametrize("name", ["ppo_clip", "ppo_kl", "vaco", "impala", "decoupled_ppo", "a3po", "spo", "geppo"])
 def test_a_method_needs_no_word_about_choices(name: str) -> None:
-    _, records = run_to_end(replace(SMALL, algorithm=name, capacity=2, minibatches=2))
+    records = metrics_of(replace(SMALL, algorithm=name, capacity=2, minibatches=2))
     assert len(records) == 2 and 0.0 < records[-1]["entropy"] <= np.log(2) + 1e-6
     assert ALGORITHMS[name].name == name
 
 
 def test_a_mixture_of_choices_and_a_run_that_is_resumed() -> None:
-    whole, records = run_to_end(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
-    halves: Any = simulation_of(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
-    halves.advance()
-    state = halves.state_dict()
-    resumed: Any = simulation_of(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01))
-    resumed.load_state_dict(state)
-    last = resumed.advance().metrics
-    assert last == records[-1]
-    assert torch.equal(resumed.policy.flat, whole.policy.flat)
-    halves.close(), resumed.close()
+    assert_resumes(replace(SMALL, capacity=2, density="mixture", entropy_coef=0.01), 1)
 
 
 @pytest.mark.long

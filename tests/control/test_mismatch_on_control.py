@@ -11,25 +11,18 @@ import torch
 from recorded_runs import finish, recording
 from small_specs import small_control
 from torch import Tensor
+from whole_runs import Metrics, assert_resumes, metrics_of, run_whole, same
 
 from staleharness.control.networks import views_of
 from staleharness.control.spec import ControlSpec
 from staleharness.mismatch import Place, read_mismatch
-from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import Version
 
 SMALL = small_control(4, 6, 32, capacity=3, lag="oldest", learning_rate=3e-3, evaluations=2)
 CHOICES = replace(SMALL, env="CartPole-v1")
 
 
-def run(spec: ControlSpec) -> tuple[list[dict[str, Any]], Tensor]:
-    simulation: Any = simulation_of(spec)
-    metrics = [record.metrics for record in simulation]
-    simulation.close()
-    return metrics, simulation.policy.flat.detach().clone()
-
-
-def without_mismatch(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def without_mismatch(metrics: Metrics) -> Metrics:
     return [{k: v for k, v in of_phase.items() if not k.startswith("mismatch/")} for of_phase in metrics]
 
 
@@ -51,10 +44,10 @@ def without_mismatch(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
 @pytest.mark.long
 def test_noise_of_size_zero_gives_the_bits_of_none(settings: dict[str, Any]) -> None:
     spec = replace(SMALL, num_steps=16, steps=4 * 6 * 16, evaluations=1, **settings)
-    (a, x), (b, y) = run(spec), run(replace(spec, mismatch="noise:0+sampling:1"))
-    assert torch.equal(x, y) and a == without_mismatch(b)
+    (a, x), (b, y) = run_whole(spec), run_whole(replace(spec, mismatch="noise:0+sampling:1"))
+    assert same(x, y) and a == without_mismatch(b)
     assert b[-1]["mismatch/kl_k3"] == b[-1]["mismatch/kl_k1_engine_data"] == 0.0
-    (c, _) = run(replace(spec, mismatch="noise:1"))
+    c = metrics_of(replace(spec, mismatch="noise:1"))
     assert without_mismatch(c) != a and "mismatch/kl_k3" not in a[-1]
 
 
@@ -128,8 +121,8 @@ def test_a_temperature_divides_the_logits_of_choices() -> None:
 
 def test_raw_log_probabilities_hide_what_the_gap_shows() -> None:
     spec = replace(SMALL, num_steps=128, steps=6 * 128, behaviour="version")
-    ((raw,), _) = run(replace(spec, mismatch="sampling[temperature=0.8,logprobs=raw]"))
-    ((honest,), _) = run(replace(spec, mismatch="noise:0"))
+    (raw,) = metrics_of(replace(spec, mismatch="sampling[temperature=0.8,logprobs=raw]"))
+    (honest,) = metrics_of(replace(spec, mismatch="noise:0"))
     assert raw["mismatch/kl_k3"] == pytest.approx(0.0, abs=1e-9)
     assert raw["mismatch/surprisal_gap"] > 4 > 3 > abs(honest["mismatch/surprisal_gap"])
 
@@ -146,7 +139,7 @@ def test_mu_is_the_number_that_the_setting_names() -> None:
 
 @pytest.mark.parametrize("settings", [{}, {"mechanism": "replay", "lag": "fixed:2"}], ids=str)
 def test_the_two_parts_of_the_drift_add_up(settings: dict[str, Any]) -> None:
-    metrics, _ = run(replace(SMALL, mismatch="noise:0.3", **settings))
+    metrics = metrics_of(replace(SMALL, mismatch="noise:0.3", **settings))
     for m in metrics:
         engine, lag = (m[f"mismatch/kl_k1_{part}_data"] for part in ("engine", "lag"))
         assert m["kl_k1_data"] == pytest.approx(engine + lag, abs=1e-5)
@@ -159,19 +152,12 @@ def test_the_two_parts_of_the_drift_add_up(settings: dict[str, Any]) -> None:
 
 
 def test_a_stopped_run_under_noise_goes_on_to_the_same_bits() -> None:
-    asked = replace(SMALL, mismatch="noise:0.2+fp8", mechanism="replay", lag="fixed:2")
-    straight, weights = run(asked)
-    simulation: Any = simulation_of(asked)
-    begun = [simulation.advance().metrics for _ in range(2)]
-    resumed: Any = simulation_of(asked)
-    resumed.load_state_dict(simulation.state_dict())
-    assert begun + [record.metrics for record in resumed] == straight
-    assert torch.equal(resumed.policy.flat, weights)
+    assert_resumes(replace(SMALL, mismatch="noise:0.2+fp8", mechanism="replay", lag="fixed:2"), 2)
 
 
 def test_scores_are_of_the_trainers_weights() -> None:
     spec = replace(SMALL, learning_rate=1e-30, steps=6 * 32, evaluations=1, observation_statistics="snapshot")
-    ((plain,), _), ((noisy,), _) = run(spec), run(replace(spec, mismatch="noise:1"))
+    (plain,), (noisy,) = metrics_of(spec), metrics_of(replace(spec, mismatch="noise:1"))
     assert plain["untrained/deterministic"] == noisy["untrained/deterministic"]
     assert plain["rollout_return"] != noisy["rollout_return"]
 
@@ -181,6 +167,6 @@ def test_scores_are_of_the_trainers_weights() -> None:
 def test_other_arithmetic_acts_with_copies_too(learner: str) -> None:
     """Equal to torch as far as without a mismatch."""
     spec = replace(SMALL, mismatch="int4", steps=2 * 6 * 32)
-    (a, _), (b, _) = run(spec), run(replace(spec, learner=learner))
+    a, b = metrics_of(spec), metrics_of(replace(spec, learner=learner))
     for name in ("mismatch/kl_k3", "mismatch/kl_k1_engine_data", "kl_k1_data"):
         assert a[0][name] == pytest.approx(b[0][name], rel=2e-2, abs=1e-7), name

@@ -12,6 +12,7 @@ from control_runs import SMALL
 from known_plugins import loaded_plugins
 from needs import needs_compiler
 from torch import Tensor
+from whole_runs import assert_resumes
 
 from staleharness.algorithm import ALGORITHMS, unmet
 from staleharness.base.cpp_library import compiler_version
@@ -179,12 +180,7 @@ def test_the_gradient_and_step_of_every_method_equal_those_of_torch(method: str)
 
 @pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
 def test_a_run_resumes_with_the_same_bits(env: str) -> None:
-    spec = replace(SMALL, env=env, learner="native", algorithm="ppo_clip")
-    whole, first, second = (simulation_of(spec) for _ in range(3))
-    wanted = [record.metrics for record in whole]
-    found = [first.advance().metrics, first.advance().metrics]
-    second.load_state_dict(first.state_dict())
-    assert found + [record.metrics for record in second] == wanted
+    assert_resumes(replace(SMALL, env=env, learner="native", algorithm="ppo_clip"), 2)
 
 
 def test_on_policy_ratios_are_exactly_one() -> None:

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from known_plugins import loaded_plugins
 from places import HELPERS
-from races import but_assigned, kill_one, learner_digest
+from races import but_assigned, digests_and_metrics, kill_one, learner_digest
 from small_specs import small_control
 
 from staleharness.control.rollouts import EnvironmentActor
@@ -31,22 +31,13 @@ SMALL = small_control(PHASES, 4, 50, capacity=8, lag=LAG, minibatches=4)
 def record_run(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tuple[list[str], list[dict[str, Any]]]:
     """Hash of the learner and metrics after each phase of a run with processes, which leaves its trace there."""
     simulation: Any = simulation_of(spec)
-    hashes, metrics = [], []
-    for record in simulation:
-        hashes.append(learner_digest(simulation))
-        metrics.append(record.metrics)
-        if simulation.phase == kill_after:
-            kill_one(simulation.actors)
+    found = digests_and_metrics(simulation, lambda: simulation.phase == kill_after and kill_one(simulation.actors))
     to.write_bytes(simulation.artifacts()["trace.parquet"])
-    simulation.close()
-    return hashes, metrics
+    return found
 
 
 def replay_run(spec: ControlSpec, trace: Path) -> tuple[list[str], list[dict[str, Any]]]:
-    simulation: Any = simulation_of(replace(spec, lag=f"trace:{trace}"))
-    found = [(record.metrics, learner_digest(simulation)) for record in simulation]
-    simulation.close()
-    return [h for _, h in found], [m for m, _ in found]
+    return digests_and_metrics(simulation_of(replace(spec, lag=f"trace:{trace}")))
 
 
 @pytest.fixture(scope="module")

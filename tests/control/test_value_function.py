@@ -9,6 +9,7 @@ import pytest
 import torch
 from control_runs import ENVS, PHASES, SMALL, STEPS, run
 from torch import Tensor
+from whole_runs import assert_resumes
 from witness import MethodCalls
 
 from staleharness.batch import Rollout
@@ -99,17 +100,8 @@ def test_without_lag_the_two_are_one(witness: MethodCalls) -> None:
 
 def test_stored_critics_resume_bit_for_bit_and_are_optional() -> None:
     spec = replace(SMALL, algorithm="vaco", value_function="behaviour", mechanism="replay")
-    whole, cut = simulation_of(spec), simulation_of(spec)
-    for _ in range(PHASES):
-        whole.advance()
-    for _ in range(PHASES - 2):
-        cut.advance()
-    again = simulation_of(spec)
-    again.load_state_dict(cut.state_dict())
-    for _ in range(2):
-        again.advance()
-    assert torch.equal(whole.policy.flat, again.policy.flat)
-    plain = simulation_of(replace(spec, value_function="learner"))
-    assert "critic" in whole.policy.snapshot(0, 0).tensors and "critic" not in plain.policy.snapshot(0, 0).tensors
-    for simulation in (whole, cut, again, plain):
+    assert_resumes(spec, PHASES - 2)
+    for value_function in ("behaviour", "learner"):
+        simulation = simulation_of(replace(spec, value_function=value_function))
+        assert ("critic" in simulation.policy.snapshot(0, 0).tensors) == (value_function == "behaviour")
         simulation.close()

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 from needs import hint
 from tiny_model import write_model
+from whole_runs import one_thread as one_thread
 
 pytest.importorskip("transformers", reason=hint("llm"))
 
@@ -33,11 +33,6 @@ def error_line(call: Callable[[], object]) -> str:
     line = str(caught.value)
     assert "\n" not in line and len(line) < 1000
     return line
-
-
-@pytest.fixture(autouse=True)
-def one_thread() -> None:
-    torch.set_num_threads(1)
 
 
 @pytest.fixture(scope="session")

@@ -8,17 +8,35 @@ import signal
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from staleharness.asynchronous.actor import GroupMaker, WeightFeed
 
+if TYPE_CHECKING:
+    from whole_runs import Metrics
+
 
 def learner_digest(simulation: Any) -> str:
-    """Hash of all that a learner of control holds."""
-    parts = [simulation.policy.flat, simulation.moments.mean, simulation.moments.variance]
-    parts += [*simulation.learner.optimizer.mean, *simulation.learner.optimizer.square]
-    parts.append(simulation.reward_scale.moments.variance)
+    """Hash of all that a learner holds."""
+    optimizer = simulation.learner.optimizer
+    parts = [*simulation.learner.parameters, *optimizer.mean, *optimizer.square]
+    if hasattr(simulation, "moments"):  # of observations and returns, on control
+        parts += [simulation.moments.mean, simulation.moments.variance, simulation.reward_scale.moments.variance]
     return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in parts)).hexdigest()
+
+
+def digests_and_metrics(simulation: Any, after: Callable[[], object] = lambda: None) -> tuple[list[str], Metrics]:
+    """Hash of the learner and metrics after each phase of a run.
+
+    after: called after each phase.
+    """
+    digests, metrics = [], []
+    for record in simulation:
+        digests.append(learner_digest(simulation))
+        metrics.append(record.metrics)
+        after()
+    simulation.close()
+    return digests, metrics
 
 
 @dataclass(frozen=True)
@@ -76,6 +94,6 @@ def kill_one(processes: Any) -> None:
         time.sleep(0.01)
 
 
-def but_assigned(metrics: list[dict[str, Any]]) -> list[dict[str, Any]]:
+def but_assigned(metrics: Metrics) -> Metrics:
     """Without the lags that a model assigned: a race assigns none, and its replay those that came about."""
     return [{k: v for k, v in m.items() if k != "lags/assigned"} for m in metrics]

@@ -24,6 +24,21 @@ class MethodCalls:
     watch: Callable[[], Any] = lambda: None  # called at each `policy_loss`; what it returns goes to `watched`
     watched: list[Any] = field(default_factory=list)
 
+    def watch_run(self, simulation: Any, watch: Callable[[], Tensor]) -> list[dict[str, Any]]:
+        """Return the metrics of a whole run, whose calls replace those recorded so far."""
+        for calls in (self.shown, self.asked, self.divergence, self.told, self.watched):
+            calls.clear()
+        self.watch = watch
+        metrics = [record.metrics for record in simulation]
+        simulation.close()
+        return metrics
+
+
+def phases(seen: list[Any], number: int = 4) -> list[list[Any]]:
+    """Recorded items, phase by phase."""
+    size = len(seen) // number
+    return [seen[i : i + size] for i in range(0, len(seen), size)]
+
 
 @dataclass(frozen=True)
 class Witness(Algorithm):

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 import torch
 from test_on_a_task import SPEC
+from whole_runs import assert_resumes, metrics_of
 
 from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
@@ -31,10 +32,7 @@ def first_phases(plan: Schedule, phases: int) -> list[int]:
 
 def runs(spec: RunSpec) -> tuple[Schedule, list[dict[str, Any]]]:
     assert spec.demand is not None
-    simulation: Any = simulation_of(spec)
-    found: list[dict[str, Any]] = [record.metrics for record in simulation]
-    simulation.close()
-    return read_lag(spec.lag).schedule(spec.demand), found
+    return read_lag(spec.lag).schedule(spec.demand), metrics_of(spec)
 
 
 def check_ledger(plan: Schedule, metrics: list[dict[str, Any]], rows: int) -> None:
@@ -79,12 +77,7 @@ def test_control_trains_on_the_same_data_again() -> None:
         assert sum(torch.equal(seen[phase], other) for other in seen) == sum(
             f == first for f in first_phases(plan, len(seen))
         )
-    resumed, again = simulation_of(spec), simulation_of(spec)
-    steps = iter(again)
-    for _ in range(9):
-        next(steps)
-    resumed.load_state_dict(again.state_dict())
-    assert [record.metrics["grad_norm"] for record in resumed] == [m["grad_norm"] for m in metrics[9:]]
+    assert_resumes(spec, 9)
 
 
 def test_chains_train_on_the_same_data_again() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 from dataclasses import replace
 from typing import Any
@@ -10,6 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 from language_fixtures import Specs
+from races import digests_and_metrics
+from whole_runs import assert_resumes
 
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
@@ -35,14 +36,9 @@ def pipeline_spec(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
     return spec(lag=lag, capacity=PIPELINES[lag], **given, **settings)
 
 
-def learner(simulation: Any) -> str:
-    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in simulation.learner.parameters)).hexdigest()
-
-
 def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]], Any]:
     simulation: Any = simulation_of(spec)
-    found = [(learner(simulation), record.metrics) for record in simulation]
-    return [h for h, _ in found], [m for _, m in found], simulation
+    return *digests_and_metrics(simulation), simulation
 
 
 def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
@@ -155,14 +151,7 @@ def test_what_is_counted_moves_nothing_that_is_trained(spec: Specs, lag: str) ->
 @pytest.mark.long
 def test_a_run_that_goes_on_from_a_checkpoint_has_the_same_ledger(spec: Specs, way: str) -> None:
     lag = "queue[max_lag=1,slots=3.0,row_time=2.0,cv=1.5]"
-    _, whole, simulation = run(pipeline_spec(spec, lag, ledger=way))
-    for cut in (2, 5):
-        first: Any = simulation_of(simulation.spec)
-        for _ in range(cut):
-            first.advance()
-        again: Any = simulation_of(simulation.spec)
-        again.load_state_dict(first.state_dict())
-        assert [record.metrics for record in again] == whole[cut:]
+    assert_resumes(pipeline_spec(spec, lag, ledger=way), 2, 5)
 
 
 def test_dropped_rows_need_no_larger_buffer(spec: Specs) -> None:

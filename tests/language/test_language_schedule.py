@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from language_fixtures import Specs
-from races import but_assigned, kill_one
+from races import but_assigned, digests_and_metrics, kill_one
 from schedules import Group, lock_step, schedule
 from tiny_model import write_problems
 
@@ -26,17 +25,6 @@ from staleharness.training.loop import simulation_of
 
 Say = Callable[[Callable[[Demand], Schedule]], None]
 PHASES, LENGTH = 4, 10
-
-
-def learner(simulation: Any) -> str:
-    parts = [*simulation.learner.parameters, *simulation.learner.optimizer.mean]
-    return hashlib.sha256(b"".join(x.detach().numpy().tobytes() for x in parts)).hexdigest()
-
-
-def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]]]:
-    simulation: Any = simulation_of(spec)
-    found = [(record.metrics, learner(simulation)) for record in simulation]
-    return [h for _, h in found], [m for m, _ in found]
 
 
 @pytest.mark.parametrize("lag", [0, 2])
@@ -53,8 +41,8 @@ def test_actors_in_lock_step_are_the_drawn_run(given_schedule: Say, spec: Specs,
         data=str(tmp_path),
         learning_rate=3e-2,
     )
-    drawn, said = run(replace(asked, lag=f"fixed:{lag}"))
-    planned, again = run(replace(asked, lag="written"))
+    drawn, said = digests_and_metrics(simulation_of(replace(asked, lag=f"fixed:{lag}")))
+    planned, again = digests_and_metrics(simulation_of(replace(asked, lag="written")))
     assert planned == drawn and len(set(drawn)) > 1
     shown = [{k: v for k, v in m.items() if not k.startswith(("sample_factory", "rllib"))} for m in again]
     for mine, other in zip(shown, said, strict=True):
@@ -125,15 +113,10 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(
         mismatch=mismatch,
     )
     simulation: Any = simulation_of(asked)
-    hashes, said = [], []
-    for record in simulation:
-        hashes.append(learner(simulation))
-        said.append(record.metrics)
-        if simulation.phase == 3:
-            kill_one(simulation.generator)
+    hashes, said = digests_and_metrics(simulation, lambda: simulation.phase == 3 and kill_one(simulation.generator))
     path = tmp_path / "trace.parquet"
     path.write_bytes(simulation.artifacts()["trace.parquet"])
-    again, repeated = run(replace(asked, lag=f"trace:{path}"))
+    again, repeated = digests_and_metrics(simulation_of(replace(asked, lag=f"trace:{path}")))
     assert again == hashes and len(set(hashes)) > 1
     distances = [[m.pop(key) for key in sorted(m) if key.startswith("mismatch/")] for m in (*repeated, *said)]
     if mismatch == "none":  # what sampled is then not μ, and rounds as the memory of the weights has it
@@ -169,11 +152,11 @@ def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fet
         completion_tokens=48,
     )
     simulation: Any = simulation_of(asked)
-    hashes, said = zip(*((learner(simulation), r.metrics) for r in simulation), strict=True)
+    hashes, said = digests_and_metrics(simulation)
     path = tmp_path / "trace.parquet"
     path.write_bytes(simulation.artifacts()["trace.parquet"])
-    again, repeated = run(replace(asked, lag=f"trace:{path}"))
-    assert again == list(hashes) and but_assigned(repeated) == but_assigned(list(said))
+    again, repeated = digests_and_metrics(simulation_of(replace(asked, lag=f"trace:{path}")))
+    assert again == hashes and but_assigned(repeated) == but_assigned(said)
     _, rows = read_trace(str(path))
     trained = rows[rows["fate"] == "trained"]
     assert trained["actor"].nunique() == 4 and len(trained) == 16 * 6 * 16

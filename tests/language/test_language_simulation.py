@@ -11,6 +11,7 @@ import pytest
 import torch
 from language_fixtures import PROBLEMS, Specs
 from places import GSM8K
+from whole_runs import assert_resumes, metrics_of, run_whole, same
 
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
@@ -20,23 +21,16 @@ from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
 from staleharness.language.sampler import completion_texts
-from staleharness.language.spec import LanguageSpec
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 
 
-def metrics_of(spec: LanguageSpec) -> list[dict[str, Any]]:
-    return [record.metrics for record in simulation_of(spec)]
-
-
 def test_the_same_spec_gives_the_same_bits(spec: Specs) -> None:
-    a, b = (simulation_of(spec(capacity=3, steps=4)) for _ in range(2))
-    assert [r.metrics for r in a] == [r.metrics for r in b]
-    assert all(torch.equal(x, y) for x, y in zip(a.learner.parameters, b.learner.parameters, strict=True))
-    other = simulation_of(spec(capacity=3, steps=4, seed=1))
-    assert [r.metrics for r in other] != metrics_of(spec(capacity=3, steps=4))
+    (a, x), (b, y) = (run_whole(spec(capacity=3, steps=4)) for _ in range(2))
+    assert a == b and same(x, y)
+    assert metrics_of(spec(capacity=3, steps=4, seed=1)) != a
 
 
 def test_methods_share_their_problems_noise_and_lags(spec: Specs) -> None:
@@ -47,13 +41,7 @@ def test_methods_share_their_problems_noise_and_lags(spec: Specs) -> None:
 
 
 def test_a_stopped_run_goes_on_as_if_nothing_had_happened(spec: Specs) -> None:
-    asked = spec(capacity=3, steps=6, algorithm="ppo_kl", hyper={"adaptive": True}, evaluations=3)
-    straight = [record.metrics for record in simulation_of(asked)]
-    simulation = simulation_of(asked)
-    begun = [simulation.advance().metrics for _ in range(3)]
-    resumed = simulation_of(asked)
-    resumed.load_state_dict(simulation.state_dict())
-    assert begun + [record.metrics for record in resumed] == straight
+    assert_resumes(spec(capacity=3, steps=6, algorithm="ppo_kl", hyper={"adaptive": True}, evaluations=3), 3)
 
 
 def test_a_resumed_run_is_cut_as_it_was_where_it_began(spec: Specs) -> None:

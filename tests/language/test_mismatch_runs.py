@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from language_fixtures import Specs, error_line
-from torch import Tensor
+from whole_runs import assert_resumes, metrics_of, run_whole, same
 
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import DECODERS, Decoded, Request, check_sampler
@@ -19,12 +19,6 @@ from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
-
-
-def run(spec: Any) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    simulation: Any = simulation_of(spec)
-    metrics = [record.metrics for record in simulation]
-    return metrics, [p.detach().clone() for p in simulation.policy.parameters.values()]
 
 
 def first_round(spec: Any) -> tuple[Any, Any]:
@@ -38,10 +32,9 @@ def first_round(spec: Any) -> tuple[Any, Any]:
 def test_noise_of_size_zero_gives_the_bits_of_none(spec: Specs, lag: str) -> None:
     """With μ by the trainer's arithmetic: decoding and scoring round differently."""
     settings = {"capacity": 3, "lag": lag, "steps": 3, "behaviour": "version"}
-    (a, x), (b, y) = (run(spec(mismatch=text, **settings)) for text in ("none", "noise:0"))
-    assert a == b and all(torch.equal(p, q) for p, q in zip(x, y, strict=True))
-    (c, _) = run(spec(mismatch="noise:0.1", **settings))
-    assert c != a
+    (a, x), (b, y) = (run_whole(spec(mismatch=text, **settings)) for text in ("none", "noise:0"))
+    assert a == b and same(x, y)
+    assert metrics_of(spec(mismatch="noise:0.1", **settings)) != a
 
 
 def test_the_sampler_samples_from_a_copy_and_says_so(spec: Specs) -> None:
@@ -110,8 +103,8 @@ def test_with_top_p_every_weight_is_the_mass_that_is_kept(spec: Specs, decoder: 
 
 def test_raw_log_probabilities_hide_what_the_surprisal_gap_shows(spec: Specs) -> None:
     settings = {"prompts": 40, "steps": 1, "behaviour": "version"}
-    ((raw,), _) = run(spec(mismatch="sampling[top_p=0.7,logprobs=raw]", **settings))
-    ((honest,), _) = run(spec(**settings))
+    (raw,) = metrics_of(spec(mismatch="sampling[top_p=0.7,logprobs=raw]", **settings))
+    (honest,) = metrics_of(spec(**settings))
     assert raw["mismatch/kl_k3"] == pytest.approx(0.0, abs=1e-9)
     assert raw["mismatch/surprisal_gap"] > 5 > 3 > abs(honest["mismatch/surprisal_gap"])
 
@@ -126,25 +119,16 @@ def test_the_two_parts_of_the_drift_add_up(spec: Specs) -> None:
         assert m["kl_k1_data"] == pytest.approx(engine + lag, abs=1e-5)
         assert engine == pytest.approx(m["mismatch/kl_k1"], abs=1e-5)
     assert abs(engine) > 1e-3 and abs(lag) > 1e-4
-    ((first, *_), _) = run(spec(mismatch="noise:0.2", steps=1))
+    (first,) = metrics_of(spec(mismatch="noise:0.2", steps=1))
     assert first["mismatch/kl_k1_lag_data"] == pytest.approx(0.0, abs=1e-6)
 
 
 def test_a_stopped_run_under_noise_goes_on_to_the_same_bits(spec: Specs) -> None:
-    asked = spec(capacity=3, lag="oldest", steps=5, mismatch="noise:0.1", evaluations=2)
-    straight, weights = run(asked)
-    simulation: Any = simulation_of(asked)
-    begun = [simulation.advance().metrics for _ in range(3)]
-    resumed: Any = simulation_of(asked)
-    resumed.load_state_dict(simulation.state_dict())
-    assert begun + [record.metrics for record in resumed] == straight
-    assert all(torch.equal(p, q) for p, q in zip(resumed.policy.parameters.values(), weights, strict=True))
+    assert_resumes(spec(capacity=3, lag="oldest", steps=5, mismatch="noise:0.1", evaluations=2), 3)
 
 
 def test_scores_are_of_the_trainers_weights(spec: Specs) -> None:
-    ((plain,), _), ((noisy,), _) = (
-        run(spec(steps=1, learning_rate=1e-12, mismatch=text)) for text in ("none", "noise:1")
-    )
+    (plain,), (noisy,) = (metrics_of(spec(steps=1, learning_rate=1e-12, mismatch=text)) for text in ("none", "noise:1"))
     assert plain["eval_deterministic"] == noisy["eval_deterministic"]
     assert plain["untrained/deterministic"] == noisy["untrained/deterministic"]
     assert plain["reward"] != noisy["reward"]

@@ -10,6 +10,7 @@ import pytest
 import torch
 from language_fixtures import Specs, error_line
 from torch import Tensor
+from whole_runs import assert_resumes, metrics_of, run_whole, same
 
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import DECODERS
@@ -27,12 +28,6 @@ from staleharness.training.loop import simulation_of
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 DIFFERS, KL = "mismatch/routing_differs", "mismatch/kl_k3"
 PACED = "queue[row_time=4.0,pace=length]"
-
-
-def run(spec: Any) -> tuple[list[dict[str, Any]], list[Tensor]]:
-    simulation: Any = simulation_of(spec)
-    metrics = [record.metrics for record in simulation]
-    return metrics, [p.detach().clone() for p in simulation.policy.parameters.values()]
 
 
 def rounds(spec: Any) -> tuple[Any, list[Any]]:
@@ -79,20 +74,20 @@ def test_the_sampler_reports_the_experts_of_each_row_alone(mixture: Specs) -> No
 @pytest.mark.parametrize("replay", ["R2", "R3"])
 def test_on_policy_replay_of_the_same_weights_changes_nothing(mixture: Specs, replay: str) -> None:
     """One step a round: the learner's own choice is what is forced. Decoding and teacher forcing choose alike."""
-    (plain, x), (replayed, y) = (run(mixture(routing_replay=text)) for text in ("none", replay))
-    assert plain == replayed and all(torch.equal(p, q) for p, q in zip(x, y, strict=True))
+    (plain, x), (replayed, y) = (run_whole(mixture(routing_replay=text)) for text in ("none", replay))
+    assert plain == replayed and same(x, y)
 
 
 @pytest.mark.parametrize("settings", [{"minibatches": 2}, {"capacity": 3, "lag": "oldest"}], ids=["steps", "lag"])
 def test_replay_counts_once_the_learner_has_moved(mixture: Specs, settings: dict[str, Any]) -> None:
-    (plain, _), (replayed, _) = (run(mixture(routing_replay=text, **settings)) for text in ("none", "R3"))
+    plain, replayed = (metrics_of(mixture(routing_replay=text, **settings)) for text in ("none", "R3"))
     assert plain[0]["reward"] == replayed[0]["reward"] and plain != replayed
 
 
 @pytest.mark.parametrize("mismatch", ["int4", "noise:0.2"])
 def test_replay_of_the_sampler_brings_the_trainer_nearer(mixture: Specs, mismatch: str) -> None:
     settings = {"mismatch": mismatch, "steps": 1, "prompts": 40}
-    none, r2, r3 = (run(mixture(routing_replay=text, **settings))[0][0] for text in ("none", "R2", "R3"))
+    none, r2, r3 = (metrics_of(mixture(routing_replay=text, **settings))[0] for text in ("none", "R2", "R3"))
     assert 0.02 < none[DIFFERS] < 1.0 and none[DIFFERS] == r2[DIFFERS]
     assert r2[KL] == none[KL] and r3[KL] < 0.9 * none[KL]
 
@@ -139,20 +134,15 @@ def test_every_pass_of_the_learner_is_through_them(mixture: Specs, monkeypatch: 
     for algorithm in ("decoupled_ppo", "otb"):
         given.clear()
         settings = {"steps": 2, "minibatches": 2, "micro_batch": 3, "capacity": 2, "lag": "oldest"}
-        run(mixture(algorithm=algorithm, routing_replay="R3", **settings))
+        run_whole(mixture(algorithm=algorithm, routing_replay="R3", **settings))
         assert len(given) > 6 and all(x is not None for x in given)
 
 
-def test_a_stopped_run_with_replay_goes_on_to_the_same_bits(mixture: Specs) -> None:
-    for settings in ({"capacity": 3, "lag": "oldest"}, {"capacity": 9, "lag": PACED, "completion_tokens": 16}):
-        asked = mixture(steps=5, mismatch="int4", routing_replay="R3", evaluations=2, **settings)
-        straight, weights = run(asked)
-        simulation: Any = simulation_of(asked)
-        begun = [simulation.advance().metrics for _ in range(3)]
-        resumed: Any = simulation_of(asked)
-        resumed.load_state_dict(simulation.state_dict())
-        assert begun + [record.metrics for record in resumed] == straight
-        assert all(torch.equal(p, q) for p, q in zip(resumed.policy.parameters.values(), weights, strict=True))
+@pytest.mark.parametrize(
+    "settings", [{"capacity": 3, "lag": "oldest"}, {"capacity": 9, "lag": PACED, "completion_tokens": 16}], ids=str
+)
+def test_a_stopped_run_with_replay_goes_on_to_the_same_bits(mixture: Specs, settings: dict[str, Any]) -> None:
+    assert_resumes(mixture(steps=5, mismatch="int4", routing_replay="R3", evaluations=2, **settings), 3)
 
 
 def test_groups_kept_for_later_keep_their_experts(mixture: Specs) -> None:

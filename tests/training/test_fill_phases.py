@@ -6,14 +6,15 @@ from typing import Any
 
 import numpy as np
 import pytest
-import torch
 from needs import require_extra
+from torch import Tensor
+from whole_runs import assert_resumes, metrics_of, parameters, same
 
 from staleharness import api
 from staleharness.errors import UserError
 from staleharness.lag import schedule_of
 from staleharness.spec import RunSpec
-from staleharness.training.loop import Simulation, simulation_of
+from staleharness.training.loop import simulation_of
 
 CONTROL = {
     "env": "Pendulum-v1",
@@ -32,10 +33,12 @@ def spec_of(kind: str, fill: int, k: int = 1, lag: str = "oldest", steps: int = 
     return plan.runs[0].spec
 
 
-def metrics_of(simulation: Simulation[Any]) -> list[dict[str, Any]]:
-    said = [record.metrics for record in simulation]
+def after_three_phases(spec: RunSpec) -> list[Tensor]:
+    simulation = simulation_of(spec)
+    for _ in range(3):
+        simulation.advance()
     simulation.close()
-    return said
+    return parameters(simulation)
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -43,7 +46,7 @@ def metrics_of(simulation: Simulation[Any]) -> list[dict[str, Any]]:
 @pytest.mark.long
 def test_the_first_phase_of_the_budget_is_as_old_as_the_buffer(kind: str, lag: str) -> None:
     spec = spec_of(kind, fill=15, k=16, lag=lag)
-    said = metrics_of(simulation_of(spec))
+    said = metrics_of(spec)
     assert [m["lags/assigned"] for m in said] == [0] * 15 + [15] * 4
     assert spec.phases == 19 and spec.budget_phases == 4
 
@@ -53,14 +56,14 @@ def test_tokens_are_as_old_as_the_buffer_from_the_first_step_on() -> None:
     require_extra("llm")
     settings = {"fill_phases": 15, "prompts": 1, "completions": 2, "completion_tokens": 4, "evaluation_problems": 2}
     spec = api.plan(env="word-problems", algo="ppo_clip", k=16, seeds=1, lag="oldest", steps=2, settings=settings)
-    said = metrics_of(simulation_of(spec.runs[0].spec))
+    said = metrics_of(spec.runs[0].spec)
     assert [m["lags/assigned"] for m in said] == [0] * 15 + [15] * 2
     assert [m["steps"] for m in said] == [0] * 15 + [1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_rate_steps_and_evaluations_are_those_of_the_budget(kind: str) -> None:
-    plain, filled = (metrics_of(simulation_of(spec_of(kind, fill, evaluations=2))) for fill in (0, 3))
+    plain, filled = (metrics_of(spec_of(kind, fill, evaluations=2)) for fill in (0, 3))
     for column in ("steps", "learning_rate"):
         assert [m[column] for m in filled[3:]] == [m[column] for m in plain]
         assert {m[column] for m in filled[:3]} == {0 if column == "steps" else plain[0]["learning_rate"]}
@@ -71,26 +74,22 @@ def test_rate_steps_and_evaluations_are_those_of_the_budget(kind: str) -> None:
 @pytest.mark.parametrize("anneal", [False, True])
 def test_a_rate_of_their_own_ends_with_them(anneal: bool) -> None:
     settings = {"anneal_learning_rate": anneal, "learning_rate": 0.08}
-    said = metrics_of(simulation_of(spec_of("chain", 3, fill_learning_rate=0.01, **settings)))
+    said = metrics_of(spec_of("chain", 3, fill_learning_rate=0.01, **settings))
     budget = [0.08, 0.06, 0.04, 0.02] if anneal else [0.08] * 4
     assert [m["learning_rate"] for m in said] == pytest.approx([0.01] * 3 + budget)
 
 
 def test_runs_of_every_rate_begin_with_the_same_policy() -> None:
-    ends = []
-    for rate in (0.01, 0.09):
-        simulation = simulation_of(spec_of("chain", 3, 4, fill_learning_rate=0.03, learning_rate=rate))
-        for _ in range(3):
-            simulation.advance()
-        ends.append([p.detach().clone() for p in simulation.learner.parameters])
-        simulation.close()
-    assert all(map(torch.equal, *ends))
+    low, high = (
+        after_three_phases(spec_of("chain", 3, 4, fill_learning_rate=0.03, learning_rate=rate)) for rate in (0.01, 0.09)
+    )
+    assert same(low, high)
 
 
 def test_without_lag_they_are_a_longer_run_at_one_rate() -> None:
     """K = 1, no annealing: three phases more, bit for bit."""
-    long = metrics_of(simulation_of(spec_of("chain", 0, steps=7)))
-    filled = metrics_of(simulation_of(spec_of("chain", 3)))
+    long = metrics_of(spec_of("chain", 0, steps=7))
+    filled = metrics_of(spec_of("chain", 3))
     columns = ("reward", "grad_norm", "gradient_steps")
     assert [[m[c] for c in columns] for m in filled] == [[m[c] for c in columns] for m in long]
 
@@ -100,29 +99,14 @@ def test_without_lag_they_are_a_longer_run_at_one_rate() -> None:
 def test_every_capacity_begins_with_the_same_policy(kind: str, lag: str) -> None:
     if (kind, lag) == ("control", "delay"):
         pytest.skip("each actor of a schedule has environments of its own")
-    ends = []
-    for k in (1, 4):
-        simulation = simulation_of(spec_of(kind, 3, k, "uniform" if k == 1 else lag))
-        for _ in range(3):
-            simulation.advance()
-        ends.append([p.detach().clone() for p in simulation.learner.parameters])
-        simulation.close()
-    assert all(map(torch.equal, *ends))
+    assert same(*(after_three_phases(spec_of(kind, 3, k, "uniform" if k == 1 else lag)) for k in (1, 4)))
 
 
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("lag", ["oldest", "delay"])
 @pytest.mark.long
 def test_a_run_resumes_bit_for_bit_before_its_budget(kind: str, lag: str) -> None:
-    spec = spec_of(kind, 3, 4, lag)
-    whole = metrics_of(simulation_of(spec))
-    first = simulation_of(spec)
-    said = [first.advance().metrics for _ in range(2)]
-    state = first.state_dict()
-    first.close()
-    rest = simulation_of(spec)
-    rest.load_state_dict(state)
-    assert said + metrics_of(rest) == whole
+    assert_resumes(spec_of(kind, 3, 4, lag), 2)
 
 
 def test_a_pipeline_keeps_its_rows_after_the_first_phases() -> None:

@@ -9,7 +9,9 @@ import numpy as np
 import pytest
 import torch
 from needs import has_compiler
+from small_specs import small_chain, small_control
 from torch import Tensor
+from whole_runs import assert_resumes
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
@@ -19,33 +21,10 @@ from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 from staleharness.training.optimiser import SuccessiveGradients
 
-CONTROL: dict[str, Any] = {
-    "env": "Pendulum-v1",
-    "capacity": 2,
-    "steps": 3 * 2 * 20,
-    "num_envs": 2,
-    "num_steps": 20,
-    "epochs": 2,
-    "minibatches": 2,
-    "hidden": [4],
-    "evaluations": 1,
-    "evaluation_episodes": 1,
-    "final_episodes": 1,
-    "max_grad_norm": 1e9,
-}
-CHAIN: dict[str, Any] = {
-    "env": "bit-chain",
-    "horizon": 6,
-    "batch": 4,
-    "minibatches": 3,
-    "capacity": 3,
-    "steps": 9,
-    "start": 0.4,
-    "evaluations": 1,
-    "max_grad_norm": 1e9,
-}
+CONTROL = small_control(3, 2, 20, env="Pendulum-v1", hidden=(4,), max_grad_norm=1e9)
+CHAIN = small_chain(9, 4, minibatches=3, max_grad_norm=1e9)
 kinds = pytest.mark.parametrize(
-    "settings", [CONTROL, CONTROL | {"learner": "native"}, CHAIN], ids=["control", "native", "chain"]
+    "spec", [CONTROL, replace(CONTROL, learner="native"), CHAIN], ids=["control", "native", "chain"]
 )
 
 
@@ -53,12 +32,11 @@ def gac(**options: float) -> Any:
     return ALGORITHMS["gac"](**options)  # type: ignore[arg-type]
 
 
-def spec_of(settings: dict[str, Any], algorithm: str = "gac", **hyper: Any) -> RunSpec:
-    if settings.get("learner") == "native" and not has_compiler():
+def spec_of(spec: RunSpec, algorithm: str = "gac") -> RunSpec:
+    if getattr(spec, "learner", "") == "native" and not has_compiler():
         pytest.skip("needs a C++ compiler, which is not installed here")
-    task = find_env(settings["env"])[1]
-    spec = task.settings.from_dict({**settings, "algorithm": algorithm, "hyper": hyper})
-    task.check(spec)
+    spec = replace(spec, algorithm=algorithm)
+    find_env(spec.env)[1].check(spec)
     return spec
 
 
@@ -102,9 +80,9 @@ def test_gac_is_the_formula(seed: int) -> None:
 
 
 @kinds
-def test_the_policys_gradient_is_changed_and_no_other(settings: dict[str, Any]) -> None:
+def test_the_policys_gradient_is_changed_and_no_other(spec: RunSpec) -> None:
     """Each step of a run: what it steps along is the literal projection of what the loss gave, in the policy's part."""
-    simulation: Any = simulation_of(spec_of(settings))
+    simulation: Any = simulation_of(spec_of(spec))
     learner = simulation.learner
     size = getattr(simulation.policy, "actor_size", len(learner.parameters[0]))
     raw, stepped = [], []
@@ -136,16 +114,8 @@ def test_the_policys_gradient_is_changed_and_no_other(settings: dict[str, Any]) 
 
 
 @kinds
-def test_a_resumed_run_knows_the_gradient_before(settings: dict[str, Any]) -> None:
-    whole: Any = simulation_of(spec_of(settings))
-    numbers = [record.metrics["grad_norm"] for record in whole]
-    first: Any = simulation_of(spec_of(settings))
-    next(iter(first))
-    resumed: Any = simulation_of(spec_of(settings))
-    resumed.load_state_dict(first.state_dict())
-    assert [record.metrics["grad_norm"] for record in resumed] == numbers[1:]
-    for mine, theirs in zip(resumed.learner.parameters, whole.learner.parameters, strict=True):
-        assert torch.equal(mine, theirs)
+def test_a_resumed_run_knows_the_gradient_before(spec: RunSpec) -> None:
+    assert_resumes(spec_of(spec), 1)
 
 
 @dataclass(frozen=True)

@@ -2,60 +2,38 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from small_specs import small_chain, small_control
 
+from staleharness.spec import RunSpec
 from staleharness.task import find_env
 from staleharness.training.checkpoint import load
 from staleharness.training.loop import simulation_of
 
 STORED = Path(__file__).with_name("checkpoints")
-CONTROL: dict[str, Any] = {
-    "env": "Pendulum-v1",
-    "algorithm": "ppo_clip",
-    "capacity": 3,
-    "steps": 4 * 2 * 20,
-    "num_envs": 2,
-    "num_steps": 20,
-    "epochs": 2,
-    "minibatches": 2,
-    "hidden": [4],
-    "evaluations": 1,
-    "evaluation_episodes": 1,
-    "final_episodes": 1,
-}
-CHAIN: dict[str, Any] = {
-    "env": "bit-chain",
-    "algorithm": "seq_is",
-    "horizon": 6,
-    "batch": 4,
-    "capacity": 4,
-    "steps": 4,
-    "start": 0.4,
-    "evaluations": 1,
-}
+CONTROL = small_control(4, 2, 20, env="Pendulum-v1", capacity=3, hidden=(4,))
+CHAIN = small_chain(4, 4, capacity=4)
 PIPELINE = "queue[max_lag=2,slots=1.5]"
 STOPPED_BEFORE = 2  # the phase
-RUNS: dict[str, dict[str, Any]] = {
+RUNS: dict[str, RunSpec] = {
     "control_drawn": CONTROL,
-    "control_episode": CONTROL | {"assignment": "episode"},
-    "control_replay": CONTROL | {"mechanism": "replay"},
-    "control_schedule": CONTROL | {"lag": PIPELINE, "capacity": 4},
-    "control_delay": CONTROL | {"lag": "delay:1", "envs_per_actor": 2},
+    "control_episode": replace(CONTROL, assignment="episode"),
+    "control_replay": replace(CONTROL, mechanism="replay"),
+    "control_schedule": replace(CONTROL, lag=PIPELINE, capacity=4),
+    "control_delay": replace(CONTROL, lag="delay:1", envs_per_actor=2),
     "chain_drawn": CHAIN,
-    "chain_schedule": CHAIN | {"lag": PIPELINE},
+    "chain_schedule": replace(CHAIN, lag=PIPELINE),
 }
 
 
 def simulation(name: str) -> Any:
-    settings = RUNS[name]
-    task = find_env(settings["env"])[1]
-    spec = task.settings.from_dict(settings)
-    task.check(spec)
-    return simulation_of(spec)
+    find_env(RUNS[name].env)[1].check(RUNS[name])
+    return simulation_of(RUNS[name])
 
 
 @pytest.mark.parametrize("name", RUNS)
