@@ -19,7 +19,8 @@ from crash import EVERY, every_crash
 from known_plugins import TABULAR, loaded_plugins
 from places import HELPERS
 from sweeping import environment, relatives, wait_until
-from test_repair import MISFIT, carry_out, contents, job_of
+from tabular_runs import carry_out, job_of
+from test_repair import MISFIT, contents
 
 from staleharness.errors import UserError
 from staleharness.store.store import Store

@@ -15,7 +15,10 @@ from typing import Any
 
 import pytest
 from crash import EVERY, ProcessDeath, every_crash
-from known_plugins import TABULAR, loaded_plugins
+from tabular_runs import PHASES, Result, carry_out, job_of, result
+from tabular_runs import job as job
+from tabular_runs import once as once
+from tabular_runs import straight as straight
 
 from staleharness.control import evaluation
 from staleharness.control import simulation as control_simulation
@@ -29,58 +32,6 @@ from staleharness.training import checkpoint
 from staleharness.training.loop import Simulation
 
 Act = Callable[[Path], object]
-PHASES = 5
-
-
-@pytest.fixture
-def job(tmp_path: Path, tabular: Path) -> Job:
-    return job_of(tmp_path / "out")
-
-
-def job_of(root: Path, seed: int = 0) -> Job:
-    """A run of five phases that takes milliseconds, with a checkpoint after each."""
-    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES)), [seed]).runs[0]
-    Store(root).open_for_writing()
-    return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=0.0)
-
-
-def carry_out(job: Job, stop_after: int | None = None) -> list[int]:
-    """The phases that were gone through, until the end or the given one."""
-    heard: list[int] = []
-    asked = lambda: bool(heard) and heard[-1] == stop_after  # noqa: E731
-
-    def progress(message: dict[str, Any]) -> None:
-        heard.extend([message["phase"]] if "phase" in message else [])
-
-    try:
-        worker.execute(job, progress, asked)
-    except Interrupted:
-        assert stop_after is not None
-    return heard
-
-
-def result(job: Job) -> tuple[str, Any]:
-    """Return the parts of a result that must not depend on interruptions."""
-    found = Store(job.root).read(job.run_id)
-    assert found is not None
-    return found.record["metrics_sha256"], found.record["scores"]
-
-
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, tuple[str, Any]]:
-    """The run that nothing happens to: its id, and what comes of it."""
-    with loaded_plugins(TABULAR):
-        alone = job_of(tmp_path_factory.mktemp("straight"))
-        assert carry_out(alone) == [1, 2, 3, 4, 5]
-        return alone.run_id, result(alone)
-
-
-@pytest.fixture
-def straight(once: tuple[str, tuple[str, Any]], job: Job) -> tuple[str, Any]:
-    """Result of an undisturbed run."""
-    run_id, found = once
-    assert run_id == job.run_id
-    return found
 
 
 def flip(path: Path, place: int) -> None:
@@ -149,7 +100,7 @@ DAMAGE: dict[str, Act] = {
 
 
 @pytest.mark.parametrize("how", DAMAGE)
-def test_an_attempt_that_was_damaged_comes_to_the_same_result(job: Job, straight: tuple[str, Any], how: str) -> None:
+def test_an_attempt_that_was_damaged_comes_to_the_same_result(job: Job, straight: Result, how: str) -> None:
     carry_out(job, stop_after=3)
     attempt = Store(job.root).attempt_dir(job.run_id)
     DAMAGE[how](attempt)
@@ -164,7 +115,7 @@ def contents(folder: Path) -> set[bytes]:
 
 @pytest.mark.parametrize("how", MISFIT)
 @pytest.mark.long
-def test_unusable_checkpoints_stay_until_the_run_is_finished(job: Job, straight: tuple[str, Any], how: str) -> None:
+def test_unusable_checkpoints_stay_until_the_run_is_finished(job: Job, straight: Result, how: str) -> None:
     carry_out(job, stop_after=3)
     attempt = Store(job.root).attempt_dir(job.run_id)
     MISFIT[how](attempt)
@@ -185,7 +136,7 @@ def test_unusable_checkpoints_stay_until_the_run_is_finished(job: Job, straight:
 
 @pytest.mark.parametrize("change", [{"phase": 79}, {"learner": None}, {"trained": "{"}])
 def test_a_forged_checkpoint_stays_and_the_one_before_is_used(
-    job: Job, straight: tuple[str, Any], change: dict[str, Any]
+    job: Job, straight: Result, change: dict[str, Any]
 ) -> None:
     carry_out(job, stop_after=3)
     attempt = Store(job.root).attempt_dir(job.run_id)
@@ -199,7 +150,7 @@ def test_a_forged_checkpoint_stays_and_the_one_before_is_used(
 
 
 def test_each_machine_goes_on_with_its_own_checkpoints(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+    job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """One got to phase 3; another was told to start over, and was stopped after two; then the first has it again."""
     carry_out(job, stop_after=3)
@@ -219,7 +170,7 @@ def test_each_machine_goes_on_with_its_own_checkpoints(
 
 
 def test_a_resume_that_lacks_memory_deletes_nothing(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+    job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     carry_out(job, stop_after=3)
     there = contents(Path(job.root))
@@ -239,7 +190,7 @@ def test_a_resume_that_lacks_memory_deletes_nothing(
 
 
 def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+    job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     attempt = Store(job.root).attempt_dir(job.run_id)
     with monkeypatch.context() as patch, pytest.raises(RuntimeError, match="is not what was written to it"):
@@ -252,7 +203,7 @@ def test_a_log_that_changes_while_a_run_goes_on_is_not_published(
 
 
 def test_a_finished_attempt_is_published_and_not_trained(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+    job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with monkeypatch.context() as patch, pytest.raises(ProcessDeath):
         patch.setattr(Store, "publish", lambda self, run_id: seal_and_die(self, run_id))
@@ -269,7 +220,7 @@ def seal_and_die(store: Store, run_id: str) -> None:
     raise ProcessDeath
 
 
-def test_a_damaged_run_is_put_aside_when_it_runs_again(job: Job, straight: tuple[str, Any]) -> None:
+def test_a_damaged_run_is_put_aside_when_it_runs_again(job: Job, straight: Result) -> None:
     carry_out(job)
     place = Store(job.root).run_dir(job.run_id)
     (place / "run.json").unlink()
@@ -279,7 +230,7 @@ def test_a_damaged_run_is_put_aside_when_it_runs_again(job: Job, straight: tuple
 
 @pytest.mark.parametrize("where", ["evaluate", "conclude"])
 def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, where: str
+    job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
     def die(*what: Any) -> None:
         raise ProcessDeath
@@ -303,9 +254,7 @@ def simulation(job: Job) -> Any:
 @pytest.mark.parametrize("refusal", [None, errno.ENOSPC], ids=["killed", "refused"])
 @pytest.mark.parametrize("step", EVERY)
 @pytest.mark.long
-def test_the_next_call_repairs_any_disk_error(
-    tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
-) -> None:
+def test_the_next_call_repairs_any_disk_error(tmp_path: Path, straight: Result, step: int, refusal: int | None) -> None:
     """Fail at logs, checkpoints, tables and publication of a whole run, one after the other."""
 
     def first(n: int) -> None:
@@ -325,18 +274,7 @@ def test_the_next_call_repairs_any_disk_error(
         shutil.rmtree(job.root)
 
 
-@pytest.mark.parametrize("refusal", [None, errno.ENOSPC, errno.EIO], ids=str)
-def test_a_checkpoint_that_cannot_be_written_leaves_those_before_it(tmp_path: Path, refusal: int | None) -> None:
-    for phase in (1, 2):
-        checkpoint.save(tmp_path, phase, {"phase": phase})
-    for _ in every_crash(lambda n: checkpoint.save(tmp_path, 3, {"phase": 3}), refusal=refusal):
-        found = checkpoint.load_newest(tmp_path)
-        assert found is not None and found["phase"] in (2, 3)
-
-
-def test_no_clock_that_jumps_changes_a_run(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_no_clock_that_jumps_changes_a_run(job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch) -> None:
     jumps = itertools.cycle([0.0, 1e9, -3600.0, 4e9])  # 1970, 2001, before all that, 2096
     monkeypatch.setattr(time, "time", lambda: next(jumps))
     carry_out(job, stop_after=2)

@@ -111,6 +111,16 @@ class Notes:
         self.stops += 1
 
 
+def interrupted_at(run_id: str, times: int = 1) -> Notes:
+    """What a sweep says that Ctrl-C interrupts, so many times, when this run has started."""
+
+    def interrupt(run: PlannedRun) -> None:
+        for _ in range(times * (run.run_id == run_id)):
+            os.kill(os.getpid(), signal.SIGINT)
+
+    return Notes(interrupt)
+
+
 @pytest.fixture
 def runs(tabular: Path) -> tuple[PlannedRun, ...]:
     """Four runs of five phases, each a few milliseconds."""
@@ -187,11 +197,7 @@ def test_an_interrupted_sweep_resumes_to_the_same_bits(
     _, straight = swept(tmp_path / "straight", runs, InTurn())
     first, second = runs[0].run_id, runs[1].run_id
 
-    def interrupt(run: PlannedRun) -> None:
-        if run.run_id == second:
-            os.kill(os.getpid(), signal.SIGINT)
-
-    runner, notes = InTurn(), Notes(interrupt)
+    runner, notes = InTurn(), interrupted_at(second)
     outcome, store = swept(tmp_path / "stopped", runs, runner, notes)
     assert outcome == Outcome(done=[first], interrupted=True)
     assert runner.calls == ["open", f"stop {second}", "close"]
@@ -215,15 +221,11 @@ def test_a_run_that_ends_without_a_word_after_ctrl_c_is_no_failure(
 ) -> None:
     first, second = runs[0].run_id, runs[1].run_id
 
-    def interrupt(run: PlannedRun) -> None:
-        if run.run_id == second:
-            os.kill(os.getpid(), signal.SIGINT)
-
     def fault(job: Job) -> None:
         if job.run_id == second:
             raise Lost
 
-    notes = Notes(interrupt)
+    notes = interrupted_at(second)
     outcome, store = swept(tmp_path, runs, InTurn(fault=fault), notes)
     assert outcome == Outcome(done=[first], interrupted=True)
     assert notes.ends[second] == "interrupted" and store.failure(second) is None
@@ -232,11 +234,7 @@ def test_a_run_that_ends_without_a_word_after_ctrl_c_is_no_failure(
 def test_a_second_interrupt_ends_all_runs_without_failures(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     first, second = runs[0].run_id, runs[1].run_id
 
-    def interrupt(run: PlannedRun) -> None:
-        for _ in range(2 * (run.run_id == second)):
-            os.kill(os.getpid(), signal.SIGINT)
-
-    runner, notes = InTurn(), Notes(interrupt)
+    runner, notes = InTurn(), interrupted_at(second, times=2)
     outcome, store = swept(tmp_path, runs, runner, notes)
     assert outcome == Outcome(done=[first], interrupted=True)
     assert notes.ends == {first: "done", second: "interrupted"}

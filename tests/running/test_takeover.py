@@ -1,15 +1,11 @@
-"""Leases, and workers that work on though another has taken their run over: they publish nothing and spoil nothing."""
+"""Workers that work on though another has taken their run over: they publish nothing and spoil nothing."""
 
 from __future__ import annotations
 
 import contextlib
 import errno
-import fcntl
 import itertools
-import json
 import os
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -17,32 +13,18 @@ from typing import Any
 
 import pytest
 from crash import CALLS, EVERY, every_crash
-from known_plugins import TABULAR, loaded_plugins
-from sweeping import environment, wait_until
+from tabular_runs import PHASES, Result, carry_out, job_of, result
+from tabular_runs import job as job
+from tabular_runs import once as once
+from tabular_runs import straight as straight
 
-from staleharness.errors import Interrupted, UserError
-from staleharness.running import takeover, worker
-from staleharness.running.plan import plan
+from staleharness.errors import Interrupted
+from staleharness.running import takeover
 from staleharness.running.runner_interface import Job
 from staleharness.store import locks
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
 from staleharness.store.unfinished_runs import holder_name, parse_attempt_name
-
-PHASES = 5
-
-
-@pytest.fixture
-def job(tmp_path: Path, tabular: Path) -> Job:
-    """A run of five phases that takes milliseconds, with a checkpoint after each."""
-    return job_of(tmp_path / "out")
-
-
-def job_of(root: Path) -> Job:
-    made = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(128 * PHASES))).runs[0]
-    Store(root).open_for_writing()
-    return Job(made.run_id, made.label, made.spec.to_dict(), str(root), checkpoint_seconds=0.0)
 
 
 def held(job: Job) -> Job:
@@ -50,61 +32,25 @@ def held(job: Job) -> Job:
     return replace(job, holder=Store(job.root).next_holder(job.run_id))
 
 
-def carry_out(job: Job, at: dict[int, Callable[[], object]] | None = None, stop_after: int = 0) -> list[int]:
-    """The phases gone through. `at`: what happens elsewhere after a phase."""
-    heard: list[int] = []
-
-    def progress(message: dict[str, Any]) -> None:
-        heard.append(message["phase"])
-        (at or {}).get(message["phase"], lambda: None)()
-
-    try:
-        worker.execute(job, progress, lambda: heard[-1] == stop_after)
-    except Interrupted as stop:
-        assert heard[-1:] == [stop_after] or "taken this run over" in str(stop)
-    return heard
-
-
-def result(job: Job) -> tuple[str, Any]:
-    found = Store(job.root).read(job.run_id)
-    assert found is not None
-    return found.record["metrics_sha256"], found.record["scores"]
-
-
 def everything(root: str) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(Path(root).rglob("*")) if p.is_file() and p.name != ".lock"}
 
 
-@pytest.fixture(scope="module")
-def once(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Any]:
-    with loaded_plugins(TABULAR):
-        alone = job_of(tmp_path_factory.mktemp("straight"))
-        assert carry_out(alone) == [1, 2, 3, 4, 5]
-        return result(alone)
+def of_one_machine(job: Job) -> Job:
+    return job
 
 
-@pytest.fixture
-def straight(once: tuple[str, Any], tabular: Path) -> tuple[str, Any]:
-    """Result of an undisturbed run."""
-    return once
-
-
-@pytest.mark.parametrize("second", [held, lambda job: job], ids=["a worker with a lease", "a worker of one machine"])
+@pytest.mark.parametrize("first, second", [(held, held), (held, of_one_machine), (of_one_machine, held)])
 def test_the_next_holder_goes_on_from_what_the_one_before_has_left(
-    job: Job, straight: tuple[str, Any], second: Callable[[Job], Job]
+    job: Job, straight: Result, first: Callable[[Job], Job], second: Callable[[Job], Job]
 ) -> None:
-    assert carry_out(held(job), stop_after=3) == [1, 2, 3]
+    assert carry_out(first(job), stop_after=3) == [1, 2, 3]
     assert carry_out(second(job)) == [4, 5] and result(job) == straight
     assert list((Path(job.root) / "attempts").iterdir()) == []
 
 
-def test_a_lease_goes_on_from_what_a_worker_of_one_machine_has_left(job: Job, straight: tuple[str, Any]) -> None:
-    assert carry_out(job, stop_after=3) == [1, 2, 3]
-    assert carry_out(held(job)) == [4, 5] and result(job) == straight
-
-
 @pytest.mark.parametrize("phase", [1, 3, 5])
-def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: tuple[str, Any], phase: int) -> None:
+def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: Result, phase: int) -> None:
     """After a phase of its, another takes the run over and finishes it. After the last it has only to publish."""
     there: dict[str, bytes] = {}
 
@@ -118,7 +64,7 @@ def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: tuple[
 
 
 def test_an_orphan_without_lease_checks_cannot_publish(
-    job: Job, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch
+    job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let it write to its logs, which nobody reads any more, until it has to create a file."""
     monkeypatch.setattr(locks.Lease, "lost", property(lambda lease: False))
@@ -135,7 +81,7 @@ def test_an_orphan_without_lease_checks_cannot_publish(
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.faults)])
 def test_takeover_during_publication_gives_one_run(
-    tmp_path: Path, straight: tuple[str, Any], monkeypatch: pytest.MonkeyPatch, step: int
+    tmp_path: Path, straight: Result, monkeypatch: pytest.MonkeyPatch, step: int
 ) -> None:
     """At the n-th dealing with the disk after the last phase, for every n, another worker does the run to its end."""
     hit, n = True, 1
@@ -175,7 +121,7 @@ def before(call: Callable[..., Any], act: Callable[[], None]) -> Callable[..., A
 @pytest.mark.parametrize("step", EVERY)
 @pytest.mark.long
 def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
-    tmp_path: Path, straight: tuple[str, Any], step: int, refusal: int | None
+    tmp_path: Path, straight: Result, step: int, refusal: int | None
 ) -> None:
     def prepare(n: int) -> None:
         carry_out(held(job_of(tmp_path / str(n))), stop_after=3)
@@ -193,7 +139,7 @@ def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
         assert list((Path(job.root) / "attempts").iterdir()) == []
 
 
-def test_who_comes_late_is_not_the_holder(job: Job, straight: tuple[str, Any]) -> None:
+def test_who_comes_late_is_not_the_holder(job: Job, straight: Result) -> None:
     """A worker that was stopped before it began, and begins when the next one is at work."""
     late = held(job)
     Store(job.root, late.holder).open_attempt(job.run_id)
@@ -201,7 +147,7 @@ def test_who_comes_late_is_not_the_holder(job: Job, straight: tuple[str, Any]) -
     assert result(job) == straight
 
 
-def test_links_in_what_another_has_left_are_not_followed(job: Job, straight: tuple[str, Any], tmp_path: Path) -> None:
+def test_links_in_what_another_has_left_are_not_followed(job: Job, straight: Result, tmp_path: Path) -> None:
     first, victim = held(job), tmp_path / "victim"
     victim.write_text("mine")
     carry_out(first, stop_after=3)
@@ -226,100 +172,6 @@ def test_holders_are_numbered_and_no_two_are_the_same(job: Job) -> None:
     assert store.next_holder(job.run_id).startswith("0002-")
     attempt = parse_attempt_name(f"{job.run_id}.{holder_name(12)}")
     assert attempt is not None and (attempt.run_id, attempt.number, attempt.active) == (job.run_id, 12, True)
-
-
-# Leases ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.fixture
-def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(locks, "BEAT", 0.02)
-    return tmp_path / "lease"
-
-
-def test_a_lease_of_this_machine_lives_as_long_as_its_process(path: Path) -> None:
-    text = """
-import pathlib, sys, time
-from staleharness.store.locks import Lease
-Lease(pathlib.Path(sys.argv[1]))
-print("held", flush=True)
-time.sleep(600)
-"""
-    words = [sys.executable, "-c", text, str(path)]
-    holder = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment())
-    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    assert locks.is_alive(path, patience=0.0)
-    holder.kill()
-    wait_until(lambda: not locks.is_alive(path, patience=0.0))  # a zombie is no holder
-    holder.communicate()
-    assert not locks.is_alive(path, patience=0.0)
-
-
-def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = locks._machine()
-    with locks.hold_lease(path) as kept:
-        monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
-        assert locks.is_alive(path, patience=60.0) and locks.seems_alive(path)
-        kept.give_up()
-    path.write_text(json.dumps(kept.holder))
-    assert not locks.is_alive(path, patience=0.1)
-
-
-def test_no_clock_is_believed_in_deciding(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    here = locks._machine()
-    with locks.hold_lease(path):
-        monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
-        os.utime(path, (0, 0))
-        assert locks.is_alive(path, patience=60.0)
-
-
-def test_a_lease_taken_by_another_process_is_lost(path: Path) -> None:
-    with locks.hold_lease(path) as first:
-        with locks.hold_lease(path) as second:
-            assert first.lost and not second.lost
-            first.beat()  # into what is no longer there
-            assert locks.read_lease(path)["token"] == second.holder["token"]
-        assert not path.exists()
-
-
-def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A file server that stutters would end a sweep as taken over, and every run of it."""
-    with locks.hold_lease(path) as held:
-        for errors in (OSError(errno.EIO, "of a network"), ValueError("half a file")):
-
-            def read(path: Path, error: Exception = errors) -> None:
-                raise error
-
-            with monkeypatch.context() as broken:
-                broken.setattr(locks, "read_json", read)
-                assert not held.lost
-        path.unlink()
-        assert held.lost
-
-
-def test_a_folder_is_one_sweep_s_where_there_are_no_locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    store = Store(tmp_path)
-    store.open_for_writing()
-
-    def refuse(handle: int, how: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    said = f"another sweep .process {os.getpid()} on "
-    with store.hold(multi_machine=True), pytest.raises(UserError, match=said), store.hold(multi_machine=True):
-        pass
-    with store.hold(multi_machine=True) as holding:
-        assert holding is not None and not holding.lost
-    assert not (tmp_path / ".lease").exists()
-
-
-def test_a_sweep_of_one_machine_heeds_the_lease_of_another_s(tmp_path: Path) -> None:
-    store = Store(tmp_path)
-    store.open_for_writing()
-    with locks.hold_lease(tmp_path / ".lease"), pytest.raises(UserError, match="another sweep"), store.hold():
-        pass
-    with store.hold():
-        pass
 
 
 def test_status_knows_a_worker_by_its_lease(job: Job) -> None:

@@ -2,55 +2,125 @@
 
 from __future__ import annotations
 
+import contextlib
+import errno
+import fcntl
 import json
 import os
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
 
 import pytest
+from sweeping import environment
 
+from staleharness.errors import UserError
+from staleharness.store import locks
 from staleharness.store.locks import Lease, hold_lease, is_alive, read_lease, seems_alive
+from staleharness.store.store import Store
 
 
-def _change(path: Path, **changes: Any) -> None:
-    path.write_text(json.dumps({**read_lease(path), **changes}))
+@pytest.fixture
+def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    monkeypatch.setattr(locks, "BEAT", 0.02)
+    return tmp_path / "lease"
 
 
-def test_a_lease_lives_with_its_holder_and_leaves_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
+@pytest.fixture
+def store(tmp_path: Path) -> Store:
+    store = Store(tmp_path)
+    store.open_for_writing()
+    return store
+
+
+def test_a_lease_lives_with_its_holder_and_leaves_nothing(path: Path) -> None:
     with hold_lease(path) as lease:
         assert is_alive(path) and seems_alive(path) and not lease.lost
         assert read_lease(path)["pid"] == os.getpid()
     assert not path.exists() and not is_alive(path)
 
 
-def test_a_lease_taken_by_another_process_is_lost(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
-    with hold_lease(path) as lease:
-        (tmp_path / "other").write_text(json.dumps({**read_lease(path), "token": "theirs"}))
-        (tmp_path / "other").rename(path)
-        assert lease.lost
-    assert read_lease(path)["token"] == "theirs"
-    path.unlink()
-    assert lease.lost  # it is gone altogether
+def test_a_lease_taken_by_another_process_is_lost(path: Path) -> None:
+    with contextlib.ExitStack() as theirs:
+        with hold_lease(path) as first:
+            second = theirs.enter_context(hold_lease(path))
+            assert first.lost and not second.lost
+            first.beat()  # into what is no longer there
+            assert read_lease(path)["token"] == second.holder["token"]
+        assert read_lease(path)["token"] == second.holder["token"] and not second.lost
+    assert not path.exists() and first.lost and second.lost
 
 
-def test_a_later_process_of_the_same_number_holds_nothing(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
+def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A file server that stutters would end a sweep as taken over, and every run of it."""
+    with hold_lease(path) as held:
+        for errors in (OSError(errno.EIO, "of a network"), ValueError("half a file")):
+
+            def read(path: Path, error: Exception = errors) -> None:
+                raise error
+
+            with monkeypatch.context() as broken:
+                broken.setattr(locks, "read_json", read)
+                assert not held.lost
+        path.unlink()
+        assert held.lost
+
+
+def test_a_later_process_of_the_same_number_holds_nothing(path: Path) -> None:
     lease = Lease(path)
-    _change(path, born="1")
+    path.write_text(json.dumps({**read_lease(path), "born": "1"}))
     assert not is_alive(path) and not seems_alive(path)
     os.close(lease._file)
 
 
 @pytest.mark.skipif(not Path("/proc/self/stat").is_file(), reason="only /proc tells a zombie from a process")
-def test_a_zombie_process_holds_no_lease(tmp_path: Path) -> None:
-    path = tmp_path / "lease"
-    text = f"import pathlib; from staleharness.store.locks import Lease; Lease(pathlib.Path({str(path)!r}))"
-    process = subprocess.Popen([sys.executable, "-c", text], stdin=subprocess.DEVNULL)
-    os.waitid(os.P_PID, process.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
-    assert read_lease(path)["pid"] == process.pid
-    assert not is_alive(path)
-    process.wait()
+def test_a_lease_of_this_machine_lives_as_long_as_its_process(path: Path) -> None:
+    text = """
+import pathlib, sys, time
+from staleharness.store.locks import Lease
+Lease(pathlib.Path(sys.argv[1]))
+print("held", flush=True)
+time.sleep(600)
+"""
+    words = [sys.executable, "-c", text, str(path)]
+    holder = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment())
+    assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
+    assert is_alive(path, patience=0.0) and read_lease(path)["pid"] == holder.pid
+    holder.kill()
+    os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
+    assert not is_alive(path, patience=0.0)
+    holder.communicate()
+    assert not is_alive(path, patience=0.0)
+
+
+def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whatever its clock says."""
+    here = locks._machine()
+    with hold_lease(path) as kept:
+        monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
+        assert is_alive(path, patience=60.0) and seems_alive(path)
+        os.utime(path, (0, 0))
+        assert is_alive(path, patience=60.0)
+        kept.give_up()
+    path.write_text(json.dumps(kept.holder))
+    assert not is_alive(path, patience=0.1)
+
+
+def test_a_folder_is_one_sweep_s_where_there_are_no_locks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(handle: int, how: int) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    said = f"another sweep .process {os.getpid()} on "
+    with store.hold(multi_machine=True), pytest.raises(UserError, match=said), store.hold(multi_machine=True):
+        pass
+    with store.hold(multi_machine=True) as holding:
+        assert holding is not None and not holding.lost
+    assert not (store.root / ".lease").exists()
+
+
+def test_a_sweep_of_one_machine_heeds_the_lease_of_another_s(store: Store) -> None:
+    with hold_lease(store.root / ".lease"), pytest.raises(UserError, match="another sweep"), store.hold():
+        pass
+    with store.hold():
+        pass
