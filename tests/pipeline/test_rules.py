@@ -23,6 +23,10 @@ from staleharness.pipeline.pipeline_summary import row_lags, summary
 from staleharness.pipeline.workload import Workload
 
 TRAINED = FATES.index("trained")
+TAILED = "lognormal[mean=1000,cv=2]"
+ONE_ROW: dict[str, Any] = {"slots": 1, "workers": 1, "group": 1, "batch": 1, "lengths": "constant:100"}
+NEWEST: dict[str, Any] = {"lengths": "constant:50", "group": 1, "train_seconds": 10, "steps": 100}
+NEWEST |= {"capacity": 1.0, "full": "drop_oldest"}  # rows of one second, of which the queue keeps the last
 
 
 def starts(record: PipelineRecord) -> np.ndarray[Any, Any]:
@@ -63,16 +67,9 @@ def literal(pipeline: Pipeline, seed: int) -> tuple[list[int], list[int]]:
 @pytest.mark.parametrize("seed", [0, 1])
 @pytest.mark.parametrize("slots, cap, train", [(5, 1, 3.0), (64, 2, 20.0), (33, 0, 50.0), (200, 7, 0.1)])
 def test_it_is_the_simulation_told_slowly(slots: int, cap: int, train: float, seed: int) -> None:
-    pipeline = Pipeline(
-        slots=slots,
-        workers=1,
-        group=1,
-        batch=16,
-        cap=float(cap),
-        train_seconds=train,
-        steps=60,
-        environment="lognormal[mean=1,cv=0.5]",  # no two rows finish at the same time
-    )
+    apart = "lognormal[mean=1,cv=0.5]"  # no two rows finish at the same time
+    settings: dict[str, Any] = {"slots": slots, "cap": float(cap), "train_seconds": train, "environment": apart}
+    pipeline = Pipeline(workers=1, group=1, batch=16, steps=60, **settings)
     record = simulate(pipeline, seed)
     trained = record.fate == TRAINED
     assert (starts(record)[trained].tolist(), record.step[trained].tolist()) == literal(pipeline, seed)
@@ -168,31 +165,31 @@ def test_ledgers_close_and_time_goes_forward_at_any_setting(given_: dict[str, An
         assert sum(shares.values()) == pytest.approx(1, abs=1e-6), side
 
 
-def test_a_cap_that_no_sync_can_serve_is_a_deadlock() -> None:
-    with pytest.raises(StarvationError, match=r"deadlock at t = \d+\.\d s: .*cap=0 admits no row.*raise cap"):
-        simulate(Pipeline(cap=0.0, sync_every=4))
-    simulate(Pipeline(cap=3.0, sync_every=4, steps=20))
-
-
-def test_a_full_queue_behind_a_slow_row_is_a_deadlock() -> None:
-    with pytest.raises(StarvationError, match=r"deadlock at t = .* find no room in it; raise capacity=1"):
-        simulate(Pipeline(order="submitted", capacity=1.0, group=1, lengths="lognormal[mean=1000,cv=2]"))
-
-
-def test_a_bound_that_no_row_keeps_starves_the_trainer() -> None:
-    with pytest.raises(
-        StarvationError, match=r"the trainer starves at t = \d+\.\d s, before step \d+: .*max_lag=0 is too strict"
-    ):
-        simulate(Pipeline(max_lag=0, sync_every=2))  # an odd version never has rows of its own
-
-
 @pytest.mark.parametrize(
-    "name, settings",
-    [("worker_mtbf=0.01", {"worker_mtbf": 0.01, "worker_restart": 0.0}), ("trainer_mtbf=0.1", {"trainer_mtbf": 0.1})],
+    ("settings", "words"),
+    [
+        ({"cap": 0.0, "sync_every": 4}, r"deadlock at t = \d+\.\d s: .*cap=0 admits no row.*raise cap"),
+        # a full queue behind a slow row
+        (
+            {"order": "submitted", "capacity": 1.0, "group": 1, "lengths": TAILED},
+            "deadlock at t = .* find no room in it; raise capacity=1",
+        ),
+        # an odd version never has rows of its own
+        (
+            {"max_lag": 0, "sync_every": 2},
+            r"the trainer starves at t = \d+\.\d s, before step \d+: .*max_lag=0 is too strict",
+        ),
+        ({"cap": 1.0, "worker_mtbf": 0.01, "worker_restart": 0.0}, "starves at t = .*; worker_mtbf=0.01 is too short"),
+        ({"cap": 1.0, "trainer_mtbf": 0.1}, "the trainer starves at t = .*; trainer_mtbf=0.1 is too short"),
+    ],
 )
-def test_failures_that_let_nothing_be_finished_are_found(name: str, settings: dict[str, Any]) -> None:
-    with pytest.raises(StarvationError, match=f"the trainer starves at t = .*; {name} is too short"):
-        simulate(Pipeline(cap=1.0, **settings))
+def test_settings_under_which_training_stops_are_found(settings: dict[str, Any], words: str) -> None:
+    with pytest.raises(StarvationError, match=words):
+        simulate(Pipeline(**settings))
+
+
+def test_a_cap_that_a_sync_can_serve_is_no_deadlock() -> None:
+    simulate(Pipeline(cap=3.0, sync_every=4, steps=20))
 
 
 def test_blocking_sync_stops_both_sides() -> None:
@@ -221,36 +218,14 @@ def test_a_sync_that_waits_for_rows_to_finish_mixes_no_versions(blocking: bool, 
 
 def test_weights_that_arrive_seldom_are_older() -> None:
     """Short rows, and a queue that keeps the newest: all are of the weights that were there in the step before."""
-    lag = [
-        summary_of(
-            sync_every=every,
-            lengths="constant:50",
-            group=1,
-            train_seconds=10,
-            capacity=1.0,
-            full="drop_oldest",
-            steps=100,
-        )["lag"]["rows"]
-        for every in (1, 4)
-    ]
+    lag = [summary_of(sync_every=every, **NEWEST)["lag"]["rows"] for every in (1, 4)]
     assert set(lag[0]) == {"1"}
     assert set(lag[1]) == {"1", "2", "3", "4"} and len(set(lag[1].values())) == 1
 
 
 def test_a_newer_version_replaces_one_that_waits_for_transfer() -> None:
     """A step takes 10 s and a transfer 25: the next one begins as the last one arrives, with the version of then."""
-    record = simulate(
-        Pipeline(
-            sync_seconds=25,
-            blocking=False,
-            lengths="constant:50",
-            group=1,
-            train_seconds=10,
-            capacity=1.0,
-            full="drop_oldest",
-            steps=100,
-        )
-    )
+    record = simulate(Pipeline(sync_seconds=25, blocking=False, **NEWEST))
     versions = np.unique(starts(record))
     assert set(np.diff(versions[1:])) == {2, 3}
     first = [record.start_time[starts(record) == version].min() for version in versions[2:]]
@@ -276,25 +251,11 @@ def test_stale_groups_make_room_for_those_that_wait_outside() -> None:
 def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) -> None:
     """A version v is more than two behind from the end of step v + 2 on: whoever is under way then ends there, and no
     slot stands idle for it."""
-    asked = Pipeline(
-        slots=64,
-        workers=1,
-        group=4,
-        unit=unit,
-        order=order,
-        batch=16,
-        max_lag=2,
-        stop=True,
-        steps=80,
-        in_flight="keep",
-        train_seconds=8,
-        lengths="lognormal[mean=1000,cv=2]",
-    )
+    settings: dict[str, Any] = {"slots": 64, "workers": 1, "group": 4, "batch": 16, "train_seconds": 8, "steps": 80}
+    asked = Pipeline(unit=unit, order=order, max_lag=2, stop=True, in_flight="keep", lengths=TAILED, **settings)
     record = simulate(asked, 0)
-    began, groups = (
-        record.start_time.reshape(-1)[: len(record.start_time) // 4 * 4].reshape(-1, 4),
-        len(record.start_time) // 4,
-    )
+    groups = len(record.start_time) // 4
+    began = record.start_time[: 4 * groups].reshape(-1, 4)
     first = np.searchsorted(record.stretch_row, np.arange(4 * groups))
     oldest = record.stretch_version[first].reshape(-1, 4).min(1)
     due = np.append(record.step_end, [np.inf] * 3)[oldest + 2]
@@ -316,38 +277,15 @@ def test_what_is_too_old_is_stopped_when_it_becomes_so(unit: Any, order: Any) ->
 
 def test_what_is_made_as_a_step_ends_waits_for_no_version() -> None:
     """Rows and steps of 10 s: row n is there as step n begins, and the version before is made by then."""
-    found = row_lags(
-        simulate(
-            Pipeline(
-                slots=1,
-                workers=1,
-                group=1,
-                batch=1,
-                lengths="constant:100",
-                token_seconds=0.1,
-                blocking=False,
-                train_seconds=10.0,
-                steps=20,
-            )
-        )
-    )
+    pipeline = Pipeline(**ONE_ROW, token_seconds=0.1, blocking=False, train_seconds=10.0, steps=20)
+    found = row_lags(simulate(pipeline))
     assert (found["in_queue"] == 0).all() and (found["before_queue"] == 1).all()
 
 
 def test_the_newest_version_is_sent_after_draining() -> None:
     """Versions made while rows drain are skipped, but the last."""
-    record = simulate(
-        Pipeline(
-            slots=64,
-            group=1,
-            batch=16,
-            lengths="lognormal[mean=1000,cv=2]",
-            in_flight="drain",
-            blocking=False,
-            train_seconds=1.0,
-            steps=60,
-        )
-    )
+    settings: dict[str, Any] = {"slots": 64, "group": 1, "batch": 16, "train_seconds": 1.0, "steps": 60}
+    record = simulate(Pipeline(in_flight="drain", blocking=False, lengths=TAILED, **settings))
     version = starts(record)
     sent = np.flatnonzero(np.diff(version, prepend=0))
     assert np.diff(version[sent]).max() > 1
@@ -357,22 +295,9 @@ def test_the_newest_version_is_sent_after_draining() -> None:
 
 def test_a_regenerated_row_has_new_weights_only() -> None:
     """Its first version is that of its second beginning."""
-    record = simulate(
-        Pipeline(
-            slots=16,
-            workers=4,
-            group=1,
-            batch=4,
-            lengths="constant:1000",
-            token_seconds=0.1,
-            train_seconds=5.0,
-            in_flight="switch",
-            blocking=False,
-            worker_mtbf=150.0,
-            worker_restart=20.0,
-            steps=100,
-        )
-    )
+    rows: dict[str, Any] = {"slots": 16, "workers": 4, "group": 1, "batch": 4, "lengths": "constant:1000"}
+    times: dict[str, Any] = {"token_seconds": 0.1, "train_seconds": 5.0, "worker_mtbf": 150.0, "worker_restart": 20.0}
+    record = simulate(Pipeline(in_flight="switch", blocking=False, steps=100, **rows, **times))
     assert record.lost > 1000
     along = record.stretch_row[1:] == record.stretch_row[:-1]
     assert (np.diff(record.stretch_version)[along] > 0).all()
@@ -385,22 +310,9 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
     """One slot, rows of 100 s: the time of a row that was stopped once is that, the restart, and half a second for each
     decision that it had; up to a second more for the decision that was under way, and another restart where the second
     failure came before the cache was there."""
-    record = simulate(
-        Pipeline(
-            slots=1,
-            workers=1,
-            group=1,
-            batch=1,
-            lengths="constant:100",
-            token_seconds=1.0,
-            lost="continue",
-            worker_mtbf=150.0,
-            worker_restart=30.0,
-            recompute_seconds=0.5,
-            train_seconds=1.0,
-            steps=200,
-        )
-    )
+    failures: dict[str, Any] = {"lost": "continue", "worker_mtbf": 150.0, "worker_restart": 30.0}
+    times = {"token_seconds": 1.0, "recompute_seconds": 0.5, "train_seconds": 1.0}
+    record = simulate(Pipeline(steps=200, **ONE_ROW, **failures, **times))
     trained = record.fate == TRAINED
     takes, parts = (record.finish_time - record.start_time)[trained], np.bincount(record.stretch_row)[trained]
     first = record.stretch_end[np.searchsorted(record.stretch_row, np.flatnonzero(trained))]
@@ -410,20 +322,9 @@ def test_a_row_that_goes_on_after_a_failure_pays_for_its_cache() -> None:
 
 def test_a_gate_on_finished_batches_holds_with_aborted_groups() -> None:
     """An aborted group was not finished and gives no place back. Groups that were dropped later are left out here."""
-    asked = Pipeline(
-        slots=64,
-        group=4,
-        unit="group",
-        batch=16,
-        cap=1.0,
-        cap_counts="finished",
-        blocking=False,
-        max_lag=1,
-        stop=True,
-        lengths="lognormal[mean=1000,cv=2]",
-        train_seconds=10,
-        steps=80,
-    )
+    rows: dict[str, Any] = {"slots": 64, "group": 4, "unit": "group", "batch": 16, "lengths": TAILED}
+    rules: dict[str, Any] = {"cap": 1.0, "cap_counts": "finished", "blocking": False, "max_lag": 1, "stop": True}
+    asked = Pipeline(train_seconds=10, steps=80, **rows, **rules)
     record = simulate(asked)
     assert (~np.isnan(record.abort_time)).sum() > 400
     groups = len(record.slot) // 4
@@ -517,16 +418,16 @@ def test_a_cap_may_go_by_the_version_of_the_trainer() -> None:
 
 
 def test_order_of_versions_trains_older_weights_first() -> None:
-    record = simulate(Pipeline(order="version", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100))
+    record = simulate(Pipeline(order="version", cap=3.0, group=1, lengths=TAILED, steps=100))
     version, step = starts(record), record.step
     steps = [version[step == s] for s in range(100)]
     assert all(before.max() <= after.min() for before, after in itertools.pairwise(steps))
-    strict = simulate(Pipeline(order="submitted", cap=3.0, group=1, lengths="lognormal[mean=1000,cv=2]", steps=100))
+    strict = simulate(Pipeline(order="submitted", cap=3.0, group=1, lengths=TAILED, steps=100))
     assert record.seconds < strict.seconds, "those of one version may pass each other"
 
 
 def test_the_summary_shows_what_dropping_does_to_lengths() -> None:
-    settings: dict[str, Any] = {"slots": 120, "batch": 120, "group": 1, "lengths": "lognormal[mean=1000,cv=2]"}
+    settings: dict[str, Any] = {"slots": 120, "batch": 120, "group": 1, "lengths": TAILED}
     free, dropped, masked = (
         summary_of(**settings, **stale)["lag"] for stale in ({}, {"max_lag": 1}, {"max_lag": 1, "stale": "drop_row"})
     )
@@ -537,26 +438,11 @@ def test_the_summary_shows_what_dropping_does_to_lengths() -> None:
 def test_instant_rows_may_begin_during_a_delivery(tmp_path: Path) -> None:
     """Such rows finish before the row that is being delivered, and no slot is lost."""
     (tmp_path / "env.txt").write_text("0\n0\n0\n5\n")
-    record = simulate(
-        Pipeline(
-            token_seconds=0.0,
-            environment=f"file:{tmp_path / 'env.txt'}",
-            lengths="constant:10",
-            slots=8,
-            workers=1,
-            group=2,
-            batch=4,
-            cap=4.0,
-            capacity=1.5,
-            full="drop_newest",
-            order="submitted",
-            max_lag=2,
-            stale="recycle",
-            train_seconds=0.0,
-            sync_seconds=1.0,
-            steps=15,
-        )
-    )
+    rows: dict[str, Any] = {"slots": 8, "workers": 1, "group": 2, "batch": 4, "lengths": "constant:10"}
+    rows |= {"token_seconds": 0.0, "environment": f"file:{tmp_path / 'env.txt'}"}
+    rules: dict[str, Any] = {"cap": 4.0, "capacity": 1.5, "full": "drop_newest", "order": "submitted"}
+    rules |= {"max_lag": 2, "stale": "recycle"}
+    record = simulate(Pipeline(train_seconds=0.0, sync_seconds=1.0, steps=15, **rows, **rules))
     assert (record.fate == TRAINED).sum() == 2 * 15 * 2
     for slot in range(8):
         began, made = (at[record.slot == slot] for at in (record.start_time, record.finish_time))
