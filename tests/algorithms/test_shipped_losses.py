@@ -9,7 +9,7 @@ from dataclasses import replace
 import objective_readings as read
 import pytest
 import torch
-from method_examples import examples, make
+from method_examples import assert_clipped_have_no_gradient, assert_pulls, examples, make
 from objective_readings import Objective, gradient_of
 
 from staleharness.algorithm import Algorithm
@@ -102,21 +102,9 @@ def test_options_away_from_the_defaults_keep_the_contract(algorithm: Algorithm, 
             check(algorithm)
 
 
-@of_each
-def test_clipped_says_which_decisions_have_no_gradient(algorithm: Algorithm, objective: Objective) -> None:
-    for spread in (1.0, 0.1):
-        d = replace(examples(0, spread), state=algorithm.init_state())
-        said = algorithm.policy_loss(d).diagnostics.get("clipped", torch.zeros_like(d.mask))
-        silent = (gradient_coefficients(algorithm, d) == 0) & (d.mask == 1)
-        if algorithm.policy_gradient and algorithm.name not in PENALISED:
-            assert torch.equal((said == 1) & (d.mask == 1), silent)
-
-
-def by_hand(algorithm: Algorithm, *rows: tuple[float, float, float], **given: object) -> None:
-    """Rows are w = π/μ, A and the coefficient of ∇log π, all in one completion."""
-    d = decisions([[w for w, _, _ in rows]], [[a for _, a, _ in rows]], **given)
-    wanted = torch.tensor([[c for _, _, c in rows]], dtype=torch.float64)
-    torch.testing.assert_close(gradient_coefficients(algorithm, d), wanted, rtol=1e-9, atol=1e-9)
+@pytest.mark.parametrize("algorithm", [a for a, _ in CASES if a.policy_gradient and a.name not in PENALISED], ids=str)
+def test_clipped_says_which_decisions_have_no_gradient(algorithm: Algorithm) -> None:
+    assert_clipped_have_no_gradient(algorithm, seeds=1)
 
 
 # --- dual clip --------------------------------------------------------------------------------------------
@@ -125,8 +113,8 @@ def by_hand(algorithm: Algorithm, *rows: tuple[float, float, float], **given: ob
 def test_dual_clip_ends_the_pull_of_bad_decisions_far_above() -> None:
     """c = 3: at w = 4 and A = −2 the objective is −6, not −8, and flat; good decisions know nothing of it."""
     method = make("ppo_clip", dual_clip=3.0)
-    by_hand(method, (4.0, -2.0, 0.0), (2.5, -2.0, -5.0), (4.0, 2.0, 0.0), (0.5, -2.0, 0.0), (1.1, 2.0, 2.2))
-    by_hand(make("ppo_clip", clip=4.0, dual_clip=3.0), (4.0, 2.0, 8.0), (4.0, -2.0, 0.0))
+    assert_pulls(method, (4.0, -2.0, 0.0), (2.5, -2.0, -5.0), (4.0, 2.0, 0.0), (0.5, -2.0, 0.0), (1.1, 2.0, 2.2))
+    assert_pulls(make("ppo_clip", clip=4.0, dual_clip=3.0), (4.0, 2.0, 8.0), (4.0, -2.0, 0.0))
     answer = method.policy_loss(decisions([[4.0, 2.5, 0.5]], [[-2.0, -2.0, -2.0]]))
     assert answer.loss[0].tolist() == pytest.approx([6.0, 5.0, 1.6], abs=1e-12)
     assert answer.diagnostics["clipped"].tolist() == [[1.0, 0.0, 1.0]]
@@ -145,7 +133,7 @@ def test_sapo_weakens_a_pull_on_both_sides_of_one() -> None:
     """τ = 1: s = σ(ln 3) = 3/4 at r = 1 + ln 3, so 4·s(1 − s) = 3/4; τ = 2 halves the distance that it takes."""
     far, half = 2.09861228866811, 1.549306144334055  # 1 + ln 3, 1 + ln 3 / 2
     method = make("sapo", tau_positive=1.0, tau_negative=2.0)
-    by_hand(method, (far, 2.0, 1.5 * far), (half, -2.0, -1.5 * half), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0))
+    assert_pulls(method, (far, 2.0, 1.5 * far), (half, -2.0, -1.5 * half), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0))
     answer = method.policy_loss(decisions([[far, half]], [[2.0, -2.0]]))
     assert answer.loss[0].tolist() == pytest.approx([-6.0, 3.0], abs=1e-12)  # 4·¾·2; 4/2·¾·2
     assert answer.diagnostics["gate"].tolist() == [[pytest.approx(0.75), pytest.approx(0.75)]]
@@ -164,23 +152,23 @@ def test_vespo_reshapes_the_weight_of_the_whole_completion() -> None:
     """Two tokens with w = 2 and ½·e^½: W = e^½. A > 0: e^(3 + 2/2 − 3√e); A < 0: e^(2 + 3/2 − 2√e)."""
     root = math.sqrt(math.e)
     good, bad = math.exp(4.0 - 3.0 * root), math.exp(3.5 - 2.0 * root)
-    by_hand(make("vespo"), (2.0, 2.0, 2.0 * good), (0.5 * root, -1.0, -bad))
-    by_hand(make("vespo"), (1.0, 0.7, 0.7), (1.0, -0.7, -0.7))  # φ(1) = 1
-    by_hand(make("vespo"), (2 / 3, 1.0, math.e * 4 / 9))  # the peak W = k/λ: e^3 (2/3)² e^−2
+    assert_pulls(make("vespo"), (2.0, 2.0, 2.0 * good), (0.5 * root, -1.0, -bad))
+    assert_pulls(make("vespo"), (1.0, 0.7, 0.7), (1.0, -0.7, -0.7))  # φ(1) = 1
+    assert_pulls(make("vespo"), (2 / 3, 1.0, math.e * 4 / 9))  # the peak W = k/λ: e^3 (2/3)² e^−2
 
 
 def test_minirl_clips_around_the_learner_and_weighs_for_mu() -> None:
     """u = 4: w = 4.8 is r = 1.2, inside 1.27; w = 5.2 is r = 1.3, masked at A > 0 and cut to 5 at A < 0."""
     rows = ((4.8, 2.0, 9.6), (5.2, 2.0, 0.0), (5.2, -2.0, -10.0), (3.0, -2.0, 0.0), (3.0, 2.0, 6.0))
-    by_hand(make("minirl"), *rows, proximal_ratio=4.0)
+    assert_pulls(make("minirl"), *rows, proximal_ratio=4.0)
 
 
 def test_dg_gates_by_advantage_times_surprisal() -> None:
     """log π = −ln 3, so σ(±ln 3) is ¾ at A = 1 and ¼ at A = −1; η = ½ squares the odds: 9/10 and 1/10."""
     log3 = math.log(3.0)
-    by_hand(make("dg"), (9.0, 1.0, 0.75), (0.1, -1.0, -0.25), target_logp=-log3)
-    by_hand(make("dg", eta=0.5), (1.0, 1.0, 0.9), (1.0, -1.0, -0.1), target_logp=-log3)
-    by_hand(make("dg"), (1.0, 1.0, 0.5), target_logp=0.0)
+    assert_pulls(make("dg"), (9.0, 1.0, 0.75), (0.1, -1.0, -0.25), target_logp=-log3)
+    assert_pulls(make("dg", eta=0.5), (1.0, 1.0, 0.9), (1.0, -1.0, -0.1), target_logp=-log3)
+    assert_pulls(make("dg"), (1.0, 1.0, 0.5), target_logp=0.0)
 
 
 def test_oapl_regresses_the_log_ratio_on_the_optimal_advantage() -> None:
@@ -204,7 +192,7 @@ def test_oapls_value_is_finite_at_a_tiny_temperature() -> None:
 
 
 def test_ce_gppo_bounds_the_gradient_that_ppo_would_drop() -> None:
-    by_hand(
+    assert_pulls(
         make("ce_gppo", beta_low=0.5, beta_high=2.0),
         (1.5, 2.0, 4.8),  # 2·1.2·2
         (0.5, -2.0, -0.8),  # 0.5·0.8·−2
@@ -212,7 +200,7 @@ def test_ce_gppo_bounds_the_gradient_that_ppo_would_drop() -> None:
         (0.5, 2.0, 1.0),
         (11.0, -1.0, -11.0),
     )
-    by_hand(make("ce_gppo", dual_clip=10.0), (11.0, -1.0, 0.0), (9.0, -1.0, -9.0))
+    assert_pulls(make("ce_gppo", dual_clip=10.0), (11.0, -1.0, 0.0), (9.0, -1.0, -9.0))
 
 
 def bounds_of(**options: object) -> list[float]:
@@ -227,18 +215,18 @@ def test_bapo_widens_its_clip_until_the_shares_are_balanced() -> None:
     assert bounds_of(share=0.5) == [0.6, pytest.approx(1.6)]
     assert bounds_of(share=0.4) == [0.6, 1.2]  # 1.2 of 2.8 is 0.43
     assert bounds_of(share=0.9) == [0.9, 3.0]  # out of reach: w is 2, so 2 of 3.6
-    by_hand(make("bapo"), (2.0, 1.0, 0.0), (0.5, -1.0, 0.0), (1.0, -1.0, -1.0))
+    assert_pulls(make("bapo"), (2.0, 1.0, 0.0), (0.5, -1.0, 0.0), (1.0, -1.0, -1.0))
 
 
 def test_bapos_release_raises_the_lower_bound_first_and_in_vain() -> None:
     """At c_low = 0.9 the bad side is 1.9, so that c_high must reach 1.9 in place of the paper's 1.6."""
     assert bounds_of(form="release") == [0.9, pytest.approx(1.9)]
-    by_hand(make("bapo", form="release"), (4.0, -1.0, 0.0), (2.5, -1.0, -2.5))
-    by_hand(make("bapo"), (4.0, -1.0, -4.0), (2.5, -1.0, -2.5))
+    assert_pulls(make("bapo", form="release"), (4.0, -1.0, 0.0), (2.5, -1.0, -2.5))
+    assert_pulls(make("bapo"), (4.0, -1.0, -4.0), (2.5, -1.0, -2.5))
 
 
 def test_aspo_flips_the_ratio_of_good_decisions() -> None:
-    by_hand(
+    assert_pulls(
         make("aspo"),
         (0.5, 2.0, 4.0),  # 1/0.5
         (0.2, 2.0, 6.0),  # 1/0.2 cut to 3
@@ -266,17 +254,19 @@ def test_gmpo_is_the_derivative_of_verls_geometric_mean(options: dict[str, objec
 def test_gmpo_cuts_tokens_and_weighs_the_row_by_what_is_left() -> None:
     """log r = 1, cut to 0.4, and −0.2: G = e^0.1. The cut token has no gradient; at A < 0 it is not cut."""
     rows = (math.e, math.exp(-0.2))
-    by_hand(make("gmpo"), (rows[0], 2.0, 0.0), (rows[1], 2.0, 2.0 * math.exp(0.1)))
-    by_hand(make("gmpo"), (rows[0], -2.0, -2.0 * math.exp(0.4)), (rows[1], -2.0, -2.0 * math.exp(0.4)))
+    assert_pulls(make("gmpo"), (rows[0], 2.0, 0.0), (rows[1], 2.0, 2.0 * math.exp(0.1)))
+    assert_pulls(make("gmpo"), (rows[0], -2.0, -2.0 * math.exp(0.4)), (rows[1], -2.0, -2.0 * math.exp(0.4)))
 
 
 def test_dcpo_lets_unlikely_tokens_move_further() -> None:
     """ε = 0.16. p = 1: bounds ½ + ½√0.36 = 0.8 and ½ + ½√1.64 = 1.14; p = 0.04: ½ and ½ + ½√17 = 2.56."""
     method = make("dcpo", clip=0.16, clip_high=0.16, most=10.0)
     likely = {"target_logp": [[math.log(1.1), math.log(1.2), math.log(0.7)]], "closed_form": False}
-    by_hand(method, (1.1, 1.0, 1.1), (1.2, 1.0, 0.0), (0.7, -1.0, 0.0), **likely)
+    assert_pulls(method, (1.1, 1.0, 1.1), (1.2, 1.0, 0.0), (0.7, -1.0, 0.0), **likely)
     rare = {"target_logp": [[math.log(0.04 * w) for w in (2.5, 2.6, 0.51, 0.49, 11.0)]], "closed_form": False}
-    by_hand(method, (2.5, 1.0, 2.5), (2.6, 1.0, 0.0), (0.51, -1.0, -0.51), (0.49, -1.0, 0.0), (11.0, -1.0, 0.0), **rare)
+    assert_pulls(
+        method, (2.5, 1.0, 2.5), (2.6, 1.0, 0.0), (0.51, -1.0, -0.51), (0.49, -1.0, 0.0), (11.0, -1.0, 0.0), **rare
+    )
 
 
 # --- prime-rl, verl ---------------------------------------------------------------------------------------
@@ -288,20 +278,20 @@ def test_kpop_bounds_likely_and_unlikely_tokens_by_their_divergence() -> None:
     method = make("icepop", kpop=0.14, low=0.0, high=0.0)
     for p, w, larger in ((0.5, 1.5, 0.5 * math.log(4 / 3)), (0.02, 1.5, 0.002215), (0.002, 10.0, 0.028215)):
         here = {"target_logp": math.log(p * w), "closed_form": False}
-        by_hand(method, (w, 1.0, 0.0 if larger > 0.14 else w), **here)
-        by_hand(make("icepop", kpop=larger * 1.001, low=0.0, high=0.0), (w, -1.0, -w), **here)
-        by_hand(make("icepop", kpop=larger * 0.999, low=0.0, high=0.0), (w, -1.0, 0.0), **here)
+        assert_pulls(method, (w, 1.0, 0.0 if larger > 0.14 else w), **here)
+        assert_pulls(make("icepop", kpop=larger * 1.001, low=0.0, high=0.0), (w, -1.0, -w), **here)
+        assert_pulls(make("icepop", kpop=larger * 0.999, low=0.0, high=0.0), (w, -1.0, 0.0), **here)
 
 
 def test_prime_rl_masks_by_probability_and_pulls_back() -> None:
     """π = 0.6 and μ = 0.3: w = 2, π − μ = 0.3 > 0.2. The penalty pulls with −2τ log w, masked or not."""
     back = 2e-3 * math.log(2.0)
     here = {"target_logp": math.log(0.6), "closed_form": False}
-    by_hand(make("prime_rl"), (2.0, 1.0, -back), (2.0, -1.0, -2.0 - back), **here)
-    by_hand(make("ipo"), (2.0, 1.0, -back), (2.0, -1.0, -back), **here)
+    assert_pulls(make("prime_rl"), (2.0, 1.0, -back), (2.0, -1.0, -2.0 - back), **here)
+    assert_pulls(make("ipo"), (2.0, 1.0, -back), (2.0, -1.0, -back), **here)
     rare = {"target_logp": math.log(0.06), "closed_form": False}
-    by_hand(make("prime_rl"), (2.0, 1.0, 2.0 - back), **rare)
-    by_hand(make("prime_rl", tau=0.0), (1.3, 1.0, 0.0), (1.3, -1.0, -1.3), (0.7, -1.0, 0.0))  # a density
+    assert_pulls(make("prime_rl"), (2.0, 1.0, 2.0 - back), **rare)
+    assert_pulls(make("prime_rl", tau=0.0), (1.3, 1.0, 0.0), (1.3, -1.0, -1.3), (0.7, -1.0, 0.0))  # a density
 
 
 def test_every_preset_of_verl_is_there() -> None:
@@ -353,7 +343,7 @@ def test_luspo_is_gspo_summed_over_the_tokens_of_a_completion() -> None:
 
 def test_a_weight_may_be_cut_on_both_sides() -> None:
     method = make("tis", low=0.5, cap=5.0)
-    by_hand(method, (0.2, 2.0, 1.0), (0.7, 2.0, 1.4), (9.0, -2.0, -10.0))
+    assert_pulls(method, (0.2, 2.0, 1.0), (0.7, 2.0, 1.4), (9.0, -2.0, -10.0))
     assert method.policy_loss(decisions([[0.2, 0.7, 9.0]], [[1.0]])).diagnostics["truncated"].tolist() == [[1, 0, 1]]
     with pytest.raises(UserError, match="tis: low must be 0"):
         make("tis", low=3.0, cap=2.0)

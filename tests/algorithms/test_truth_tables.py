@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 import torch
-from method_examples import make
+from method_examples import assert_pulls, make
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
@@ -22,24 +22,40 @@ from staleharness.testing import decisions, example_decisions, example_trajector
 E = math.e
 
 
-def coefficients(algorithm: Algorithm, *rows: tuple[float, float, float], **given: Any) -> None:
-    """Assert the third column of the table for one minibatch made of the first two."""
-    d = decisions([[w for w, _, _ in rows]], [[a for _, a, _ in rows]], **given)
-    expected = torch.tensor([[c for _, _, c in rows]], dtype=torch.float64)
-    torch.testing.assert_close(gradient_coefficients(algorithm, d), expected)
-
-
 def answer(algorithm: Algorithm, d: Decisions) -> tuple[list[float], dict[str, list[float]]]:
     """Loss and diagnostics of the first row, as numbers."""
     said = algorithm.policy_loss(replace(d, state=algorithm.init_state()))
     return said.loss[0].tolist(), {name: x[0].tolist() for name, x in said.diagnostics.items()}
 
 
+LOSSES: dict[str, tuple[list[float], list[float], dict[str, Any], list[float], dict[str, list[float]]]] = {
+    # The smaller of two objectives: 1.2·2 = 2.4, 1.5·(−2) = −3, 0.5·2 = 1, 0.8·(−2) = −1.6
+    "ppo_clip": ([1.5, 1.5, 0.5, 0.5], [2.0, -2.0, 2.0, -2.0], {}, [-2.4, 3.0, -1.0, 1.6], {"clipped": [1, 0, 0, 1]}),
+    # w = 1.5, A = 2: 3 − 2·0.25/0.4 = 1.75. A = −2: −3 − 1.25 = −4.25
+    "spo": ([1.5, 1.5], [2.0, -2.0], {}, [-1.75, 4.25], {"ratio_deviation": [0.5, 0.5]}),
+    # log π = −1: −ρ·A·log π = 0.5·2 = 1, and 1·2 = 2 where w = 3 is truncated
+    "impala": ([0.5, 3.0], [2.0, 2.0], {"target_logp": -1.0}, [1.0, 2.0], {"rho_truncated": [0, 1]}),
+    # w = 1.21, d = 2: r = u = 1.1. d = 1: r = 1.21, clipped to 1.2, u = 1. A = 2
+    "a3po": (
+        *([1.21, 1.21], [2.0, 2.0], {"lag": [[2.0, 1.0]]}),
+        *([-2.42, -2.4], {"behaviour_weight": [1.1, 1.0], "clipped": [0, 1]}),
+    ),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_losses_and_diagnostics_by_hand(name: str) -> None:
+    ratio, advantage, given, loss, diagnostics = LOSSES[name]
+    found, said = answer(make(name), decisions([ratio], [advantage], **given))
+    assert found == pytest.approx(loss)
+    assert {key: said[key] for key in diagnostics} == {key: pytest.approx(x) for key, x in diagnostics.items()}
+
+
 # --- PPO-clip: the four corners ---------------------------------------------------------------------------
 
 
 def test_ppo_clips_only_in_the_direction_of_the_advantage() -> None:
-    coefficients(
+    assert_pulls(
         make("ppo_clip", clip=0.2),
         (1.5, +2.0, 0.0),  # above 1.2 and wanted up: clipped
         (1.5, -2.0, -3.0),  # above, wanted down: 1.5 · −2
@@ -48,13 +64,6 @@ def test_ppo_clips_only_in_the_direction_of_the_advantage() -> None:
         (1.1, +2.0, +2.2),  # inside
         (0.9, -2.0, -1.8),
     )
-
-
-def test_ppo_takes_the_smaller_of_the_two_objectives() -> None:
-    """1.2·2 = 2.4, 1.5·(−2) = −3, 0.5·2 = 1, 0.8·(−2) = −1.6."""
-    loss, diagnostics = answer(make("ppo_clip"), decisions([[1.5, 1.5, 0.5, 0.5]], [[2.0, -2.0, 2.0, -2.0]]))
-    assert loss == pytest.approx([-2.4, 3.0, -1.0, 1.6])
-    assert diagnostics["clipped"] == [1.0, 0.0, 0.0, 1.0]
 
 
 @pytest.mark.parametrize(
@@ -67,7 +76,7 @@ def test_ppo_takes_the_smaller_of_the_two_objectives() -> None:
 )
 def test_the_anchor_says_what_is_clipped_and_what_is_weighted(anchor: str, pulls: list[float]) -> None:
     rows = zip([1.5, 3.0, 3.0], [2.0, 2.0, -2.0], pulls, strict=True)
-    coefficients(make("ppo_clip", anchor=anchor), *rows, proximal_ratio=[[1.5, 2.0, 2.0]])
+    assert_pulls(make("ppo_clip", anchor=anchor), *rows, proximal_ratio=[[1.5, 2.0, 2.0]])
 
 
 # --- PPO-KL -----------------------------------------------------------------------------------------------
@@ -75,14 +84,14 @@ def test_the_anchor_says_what_is_clipped_and_what_is_weighted(anchor: str, pulls
 
 def test_a_penalty_pulls_back_where_the_clip_is_silent() -> None:
     """log w = 1, κ = ½. k2 pulls with κ·log w = ½, k3 with κ(w − 1)."""
-    coefficients(make("ppo_kl", kl_coef=0.5, estimator="k2"), (E, 2.0, -0.5))
-    coefficients(make("ppo_kl", kl_coef=0.5, estimator="k3"), (E, 2.0, -0.5 * (E - 1)))
+    assert_pulls(make("ppo_kl", kl_coef=0.5, estimator="k2"), (E, 2.0, -0.5))
+    assert_pulls(make("ppo_kl", kl_coef=0.5, estimator="k3"), (E, 2.0, -0.5 * (E - 1)))
 
 
 def test_the_penalty_is_subtracted_from_the_plain_surrogate() -> None:
-    coefficients(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="k2"), (E, 2.0, 2 * E - 0.5))
-    coefficients(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
-    coefficients(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="analytic"), (E, 2.0, 2 * E - 0.5))
+    assert_pulls(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="k2"), (E, 2.0, 2 * E - 0.5))
+    assert_pulls(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
+    assert_pulls(make("ppo_kl", clip=0.0, kl_coef=0.5, estimator="analytic"), (E, 2.0, 2 * E - 0.5))
 
 
 def test_the_penalty_has_the_reference_asked_for() -> None:
@@ -91,8 +100,8 @@ def test_the_penalty_has_the_reference_asked_for() -> None:
     for estimator in ("k2", "k3", "analytic"):
         algorithm = make("ppo_kl", clip=0.0, reference="proximal", estimator=estimator)
         assert algorithm.proximal == "recompute"
-        coefficients(algorithm, (E, 2.0, 2 * E), **given)
-    coefficients(make("ppo_kl", clip=0.0, reference="behaviour", estimator="k2"), (E, 2.0, 2 * E - 1), **given)
+        assert_pulls(algorithm, (E, 2.0, 2 * E), **given)
+    assert_pulls(make("ppo_kl", clip=0.0, reference="behaviour", estimator="k2"), (E, 2.0, 2 * E - 1), **given)
 
 
 def test_the_loss_of_ppo_kl_by_hand() -> None:
@@ -130,7 +139,7 @@ def test_an_analytic_kl_without_a_closed_form_is_refused() -> None:
 
 def test_spo_turns_round_at_its_vertex() -> None:
     """w(A − |A|(w − 1)/ε) with ε = 0.2."""
-    coefficients(
+    assert_pulls(
         make("spo", epsilon=0.2),
         (1.0, +2.0, +2.0),  # at w = 1 the plain gradient
         (1.2, +2.0, 0.0),  # the vertex, 1 + ε
@@ -142,26 +151,12 @@ def test_spo_turns_round_at_its_vertex() -> None:
     )
 
 
-def test_the_loss_of_spo_by_hand() -> None:
-    """w = 1.5, A = 2: 3 − 2·0.25/0.4 = 1.75. A = −2: −3 − 1.25 = −4.25."""
-    loss, diagnostics = answer(make("spo"), decisions([[1.5, 1.5]], [[2.0, -2.0]]))
-    assert loss == pytest.approx([-1.75, 4.25])
-    assert diagnostics["ratio_deviation"] == pytest.approx([0.5, 0.5])
-
-
 # --- IMPALA -----------------------------------------------------------------------------------------------
 
 
 def test_impala_truncates_the_weight_from_above_only() -> None:
-    coefficients(make("impala"), (0.5, 2.0, 1.0), (1.0, 2.0, 2.0), (3.0, 2.0, 2.0), (3.0, -2.0, -2.0))
-    coefficients(make("impala", pg_rho_bar=2.0), (0.5, 2.0, 1.0), (3.0, 2.0, 4.0))
-
-
-def test_the_loss_of_impala_by_hand() -> None:
-    """log π = −1: −ρ·A·log π = 0.5·2 = 1, and 1·2 = 2 where w = 3 is truncated."""
-    loss, diagnostics = answer(make("impala"), decisions([[0.5, 3.0]], [[2.0, 2.0]], target_logp=-1.0))
-    assert loss == pytest.approx([1.0, 2.0])
-    assert diagnostics["rho_truncated"] == [0.0, 1.0]
+    assert_pulls(make("impala"), (0.5, 2.0, 1.0), (1.0, 2.0, 2.0), (3.0, 2.0, 2.0), (3.0, -2.0, -2.0))
+    assert_pulls(make("impala", pg_rho_bar=2.0), (0.5, 2.0, 1.0), (3.0, 2.0, 4.0))
 
 
 def test_impala_uses_vtrace_at_every_step_and_raw_advantages() -> None:
@@ -177,12 +172,12 @@ def test_impala_uses_vtrace_at_every_step_and_raw_advantages() -> None:
 
 def test_vaco_filters_nothing_within_its_total_variation() -> None:
     """mean|w − 1| = 0.15, D_TV = 0.075 ≤ δ/2 = 0.1. A clip would have stopped the first and the last."""
-    coefficients(make("vaco"), (1.3, 2.0, 2.6), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0), (0.7, -2.0, -1.4))
+    assert_pulls(make("vaco"), (1.3, 2.0, 2.6), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0), (0.7, -2.0, -1.4))
 
 
 def test_vaco_filters_decisions_that_raise_total_variation() -> None:
     """mean|w − 1| = ½, D_TV = ¼ > 0.1. Filtered: A sign(w − 1) > 0."""
-    coefficients(
+    assert_pulls(
         make("vaco"),
         (1.5, +2.0, 0.0),  # above 1, wanted up
         (0.5, +2.0, +1.0),
@@ -193,20 +188,20 @@ def test_vaco_filters_decisions_that_raise_total_variation() -> None:
 
 def test_vaco_filters_small_deviations_but_no_ratio_of_one() -> None:
     """mean|w − 1| = (0.01 + 0 + 0 + 0.9)/4 = 0.2275, D_TV = 0.11375 > 0.1."""
-    coefficients(make("vaco"), (1.01, 2.0, 0.0), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0), (1.9, 2.0, 0.0))
+    assert_pulls(make("vaco"), (1.01, 2.0, 0.0), (1.0, 2.0, 2.0), (1.0, -2.0, -2.0), (1.9, 2.0, 0.0))
 
 
 def test_the_threshold_is_on_half_the_mean_deviation() -> None:
     """One of four decisions off by x: D_TV = x/8, which passes 0.1 at x = 0.8."""
-    coefficients(make("vaco"), (1.79, 1.0, 1.79), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
-    coefficients(make("vaco"), (1.81, 1.0, 0.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
-    coefficients(make("vaco", delta=0.3), (1.81, 1.0, 1.81), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+    assert_pulls(make("vaco"), (1.79, 1.0, 1.79), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+    assert_pulls(make("vaco"), (1.81, 1.0, 0.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
+    assert_pulls(make("vaco", delta=0.3), (1.81, 1.0, 1.81), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0), (1.0, 1.0, 1.0))
 
 
 def test_padding_does_not_dilute_total_variation() -> None:
     """Over the two decisions D_TV = 0.15, over all four columns it would be 0.075."""
     rows = ((1.6, 1.0, 0.0), (1.0, 1.0, 1.0), (1.0, 1.0, 0.0), (1.0, 1.0, 0.0))
-    coefficients(make("vaco"), *rows, mask=[[1.0, 1.0, 0.0, 0.0]])
+    assert_pulls(make("vaco"), *rows, mask=[[1.0, 1.0, 0.0, 0.0]])
 
 
 def test_filtered_decisions_are_reported_and_have_no_loss() -> None:
@@ -219,9 +214,9 @@ def test_filtered_decisions_are_reported_and_have_no_loss() -> None:
 
 def test_the_entropy_variant_shifts_the_advantage() -> None:
     """α = ½, log π = −3: Ã = −1 + 1.5 = ½, which is wanted up although A is wanted down."""
-    coefficients(make("vaco", entropy_coef=0.5), (1.0, -1.0, 0.5), target_logp=-3.0)
-    coefficients(make("vaco", entropy_coef=0.5), (1.5, -1.0, 0.0), target_logp=-3.0)
-    coefficients(make("vaco", entropy_coef=0.0), (1.5, -1.0, -1.5), target_logp=-3.0)
+    assert_pulls(make("vaco", entropy_coef=0.5), (1.0, -1.0, 0.5), target_logp=-3.0)
+    assert_pulls(make("vaco", entropy_coef=0.5), (1.5, -1.0, 0.0), target_logp=-3.0)
+    assert_pulls(make("vaco", entropy_coef=0.0), (1.5, -1.0, -1.5), target_logp=-3.0)
 
 
 def test_the_other_trust_regions_of_vaco_are_the_other_methods() -> None:
@@ -234,7 +229,7 @@ def test_the_other_trust_regions_of_vaco_are_the_other_methods() -> None:
     ):
         algorithm = make("vaco", trust_region=switch, delta=0.3)
         torch.testing.assert_close(gradient_coefficients(algorithm, d), gradient_coefficients(twin, d))
-    coefficients(make("vaco", trust_region="kl", kl_coef=0.5, kl_estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
+    assert_pulls(make("vaco", trust_region="kl", kl_coef=0.5, kl_estimator="k3"), (E, 2.0, 2 * E - 0.5 * (E - 1)))
 
 
 def test_vacos_advantage_and_value_target_have_own_estimators() -> None:
@@ -257,7 +252,7 @@ def test_vacos_advantage_and_value_target_have_own_estimators() -> None:
 
 def test_decoupled_ppo_clips_by_one_policy_weights_by_another() -> None:
     """u = π_prox/μ = 2 throughout, so r = w/2."""
-    coefficients(
+    assert_pulls(
         make("decoupled_ppo"),
         (2.2, +2.0, +4.4),  # r = 1.1, inside: the full wA
         (3.0, +2.0, 0.0),  # r = 1.5, clipped
@@ -272,7 +267,7 @@ def test_the_weight_cap_keeps_a_gradient() -> None:
     """cap 2. w = u = 4: r = 1 and the weight falls from 4 to 2. w = 4, u = 1: r = 4, weight from 1 to ½."""
     for cap, pulls in ((2.0, (2.0, -2.0, 1.5)), (0.0, (4.0, -4.0, 1.5)), (100.0, (4.0, -4.0, 1.5))):
         rows = zip((4.0, 4.0, 1.5), (1.0, -1.0, 1.0), pulls, strict=True)
-        coefficients(make("decoupled_ppo", weight_cap=cap), *rows, proximal_ratio=[[4.0, 1.0, 1.5]])
+        assert_pulls(make("decoupled_ppo", weight_cap=cap), *rows, proximal_ratio=[[4.0, 1.0, 1.5]])
     _, diagnostics = answer(make("decoupled_ppo", weight_cap=2.0), decisions([[4.0]], [[1.0]], proximal_ratio=4.0))
     assert diagnostics["behaviour_weight"] == pytest.approx([2.0])
 
@@ -289,29 +284,21 @@ def test_decoupled_ppo_asks_for_its_anchor() -> None:
 def test_a3po_widens_its_clip_with_lag() -> None:
     """Bounds (1 ± 0.2)^d: d = 1 [0.8, 1.2], d = 2 [0.64, 1.44], d = 5 [0.328, 2.488]."""
     a3po = make("a3po")
-    coefficients(a3po, (1.1, 2.0, 2.2), (1.3, 2.0, 0.0), (1.3, -2.0, -2.6), (0.7, -2.0, 0.0), lag=1.0)
-    coefficients(a3po, (1.4, 2.0, 2.8), (1.5, 2.0, 0.0), (0.65, -2.0, -1.3), (0.63, -2.0, 0.0), lag=2.0)
-    coefficients(a3po, (2.4, 2.0, 4.8), (2.5, 2.0, 0.0), (0.33, -2.0, -0.66), (0.32, -2.0, 0.0), lag=5.0)
+    assert_pulls(a3po, (1.1, 2.0, 2.2), (1.3, 2.0, 0.0), (1.3, -2.0, -2.6), (0.7, -2.0, 0.0), lag=1.0)
+    assert_pulls(a3po, (1.4, 2.0, 2.8), (1.5, 2.0, 0.0), (0.65, -2.0, -1.3), (0.63, -2.0, 0.0), lag=2.0)
+    assert_pulls(a3po, (2.4, 2.0, 4.8), (2.5, 2.0, 0.0), (0.33, -2.0, -0.66), (0.32, -2.0, 0.0), lag=5.0)
 
 
 def test_a3po_takes_the_lag_of_each_decision() -> None:
     rows = ((1.4, 2.0, 0.0), (1.4, 2.0, 0.0), (1.4, 2.0, 2.8), (1.4, 2.0, 2.8))
-    coefficients(make("a3po"), *rows, lag=[[0.0, 1.0, 2.0, 5.0]], gradient_lag=0.0)
-    coefficients(make("a3po", lag_unit="gradient_steps"), *rows, lag=1.0, gradient_lag=[[0.0, 1.0, 2.0, 5.0]])
+    assert_pulls(make("a3po"), *rows, lag=[[0.0, 1.0, 2.0, 5.0]], gradient_lag=0.0)
+    assert_pulls(make("a3po", lag_unit="gradient_steps"), *rows, lag=1.0, gradient_lag=[[0.0, 1.0, 2.0, 5.0]])
 
 
 def test_at_lag_zero_the_code_is_ppo_and_the_paper_never_clips() -> None:
-    coefficients(make("a3po", d0="areal"), (1.5, 2.0, 0.0), (0.5, -2.0, 0.0), (1.1, 2.0, 2.2), lag=0.0)
-    coefficients(make("a3po", d0="paper"), (1.5, 2.0, 3.0), (0.5, -2.0, -1.0), (1.1, 2.0, 2.2), lag=0.0)
-    coefficients(make("a3po", d0="paper"), (1.5, 2.0, 0.0), (1.1, 2.0, 2.2), lag=1.0)
-
-
-def test_the_loss_of_a3po_by_hand() -> None:
-    """w = 1.21, d = 2: r = u = 1.1. d = 1: r = 1.21, clipped to 1.2, u = 1. A = 2."""
-    loss, diagnostics = answer(make("a3po"), decisions([[1.21, 1.21]], [[2.0, 2.0]], lag=[[2.0, 1.0]]))
-    assert loss == pytest.approx([-2.42, -2.4])
-    assert diagnostics["behaviour_weight"] == pytest.approx([1.1, 1.0])
-    assert diagnostics["clipped"] == [0.0, 1.0]
+    assert_pulls(make("a3po", d0="areal"), (1.5, 2.0, 0.0), (0.5, -2.0, 0.0), (1.1, 2.0, 2.2), lag=0.0)
+    assert_pulls(make("a3po", d0="paper"), (1.5, 2.0, 3.0), (0.5, -2.0, -1.0), (1.1, 2.0, 2.2), lag=0.0)
+    assert_pulls(make("a3po", d0="paper"), (1.5, 2.0, 0.0), (1.1, 2.0, 2.2), lag=1.0)
 
 
 @pytest.mark.parametrize(
@@ -327,17 +314,17 @@ def test_the_loss_of_a3po_by_hand() -> None:
 )
 def test_the_behaviour_weight_of_a3po(weight: str, cap: float, pull: float) -> None:
     """w = 4, d = 2: r = 2 and u = 2; A < 0, so that nothing is clipped."""
-    coefficients(make("a3po", behaviour_weight=weight, weight_cap=cap), (4.0, -1.0, pull), lag=2.0)
+    assert_pulls(make("a3po", behaviour_weight=weight, weight_cap=cap), (4.0, -1.0, pull), lag=2.0)
 
 
 def test_linear_interpolation_mixes_probabilities() -> None:
     """d = 2: π_prox = (μ + π)/2, u = (1 + w)/2, r = 2w/(1 + w): w = 1.48, 1.6, 3 give r = 1.19, 1.23, 1.5."""
     linear = make("a3po", interpolation="linear")
-    coefficients(linear, (1.48, 2.0, 2.96), (1.6, 2.0, 0.0), (3.0, -1.0, -3.0), lag=2.0)
-    coefficients(make("a3po"), (1.48, 2.0, 0.0), lag=2.0)
+    assert_pulls(linear, (1.48, 2.0, 2.96), (1.6, 2.0, 0.0), (3.0, -1.0, -3.0), lag=2.0)
+    assert_pulls(make("a3po"), (1.48, 2.0, 0.0), lag=2.0)
     _, diagnostics = answer(linear, decisions([[3.0]], [[-1.0]], lag=5.0))
     assert diagnostics["behaviour_weight"] == pytest.approx([2.6])  # 1/5 + 4/5 · 3
-    coefficients(linear, (1.1, 2.0, 2.2), (1.3, 2.0, 0.0), lag=1.0)
+    assert_pulls(linear, (1.1, 2.0, 2.2), (1.3, 2.0, 0.0), lag=1.0)
 
 
 # --- all of them ------------------------------------------------------------------------------------------

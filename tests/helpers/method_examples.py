@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions
-from staleharness.testing import example_decisions
+from staleharness.testing import decisions, example_decisions, gradient_coefficients
 from staleharness.testing.example_batches import with_gradient
 
 Array = NDArray[np.float64]
@@ -32,6 +32,23 @@ def examples(seed: int, spread: float, closed_form: bool = False) -> Decisions:
     proximal_logp = target_logp + spread * (d.proximal_logp - target_logp)
     changed = replace(d, mask=d.mask * holes, behaviour_logp=behaviour_logp, proximal_logp=proximal_logp)
     return with_gradient(changed, closed_form)
+
+
+def assert_pulls(algorithm: Algorithm, *rows: tuple[float, float, float], **given: Any) -> None:
+    """Rows are w = π/μ, A and the coefficient that ∇log π gets (−∂loss/∂log π), all in one completion."""
+    d = decisions([[w for w, _, _ in rows]], [[a for _, a, _ in rows]], **given)
+    expected = torch.tensor([[c for _, _, c in rows]], dtype=torch.float64)
+    torch.testing.assert_close(gradient_coefficients(algorithm, d), expected, rtol=1e-9, atol=1e-9)
+
+
+def assert_clipped_have_no_gradient(algorithm: Algorithm, seeds: int) -> None:
+    """`clipped` marks exactly the decisions without a gradient."""
+    for spread in (1.0, 0.1):
+        for seed in range(seeds):
+            d = replace(examples(seed, spread), state=algorithm.init_state())
+            said = algorithm.policy_loss(d).diagnostics.get("clipped", torch.zeros_like(d.mask))
+            silent = (gradient_coefficients(algorithm, d) == 0) & (d.mask == 1)
+            assert torch.equal((said == 1) & (d.mask == 1), silent)
 
 
 @dataclass
