@@ -18,22 +18,10 @@ from staleharness.algorithm import ALGORITHMS
 from staleharness.store.store import Store
 from staleharness.store.stored_run import write_manifest
 
-NEVER = {
-    "eval",
-    "exec",
-    "os.system",
-    "os.popen",
-    "pickle.load",
-    "marshal.load",
-    "marshal.loads",
-    "shelve.open",
-    "yaml.load",
-    "yaml.unsafe_load",
-    "pandas.read_pickle",
-    "pd.read_pickle",
-    "joblib.load",
-    "dill.load",
-}
+NEVER = set(
+    "eval exec os.system os.popen pickle.load marshal.load marshal.loads shelve.open yaml.load yaml.unsafe_load "
+    "pandas.read_pickle pd.read_pickle joblib.load dill.load".split()
+)
 LOADS = ("from_pretrained", "from_config")  # methods of transformers' classes
 PICKLES = {"staleharness/testing/lag_model_checks.py"}  # its own, a moment old: whether a model survives being sent
 ASKS_THE_NETWORK = {

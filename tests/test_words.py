@@ -26,21 +26,7 @@ PRIVATE = set(
     told_apart torn understood untold unasked ways went whole whose why without wont worn written yours
     """.split()
 )
-NOT_PARTICIPLES = {
-    "bed",
-    "embed",
-    "exceed",
-    "feed",
-    "need",
-    "proceed",
-    "red",
-    "seed",
-    "shed",
-    "sheds",
-    "speed",
-    "unneed",
-    "weightfeed",
-}
+NOT_PARTICIPLES = set("bed embed exceed feed need proceed red seed shed sheds speed unneed weightfeed".split())
 # Names that users type, that plugins import, or that are the field's own word for a value.
 PUBLIC = {"fixed", "registered", "trained", "dropped", "generated", "held", "seeded", "unbiased", "mixed", "nested"}
 PUBLIC |= {"asked", "beside", "ordered"}  # keys of the files of figures, and options of their drawings

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import html.parser
+import re
 import shutil
 import subprocess
 from pathlib import Path
@@ -45,3 +48,21 @@ def in_browser(path: Path, choice: str, profile: Path, *flags: str) -> Page:
     command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, *flags, f"--user-data-dir={profile}", "--dump-dom"]
     done = subprocess.run([*command, f"{path.as_uri()}#{choice}"], capture_output=True, text=True, timeout=90)
     return Page(done.stdout)
+
+
+def assert_only_its_own_script(text: str, page: Page) -> None:
+    """The page loads nothing, and its policy allows no script but the one in it."""
+    policy = next(a["content"] for _, a in page.elements if a.get("http-equiv") == "Content-Security-Policy")
+    (script,) = re.findall(r"<script>(.*?)</script>", text, re.DOTALL)
+    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    assert policy is not None and policy.startswith("default-src 'none'") and f"script-src 'sha256-{sha}'" in policy
+    for tag, attributes in page.elements:
+        assert tag not in ("link", "img", "iframe", "object", "embed", "base", "form") and "src" not in attributes
+        assert not any(name.startswith("on") for name in attributes)
+    assert not re.search(r"url\((?!#)", text)
+
+
+def unique_ids(page: Page) -> set[str | None]:
+    ids = [a["id"] for _, a in page.elements if "id" in a]
+    assert len(ids) == len(set(ids))
+    return set(ids)
