@@ -18,6 +18,7 @@ import torch
 from command_line import Cli
 from known_plugins import loaded_plugins
 from places import ROOT
+from raising import raising
 from sweeping import message, staleharness, without_report
 
 import staleharness as sh
@@ -190,10 +191,7 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(given: dict[str, Any], wor
 def test_an_argument_of_another_type_is_a_user_error(
     given: dict[str, Any], words: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def carry_out(*arguments: Any) -> None:
-        raise AssertionError("it was started")
-
-    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", carry_out)
+    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", raising(AssertionError("it was started")))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(sh.UserError, match=words):
         sh.sweep(**{"env": "Pendulum", "algo": "spo", "k": 1, "seeds": 1, "steps": 2048, **given})

@@ -13,6 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from places import ROOT
+from raising import raising
 
 from staleharness.base import machine
 from staleharness.base.machine import OVERRIDES, commit, overrides, resident_memory
@@ -71,10 +72,7 @@ def test_resident_memory_is_that_of_this_process_and_its_children() -> None:
 
 
 def test_where_a_machine_does_not_say_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
-    def unknown(process: str) -> int:
-        raise FileNotFoundError
-
-    monkeypatch.setattr(machine, "_resident", unknown)
+    monkeypatch.setattr(machine, "_resident", raising(FileNotFoundError))
     assert resident_memory() is None
 
 

@@ -444,6 +444,7 @@ def test_an_unusable_plugin_name_is_refused_and_writes_nothing(
 def test_list_and_help_load_neither_torch_nor_a_simulator() -> None:
     code = """
 import sys, contextlib, io
+from staleharness import cli
 for words in (["list", "--json"], ["--help"], ["status", "--out", "nowhere"], ["sweep", "--env", "Hoper"]):
     sys.argv = ["staleharness", *words]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):

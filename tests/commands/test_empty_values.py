@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import MISSING, fields
 from pathlib import Path
-from typing import Any
 
 import pytest
 from command_line import Cli
+from raising import raising
 from results_helper import write_run
 
 import staleharness as sh
@@ -62,10 +62,7 @@ def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Cli) -> No
 def test_no_argument_of_a_sweep_takes_an_empty_text(
     name: str, value: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def carry_out(*arguments: Any) -> None:
-        raise AssertionError("it was started")
-
-    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", carry_out)
+    monkeypatch.setattr("staleharness.running.plan_execution.execute_plan", raising(AssertionError("it was started")))
     monkeypatch.chdir(tmp_path)
     with pytest.raises(UserError, match=f"^{name}={value!r} is empty; "):
         sh.sweep(**{"env": "Pendulum", name: value})

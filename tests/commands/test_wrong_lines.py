@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from command_line import Cli
 from each_case import check_each
+from raising import raising
 
 from staleharness.commands.shared.parser import flag_of, verbs
 
@@ -148,11 +149,7 @@ def test_a_study_of_too_many_runs_is_counted_and_refused(
 ) -> None:
     study = tmp_path / "study.toml"
     study.write_text(f'env = "Hopper"\ncapacity = {list(range(1, 200_001))}\n')
-
-    def environments(question: object) -> None:
-        raise AssertionError("it was made all the same")
-
-    monkeypatch.setattr("staleharness.running.grid_axes.resolve_environments", environments)
+    monkeypatch.setattr("staleharness.running.grid_axes.resolve_environments", raising(AssertionError("it was made")))
     code, out, err = call("sweep", "--dry", "--spec", str(study))
     assert (code, out) == (2, "") and "the grid has 600,000 runs, more than 100,000" in err
 

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from language_fixtures import error_line
+from raising import raising
 
 from staleharness.errors import UserError
 from staleharness.language import setup
@@ -120,10 +121,7 @@ def test_settings_of_a_model_that_are_none(model: Path, config: str, words: str)
 
 
 def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
-    def offline(*_: Any) -> str:
-        raise OSError("no network")
-
-    monkeypatch.setattr("huggingface_hub.hf_hub_download", offline)
+    monkeypatch.setattr("huggingface_hub.hf_hub_download", raising(OSError("no network")))
     monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     line = refusal(model="Nobody/no-such-model")
     assert "is not a folder here" in line

@@ -20,6 +20,7 @@ from typing import Any, BinaryIO
 import pytest
 import torch
 from crash import every_crash
+from raising import raising
 
 from staleharness.errors import UserError
 from staleharness.running import checkpoint_choice, run_folder, worker
@@ -310,10 +311,7 @@ def test_a_lack_of_memory_says_nothing_of_the_checkpoint_which_stays(
 ) -> None:
     for phase in (1, 2):
         checkpoint.save(tmp_path, phase, state(phase))
-
-    def load(*_: object, **__: object) -> None:
-        raise LACK[lack]
-
+    load = raising(LACK[lack])
     with monkeypatch.context() as patch, pytest.raises(type(LACK[lack])):
         patch.setattr(torch, "load", load)
         checkpoint.load_newest(tmp_path)

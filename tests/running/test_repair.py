@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from crash import EVERY, ProcessDeath, every_crash
+from raising import raising
 from tabular_runs import PHASES, Result, carry_out, job_of, result
 from tabular_runs import job as job
 from tabular_runs import once as once
@@ -176,11 +177,7 @@ def test_a_resume_that_lacks_memory_deletes_nothing(
     there = contents(Path(job.root))
     with monkeypatch.context() as patch:
         for place in (checkpoint, "_content"), (Simulation, "load_state_dict"):
-
-            def lacking(*_: Any) -> None:
-                raise RuntimeError("DefaultCPUAllocator: can't allocate memory: you tried to allocate 8 bytes")
-
-            patch.setattr(*place, lacking)
+            patch.setattr(*place, raising(RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes")))
             for restart in (False, True):
                 with pytest.raises(RuntimeError, match="allocate memory"):
                     carry_out(replace(job, restart=restart))
@@ -232,9 +229,7 @@ def test_a_damaged_run_is_put_aside_when_it_runs_again(job: Job, straight: Resul
 def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
     job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch, where: str
 ) -> None:
-    def die(*what: Any) -> None:
-        raise ProcessDeath
-
+    die = raising(ProcessDeath)
     carry_out(job, stop_after=4)
     with monkeypatch.context() as patch, pytest.raises(ProcessDeath):
         kind = type(simulation(job))

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from known_plugins import loaded_plugins
 from places import HELPERS
+from raising import raising
 from sweeping import Silent
 from test_runner_interface import InTurn, Lost, Notes, metrics, swept
 
@@ -76,9 +77,7 @@ def test_a_lost_run_is_started_again_and_goes_on_to_the_same_bits(tmp_path: Path
 
 
 def test_a_finished_run_on_a_lost_machine_is_not_repeated(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
-    def fault(job: Job) -> None:
-        raise Lost(late=True)
-
+    fault = raising(Lost(late=True))
     runner = OtherMachines(fault=fault)
     outcome, _ = swept(tmp_path / "out", runs, runner)
     assert outcome.done == [run.run_id for run in runs]

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from raising import raising
 
 from staleharness.errors import Diverged, Interrupted, UserError
 from staleharness.running.plan import PlannedRun, plan
@@ -174,9 +175,7 @@ def test_failures_affect_no_other_run_and_run_again(tmp_path: Path, runs: tuple[
 
 
 def test_a_result_counts_although_the_last_word_was_lost(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
-    def fault(job: Job) -> None:
-        raise Lost(late=True)
-
+    fault = raising(Lost(late=True))
     outcome, store = swept(tmp_path, runs, InTurn(fault=fault))
     assert outcome == Outcome(done=[run.run_id for run in runs])
     assert not list((store.root / "attempts").iterdir())
@@ -243,12 +242,9 @@ def test_a_second_interrupt_ends_all_runs_without_failures(tmp_path: Path, runs:
 
 
 def test_a_broken_sweep_closes_its_runner_and_restores_ctrl_c(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
-    def breaks(run: PlannedRun) -> None:
-        raise ConnectionError("the terminal is gone")
-
     runner, before = InTurn(), signal.getsignal(signal.SIGINT)
     with pytest.raises(ConnectionError):
-        swept(tmp_path, runs, runner, Notes(breaks))
+        swept(tmp_path, runs, runner, Notes(raising(ConnectionError("the terminal is gone"))))
     assert runner.calls[-1] == "close" and signal.getsignal(signal.SIGINT) is before
     outcome, _ = swept(tmp_path, runs[:1], InTurn())  # the folder's lock is free
     assert len(outcome.done) == 1

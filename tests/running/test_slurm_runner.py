@@ -10,6 +10,7 @@ import time
 from pathlib import Path
 
 import pytest
+from raising import raising
 from slurm_clusters import MOST_TASKS, Cluster, StandIn
 from slurm_driving import Drive, job, lives, once
 
@@ -119,12 +120,8 @@ def test_one_that_is_killed_ends_at_once(cluster: Cluster, tmp_path: Path) -> No
 
 def test_closing_ends_what_is_left(cluster: Cluster, tmp_path: Path) -> None:
     runner = SlurmRunner()
-
-    def enough(runner: SlurmRunner) -> None:
-        raise KeyboardInterrupt
-
     with pytest.raises(KeyboardInterrupt):
-        Drive(runner, [job(tmp_path, 0, phases=1000)], once(enough))
+        Drive(runner, [job(tmp_path, 0, phases=1000)], once(raising(KeyboardInterrupt)))
     assert_over(cluster)
 
 

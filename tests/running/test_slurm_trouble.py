@@ -11,6 +11,7 @@ import threading
 from pathlib import Path
 
 import pytest
+from raising import raising
 from slurm_clusters import StandIn
 from slurm_driving import Act, Drive, job, lives, once
 
@@ -116,10 +117,7 @@ def test_fewer_tasks_are_submitted_where_so_many_are_not_allowed(
 def test_a_task_that_is_no_longer_known_is_submitted_anew(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refuse(task: str) -> None:
-        raise SlurmError("Requested operation is presently disabled")
-
-    monkeypatch.setattr(slurm.commands, "requeue", refuse)
+    monkeypatch.setattr(slurm.commands, "requeue", raising(SlurmError("Requested operation is presently disabled")))
     act = once(lambda runner: stand_in.warn("1_0"), gate=tmp_path)
     drive = Drive(SlurmRunner(), [job(tmp_path, 0, gate=15)], act)
     assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2

@@ -15,6 +15,7 @@ from typing import Any
 
 import pytest
 from command_line import Cli
+from raising import raising
 from results_helper import write_run
 from sweeping import environment
 
@@ -65,14 +66,13 @@ def test_the_name_is_part_of_the_error(tmp_path: Path) -> None:
 def test_a_folder_that_cannot_be_copied_is_one_line(place: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     """`reproduce` copies runs that another study has, too."""
 
-    def full(*_: Any, **__: Any) -> None:
-        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
-
     def handle(command: Any) -> int:
         (run,) = Store(place / "results").read_all()
         other = Store(place / "other")
         other.open_for_writing()
-        copy = functools.partial(shutil.copytree, copy_function=full)
+        copy = functools.partial(
+            shutil.copytree, copy_function=raising(OSError(errno.ENOSPC, os.strerror(errno.ENOSPC)))
+        )
         monkeypatch.setattr(shutil, "copytree", copy)
         return other.adopt(Store(place / "results"), {run.id: run.label})
 

@@ -12,6 +12,7 @@ import sys
 from pathlib import Path
 
 import pytest
+from raising import raising
 from sweeping import environment
 
 from staleharness.errors import UserError
@@ -107,10 +108,7 @@ def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkey
 
 
 def test_a_folder_is_one_sweep_s_where_there_are_no_locks(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    def refuse(handle: int, how: int) -> None:
-        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
     said = f"another sweep .process {os.getpid()} on "
     with store.hold(multi_machine=True), pytest.raises(UserError, match=said), store.hold(multi_machine=True):
         pass

@@ -13,6 +13,7 @@ from pathlib import Path
 
 import pytest
 from crash import every_crash
+from raising import raising
 from results_helper import write_run
 
 from staleharness.base import files
@@ -250,12 +251,8 @@ def test_a_second_damaged_run_does_not_take_the_place_of_the_first(tmp_path: Pat
 
 def test_after_a_failed_rename_the_next_call_publishes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     store = finished_attempt(tmp_path)
-
-    def broken(self: Path, target: Path) -> None:
-        raise OSError(errno.EIO, "Input/output error")
-
     with monkeypatch.context() as patch, pytest.raises(OSError, match="Input/output"):
-        patch.setattr(Path, "rename", broken)
+        patch.setattr(Path, "rename", raising(OSError(errno.EIO, "Input/output error")))
         store.publish(RUN)
     assert store.is_sealed(RUN) and not store.is_done(RUN)
     assert store.publish(RUN) == store.run_dir(RUN) and store.is_done(RUN)
@@ -295,11 +292,7 @@ def test_a_folder_of_another_format_is_neither_read_nor_added_to(tmp_path: Path,
 def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int) -> None:
     store = Store(tmp_path)
     store.open_for_writing()
-
-    def refuse(handle: int, how: int) -> None:
-        raise OSError(number, os.strerror(number))
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(number, os.strerror(number))))
     with pytest.raises(UserError, match="has no locks"), store.hold():
         pass
 

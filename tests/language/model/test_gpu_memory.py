@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from language_fixtures import Policies, Specs
+from raising import raising
 from tiny_model import tiny_config
 
 from staleharness.errors import OOM
@@ -191,11 +192,8 @@ def test_out_of_memory_names_the_setting_to_change(
     spec: Specs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     run = simulation_of(spec(micro_batch=6))
-
-    def full(*_: Any) -> None:
-        raise torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
-
-    monkeypatch.setattr(run.learner, "train", full)
+    error = torch.cuda.OutOfMemoryError("CUDA out of memory. Tried to allocate 20.00 MiB")
+    monkeypatch.setattr(run.learner, "train", raising(error))
     with pytest.raises(OOM) as caught:
         run.advance()
     failure = describe(caught.value, tmp_path)

@@ -6,6 +6,7 @@ import threading
 
 import pytest
 import torch
+from raising import raising
 
 from staleharness.language.model import host_copies
 from staleharness.language.model.host_copies import HostCopies
@@ -25,10 +26,7 @@ def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_a_copy_that_failed_raises_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(*_: object) -> None:
-        raise MemoryError("no room")
-
-    monkeypatch.setattr(host_copies, "_to_host", fail)
+    monkeypatch.setattr(host_copies, "_to_host", raising(MemoryError("no room")))
     copies = HostCopies({"a": torch.ones(1)})
     with pytest.raises(MemoryError, match="no room"):
         copies.wait()
