@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
 import sys
 import textwrap
 from pathlib import Path
@@ -439,25 +437,6 @@ def test_an_unusable_plugin_name_is_refused_and_writes_nothing(
     with pytest.raises(UserError, match=words):
         scaffold.write(kind, name, str(tmp_path / "p"))
     assert not (tmp_path / "p").exists()
-
-
-def test_list_and_help_load_neither_torch_nor_a_simulator() -> None:
-    code = """
-import sys, contextlib, io
-from staleharness import cli
-for words in (["list", "--json"], ["--help"], ["status", "--out", "nowhere"], ["sweep", "--env", "Hoper"]):
-    sys.argv = ["staleharness", *words]
-    with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-        cli.main()
-heavy = {"torch", "mujoco", "matplotlib", "rliable", "pandas", "scipy", "pyarrow"}
-print(sorted(heavy & set(sys.modules)))
-"""
-    environment = {**os.environ, "PYTHONPATH": str(ROOT), PATH_VARIABLE: ""}
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout == "[]\n", done.stdout + done.stderr
-    light = "import staleharness, sys; print(len(set(sys.modules) & {'numpy', 'tyro', 'rich', 'torch', 'gymnasium'}))"
-    done = subprocess.run([sys.executable, "-c", light], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout == "0\n"
 
 
 @pytest.mark.parametrize("broken", ["raise ValueError('boom')", "raise SystemExit", "raise KeyboardInterrupt"])

@@ -17,7 +17,8 @@ SCRIPT = """
 import contextlib, io, sys
 from staleharness import cli
 heavy = {"torch", "pandas", "numpy", "matplotlib", "pyarrow", "scipy", "rich", "gymnasium", "mujoco", "jinja2", "yaml"}
-for words in (["--help"], ["sweep", "--help"], ["status", "--out", "nowhere"], ["list"]):
+typo = ["sweep", "--env", "Hoper"]
+for words in (["--help"], ["sweep", "--help"], ["status", "--out", "nowhere"], ["list"], typo):
     sys.argv = ["staleharness", *words]
     with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
         with contextlib.suppress(SystemExit):
@@ -29,7 +30,7 @@ for words in (["--help"], ["sweep", "--help"], ["status", "--out", "nowhere"], [
 def test_help_and_status_load_no_library_and_the_list_only_numpy() -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
     done = subprocess.run([sys.executable, "-c", SCRIPT], capture_output=True, text=True, env=environment, check=True)
-    assert done.stdout == "--help\nsweep\nstatus\nlist numpy\n", done.stderr
+    assert done.stdout == "--help\nsweep\nstatus\nlist numpy\nsweep gymnasium numpy\n", done.stderr
 
 
 def test_the_file_of_methods_is_parsed_once() -> None:

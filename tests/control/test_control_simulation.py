@@ -17,7 +17,7 @@ from recorded_runs import RecordedRun, finish, logp_under, recording
 from small_specs import small_control
 from torch import Tensor
 
-from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.training.loop import simulation_of
 
@@ -287,8 +287,3 @@ def test_a_run_stopped_at_every_phase_equals_one_never_stopped(changes: dict[str
         simulation.close()
     assert resumed == straight
     assert simulation.evaluation_steps == never_stopped.evaluation_steps > 0
-
-
-def test_registered_names_are_those_the_readme_promises() -> None:
-    promised = {"ppo_clip", "ppo_kl", "spo", "impala", "vaco", "decoupled_ppo", "a3po"}
-    assert promised <= set(ALGORITHMS)
