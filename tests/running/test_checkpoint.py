@@ -15,7 +15,7 @@ import tracemalloc
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any, BinaryIO
+from typing import Any
 
 import pytest
 import torch
@@ -115,42 +115,6 @@ def test_a_large_state_is_neither_written_nor_read_by_way_of_a_copy(tmp_path: Pa
     assert content[:32] == hashlib.sha256(content[32:]).digest()
 
 
-@pytest.mark.parametrize("megabytes", [0, 1, 5, 12])
-@pytest.mark.long
-def test_a_disk_full_during_a_large_state_keeps_the_one_before(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
-) -> None:
-    checkpoint.save(tmp_path, 1, state(1))
-    fdopen = os.fdopen
-
-    class Full:
-        def __init__(self, file: BinaryIO) -> None:
-            self.file = file
-
-        def __enter__(self) -> Full:
-            return self
-
-        def __exit__(self, *_: object) -> None:
-            self.file.close()
-
-        def __getattr__(self, name: str) -> object:
-            return getattr(self.file, name)
-
-        def write(self, data: bytes) -> int:
-            if self.file.tell() + len(data) > megabytes * 1_000_000:
-                raise OSError(28, "No space left on device")
-            return self.file.write(data)
-
-    large = {f"weights{i}": torch.ones(1_000_000) for i in range(4)}
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fdopen", lambda *given: Full(fdopen(*given)))
-        with pytest.raises(OSError, match="No space"):
-            checkpoint.save(tmp_path, 2, large)
-        gc.collect()
-    assert names(tmp_path) == ["checkpoint-00000001.pt"]
-    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
-
-
 def limit_disk(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int) -> None:
     """Let the files of a folder take no more than `room` bytes together."""
 
@@ -161,6 +125,22 @@ def limit_disk(monkeypatch: pytest.MonkeyPatch, folder: Path, room: int) -> None
             return super().write(data)
 
     monkeypatch.setattr(os, "fdopen", lambda handle, mode: SmallDisk(handle, "w"))
+
+
+@pytest.mark.parametrize("megabytes", [0, 1, 5, 12])
+@pytest.mark.long
+def test_a_disk_full_during_a_large_state_keeps_the_one_before(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, megabytes: int
+) -> None:
+    checkpoint.save(tmp_path, 1, state(1))
+    large = {f"weights{i}": torch.ones(1_000_000) for i in range(4)}
+    with monkeypatch.context() as patch:
+        limit_disk(patch, tmp_path, 10_000 + megabytes * 1_000_000)
+        with pytest.raises(OSError, match="No space"):
+            checkpoint.save(tmp_path, 2, large)
+        gc.collect()
+    assert names(tmp_path) == ["checkpoint-00000001.pt"]
+    assert phase_of(checkpoint.load_newest(tmp_path)) == 1
 
 
 @pytest.mark.parametrize("damaged", [False, True])
