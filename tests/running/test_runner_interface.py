@@ -113,7 +113,7 @@ class Notes:
 
 
 def interrupted_at(run_id: str, times: int = 1) -> Notes:
-    """What a sweep says that Ctrl-C interrupts, so many times, when this run has started."""
+    """Notes of a sweep that Ctrl-C interrupts, so many times, when this run has started."""
 
     def interrupt(run: PlannedRun) -> None:
         for _ in range(times * (run.run_id == run_id)):

@@ -95,7 +95,7 @@ time.sleep(600)
 
 
 def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whatever its clock says."""
+    """The time stamp of the file counts for nothing."""
     here = locks._machine()
     with hold_lease(path) as kept:
         monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
