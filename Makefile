@@ -168,11 +168,12 @@ site: $(STAMP) ## the documentation as a site of static pages, in build/site
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build -q -f docs/site/mkdocs.yml
 	@echo "build/site: python3 -m http.server -d build/site, then open http://localhost:8000"
 
-docs: $(STAMP) ## regenerate pages made from code: methods, settings, lag models, leaderboard, corrections, time per step
+docs: $(STAMP) ## regenerate pages made from code: methods, settings, lag models, leaderboard, corrections, pictures
 	@$(PYTHON) docs/generate.py
 	@$(PYTHON) docs/generate_settings.py
 	@$(PYTHON) docs/lag_models.py
 	@$(PYTHON) docs/time_per_step.py
+	@$(PYTHON) docs/pictures.py
 
 lint: $(STAMP) ## style, layout and import rules
 	@$(PYTHON) -m ruff check --quiet .

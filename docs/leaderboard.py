@@ -91,7 +91,7 @@ def _token_settings(folder: Path) -> str:
         f"On tokens an order is that of one setting: of {both.methods} methods at K = 16, the orders of two earlier "
         "studies, stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), agree by "
         f"τ = {both.tau:.2f} ({p_text(both.p)}). "
-        "By how much the protocol's orders agree is [below](#would-the-order-come-out-again)."
+        'How far the orders of the protocol agree is under "Would the order come out again?".'
     )
 
 
@@ -144,7 +144,7 @@ def readme_table(board: Leaderboard) -> str:
     text = (
         "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
         f"without lag; IQM with 95 % bootstrap intervals ({counts}). On tokens, the wide window and VACO without its "
-        "trust region are controls: a correction that does not beat them takes larger steps and no more.*"
+        "trust region are controls: they take larger steps and correct nothing, so a correction has to beat them.*"
     )
     image = picture("Score against K, by track", "leaderboard", "docs/").replace("<img ", '<img width="760" ')
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"

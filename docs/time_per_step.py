@@ -13,7 +13,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from staleharness.figures.palette import MARKERS
-from staleharness.figures.plot_layout import FAINT, INK, TITLE, plot_settings, reduce_colours, to_bytes
+from staleharness.figures.plot_layout import COLUMN, FAINT, INK, PAGE, TITLE, plot_settings, reduce_colours, to_bytes
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline.pipeline_summary import CapResult, over_caps
 
@@ -58,15 +58,17 @@ def table(found: dict[str, dict[int, list[CapResult]]]) -> str:
     return "\n".join([*lines, *(row(name, n, caps) for name, of in found.items() for n, caps in of.items())])
 
 
-def figure(found: dict[str, dict[int, list[CapResult]]]) -> Figure:
-    """A panel for each spread: seconds a step over mean length, a line for each cap."""
+def figure(found: dict[str, dict[int, list[CapResult]]], width: float = PAGE) -> Figure:
+    """A panel for each spread, below each other where `width` (inches) is small: seconds a step over mean length, a
+    line for each cap."""
     told = (
         "Pipelines simulated, seed 0, 150 steps each (the first fifth left out): 1,024 slots, batches of 256 rows in "
         "groups of 8, trained on in the order in which they are complete. Without a cap the trainer binds."
     )
     with plot_settings():
-        made = Figure(figsize=(7.0, 3.4), layout="constrained")
-        axes = made.subplots(1, len(found), sharey=True)
+        beside = width >= PAGE
+        made = Figure(figsize=(width, 3.4 if beside else 6.0), layout="constrained")
+        axes = made.subplots(*((1, len(found)) if beside else (len(found), 1)), sharex=True, sharey=True)
         for ax, (name, of) in zip(axes, found.items(), strict=True):
             for i, (cap, colour) in enumerate(zip(CAPS, COLOURS, strict=True)):
                 seconds = [caps[i].step_seconds for caps in of.values()]
@@ -79,17 +81,23 @@ def figure(found: dict[str, dict[int, list[CapResult]]]) -> Figure:
                     dashes=(3, 1.5) if cap is None else (),
                     label="no cap" if cap is None else f"cap {cap:g}",
                 )
-            ax.set(xscale="log", yscale="log", xlabel="mean length of a row (tokens)")
+            ax.set(
+                xscale="log", yscale="log", xlabel="mean length of a row (tokens)" if beside or ax is axes[-1] else ""
+            )
             ax.set_xticks(list(of), [f"{n:,}" for n in of])
             ax.minorticks_off()
             ax.set_title(f"{name} tail: cv = {SPREADS[name]:g}", loc="left")
         axes[0].set_ylabel("seconds a step")
         axes[0].set_yticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
         handles, names = axes[0].get_legend_handles_labels()
-        made.legend(handles, names, loc="outside lower left", ncols=len(CAPS), frameon=False)
-        made.suptitle("\n".join(["", *textwrap.wrap(told, 133)]), x=0.005, ha="left", fontsize=7, color=FAINT)
+        made.legend(handles, names, loc="outside lower left", ncols=len(CAPS) if beside else 3, frameon=False)
+        made.suptitle(
+            "\n".join(["", *textwrap.wrap(told, int(width * 19))]), x=0.005, ha="left", fontsize=7, color=FAINT
+        )
         title = "What a cap costs: time per step over length"
-        made.text(0.005, 0.99, title, ha="left", va="top", fontweight="bold", fontsize=TITLE)
+        made.text(
+            0.005, 1 - 0.034 / made.get_figheight(), title, ha="left", va="top", fontweight="bold", fontsize=TITLE
+        )
     return made
 
 
@@ -103,4 +111,6 @@ if __name__ == "__main__":
     everything = {name: simulated(spread) for name, spread in SPREADS.items()}
     page = HERE / "pipeline.md"
     page.write_text(with_table(page.read_text(encoding="utf-8"), table(everything)), encoding="utf-8")
-    (HERE / "time_per_step.png").write_bytes(reduce_colours(to_bytes(figure(everything), "png")))
+    for suffix, width in ("", PAGE), ("_narrow", COLUMN):
+        picture = reduce_colours(to_bytes(figure(everything, width), "png"))
+        (HERE / f"time_per_step{suffix}.png").write_bytes(picture)

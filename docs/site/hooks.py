@@ -80,6 +80,11 @@ def on_post_page(output: str, **_: Any) -> str:
     return output.replace("</body>", (TEMPLATES / "dark.svg").read_text("utf-8") + "</body>")
 
 
+def on_post_template(output: str, template_name: str, **_: Any) -> str:
+    """Leave out the theme's page for lost links: its addresses begin at a host's root, where the site need not be."""
+    return "" if template_name == "404.html" else output
+
+
 def _links(text: str) -> list[str]:
     found = [match[2] for pattern in (LINK, SOURCE) for match in pattern.finditer(text)]
     return [link for link in found if "://" not in link and not link.startswith(("#", "mailto:", "data:"))]

@@ -11,7 +11,7 @@ from typing import Any
 from ..base.text import rows_to_csv
 
 SHADES = ((247, 247, 242), (156, 195, 220), (27, 94, 140))  # light to dark, of 0, ½ and 1: also in grey
-DARK = 0.62  # of a shade: from here on the text is white
+DARK = 0.86  # of a shade: from here on white has more contrast than black, 4.5 or more either way
 DRAFT = "DRAFT, runs are missing."
 CSV = ("block", "row", "column", "value", "interval")
 
@@ -105,13 +105,18 @@ def _cell(entry: SheetCell) -> str:
     value = f"<b>{escape(entry.value)}</b>" if entry.bold else escape(entry.value)
     style = ""
     if entry.shade is not None:
-        style = f' style="background:{colour(entry.shade)}{";color:#fff" if entry.shade > DARK else ""}"'
+        style = f' style="background:{colour(entry.shade)};color:{text_colour(entry.shade)}"'
     return f'<td class="num"{style}>{value}{below}</td>'
 
 
 def _unbroken(text: str) -> str:
     """Return HTML in which a line breaks between an interval and n, and never inside one of them."""
     return re.sub(r"(?<=,) | (?==)|(?<==) | (?=to )|(?<=to) ", "&nbsp;", escape(text))
+
+
+def text_colour(shade: float) -> str:
+    """Return white or black, whichever is read better on a shade."""
+    return "#fff" if shade > DARK else "#000"
 
 
 def colour(shade: float) -> str:

@@ -135,19 +135,20 @@ def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
         subtitle += "; time: a simulated pipeline, a point per cap (named above), as far as the lags of the runs reach"
     if advice.log:
         subtitle += f"; grey: lags of {advice.log.file}, up to 95% of them, and their mean"
-    columns = columns_for(width, min(3, len(envs)))
+    whole_row = min(3, len(envs))
+    columns = columns_for(width, whole_row)
     places = [(env, what) for what in ("lag", "time")[: 1 + both] for env in envs]
+    pairs = both and columns < whole_row  # too narrow for a row of environments: a row for each, of its two panels
+    if pairs:
+        places, columns = sorted(places, key=lambda place: envs.index(place[0])), 2
     groups = ["share" if what == "lag" else env for env, what in places]
     title = "What staleness costs" + (", and what it buys" if both else "")
     with panels(title, subtitle, groups, table, width, 1.9, columns) as (figure, axes):
         for i, (ax, (env, what)) in enumerate(zip(axes, places, strict=True)):
-            ax.set_title(env, loc="left")
-            if what == "lag":
-                against_lag(ax, advice, env, looks)
-                ax.set_ylabel("" if i % columns else "share kept")
-            else:
-                _against_time(ax, advice, env, looks)
-                ax.set_ylabel("" if i % columns else "IQM of the score")
+            ax.set_title(env, loc="left", pad=14 if what == "time" else None)  # above the names of the caps
+            draw, label = (against_lag, "share kept") if what == "lag" else (_against_time, "IQM of the score")
+            draw(ax, advice, env, looks)
+            ax.set_ylabel(label if pairs or i % columns == 0 else "")
         legend(figure, looks)
     return figure
 

@@ -24,7 +24,7 @@ STATES = {"syncing": "#444444", "down": "#B3261E"}
 def timeline(record: PipelineRecord, name: str, width: float = PAGE, steps: int = STEPS) -> Figure:
     """`steps` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
 
-    A stretch of a row and the step that trains have the colour of their version; white is waiting.
+    A stretch of a row and the step that trains have the colour of their version, of four in turn. What is blank waits.
     """
     begin, end = _window(record, steps)
     result = summary(record)
@@ -32,7 +32,8 @@ def timeline(record: PipelineRecord, name: str, width: float = PAGE, steps: int 
     facts = (
         f"{result['step_seconds']:.1f} s a step, mean lag {lag['start_mean']:.2f}, "
         f"trainer works {result['trainer'].get('training', 0):.0%} and slots {result['slots'].get('working', 0):.0%} "
-        f"of the time; {result['binds']} binds: {result['why']}. Colour: version of the weights; white: waiting"
+        f"of the time; {result['binds']} binds: {result['why']}. Colour: version of the weights, four in turn; "
+        "blank: waiting"
     )
     lines = textwrap.wrap(facts, int(width * 19))
     with plot_settings():

@@ -177,6 +177,8 @@ def lag_column(names: Iterable[str], where: str) -> tuple[str, System]:
             f"{where}: {len(matches)} columns may be the lag: {_names(n for n, _ in matches)}; "
             "say which one: COLUMNS=lag=NAME"
         )
+    if not names:
+        raise UserError(f"{where} has no columns: the file is empty")
     if not matches:
         hints = [hint for p, hint in NO_LAG.items() if any(re.fullmatch(p, _column_name(n)) for n in names)]
         reason = f" ({'; '.join(hints)})" if hints else ""

@@ -11,13 +11,13 @@ import numpy as np
 import pandas as pd
 import pytest
 from drawn import quick
-from matplotlib.colors import LinearSegmentedColormap, to_hex
+from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures import lag_tables, option_scores, time_spent
 from staleharness.figures.named_figures import draw, sheet
-from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour
+from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retention
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import grid
@@ -72,6 +72,15 @@ def test_html_escapes_every_text_and_shades_cells() -> None:
     )
     assert '<th scope="col" class="num">K&nbsp;=&nbsp;1</th>' in page and '<th scope="row">ppo</th>' in page
     assert TABLE._repr_html_().startswith("<h3>Kept</h3>")
+
+
+def test_text_on_every_shade_can_be_read() -> None:
+    """Contrast of text and cell is at least 4.5:1, as WCAG 2.2 asks of body text."""
+    for shade in np.linspace(0, 1, 101):
+        channels = np.array([to_rgb(find(shade)) for find in (colour, text_colour)])
+        linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
+        dark, light = np.sort(linear @ [0.2126, 0.7152, 0.0722]) + 0.05
+        assert light / dark >= 4.5, shade
 
 
 def test_csv_has_a_line_per_cell() -> None:

@@ -61,6 +61,26 @@ def test_a_pipeline_adds_a_row_with_a_point_per_cap_within_reach(runs: Results) 
         assert [t.get_text() for t in top.get_xticklabels()] == ["0", "1–none"]
 
 
+def test_names_of_caps_stand_below_the_title_of_their_panel(runs: Results) -> None:
+    figure = draw_advice(advise(runs, caps=CAPS), "here")
+    figure.draw_without_rendering()
+    for ax in figure.axes[2:]:
+        (top,) = ax.child_axes
+        highest = max(label.get_window_extent().y1 for label in top.get_xticklabels())
+        assert highest <= ax._left_title.get_window_extent().y0
+
+
+def test_a_narrow_picture_has_a_row_for_each_environment(tmp_path: Path) -> None:
+    for env in ("Ant-v5", "Hopper-v5", "Walker2d-v5"):
+        for k in (1, 4):
+            for seed in range(3):
+                write_run(tmp_path, "vaco", seed, env=env, capacity=k, sampled=1000 / k + seed)
+    figure = draw_advice(advise(load(tmp_path), caps=CAPS), "here", 3.5)
+    panels = [(ax.get_title(loc="left"), ax.get_ylabel()) for ax in figure.axes]
+    both = ("share kept", "IQM of the score")
+    assert panels == [(env, label) for env in ("Ant-v5", "Hopper-v5", "Walker2d-v5") for label in both]
+
+
 def test_the_mean_of_a_log_is_a_line_in_phases(runs: Results) -> None:
     log = LagLog("run.csv", "lag", "versions", np.array([1.0, 2.0]), np.array([3.0, 1.0]), "", 4)
     figure = draw_advice(advise(runs, log=log), "here", width=3.5)
