@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 import torch
-from command_line import run_cli
+from command_line import Cli
 from language_fixtures import Policies
 from tiny_model import write_problems
 
@@ -42,9 +42,7 @@ def trained(folder: Path, **changes: Any) -> StoredRun:
 
 @pytest.mark.parametrize("versions", ["full", "lora"])
 @pytest.mark.long
-def test_transformers_loads_the_model_of_a_run(
-    tiny: Path, tmp_path: Path, versions: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
+def test_transformers_loads_the_model_of_a_run(tiny: Path, tmp_path: Path, versions: str, cli: Cli) -> None:
     import transformers
 
     run = trained(tmp_path, model=str(tiny), keep="last", versions=versions)
@@ -54,9 +52,7 @@ def test_transformers_loads_the_model_of_a_run(
     assert transformers.AutoTokenizer.from_pretrained(folder)("Ann has 3")["input_ids"]
     moved = [n for (n, a), b in zip(found.named_parameters(), first.parameters(), strict=True) if not torch.equal(a, b)]
     assert (moved or versions == "lora") and sorted(found.state_dict()) == sorted(first.state_dict())
-    code, out, err = run_cli(
-        monkeypatch, capsys, "show", run.id, "--out", str(tmp_path / "results"), "--episodes", "2", "--json"
-    )
+    code, out, err = cli("show", run.id, "--out", str(tmp_path / "results"), "--episodes", "2", "--json")
     assert code == 0, err
     answers = json.loads(out)["answers"]
     assert [a["question"] for a in answers] == [f"Ann has {i} cards. How many?" for i in (12, 13)]
