@@ -39,13 +39,18 @@ REDUCE: Mapping[str, Callable[[Any], float]] = {
 }
 
 
+def table(folder: Path, name: str) -> pd.DataFrame:
+    """All parts of a bundle's table."""
+    return pd.concat([pd.read_parquet(path) for path in sorted(folder.glob(f"{name}*.parquet"))], ignore_index=True)
+
+
 @cache
 def runs_of(study: str) -> pd.DataFrame:
     """A row per run, by label, K, env and seed: `record`, `metrics` and `timing` [phases × columns], scores."""
     folder = REFERENCE / study
-    tables = {n: dict(list(pd.read_parquet(folder / f"{n}.parquet").groupby("run"))) for n in ("metrics", "timing")}
+    tables = {n: dict(list(table(folder, n).groupby("run"))) for n in ("metrics", "timing")}
     rows = []
-    for text in pd.read_parquet(folder / "runs.parquet")["record"]:
+    for text in table(folder, "runs")["record"]:
         record = json.loads(text)
         spec = record["spec"]
         rows.append(
