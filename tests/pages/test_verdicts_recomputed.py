@@ -13,6 +13,7 @@ import re
 import tomllib
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
