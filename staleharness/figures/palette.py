@@ -40,7 +40,7 @@ OTHER_METHODS = (
 WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # what studies of stale data compare with: PPO-clip's colour, dashed
 ROW_MARKERS = ("", "s", "^", "o", "D")  # of a row; the first has those of its colours
 LIGHT_TO_DARK = ("#A9CCE3", "#0A2A4A")  # of values in order
-PALE, READABLE = 0.46, 0.3  # luminance: above the first text is too pale on white; to the second it is darkened
+READABLE = 1.05 / 4.5 - 0.05  # most luminance of text on white: a contrast of 4.5:1 (WCAG 2)
 MARKERS = "osD^vPX<>"
 DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5), (5, 1.2, 1.2, 1.2, 1.2, 1.2))  # in points; the first is solid
 
@@ -106,9 +106,8 @@ def _every_look() -> Iterator[Look]:
 def text_colour(colour: str) -> str:
     """The colour for text on white: a pale one is darkened until it can be read."""
     channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
-    if _luminance(channels) > PALE:
-        while _luminance(channels) > READABLE:
-            channels = [round(0.97 * c) for c in channels]
+    while _luminance(channels) > READABLE:
+        channels = [round(0.97 * c) for c in channels]
     return "#" + "".join(f"{c:02X}" for c in channels)
 
 

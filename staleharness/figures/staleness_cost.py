@@ -18,7 +18,7 @@ from ..statistics.retention import KEEP
 from ..statistics.table import Table
 from .captions import looks_of_curves
 from .marks import draw_interval, draw_line, log_axis
-from .palette import Style, styles
+from .palette import Style, styles, text_colour
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .registry import FIGURES
 
@@ -83,7 +83,7 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
         for lag, raw in zip(share.lags[1:], share.raw[1:], strict=True):
             if raw > TOP:
                 offset, side = (5, "left") if lag < end / 2 else (-5, "right")
-                pen: dict[str, Any] = {"color": look.colour, "fontsize": "small", "gid": gid(look)}
+                pen: dict[str, Any] = {"color": text_colour(look.colour), "fontsize": "small", "gid": gid(look)}
                 place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
                 ax.annotate(f"{raw:.0%}", (lag + shift, TOP), (offset, 0), **place, **pen)
     if advice.log is not None:

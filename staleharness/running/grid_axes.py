@@ -56,7 +56,7 @@ class RequestedEnvironment:
 
     id: str
     family: type[Task]
-    asked: Mapping[str, Any]  # by preset and question, before those that follow from them
+    options: Mapping[str, Any]  # of preset and question, before the settings that follow from them
     settings: Mapping[str, Any]
     hyper: Mapping[str, Mapping[str, Any]]  # hyper-parameters by algorithm
     lag: str  # lag model, unless question or method names another
@@ -65,7 +65,7 @@ class RequestedEnvironment:
         """Return the settings of a method's runs: its own and those that follow from them included, `lag` not."""
         if not method.settings:
             return self.settings
-        settings = self.family.completed({**self.asked, **method.settings})
+        settings = self.family.completed({**self.options, **method.settings})
         return {key: value for key, value in settings.items() if key not in ("hyper", "lag")}
 
     @property
@@ -245,7 +245,7 @@ def resolve_environments(question: Question) -> list[RequestedEnvironment]:
 def _family_settings(
     question: Question, family: type[Task]
 ) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]], str]:
-    """Return (settings asked for, settings of runs, hyper-parameters by algorithm, lag model) from preset and question
+    """Return (options, settings of runs, hyper-parameters by algorithm, lag model) from preset and question
     for a family."""
     presets = family.all_presets()
     if question.preset not in presets:
@@ -258,10 +258,10 @@ def _family_settings(
         raise UserError(
             "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."
         )
-    asked = {**presets[question.preset], **question.settings}
-    settings = dict(family.completed(asked))
+    options = {**presets[question.preset], **question.settings}
+    settings = dict(family.completed(options))
     hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
-    return asked, settings, hyper, lag
+    return options, settings, hyper, lag
 
 
 def _try_out(env: str, family: type[Task]) -> None:

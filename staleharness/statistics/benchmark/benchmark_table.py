@@ -15,7 +15,7 @@ from ...store.stored_run import StoredRun
 from ..labels import display_label
 from ..power import ALPHA
 from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
-from .protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, chosen_rate, runs_asked, runs_by_row
+from .protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, chosen_rate, count_runs, runs_by_row
 
 
 @dataclass(frozen=True)
@@ -96,7 +96,7 @@ def benchmark_table(
             rows += _rows(protocol, label, source, bundle_rows, gaps=True)
     sources_of_rows = (REFERENCE,) if quick else (REFERENCE, USER)
     published = [row for row in rows if row.method in protocol.entries and row.source in sources_of_rows]
-    runs_total = runs_asked(protocol) * len(protocol.entries)
+    runs_total = count_runs(protocol) * len(protocol.entries)
     return BenchmarkTable(
         track=protocol.track,
         version=protocol.version,
@@ -128,7 +128,7 @@ def _rows(
         rate = 1.0 if quick else chosen_rate(protocol, members, gaps)
         by_env = [{} if rate is None else members.report.get((env, rate), {}) for env in protocol.env]
         tuning_runs = sum(map(len, members.tuning.values()))
-        asked = runs_asked(protocol, quick) // len(protocol.capacity)
+        runs_per_k = count_runs(protocol, quick) // len(protocol.capacity)
         row = BenchmarkRow(
             method=name,
             label=protocol.title_of(name) or display_label(name),
@@ -136,7 +136,7 @@ def _rows(
             capacity=k,
             source=source,
             n=min(map(len, by_env)),
-            missing=max(0, asked - sum(map(len, by_env)) - (0 if quick else tuning_runs)),
+            missing=max(0, runs_per_k - sum(map(len, by_env)) - (0 if quick else tuning_runs)),
             rate=rate,
         )
         if row.n:

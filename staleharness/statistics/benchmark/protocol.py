@@ -230,7 +230,7 @@ def runs_by_row(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[tuple[str
     return rows
 
 
-def runs_asked(protocol: Protocol, quick: bool = False) -> int:
+def count_runs(protocol: Protocol, quick: bool = False) -> int:
     """Number of runs of one method, those of the ladder included."""
     each = LOOK_SEEDS if quick else len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)
     return each * len(protocol.env) * len(protocol.capacity)
