@@ -60,6 +60,12 @@ class CausalLM:
                 self.model.enable_input_require_grads()
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
+        self.linear_parameters = frozenset(
+            f"{name}.{parameter}"
+            for name, module in self.model.named_modules()
+            if isinstance(module, torch.nn.Linear)
+            for parameter in ("weight", "bias")
+        )
         self.precision = torch.bfloat16 if spec.dtype == "bfloat16" else torch.float32  # of matrix products
         self.micro_batch = spec.micro_batch  # completions in one forward pass; 0: all
         self.decode_batch = spec.decode_batch  # completions sampled together; 0: all
@@ -160,7 +166,7 @@ class CausalLM:
 
     def _fused_weights(self, version: Version) -> Weights:
         """Return a version's weights on the device: the learner's own where they are still that version's."""
-        with self._as_version(version):
+        with self._as_version(version, self.precision):
             return {name: w.detach() for name, w in fused_weights(self.base_model, self.precision).items()}
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -189,17 +195,22 @@ class CausalLM:
         """Return the fused forward pass of a version, without gradient; the learner is left as it is."""
         return self.fused_kind(self.base_model, self.precision, weights=self._fused_weights(version))
 
-    def _as_version(self, version: Version) -> contextlib.AbstractContextManager[None]:
+    def _as_version(
+        self, version: Version, matrices: torch.dtype = torch.float32
+    ) -> contextlib.AbstractContextManager[None]:
         """Give the parameters the weights of `version`, unless they have them."""
-        return contextlib.nullcontext() if self.is_learner(version) else self._with_weights(version)
+        return contextlib.nullcontext() if self.is_learner(version) else self._with_weights(version, matrices)
 
     @contextlib.contextmanager
-    def _with_weights(self, version: Version) -> Iterator[None]:
-        """Replace the parameters' weights by those of `version`."""
+    def _with_weights(self, version: Version, matrices: torch.dtype = torch.float32) -> Iterator[None]:
+        """Replace the parameters' weights by those of `version`; linear layers' leave the host as `matrices`, but for
+        adapters, which are merged in float32."""
         learner = {name: p.data for name, p in self.parameters.items()}
+        linear = self.linear_parameters if self.spec.versions == "full" else frozenset[str]()
         try:
             for name, p in self.parameters.items():
-                p.data = version.tensors[name].to(self.device)
+                tensor = version.tensors[name]
+                p.data = (tensor.to(matrices) if name in linear else tensor).to(self.device)
             yield
         finally:
             for name, p in self.parameters.items():

@@ -241,7 +241,7 @@ class ResidentVersions:
     """Versions of the policy that stay on its device, in one tensor [capacity, ...] for each of their weights.
 
     load: returns a version's weights on the device; called once for as long as the version stays. When all slots are
-    taken, the oldest version that is not requests is replaced.
+    taken, the oldest version that is not requested is replaced.
     """
 
     def __init__(self, capacity: int, load: Callable[[Version], Weights]) -> None:
@@ -250,16 +250,30 @@ class ResidentVersions:
         self.stacks: Weights = {}
 
     def weights(self, versions: Sequence[Version]) -> Weights:
-        """Return weights of one version [...], or of several [K, ...] in their order, repeated ones included: copies,
-        but for the embedding, which is looked up by slot."""
+        """Return weights of one version [...], or of several [K, ...] in their order: views until the next call. With
+        repeated versions they are copies, but for the embedding, which is looked up by slot."""
         slots = self.slots_of(versions)
         if len(slots) == 1:
             return {name: stack[slots[0]] for name, stack in self.stacks.items()}
-        if slots == list(range(self.capacity)):
-            return self.stacks
+        if len(set(slots)) == len(slots):
+            self._arrange(versions)
+            return {name: stack[: len(slots)] for name, stack in self.stacks.items()}
         weights = {name: stack[slots] for name, stack in self.stacks.items() if name != "words"}
         words = self.stacks["words"]
         return weights | {"words": words, "slots": torch.tensor(slots, device=words.device)}
+
+    @torch.no_grad()
+    def _arrange(self, versions: Sequence[Version]) -> None:
+        """Exchange slots until the i-th version is in slot i: a copy of one tensor at a time, not of all versions."""
+        for i, version in enumerate(versions):
+            old = self._find(version)
+            if old is None or old == i:
+                continue
+            for stack in self.stacks.values():
+                before = stack[i].clone()
+                stack[i].copy_(stack[old])
+                stack[old].copy_(before)
+            self.slots[i], self.slots[old] = version, self.slots[i]
 
     @torch.no_grad()
     def slots_of(self, versions: Sequence[Version]) -> list[int]:

@@ -13,6 +13,7 @@ from typing import Any
 import torch
 
 from ...errors import OOM
+from ...lag import parse_lag
 from ..spec import LanguageSpec
 from .causal_lm_policy import CausalLM
 from .kv_caches import READ_TOKENS
@@ -30,7 +31,8 @@ def fit_to_memory(policy: CausalLM) -> None:
     """Set how much goes through the model at once and how many versions stay on the device, before the first step, so
     that every step of a run is cut in the same way. On a CPU: all at once, and no version stays.
 
-    While versions act together, each is there twice but for its embedding (`ResidentVersions.weights`).
+    Where rows change their version, parts may act by the same one: all versions are then there twice but for their
+    embeddings (`ResidentVersions.weights`).
     """
     spec, config = policy.spec, policy.model.config
     policy.micro_batch, policy.decode_batch = micro_batch_size(policy), spec.decode_batch
@@ -38,7 +40,8 @@ def fit_to_memory(policy: CausalLM) -> None:
         return
     available, row = _available(policy, _free(policy)), decoding_bytes(spec, config)
     one = version_bytes(spec, config, policy.total_size)
-    copy = one - 4 * embedding_size(config)
+    lag = parse_lag(spec.lag, spec.capacity)
+    copy = 0 if lag.drawn and not lag.within_rows else one - 4 * embedding_size(config)
     decoding = available - reading_bytes(spec, config)
     acting = decoding - UNEQUAL_PARTS * spec.sequences * row
     policy.keep_resident(max(0, min(spec.capacity, int(VERSIONS * available // one), int(acting // (one + copy)))))

@@ -99,20 +99,48 @@ def test_versions_are_loaded_once_in_the_requested_order() -> None:
         held.weights([a, b, c, d])
 
 
-def test_an_embedding_is_looked_up_by_slot_and_not_copied() -> None:
+def test_repeated_versions_look_up_one_embedding_by_slot() -> None:
     held, _ = shelf(3)
     a, b = version(0), version(1)
     held.weights([a, b])
-    both = held.weights([b, a])
-    assert both["words"] is held.stacks["words"]
-    found = embedding(torch.tensor([[0, 2], [1, 1]]), both["words"], None, both["slots"])
-    assert found[..., 0].tolist() == [[1.0, 1.0], [0.0, 0.0]]
+    three = held.weights([b, a, b])
+    assert three["words"] is held.stacks["words"]
+    found = embedding(torch.tensor([[0, 2], [1, 1], [0, 0]]), three["words"], None, three["slots"])
+    assert found[..., 0].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
 
 
-def test_all_versions_in_slot_order_are_not_copied() -> None:
-    held, _ = shelf(2)
-    a, b = version(0), version(1)
-    assert held.weights([a, b])["w"] is held.stacks["w"]
+def test_different_versions_are_never_copied_whatever_their_order() -> None:
+    held, loads = shelf(4)
+    all_versions = [version(phase) for phase in range(7)]
+    rng = np.random.default_rng(0)
+    for _ in range(50):
+        some = [all_versions[i] for i in rng.permutation(7)[: rng.integers(2, 5)]]
+        absent = {v.phase for v in some} - {v.phase for v in held.slots if v is not None}
+        before = len(loads)
+        weights = held.weights(some)
+        for name, stack in held.stacks.items():
+            assert weights[name].data_ptr() == stack.data_ptr()
+            assert weights[name].flatten(1)[:, 0].tolist() == [v.phase for v in some], name
+        assert "slots" not in weights
+        assert sorted(loads[before:]) == sorted(absent)
+        for slot, resident in enumerate(held.slots):  # those that do not act have kept their weights
+            assert resident is None or held.stacks["w"][slot, 0] == resident.phase
+
+
+def test_matrices_leave_the_host_in_the_precision_of_products(policy: Policies) -> None:
+    for kind in ("full", "lora"):
+        actor = policy(dtype="bfloat16", versions=kind)
+        past = versions_of(actor, 2)[0]
+        with actor._with_weights(past):
+            expected = {name: w.detach() for name, w in fused_weights(actor.base_model, torch.bfloat16).items()}
+        found = actor._fused_weights(past)
+        assert found.keys() == expected.keys()
+        for name, w in expected.items():
+            assert found[name].dtype == w.dtype and torch.equal(found[name], w), name
+        with actor._with_weights(past, torch.bfloat16):
+            half = {name for name, p in actor.parameters.items() if p.dtype == torch.bfloat16}
+        assert all(p.dtype == torch.float32 for p in actor.parameters.values())
+        assert half == ({name for name in actor.parameters if "_proj" in name} if kind == "full" else set())
 
 
 def test_past_versions_are_loaded_once_and_the_learner_never(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,7 +155,7 @@ def test_past_versions_are_loaded_once_and_the_learner_never(policy: Policies, m
     actor.decodes_in_place = True
     worn: list[int] = []
     wearing = actor._with_weights
-    monkeypatch.setattr(actor, "_with_weights", lambda v: worn.append(v.phase) or wearing(v))
+    monkeypatch.setattr(actor, "_with_weights", lambda v, matrices: worn.append(v.phase) or wearing(v, matrices))
     found = []
     for one in (actor, plain):
         decoder, asked = make_decoder("transformers", one), request(one, MIXED, uniform=uniform)

@@ -168,11 +168,13 @@ def test_resident_versions_and_sampling_share_the_free_memory(
 
     roomy = fit(10**9)
     assert roomy.parallel_versions == 4  # no more than there are
-    assert roomy.decode_batch == (10**9 - reading - 4 * (one + copy)) // each
+    assert roomy.decode_batch == (10**9 - reading - 4 * one) // each
+    assert fit(10**9, lag="pipeline_rl").decode_batch == (10**9 - reading - 4 * (one + copy)) // each
     assert roomy.micro_batch == 12
     rows = 2 * spec.sequences * each
-    scarce = fit(int(reading + rows + 2.5 * (one + copy)))  # each takes two, the second while it acts
-    assert scarce.parallel_versions == 2
+    assert fit(int(reading + rows + 2.5 * one)).parallel_versions == 2
+    in_flight = fit(int(reading + rows + 2.5 * (one + copy)), lag="inflight:2")  # a version of two parts is there twice
+    assert in_flight.parallel_versions == 2
     none = fit(int(one))
     assert none.parallel_versions == 1 and none.resident is None and none.decode_batch >= 1
     assert fit(10**9, decode_batch=7, micro_batch=5).decode_batch == 7
