@@ -10,7 +10,9 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
+from ..base.parsing import build, read_toml
 from ..base.text import listing
 from ..errors import UserError, shorten
 
@@ -32,133 +34,11 @@ class System:
     kind: str = "tokens"  # of the tasks that the system trains; empty: any
 
 
-# Of two columns of one system the first one here is the lag.
-SYSTEMS = (
-    System(
-        "prime-rl",
-        r"off_policy/mean",
-        "versions",
-        "episodes trained on, from the version that each began with",
-        "PrimeIntellect-ai/prime-rl 559b447, orchestrator/orchestrator.py:735 and utils.py:57",
-    ),
-    System(  # until 2026-06: a7db217, orchestrator/scheduler.py:434 and 454; batch/... before 2026-03
-        "prime-rl",
-        r"off_policy_level/all/mean|batch/off_policy_level/mean",
-        "versions",
-        "rollouts in flight when a step was logged, which are not the rows trained on",
-        "PrimeIntellect-ai/prime-rl a7db217, orchestrator/scheduler.py:434",
-    ),
-    System(
-        "verl",
-        r"(.*/)?off_policy/trajectory_staleness_worst/mean",
-        "versions",
-        "trajectories, from the oldest version in each",
-        "verl-project/verl 1dda039, trainer/ppo/v1/trainer_base.py:1869",
-    ),
-    System(
-        "verl",
-        r"(.*/)?off_policy/trajectory_staleness/mean",
-        "versions",
-        "trajectories, from the newest version in each: the least lag of a row",
-        "verl-project/verl 1dda039, trainer/ppo/v1/trainer_base.py:1868",
-    ),
-    System(
-        "verl",
-        r"fully_async/trajectory_staleness/mean",
-        "versions",
-        "trajectories, from their tokens' versions where these are recorded, else from the oldest",
-        "verl-project/verl pull request 7569, which was not merged",
-        "decisions",
-    ),
-    System(
-        "AReaL",
-        r"(.*/)?version_stats/sample_staleness_theta_avg",
-        "versions",
-        "generated tokens",
-        "inclusionAI/AReaL 4aef98d, trainer/ppo/actor.py:1082",
-        "decisions",
-    ),
-    System(
-        "SkyRL",
-        r"async/staleness_mean",
-        "versions",
-        "groups, from the step in which each was scheduled",
-        "NovaSky-AI/SkyRL a956457, train/fully_async_trainer.py:997 and 1117",
-    ),
-    System(
-        "miles",
-        r"rollout/fully_async/avg_staleness",
-        "versions",
-        "groups taken from the buffer, from the oldest version in each; those then dropped as stale included",
-        "radixark/miles 31f1ca9, rollout/fully_async_data_buffer.py:157 and 173",
-    ),
-    System(
-        "open-instruct",
-        r"(.*/)?num_steps_off_policy",
-        "versions",
-        "completions, from the step of the weights that each was requested with",
-        "allenai/open-instruct e6c3044, data_loader.py:970",
-    ),
-    System(
-        "ROLL",
-        r"(.*/)?scheduler/off_policy_ratio",
-        "versions",
-        "samples, from the step in which each began: a number of steps, whatever the column's name",
-        "alibaba/ROLL 8eb27cc, distributed/scheduler/generate_scheduler.py:709",
-    ),
-    System(
-        "PipelineRL",
-        r"stats/lag_mean",
-        "samples",
-        "samples, from the version that each was requested with",
-        "ServiceNow/PipelineRL pull request 152, finetune_loop.py",
-    ),
-    System(
-        "PipelineRL",
-        r"stats/lag",
-        "samples",
-        "the oldest sample of a batch: the largest lag, not the mean",
-        "ServiceNow/PipelineRL 58d3934, finetune_loop.py:881",
-    ),
-    System(
-        "NeMo-RL",
-        r"(train/)?avg_trajectory_age",
-        "versions",
-        "groups, from the version that generation began with",
-        "NVIDIA-NeMo/RL 7ea279a, algorithms/async_utils/replay_buffer.py:294",
-    ),
-    System(
-        "Sample Factory",
-        r"train/version_diff_avg",
-        "gradient_steps",
-        "decisions of the last minibatch",
-        "alex-petrenko/sample-factory, learner.py: curr_policy_version - mb.policy_version",
-        "decisions",
-        kind="control",
-    ),
-    System(
-        "RLlib",
-        r"(.*/)?diff_num_grad_updates_vs_sampler_policy",
-        "gradient_steps",
-        "train batches",
-        "ray-project/ray, rllib/utils/metrics: DIFF_NUM_GRAD_UPDATES_VS_SAMPLER_POLICY",
-        kind="control",
-    ),
-    System("staleharness", r"lag_mean", "versions", "decisions of a phase", "docs/metrics.md", "decisions", kind=""),
-    System("a table of lags", r"lag", "versions", "rows", each="row", kind=""),
-)
-NO_LAG = {
-    r"dispatcher/off_policy(_level)?[/_](mean|max)": "prime-rl's dispatcher/off_policy is of episodes still in flight",
-    r"(fully_async/)?count/(dropped_)?stale.*": "verl's fully_async counts how many samples are stale, which is no lag",
-    r"rollout/fully_async/buffer_\w+_staleness": "miles' buffer_..._staleness is of groups that wait, not trained on",
-    r"(.*/)?staleness_capacity.*": "a capacity is no lag",
-    r"async/staleness_ratio": "async/staleness_ratio is the share of stale groups, which is no lag",
-    r"(.*/)?(clip_ratio/region_mean|completions/mean_length|weight_sync_time_s)": (
-        "TRL logs no lag: its asynchronous trainer drops what is older than max_staleness, 4 unless set, "
-        "and does not log how old the rest is"
-    ),
-    r"(.*/)?weight_version/(mean|min|max)": "miles' weight_version is a version; its lag needs --max-weight-staleness",
-}
+_TABLE = read_toml(Path(__file__).with_suffix(".toml"))
+SYSTEMS = tuple(build(System, values, "lag_columns.toml") for values in _TABLE["system"])
+"""Of two columns of one system the first one here is the lag."""
+NO_LAG: dict[str, str] = _TABLE["no_lag"]
+"""Columns that look like a lag: pattern of the name, and why they are none."""
 STATISTICS = ("max", "p50", "p90", "p95", "p99")
 
 
