@@ -4,61 +4,16 @@ from __future__ import annotations
 
 import functools
 import re
-from collections.abc import Mapping
 from dataclasses import MISSING, dataclass, fields
+from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import UserError, nearest
 from .shared.arguments import positional
 
 CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
-BASH = """_staleharness() {
-    local word="${COMP_WORDS[COMP_CWORD]}" flag="${COMP_WORDS[COMP_CWORD-1]}" before=
-    COMPREPLY=()
-    [ "$flag" = = ] && flag="${COMP_WORDS[COMP_CWORD-2]}"
-    [ "$word" = = ] && flag="${COMP_WORDS[COMP_CWORD-1]}" word=
-    [[ $word == *,* ]] && before="${word%,*},"
-    if [ "$COMP_CWORD" -eq 1 ]; then
-        COMPREPLY=($(compgen -W "__VERBS__" -- "$word"))
-    elif [[ $word == -* ]]; then
-        case "${COMP_WORDS[1]}" in
-__CASES__
-        esac
-    else
-        case "${COMP_WORDS[1]} $flag" in
-__VALUES__
-        esac
-    fi
-}
-complete -o default -F _staleharness staleharness"""
-
-ZSH = """(( $+functions[compdef] )) || { autoload -Uz compinit && compinit }
-_staleharness() {
-    local -a known
-    if (( CURRENT == 2 )); then
-        known=(
-__VERBS__
-        )
-        _describe command known
-    elif [[ $words[CURRENT] == -* ]]; then
-        case $words[2] in
-__CASES__
-        esac
-        _describe -o option known
-    else
-        known=()
-        case "$words[2] $words[CURRENT-1]" in
-__VALUES__
-        esac
-        if (( $#known )); then
-            compset -P '*,'
-            compadd -a known
-        else
-            _files
-        fi
-    fi
-}
-compdef _staleharness staleharness"""
+SHELLS = ("bash", "zsh", "fish")
+TEMPLATES = Path(__file__).with_name("templates")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,53 +27,19 @@ class Command:
 def handle(command: Command) -> int:
     if command.shell not in SHELLS:
         raise UserError(f"no completion for {command.shell!r}; {nearest(command.shell, SHELLS)}")
-    print(SHELLS[command.shell]())
+    print(script(command.shell))
     return 0
 
 
-def bash() -> str:
-    cases = [
-        f'            {verb}) COMPREPLY=($(compgen -W "{" ".join(flags)}" -- "$word")) ;;'
-        for verb, flags in options().items()
-    ]
-    match = 'COMPREPLY=($(compgen -P "$before" -W "__NAMES__" -- "${word##*,}"))'
-    choices = [
-        f"            '{verb} {flag}') {match.replace('__NAMES__', ' '.join(names))} ;;"
-        for verb, flags in values().items()
-        for flag, names in flags.items()
-    ]
-    text = BASH.replace("__VERBS__", " ".join(summaries())).replace("__CASES__", "\n".join(cases))
-    return text.replace("__VALUES__", "\n".join(choices))
+def script(shell: str) -> str:
+    """Return the script for a shell."""
+    import jinja2
 
-
-def zsh() -> str:
-    def entries(flags: Mapping[str, str]) -> list[str]:
-        return [_quote(f"{name}:{text}" if text else name) for name, text in flags.items()]
-
-    lines = "\n".join(f"            {entry}" for entry in entries(summaries()))
-    cases = [f"            {verb}) known=({' '.join(entries(flags))}) ;;" for verb, flags in options().items()]
-    choices = [
-        f"            '{verb} {flag}') known=({' '.join(names)}) ;;"
-        for verb, flags in values().items()
-        for flag, names in flags.items()
-    ]
-    text = ZSH.replace("__VERBS__", lines).replace("__CASES__", "\n".join(cases))
-    return text.replace("__VALUES__", "\n".join(choices))
-
-
-def fish() -> str:
-    verb = "complete -c staleharness -n __fish_use_subcommand -f"
-    lines = [f"{verb} -a {name} -d {_quote(text)}" for name, text in summaries().items()]
-    for name, flags in options().items():
-        under = f"complete -c staleharness -n '__fish_seen_subcommand_from {name}'"
-        for flag, text in flags.items():
-            names = values()[name].get(flag, ())
-            choices = f" -x -a '{' '.join(names)}'" if names else ""
-            lines.append(f"{under} -l {flag.removeprefix('--')}{choices}" + (f" -d {_quote(text)}" if text else ""))
-    return "\n".join(lines)
-
-
-SHELLS = {"bash": bash, "zsh": zsh, "fish": fish}
+    loader = jinja2.FileSystemLoader(TEMPLATES)
+    environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)
+    environment.filters["quoted"] = _quote
+    template = environment.get_template(f"completion.{shell}.j2")
+    return template.render(summaries=summaries(), options=options(), values=values()).rstrip()
 
 
 def summaries() -> dict[str, str]:

@@ -12,6 +12,7 @@ from command_line import Cli
 from needs import needs_tool
 
 from staleharness.commands.completion import SHELLS, options, summaries, values
+from staleharness.commands.completion import script as script_of
 from staleharness.commands.shared.parser import docstrings, verbs
 from staleharness.task import all_families
 
@@ -20,7 +21,7 @@ from staleharness.task import all_families
 def script(tmp_path: Path) -> Callable[[str], Path]:
     def write(shell: str) -> Path:
         path = tmp_path / f"completion.{shell}"
-        path.write_text(SHELLS[shell]())
+        path.write_text(script_of(shell))
         return path
 
     return write
