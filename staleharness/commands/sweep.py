@@ -29,7 +29,7 @@ class Command(Presentation, Resources, GridOptions):
 
 
 def handle(command: Command) -> int:
-    from ..statistics.normalise import check_scale
+    from ..statistics.scores import check_scale
     from ..store.store import Store
     from ..task import find_env
     from .shared.train_and_report import check_presentation, execute, plan_grid, runner_of

@@ -11,9 +11,8 @@ import numpy as np
 from matplotlib.figure import Figure
 
 from ..statistics.bootstrap import curve_band
-from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
-from ..statistics.scores import Array, learning_curve
+from ..statistics.scores import Array, learning_curve, normaliser_of
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun

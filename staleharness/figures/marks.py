@@ -10,9 +10,8 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from ..statistics.normalise import normaliser_of
 from ..statistics.results import Results
-from ..statistics.scores import Array, score_before_training
+from ..statistics.scores import Array, normaliser_of, score_before_training
 from ..statistics.table import Table
 from .palette import Style
 from .plot_layout import FAINT, INK, gid, short_label

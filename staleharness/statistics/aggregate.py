@@ -18,9 +18,8 @@ from ..store.run_grid import Cell, RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
 from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
-from .normalise import Normaliser, normaliser
 from .retained_share import answers, retained_shares
-from .scores import AUTO, Array, final_score, learning_curve, resolve_auto, score_in_words, unit
+from .scores import AUTO, Array, Normaliser, final_score, learning_curve, normaliser, resolve_auto, score_in_words, unit
 from .table import COLUMNS, Table, extent, plain, render, to_csv
 from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing, on_mixtures, on_untrained, on_warnings
 
@@ -43,7 +42,7 @@ def table(
 
     `expected` lists the runs of the study, each {label, capacity, env, seed, problem (a word or None)}, for the notes
     on missing ones. `score` is `sampled` or `deterministic`; `normalise` is `minmax`, `ppo`, `frozen` or `raw` (see
-    `normalise.normaliser`); `auto` is the usual one of the kind of task. `engine` computes the intervals: `rliable`, or
+    `scores.normaliser`); `auto` is the usual one of the kind of task. `engine` computes the intervals: `rliable`, or
     `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown option, or a
     normalisation without runs. The result does not depend on the order of the runs.
     """

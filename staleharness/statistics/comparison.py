@@ -18,8 +18,7 @@ from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
 from .matching import Pair, identical, is_paired, match, seeds_in_common
-from .normalise import Normaliser, normaliser
-from .scores import AUTO, Array, final_score, resolve_auto, score_in_words
+from .scores import AUTO, Array, Normaliser, final_score, normaliser, resolve_auto, score_in_words
 
 COLUMNS = tuple(
     "algorithm env capacity scale n_a n_b n_envs seeds identical a b difference difference_low difference_high "

@@ -18,8 +18,7 @@ from ..base.text import word
 from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
-from .normalise import constants
-from .scores import AUTO, SCORES, Array, final_score, resolve_auto
+from .scores import AUTO, SCORES, Array, constants, final_score, resolve_auto
 
 LEAST_SEEDS = 3  # of every setting of a curve
 OPEN = ("capacity", "lag", "seed")  # settings that may differ along a curve

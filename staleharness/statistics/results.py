@@ -19,8 +19,7 @@ from ..store.store import Store
 from ..store.stored_run import StoredRun, with_newer_settings
 from . import aggregate
 from .diagnostics import Diagnostics, diagnostics
-from .normalise import normaliser
-from .scores import AUTO, axis, final_score, learning_curve, resolve_auto
+from .scores import AUTO, axis, final_score, learning_curve, normaliser, resolve_auto
 from .table import Table
 
 if TYPE_CHECKING:

@@ -17,8 +17,7 @@ import numpy as np
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import LEVEL, iqm, percentiles, resample, stable_seed
 from .lag_curve import LagCurve
-from .normalise import constants
-from .scores import Array, final_score
+from .scores import Array, constants, final_score
 
 REPS = 2000  # bootstrap resamples
 KEEP = 0.95  # share of the synchronous IQM to retain

@@ -12,9 +12,8 @@ from typing import Any
 from ..store.stored_run import StoredRun
 from .aggregate import area
 from .bootstrap import AGGREGATES
-from .normalise import normaliser_of
 from .results import Results
-from .scores import final_score
+from .scores import final_score, normaliser_of
 from .table import Table
 
 MIN_RUNS = 5  # of a cell with an interval

@@ -25,7 +25,6 @@ from staleharness.figures import (
     palette,
 )
 from staleharness.statistics import aggregate as stats
-from staleharness.statistics import normalise
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import grid
 
@@ -254,5 +253,5 @@ def test_normalise_raw_leaves_scores_alone(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "vaco", seed, sampled=0.25 * (seed + 1)) for seed in (0, 1)]
     (row,) = stats.table(runs, normalise="raw", reps=50, engine="quick").rows
     assert row["iqm"] == pytest.approx(0.375) and row["optimality_gap"] == pytest.approx(0.625)
-    scale = normalise.normaliser("raw", grid(runs), "sampled")
+    scale = scores.normaliser("raw", grid(runs), "sampled")
     assert scale.note == "the scores as they are" and not scale.degenerate

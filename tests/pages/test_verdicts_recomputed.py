@@ -24,8 +24,7 @@ from places import ROOT
 from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
-from staleharness.statistics.normalise import constants
-from staleharness.statistics.scores import resolve_auto
+from staleharness.statistics.scores import constants, resolve_auto
 from staleharness.store.store import Store
 
 REFERENCE = ROOT / "results" / "reference"

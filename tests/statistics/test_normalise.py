@@ -9,7 +9,6 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.statistics import aggregate as stats
-from staleharness.statistics import normalise
 
 
 def test_minmax_uses_extremes_over_algorithms_and_capacities(tmp_path: Path):
@@ -47,7 +46,7 @@ def test_ppo_normalisation_says_which_runs_it_lacks(tmp_path: Path):
 
 
 def test_frozen_constants_map_random_to_0_and_reference_to_1(tmp_path: Path):
-    hopper = normalise.constants()["envs"]["Hopper-v5"]
+    hopper = scores.constants()["envs"]["Hopper-v5"]
     low, high = hopper["random"]["sampled"]["return"], hopper["reference"]["return"]
     made = [write_run(tmp_path, "vaco", 0, sampled=low), write_run(tmp_path, "spo", 0, sampled=high)]
     assert {r["algorithm"]: r["iqm"] for r in stats.table(made, normalise="frozen").rows} == {"vaco": 0.0, "spo": 1.0}
@@ -59,7 +58,7 @@ def test_frozen_constants_refuse_an_unknown_environment(tmp_path: Path):
 
 
 def test_every_frozen_constant_names_its_source():
-    held = normalise.constants()
+    held = scores.constants()
     assert held["version"] >= 1
     for entry in held["envs"].values():
         assert set(entry["random"]) == {"sampled", "deterministic"}

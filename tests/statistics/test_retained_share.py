@@ -13,8 +13,8 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from staleharness.statistics import aggregate
-from staleharness.statistics.normalise import fixed_scale
 from staleharness.statistics.retained_share import clear_pairs, retained_shares
+from staleharness.statistics.scores import fixed_scale
 from staleharness.statistics.table import plain
 from staleharness.store.run_grid import RunGrid, grid
 

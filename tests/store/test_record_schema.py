@@ -20,8 +20,7 @@ from results_helper import write_run
 
 from staleharness import cli
 from staleharness.base.files import digest
-from staleharness.statistics.normalise import NORMALISATIONS
-from staleharness.statistics.scores import SCORES
+from staleharness.statistics.scores import NORMALISATIONS, SCORES
 from staleharness.store.bundle_reader import FILES, RUNS
 from staleharness.store.bundle_writer import pack
 from staleharness.store.record_schema import RecordSchema, SpecSchema, TaskSchema, parse_record, record_problem

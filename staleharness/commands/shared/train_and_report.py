@@ -15,9 +15,8 @@ from ... import api
 from ...base.files import make_subfolder
 from ...base.text import listing, plural, printable
 from ...errors import UserError, nearest
-from ...statistics.normalise import NORMALISATIONS, fixed_scale
 from ...statistics.results import Results
-from ...statistics.scores import AUTO, SCORES, resolve_auto
+from ...statistics.scores import AUTO, NORMALISATIONS, SCORES, fixed_scale, resolve_auto
 from ...statistics.table import plain, render
 from .arguments import GridOptions, Presentation, Resources
 

@@ -21,7 +21,7 @@ from ...errors import UserError, nearest
 from ...store.stored_run import StoredRun
 from ..aggregate import area
 from ..labels import without_option
-from ..normalise import Normaliser
+from ..scores import Normaliser
 
 FOLDER = "stalebench_v1"  # of experiments/, and the beginning of the names of published bundles
 BASELINE = "ppo_clip"  # that every method is compared with

@@ -17,9 +17,8 @@ from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
 from ..lag_curve import lag_curves
-from ..normalise import normaliser_of
 from ..retention import retention
-from ..scores import Array, learning_curve
+from ..scores import Array, learning_curve, normaliser_of
 from ..single_runs import MIN_RUNS
 from ..slowdown import slowdowns
 from ..t_intervals import Contrast

@@ -15,10 +15,9 @@ from ...store.run_grid import Cell, cell_of
 from ...store.stored_run import StoredRun
 from ...store.sweep_definition import plain_env
 from ..aggregate import area
-from ..normalise import normaliser_of
 from ..results import Results
 from ..retention import has_learned, random_returns
-from ..scores import Array, final_score
+from ..scores import Array, final_score, normaliser_of
 from ..table import Table
 from .early_warning import SHARE, WINDOW, falls
 
