@@ -24,8 +24,8 @@ from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.benchmark.track_rows import leaderboard_track
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.leaderboard import Leaderboard, ScoreEstimate, Track, order_agreement
-from staleharness.statistics.power import ALPHA
 from staleharness.statistics.results import load
+from staleharness.statistics.significance import ALPHA
 from staleharness.store.store import MARKER
 
 MOST_ROWS = 30  # of the table in Markdown

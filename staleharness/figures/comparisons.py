@@ -13,10 +13,9 @@ from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import LEVEL, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
 from ..statistics.labels import display_label
-from ..statistics.power import ALPHA
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score, normaliser_of
-from ..statistics.significance import Scores, compare_all_pairs, compare_with_baseline, f_ratio, scores_by_seed
+from ..statistics.significance import ALPHA, Scores, compare_all_pairs, compare_with_baseline, f_ratio, scores_by_seed
 from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid

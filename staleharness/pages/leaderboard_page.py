@@ -17,7 +17,7 @@ from ..statistics.benchmark.protocol import Protocol
 from ..statistics.benchmark.track_rows import leaderboard_track
 from ..statistics.labels import display_label
 from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
-from ..statistics.power import ALPHA
+from ..statistics.significance import ALPHA
 from ..store.stored_run import StoredRun
 from .page_shell import read_template, shell
 

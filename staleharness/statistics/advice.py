@@ -23,9 +23,9 @@ from .bootstrap import LEVEL
 from .lag_curve import Refusal, lag_curves
 from .log_conclusion import conclusion
 from .method_advice import AdviceQuestion, MethodAdvice, advise_on_method
-from .power import ALPHA, POWER, seeds_needed, spread
 from .retention import KEEP, REPS, TAILS
 from .scores import AUTO, resolve_auto, score_in_words
+from .significance import ALPHA, POWER, seeds_needed, spread
 from .table import extent
 
 

@@ -13,9 +13,9 @@ from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from .bootstrap import iqm, stable_seed
 from .lag_curve import LagCurve
-from .power import p_value, seeds_needed, simulated_power, spread
 from .retention import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .scores import Array
+from .significance import p_value, seeds_needed, simulated_power, spread
 from .slowdown import slowdowns
 
 Ends = tuple[Limit, Limit, Limit]  # a budget and its interval

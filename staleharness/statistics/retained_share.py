@@ -14,10 +14,9 @@ import numpy as np
 from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
 from .labels import display_label
-from .power import ALPHA
 from .retention import has_learned, random_returns
 from .scores import Array, final_score, score_before_training
-from .significance import holm
+from .significance import ALPHA, holm
 from .t_intervals import Contrast, contrast
 
 MOST = 8  # methods in a sentence

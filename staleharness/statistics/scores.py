@@ -1,4 +1,7 @@
-"""Scores of a stored run: final, over training, before training; and the facts of its kind of task about them."""
+"""Scores of a stored run: final, over training, before training; and the facts of its kind of task about them.
+
+Normalised scores are comparable between environments: 0 and 1 stand for two returns of each environment.
+"""
 
 from __future__ import annotations
 

@@ -25,6 +25,7 @@ from staleharness.figures import (
     palette,
 )
 from staleharness.statistics import aggregate as stats
+from staleharness.statistics import scores
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import grid
 

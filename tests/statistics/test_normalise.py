@@ -9,6 +9,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.statistics import aggregate as stats
+from staleharness.statistics import scores
 
 
 def test_minmax_uses_extremes_over_algorithms_and_capacities(tmp_path: Path):

@@ -9,7 +9,7 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from staleharness.statistics.power import p_value
+from staleharness.statistics.significance import p_value
 from staleharness.statistics.t_intervals import degrees_of_freedom, mean_over_groups, sign_test, t_reach, welch
 
 # Hours of sleep gained under two drugs, ten patients (Student, 1908, table on page 20).

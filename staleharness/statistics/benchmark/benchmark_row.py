@@ -10,9 +10,8 @@ import numpy as np
 
 from ...store.stored_run import StoredRun
 from ..bootstrap import percentiles, pooled_iqm, resample, rliable_interval, stable_seed
-from ..power import detectable_effect, spread
 from ..scores import Array
-from ..significance import holm
+from ..significance import detectable_effect, holm, spread
 from ..t_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol, area_of
 

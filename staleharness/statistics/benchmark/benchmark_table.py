@@ -13,7 +13,7 @@ from ...base.parsing import build
 from ...base.text import fixed_width, number
 from ...store.stored_run import StoredRun
 from ..labels import display_label
-from ..power import ALPHA
+from ..significance import ALPHA
 from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
 from .protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, chosen_rate, count_runs, runs_by_row
 

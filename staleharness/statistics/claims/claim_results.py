@@ -18,8 +18,7 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...errors import UserError
-from ..power import ALPHA
-from ..significance import holm, holm_level
+from ..significance import ALPHA, holm, holm_level
 from .claim import ClaimPart, NumberQuery, read_query, verdict
 from .part_tests import PartResult, correct_part, evaluate_part
 from .quantities import SIDES, quantity_text, told_difference

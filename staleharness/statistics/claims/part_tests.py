@@ -12,8 +12,8 @@ import numpy as np
 from ...errors import UserError
 from ...store.stored_run import StoredRun
 from ..labels import display_label
-from ..power import ALPHA
 from ..scores import Array
+from ..significance import ALPHA
 from ..t_intervals import Contrast, Outcome, contrast
 from .claim import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
