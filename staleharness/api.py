@@ -19,6 +19,8 @@ from .running.notebook_calls import (
     ProgressCallback,
     check_folder,
     failure_text,
+    phases,
+    question_of,
     refuse_empty,
     text_of,
 )
@@ -69,7 +71,6 @@ def plan(
     Raises `UserError` for anything that cannot be run.
     """
     arguments = {name: value for name, value in locals().items() if name != "plugin"}
-    from .running.notebook_calls import question_of
     from .running.plan import plan as resolve
 
     refuse_empty(**arguments, plugin=plugin)
@@ -124,6 +125,7 @@ def sweep(
     Raises `UserError` for a mistake in what was asked, before anything is written; `RunsFailed` where a run failed,
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
+    question = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
     from .running.plan_execution import execute_plan, runner_for
     from .statistics.results import Results
     from .store.store import Store
@@ -137,24 +139,7 @@ def sweep(
             raise UserError(f"{name}={shorten(repr(text))} is not a text")
     if progress is not None and not callable(progress):
         raise UserError(f"progress={shorten(repr(progress))} is not a function of one event")
-    grid_plan = plan(
-        env=env,
-        k=k,
-        algo=algo,
-        seeds=seeds,
-        steps=steps,
-        preset=preset,
-        lag=lag,
-        mismatch=mismatch,
-        n=n,
-        model=model,
-        data=data,
-        device=device,
-        settings=settings,
-        spec=spec,
-        scale=scale,
-        plugin=plugin,
-    )
+    grid_plan = plan(**question)
     store = Store(out)
     store.check()
     job_runner = runner_for(
@@ -252,20 +237,8 @@ def simulate(
     the settings of torch and the global random generators are yours again; threads that simulate take turns. Raises
     `UserError` at once, not at the first phase.
     """
-    from .running.run_phases import phases
-
-    grid_plan = plan(
-        env=env,
-        algo=algo,
-        k=k,
-        seeds=[seed],
-        steps=steps,
-        preset=preset,
-        lag=lag,
-        mismatch=mismatch,
-        settings=settings,
-        plugin=plugin,
-    )
+    arguments = {name: value for name, value in locals().items() if name != "seed"}
+    grid_plan = plan(**arguments, seeds=[seed])
     if len(grid_plan.runs) != 1:
         raise UserError(
             f"simulate takes one environment, algorithm and capacity; this names {len(grid_plan.runs)} (use sweep)"

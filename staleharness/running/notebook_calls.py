@@ -1,9 +1,13 @@
-"""Functions for notebooks: arguments checked and turned into what is typed, callback of a sweep, error of its runs."""
+"""Functions for notebooks: arguments checked and turned into what is typed, callback of a sweep, error of its runs, and
+a run in the caller's own process, phase by phase, with the bits of a worker's."""
 
 from __future__ import annotations
 
+import contextlib
 import operator
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import os
+import threading
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from numbers import Integral
 from os import PathLike
@@ -18,7 +22,9 @@ from ..errors import UserError, shorten
 from ..store.sweep_definition import Question, ask
 
 if TYPE_CHECKING:
+    from ..spec import RunSpec
     from ..statistics.results import Results
+    from ..training.phase_record import PhaseRecord
     from .plan import PlannedRun
 
 
@@ -143,3 +149,45 @@ class CallbackListener:
             spec = run.spec
             cell = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
             self.progress({**cell, "seed": spec.seed, **event})
+
+
+TURN = threading.RLock()  # held while the settings of the process are changed
+
+
+def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
+    """Yield the records of the run's phases; nothing is written. Runs in several threads take turns, a phase at a time,
+    because the settings that a phase depends on belong to the process."""
+    from ..training.loop import simulation_of
+
+    with _as_in_a_worker(spec):
+        simulation = simulation_of(spec)
+        records = iter(simulation)
+    try:
+        while True:
+            with _as_in_a_worker(spec):
+                record = next(records, None)
+            if record is None:
+                return
+            yield record
+    finally:
+        simulation.close()
+
+
+@contextlib.contextmanager
+def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
+    """Set up torch as in a worker, since bits depend on it; restore the caller's settings and the states of its global
+    random generators afterwards."""
+    import torch
+
+    from ..base.streams import global_generators_restored
+
+    with TURN, global_generators_restored():
+        threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
+        torch.set_num_threads(spec.threads)
+        torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without loading a compiler
+        try:
+            yield
+        finally:
+            torch.set_deterministic_debug_mode(mode)
+            torch.set_num_threads(threads)

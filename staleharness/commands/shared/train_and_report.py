@@ -7,7 +7,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import fields, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
@@ -31,23 +31,9 @@ if TYPE_CHECKING:
 
 def plan_grid(command: GridOptions, seeds: Sequence[int] | None = None) -> Plan:
     """Plan the runs of a grid, with these seeds in place of its own if given. Raises `UserError`."""
-    return api.plan(
-        env=command.env,
-        k=command.k,
-        algo=command.algo,
-        seeds=command.seeds if seeds is None else seeds,
-        steps=command.steps,
-        preset=command.preset,
-        lag=command.lag,
-        mismatch=command.mismatch,
-        n=command.n,
-        model=command.model,
-        data=command.data,
-        device=command.device,
-        settings=command.set,
-        spec=command.spec,
-        plugin=command.plugin,
-    )
+    names = {field.name for field in fields(GridOptions)} - {"out", "set", "seeds"}
+    arguments = {name: getattr(command, name) for name in names}
+    return api.plan(**arguments, settings=command.set, seeds=command.seeds if seeds is None else seeds)
 
 
 def runner_of(command: Resources, plan: Plan, store: Store) -> Runner:
