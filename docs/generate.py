@@ -25,7 +25,7 @@ from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
 from staleharness.base.plugins import builtin_folder, source_file, summary
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
-from staleharness.figures.named_figures import sheet
+from staleharness.figures.registry import sheet
 from staleharness.pages.leaderboard_page import MethodText
 from staleharness.statistics.results import load
 from staleharness.training.method_metadata import MethodEntry, entry_of, extra_passes, families

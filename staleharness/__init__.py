@@ -19,7 +19,7 @@ from .base.version import __version__ as __version__
 if TYPE_CHECKING:
     from .api import RunsFailed, benchmark, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
     from .errors import UserError
-    from .figures.named_figures import draw, draw_panel, sheet
+    from .figures.registry import draw, draw_panel, sheet
 
 __all__ = [
     "RunsFailed",
@@ -43,7 +43,7 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     from importlib import import_module  # by name: whoever asks for `__version__` alone imports nothing else
 
-    module = ".figures.named_figures" if name in ("draw", "draw_panel", "sheet") else ".api"
+    module = ".figures.registry" if name in ("draw", "draw_panel", "sheet") else ".api"
     value = getattr(import_module(module, __name__), name)
     globals()[name] = value
     return value

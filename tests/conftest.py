@@ -72,9 +72,9 @@ def one_fork_server() -> Iterator[list[str]]:
     """All tests of this process share the fork server that the first of them starts. It loads what most of them want of
     it, whoever is the first: these modules. What language models want takes as long again, and their tests add it."""
     from staleharness.control.task import ControlTask
-    from staleharness.running.runners.local import GRADIENT, SOFTWARE, WORKER
+    from staleharness.running.runners.local import GRADIENT, WORKER
 
-    preload, always = forkserver.set_forkserver_preload, [WORKER, GRADIENT, SOFTWARE, *ControlTask.preload]
+    preload, always = forkserver.set_forkserver_preload, [WORKER, GRADIENT, *ControlTask.preload]
 
     def and_more(modules: list[str]) -> None:
         preload(list(dict.fromkeys([*always, *modules])))
@@ -91,11 +91,11 @@ def short_report(monkeypatch: pytest.MonkeyPatch) -> None:
     """Reports show one figure, drawn quickly: drawing them all takes several times as long as the sweeps of a test."""
     from quick_figures import draw_quickly
 
-    from staleharness.figures import named_figures
+    from staleharness.figures import registry
 
     draw_quickly(monkeypatch)
-    every = named_figures.sections
-    monkeypatch.setattr(named_figures, "sections", lambda results: every(results)[:1])
+    every = registry.sections
+    monkeypatch.setattr(registry, "sections", lambda results: every(results)[:1])
 
 
 @pytest.fixture

@@ -49,10 +49,9 @@ def make(
     is in the place of the page.
     """
     from ..figures.hover_axes import hover_axes
-    from ..figures.named_figures import check_drawing, draw, sheet
     from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
     from ..figures.plot_layout import PAGE as FULL
-    from ..figures.registry import SHEETS
+    from ..figures.registry import SHEETS, check_drawing, draw, sheet
     from .inline_svg import inline_svg
 
     name = figures[0].paper

@@ -103,11 +103,10 @@ def _drawings(
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
     """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
     from ..figures.hover_axes import hover_axes
-    from ..figures.named_figures import sections
     from ..figures.pdf_book import PdfBook
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
-    from ..figures.registry import Tabulation
+    from ..figures.registry import SHEETS, sections
     from .inline_svg import inline_svg
 
     figures: list[dict[str, str]] = []
@@ -121,8 +120,8 @@ def _drawings(
             name, heading = drawing.name, drawing.section.title
             content = {"name": name, "title": heading, "caption": drawing.section.caption}
             figures.append(content)
-            if isinstance(drawing, Tabulation):
-                sheet = drawing.write(results, table)
+            if name in SHEETS:
+                sheet = drawing.draw(results, table)
                 content["sheet"] = sheet.html()
                 lists[f"{name}.csv"] = [sheet.to_csv()]
                 continue

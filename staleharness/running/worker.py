@@ -32,7 +32,7 @@ from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
 from ..training.loop import Simulation, simulation_of
 from ..training.phase_record import PhaseRecord, Scores
-from .hardware import check_device_here
+from .hardware import check_device_here, software
 from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
 from .runner_interface import NOTE, PREPARING, Job
@@ -41,7 +41,8 @@ MOST_MESSAGE = 1000  # characters of an error that are kept
 MOST_TRACEBACK = 20_000  # and of its traceback in the log
 PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
-entry_points()  # cached once, in the fork server
+entry_points()  # cached once, in the fork server, as are commit and versions
+software()
 
 
 def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:

@@ -16,7 +16,7 @@ from crash import every_crash
 from results_helper import write_run
 from sweeping import staleharness
 
-from staleharness.figures import named_figures, plot_layout, staleness_cost
+from staleharness.figures import plot_layout, registry, staleness_cost
 from staleharness.pages import gallery, report
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.aggregate import table
@@ -42,8 +42,8 @@ def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         texts = SimpleNamespace(title=name, caption=name)
         return SimpleNamespace(name=name, section=texts, draw=lambda *what: None)
 
-    monkeypatch.setattr(named_figures, "sections", lambda runs: [section("one"), section("two")])
-    monkeypatch.setattr(named_figures, "draw", lambda *what, **options: None)
+    monkeypatch.setattr(registry, "sections", lambda runs: [section("one"), section("two")])
+    monkeypatch.setattr(registry, "draw", lambda *what, **options: None)
     monkeypatch.setattr(staleness_cost, "draw_advice", lambda *what: None)
     monkeypatch.setattr(plot_layout, "retitle", lambda *what: None)
     monkeypatch.setattr(plot_layout, "to_bytes", lambda figure, kind, source="": PICTURES[kind])

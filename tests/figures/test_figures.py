@@ -13,7 +13,7 @@ import pytest
 from drawn import all_figures, second_line, texts_outside
 from results_helper import ALGORITHMS, write_grid, write_run
 
-from staleharness.figures import metric_curves, named_figures, palette, plot_layout
+from staleharness.figures import metric_curves, palette, plot_layout, registry
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.table import distinct_aggregates
@@ -58,7 +58,7 @@ def test_a_lone_variant_takes_its_algorithms_colour():
 def test_a_learning_curve_is_the_iqm_over_seeds_at_each_evaluation(tmp_path: Path):
     curves = [[0.0, 10.0, 20.0], [0.0, 20.0, 40.0], [0.0, 30.0, 90.0], [0.0, 90.0, 95.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=5) for s, c in enumerate(curves)]
-    figure = named_figures.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50))
+    figure = registry.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50))
     (line,) = figure.axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2048, 3 * 2048, 5 * 2048])
     np.testing.assert_allclose(line.get_ydata(), [0, 25, 65])
@@ -69,13 +69,13 @@ def test_curves_of_unequal_steps_share_their_common_range(tmp_path: Path):
         write_run(tmp_path, "vaco", 0, curve=[0.0, 4.0], phases=5),
         write_run(tmp_path, "vaco", 1, curve=[0.0, 2.0], phases=3, settings={"steps": 5 * 2048}),
     ]
-    (line,) = named_figures.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50)).axes[0].lines
+    (line,) = registry.draw("learning_curves", Results.of(runs), stats.table(runs, reps=50)).axes[0].lines
     np.testing.assert_allclose(line.get_xdata(), [2048, 3 * 2048])
     np.testing.assert_allclose(line.get_ydata(), [0.0, 2.0])
 
 
 def test_every_environment_and_capacity_has_its_panel(results):
-    figure = named_figures.draw("learning_curves", *results)
+    figure = registry.draw("learning_curves", *results)
     titles = [ax.get_title(loc="left") for ax in figure.axes]
     assert titles == ["A-v1, K = 1", "A-v1, K = 4", "B-v1, K = 1", "B-v1, K = 4"]
     assert figure.axes[0].get_ylim() == figure.axes[1].get_ylim() != figure.axes[2].get_ylim()
@@ -83,7 +83,7 @@ def test_every_environment_and_capacity_has_its_panel(results):
 
 def test_the_aggregate_curve_ends_at_the_tables_iqm(results):
     runs, table = results
-    figure = named_figures.draw("aggregate_curves", runs, table)
+    figure = registry.draw("aggregate_curves", runs, table)
     for ax, k in zip(figure.axes, (1, 4), strict=True):
         ends = sorted(float(y[-1]) for y in lines(ax).values())
         assert ends == pytest.approx(sorted(r["iqm"] for r in table.rows if r["capacity"] == k))
@@ -91,7 +91,7 @@ def test_the_aggregate_curve_ends_at_the_tables_iqm(results):
 
 def test_score_against_capacity_draws_the_tables_iqm_and_intervals(results):
     runs, table = results
-    ax = named_figures.draw("score_against_capacity", runs, table).axes[0]
+    ax = registry.draw("score_against_capacity", runs, table).axes[0]
     drawn = {round(float(y), 9) for line in ax.lines for y in line.get_ydata()}
     for row in table.rows:
         assert {round(row[k], 9) for k in ("iqm", "iqm_low", "iqm_high")} <= drawn
@@ -100,7 +100,7 @@ def test_score_against_capacity_draws_the_tables_iqm_and_intervals(results):
 
 def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
     runs, table = results
-    figure = named_figures.draw("aggregate_scores", runs, table)
+    figure = registry.draw("aggregate_scores", runs, table)
     names = distinct_aggregates(table)
     assert names == ["iqm", "median"]  # of two environments the median is the mean, and no score is above 1
     for ax, name in zip(figure.axes, names, strict=True):
@@ -110,7 +110,7 @@ def test_aggregate_scores_draw_each_estimate_inside_its_interval(results):
 
 def test_the_lag_histogram_shows_shares_of_all_decisions(results):
     runs, table = results
-    ax = named_figures.draw("lag_histogram", runs, table).axes[1]
+    ax = registry.draw("lag_histogram", runs, table).axes[1]
     total = sum(sum(r.record["lag_histogram"].values()) for r in runs if r.record["spec"]["capacity"] == 4)
     zero = sum(r.record["lag_histogram"]["0"] for r in runs if r.record["spec"]["capacity"] == 4)
     assert sum(p.get_height() for p in ax.patches) == pytest.approx(1.0)
@@ -119,7 +119,7 @@ def test_the_lag_histogram_shows_shares_of_all_decisions(results):
 
 def test_diagnostics_are_means_over_runs_in_equal_bins(tmp_path: Path):
     runs = write_grid(tmp_path, ("vaco",), phases=250, seeds=2)
-    ax = named_figures.draw("staleness", Results.of(runs), stats.table(runs, reps=50)).axes[0]
+    ax = registry.draw("staleness", Results.of(runs), stats.table(runs, reps=50)).axes[0]
     (y,) = lines(ax).values()
     assert len(y) == metric_curves.BINS
     assert y.mean() == pytest.approx(np.mean([r.metrics()["tv_data"].mean() for r in runs]), rel=0.02)
@@ -129,13 +129,13 @@ def test_a_diagnostic_that_no_run_measured_is_an_empty_panel(tmp_path: Path):
     run = write_run(tmp_path, "vaco", 0)
     frame = run.metrics().assign(ess_data=None)  # as JSON's null arrives
     frame.to_parquet(run.path / "metrics.parquet")
-    figure = named_figures.draw("staleness", Results.of([run]), stats.table([run]))
+    figure = registry.draw("staleness", Results.of([run]), stats.table([run]))
     assert [len(y) for y in lines(figure.axes[1]).values()] == [0]
 
 
 def test_one_run_has_a_curve_without_a_band(tmp_path: Path):
     runs = [write_run(tmp_path, "vaco", 0)]
-    figure = named_figures.draw("learning_curves", Results.of(runs), stats.table(runs))
+    figure = registry.draw("learning_curves", Results.of(runs), stats.table(runs))
     assert len(figure.axes[0].lines) == 1 and not figure.axes[0].collections
 
 
@@ -184,11 +184,11 @@ def test_drawing_leaves_matplotlib_as_it_was_and_never_loads_pyplot(results):
     runs, table = results
     with matplotlib.rc_context({"font.size": 33, "svg.hashsalt": "mine"}):
         before = dict(matplotlib.rcParams)
-        plot_layout.to_bytes(named_figures.draw("aggregate_scores", runs, table), "svg")
+        plot_layout.to_bytes(registry.draw("aggregate_scores", runs, table), "svg")
         assert dict(matplotlib.rcParams) == before
     program = """
 import sys
-from staleharness.figures.named_figures import FIGURES
+from staleharness.figures.registry import FIGURES
 assert len(FIGURES) > 20
 print(*(m in sys.modules for m in sys.argv[1:]))
 """
@@ -201,7 +201,7 @@ def test_names_with_special_characters_are_drawn(tmp_path: Path):
     names = ["$\\alpha$", "_hidden", "<b>&amp;", "名前", "x" * 60]
     runs = [write_run(tmp_path, n, 0, sampled=float(i)) for i, n in enumerate(names)]
     runs += [write_run(tmp_path, "spo", 0, capacity=4)]
-    figure = named_figures.draw("learning_curves", load(str(tmp_path)), stats.table(runs))
+    figure = registry.draw("learning_curves", load(str(tmp_path)), stats.table(runs))
     svg = plot_layout.to_bytes(figure, "svg").decode()
     texts = {t.text.strip() for t in ElementTree.fromstring(svg).iter() if t.tag.endswith("text") and t.text}
     assert {"$\\alpha$", "_hidden", "<b>&amp;", "名前"} <= texts

@@ -10,8 +10,8 @@ import pytest
 from results_helper import write_grid
 
 from staleharness.figures.hover_axes import hover_axes
-from staleharness.figures.named_figures import draw
 from staleharness.figures.plot_layout import label_edges, panels, percent_axis, steps_axis
+from staleharness.figures.registry import draw
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 

@@ -11,8 +11,8 @@ from results_helper import write_run
 
 from staleharness.figures.lag_and_ledger import FATES
 from staleharness.figures.lag_tables import backward_lag, forward_steps
-from staleharness.figures.named_figures import draw, sections, sheet
 from staleharness.figures.plot_layout import FAINT
+from staleharness.figures.registry import draw, sections, sheet
 from staleharness.statistics.results import Results
 
 ENTRIES = {"generated": 200, "trained": 120, "dropped": 50, "masked": 0, "queued": 30, "reused": 5}

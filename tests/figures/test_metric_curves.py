@@ -12,9 +12,9 @@ from results_helper import write_run
 
 from staleharness.figures.learning_curves import sampling_error
 from staleharness.figures.metric_curves import binned_mean, draw_spread
-from staleharness.figures.named_figures import draw
 from staleharness.figures.palette import styles
 from staleharness.figures.plot_layout import plot_settings
+from staleharness.figures.registry import draw
 from staleharness.statistics.comparison import compare_runs
 from staleharness.statistics.diagnostics import diagnostics, in_bins
 from staleharness.statistics.labels import display_label

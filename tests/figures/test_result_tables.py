@@ -16,7 +16,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures import lag_tables, option_scores, time_spent
-from staleharness.figures.named_figures import draw, sheet
+from staleharness.figures.registry import draw, sheet
 from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retention
 from staleharness.statistics.results import Results

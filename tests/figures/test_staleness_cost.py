@@ -10,7 +10,7 @@ from drawn import second_line
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.named_figures import draw
+from staleharness.figures.registry import draw
 from staleharness.figures.staleness_cost import GAP, TOP, draw_advice
 from staleharness.logs.lag_log import LagLog
 from staleharness.pipeline.pipeline_summary import CapResult

@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from matplotlib.figure import Figure
 
-from staleharness.figures.named_figures import sections
 from staleharness.figures.plot_layout import PAGE, plot_settings
-from staleharness.figures.registry import Drawing
+from staleharness.figures.registry import Drawing, sections
 from staleharness.statistics import aggregate
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table

@@ -89,8 +89,8 @@ def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640
 BRIEF = """
 from staleharness import cli
 from staleharness.commands.shared import display
-from staleharness.figures import named_figures
-named_figures.sections = lambda results: []
+from staleharness.figures import registry
+registry.sections = lambda results: []
 display.PLAIN_EVERY = {every}
 cli.main()
 """

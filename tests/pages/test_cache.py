@@ -51,7 +51,7 @@ def test_a_changed_file_expires_only_its_products(
     real = aggregate.table
     monkeypatch.setattr(aggregate, "table", lambda *a, **o: made.append("table") or real(*a, **o))
     monkeypatch.setattr(report, "_page", lambda *a: made.append("page") or [b"<html>"])
-    monkeypatch.setattr("staleharness.figures.named_figures.sections", lambda results: [])
+    monkeypatch.setattr("staleharness.figures.registry.sections", lambda results: [])
 
     def ask() -> list[str]:
         made.clear()

@@ -11,7 +11,7 @@ from needs import require_model
 from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES, is_published, published_figures
 from places import ROOT
 
-from staleharness.figures import named_figures
+from staleharness.figures import registry
 from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import summary_page
@@ -50,7 +50,7 @@ def test_a_planned_study_has_the_labels_of_its_runs(file: Path, scale: str, monk
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> None:
     entry = FIGURES[name].entry
-    named_figures.check_drawing(entry.draw, entry.options, name)
+    registry.check_drawing(entry.draw, entry.options, name)
     assert entry.question.endswith("?")
     assert entry.claim or entry.asked
     labels = {label for label, _, _ in FIGURES[name].question.cells()}
@@ -116,7 +116,7 @@ def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
     text = (pictures / "evidence.md").read_text(encoding="utf-8")
     for s in published_figures(name):
         for file in (pictures / f"{s.figure.name}.png", pictures / f"{s.figure.name}_narrow.png"):
-            if s.state == "no bundle" or s.figure.entry.draw in named_figures.SHEETS:
+            if s.state == "no bundle" or s.figure.entry.draw in registry.SHEETS:
                 assert not file.exists()
                 assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.redraw
             else:

@@ -9,7 +9,7 @@ from drawn import texts_outside
 from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
-from staleharness.figures import captions, comparisons, learning_curves, named_figures, over_training, plot_layout
+from staleharness.figures import captions, comparisons, learning_curves, over_training, plot_layout, registry
 from staleharness.pages import gallery
 from staleharness.statistics import retention
 
@@ -38,12 +38,12 @@ def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
     assert shown.bundle is not None and shown.table is not None
     draft = len(shown.bundle.requests) > 1  # a study of one run is whole
     assert shown.state == ("draft" if draft else "drawn")
-    if entry.draw in named_figures.SHEETS:
-        made = named_figures.sheet(entry.draw, shown.results, shown.table, **entry.options)
+    if entry.draw in registry.SHEETS:
+        made = registry.sheet(entry.draw, shown.results, shown.table, **entry.options)
         assert made.lines[0].startswith("DRAFT") and made.blocks[0].rows
         say_what_they_rest_on(" ".join(made.lines).lower())
         return
-    figure = named_figures.draw(entry.draw, shown.results, shown.table, **entry.options)
+    figure = registry.draw(entry.draw, shown.results, shown.table, **entry.options)
     say_what_they_rest_on(" ".join(figure._suptitle.get_text().split()))
     assert any(text.get_text() == "DRAFT" for text in figure.texts) == draft
     assert not any(ax.images for ax in figure.axes)  # a browser blurs their pixels
@@ -64,12 +64,12 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, 
     assert all(len(colours) == 1 for colours in seen.values())
 
 
-@pytest.mark.parametrize("draw", named_figures.FIGURES)
+@pytest.mark.parametrize("draw", registry.FIGURES)
 @pytest.mark.long
 def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.GalleryFigure]) -> None:
     for shown in every.values():
         entry = shown.figure.entry
         if entry.draw == draw and shown.bundle is not None and shown.table is not None:
-            figure = named_figures.draw(draw, shown.results, shown.table, plot_layout.COLUMN, **entry.options)
+            figure = registry.draw(draw, shown.results, shown.table, plot_layout.COLUMN, **entry.options)
             assert texts_outside(figure) == []
             return

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.figures import named_figures
+from staleharness.figures import registry
 from staleharness.pages import paper_figure_specs
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.sweep_definition import ask, read_study
@@ -67,7 +67,7 @@ def test_unknown_drawings_options_and_figures_are_one_line(shelf: Path) -> None:
         ("metric_over_training", {}, "needs the option 'metric'"),
     ):
         with pytest.raises(UserError, match=words):
-            named_figures.check_drawing(name, options, "x")
+            registry.check_drawing(name, options, "x")
     _, figures = read_paper("p", shelf)
     assert (
         paper_figure_specs.select_figures(figures, "2")

@@ -17,7 +17,7 @@ from quick_figures import draw_quickly
 from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
-from staleharness.figures import named_figures, plot_layout
+from staleharness.figures import plot_layout, registry
 from staleharness.pages import inline_svg, report, report_contents
 from staleharness.pages.page_shell import PAGE, SCRIPTS
 from staleharness.statistics import aggregate as stats
@@ -168,9 +168,9 @@ def test_hostile_names_messages_and_logs_stay_text(tmp_path: Path, monkeypatch: 
 
 @pytest.mark.long
 def test_a_damaged_report_is_rewritten_to_the_same_bytes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
-    every = named_figures.sections
+    every = registry.sections
     two = ("lag_histogram", "learning_curves")
-    monkeypatch.setattr(named_figures, "sections", lambda results: [s for s in every(results) if s.name in two])
+    monkeypatch.setattr(registry, "sections", lambda results: [s for s in every(results) if s.name in two])
     runs, table = small(tmp_path, "spo", "vaco")
     folder = report.write(tmp_path / "x", Results.of(runs), table, [FAILURE], "command", "title").parent
     before = {p.name: p.read_bytes() for p in folder.iterdir()}
@@ -266,7 +266,7 @@ def test_everything_behind_the_page_is_one_download(report_path: Path) -> None:
 
 
 def test_only_abandoned_temporary_files_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_figures, "sections", lambda results: [])
+    monkeypatch.setattr(registry, "sections", lambda results: [])
     runs, table = small(tmp_path, "spo")
     folder = tmp_path / "report"
     folder.mkdir()
@@ -279,7 +279,7 @@ def test_only_abandoned_temporary_files_are_removed(tmp_path: Path, monkeypatch:
 
 
 def test_the_page_is_rendered_in_pieces(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(named_figures, "sections", lambda results: [])
+    monkeypatch.setattr(registry, "sections", lambda results: [])
     runs, table = small(tmp_path, "spo", "vaco")
     arguments = ([*runs] * 200, Results.of(runs), table, [], "a command", "many", [], [], tmp_path / "reports" / "x")
     pieces = list(report._page(*arguments))

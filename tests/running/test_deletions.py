@@ -188,9 +188,9 @@ cli.main()
 # A kind of task whose workers are watched, and reports of one figure.
 WATCHED = """
 import deletions
-from staleharness.figures import named_figures
-every = named_figures.sections
-named_figures.sections = lambda results: every(results)[:1]
+from staleharness.figures import registry
+every = registry.sections
+registry.sections = lambda results: every(results)[:1]
 """
 
 

@@ -100,7 +100,7 @@ def test_workers_inherit_commit_and_versions(tmp_path: Path, monkeypatch: pytest
     modules: list[str] = []
     monkeypatch.setattr(pool._context, "set_forkserver_preload", modules.extend)
     pool.open([], tmp_path)
-    assert local.SOFTWARE in modules
+    assert local.WORKER in modules
     code = "from staleharness.running.hardware import software; raise SystemExit(10 + software.cache_info().currsize)"
     worker = pool._context.Process(target=exec, args=(code,))
     worker.start()

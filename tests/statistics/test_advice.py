@@ -11,7 +11,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.named_figures import sheet
+from staleharness.figures.registry import sheet
 from staleharness.logs.lag_log import LagLog
 from staleharness.logs.log_statistics import Drift
 from staleharness.pipeline.pipeline_summary import CapResult

@@ -27,7 +27,7 @@ PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
 OF_REPORTS = (
     "rliable.metrics",
     "staleharness.pages.report",
-    "staleharness.figures.named_figures",
+    "staleharness.figures.registry",
     "staleharness.figures.pdf_book",
     "matplotlib.backends.backend_svg",
 )

@@ -23,7 +23,6 @@ from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEn
 
 WORKER = "staleharness.running.worker"  # imports all heavy modules: the server loads it before it forks
 GRADIENT = "torch.fx.experimental.symbolic_shapes"  # with sympy: torch loads it at the first gradient of a process
-SOFTWARE = "staleharness.running.loaded_software"
 GRACE = 10.0  # seconds for a worker to end after its last message
 
 
@@ -55,7 +54,7 @@ class LocalPool:
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Start the fork server with signals ignored, so that it outlives the workers on which it has to report."""
-        self._context.set_forkserver_preload([WORKER, GRADIENT, SOFTWARE, *modules])
+        self._context.set_forkserver_preload([WORKER, GRADIENT, *modules])
         with signal_handlers(dict.fromkeys(STOP_SIGNALS, signal.SIG_IGN)), short_names(), fixed_hashing():
             forkserver.ensure_running()  # ignored signals stay ignored in the program that is executed
 

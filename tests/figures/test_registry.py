@@ -15,7 +15,7 @@ from results_helper import write_grid
 
 from staleharness.errors import UserError
 from staleharness.figures import registry
-from staleharness.figures.named_figures import FIGURES, draw, draw_panel, sections, sheet
+from staleharness.figures.registry import FIGURES, draw, draw_panel, sections, sheet
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 
