@@ -30,8 +30,19 @@ from .gallery_index import evidence_by_study, index_page, run_lists, test_links
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
-from .paper_summary import anchor, conclusion_on_page, finding, picture, picture_file, summary_of, summary_page
-from .verdict_texts import test_rows, verdict_lines, verdict_on_page, verdict_words
+from .paper_summary import (
+    anchor,
+    conclusion_on_page,
+    finding,
+    picture,
+    picture_file,
+    summary_of,
+    summary_page,
+    test_rows,
+    verdict_lines,
+    verdict_on_page,
+    verdict_words,
+)
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
@@ -48,11 +59,10 @@ def make(
     written unless a figure on it is left as it was. Raises `UserError`, before anything is written, if another file
     is in the place of the page.
     """
-    from ..figures.hover_axes import hover_axes
     from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS, check_drawing, draw, sheet
-    from .inline_svg import inline_svg
+    from .page_figures import hover_axes, inline_svg
 
     name = figures[0].paper
     summary, folder = out / f"{name}.md", out / name

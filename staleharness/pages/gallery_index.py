@@ -18,8 +18,7 @@ from ..statistics.scores import final_score
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import GalleryFigure
 from .paper_figure_specs import experiments, read_paper
-from .paper_summary import anchor, conclusion_on_page, picture_file, summary_of
-from .verdict_texts import verdict_on_page
+from .paper_summary import anchor, conclusion_on_page, picture_file, summary_of, verdict_on_page
 
 PAGES = (  # beside the gallery, where they are
     ("leaderboard.html", "Leaderboard", "every method on every track, with formula, curves and runs"),

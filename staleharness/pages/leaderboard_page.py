@@ -59,10 +59,9 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
 
 
 def _plots(board: Leaderboard) -> dict[str, str]:
-    from ..figures.hover_axes import hover_axes
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
-    from .inline_svg import inline_svg
+    from .page_figures import hover_axes, inline_svg
 
     drawings = {"wide": draw_tracks(board, FULL), "narrow": draw_tracks(board, COLUMN)}
     return {

@@ -102,12 +102,10 @@ def _drawings(
     results: Results, table: Table
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
     """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
-    from ..figures.hover_axes import hover_axes
-    from ..figures.pdf_book import PdfBook
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS, sections
-    from .inline_svg import inline_svg
+    from .page_figures import PdfBook, hover_axes, inline_svg
 
     figures: list[dict[str, str]] = []
     lists: dict[str, Iterable[str]] = {}

@@ -14,8 +14,7 @@ from places import ROOT
 from staleharness.figures import registry
 from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.paper_summary import summary_page
-from staleharness.pages.verdict_texts import verdict_lines
+from staleharness.pages.paper_summary import summary_page, verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.labels import without_option

@@ -13,7 +13,7 @@ from results_helper import write_grid, write_run
 from staleharness.errors import UserError
 from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.verdict_texts import verdict_on_page, verdict_words
+from staleharness.pages.paper_summary import verdict_on_page, verdict_words
 
 
 def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:

@@ -18,7 +18,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
 from staleharness.figures import plot_layout, registry
-from staleharness.pages import inline_svg, report, report_contents
+from staleharness.pages import page_figures, report, report_contents
 from staleharness.pages.page_shell import PAGE, SCRIPTS
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
@@ -224,7 +224,7 @@ def test_inline_figures_keep_their_text_and_lose_their_ids():
 <g id="series-3"><use xlink:href="#mark"/></g>
 <image xlink:href="data:image/png;base64,AAAA"/>
 <g id="unused"><text id="figure-title">T</text><text>id="mark" &lt;b&gt;</text></g></svg>"""
-    out = inline_svg.inline_svg(svg, "p-", 'a "label"')
+    out = page_figures.inline_svg(svg, "p-", 'a "label"')
     assert 'data-series="3"' in out and 'href="#p-mark"' in out and 'id="p-mark"' in out
     assert 'href="data:image/png;base64,AAAA"' in out
     assert "unused" not in out and ">T<" not in out and "metadata" not in out

@@ -28,7 +28,7 @@ OF_REPORTS = (
     "rliable.metrics",
     "staleharness.pages.report",
     "staleharness.figures.registry",
-    "staleharness.figures.pdf_book",
+    "staleharness.pages.page_figures",
     "matplotlib.backends.backend_svg",
 )
 
