@@ -133,7 +133,9 @@ class CausalLM:
 
     def snapshot(self, phase: int, gradient_step: int) -> Version:
         tensors: Mapping[str, Tensor]
-        if self.device.type == "cuda":
+        if self.newest is not None and self.is_learner(self.newest[0]):
+            tensors = self.newest[0].tensors  # copied for an evaluation
+        elif self.device.type == "cuda":
             if self.copying is not None:
                 self.copying.wait()  # not two copies on the GPU at once
             tensors = self.copying = HostCopies(self.parameters)
