@@ -12,7 +12,8 @@ import re
 import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
-from typing import TYPE_CHECKING, Any, cast
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import matplotlib
 from matplotlib.figure import Figure
@@ -37,41 +38,7 @@ LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # so many rows fit below any panels; inches o
 TITLE, LEAST_TITLE = 9.0, 7.5  # points
 TITLE_HEIGHT = 12.0  # points at the top, which a page leaves out that says the title itself
 INK, FAINT = "#222222", "#6B6B6B"
-SETTINGS: dict[str, Any] = {
-    "font.family": "DejaVu Sans",
-    "font.size": 7.5,
-    "axes.titlesize": 7.5,
-    "axes.labelsize": 7.5,
-    "xtick.labelsize": 7,
-    "ytick.labelsize": 7,
-    "legend.fontsize": 7.5,
-    "text.color": INK,
-    "axes.edgecolor": "#999999",
-    "axes.labelcolor": INK,
-    "xtick.color": INK,
-    "ytick.color": INK,
-    "axes.linewidth": 0.6,
-    "xtick.major.width": 0.6,
-    "ytick.major.width": 0.6,
-    "xtick.major.size": 2.5,
-    "ytick.major.size": 2.5,
-    "axes.spines.top": False,
-    "axes.spines.right": False,
-    "axes.grid": True,
-    "grid.color": "#E4E4E4",
-    "grid.linewidth": 0.5,
-    "axes.axisbelow": True,
-    "lines.linewidth": 1.3,
-    "text.hinting": "none",
-    "text.parse_math": False,
-    "text.usetex": False,
-    "savefig.dpi": 200,
-    "axes.formatter.use_mathtext": False,
-    "svg.fonttype": "none",
-    "svg.hashsalt": "staleharness",
-    "pdf.fonttype": 42,
-    "axes.titley": 1.0,  # where it stands anyway; matplotlib would measure all labels for it at each drawing
-}
+SETTINGS = matplotlib.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 METADATA: dict[str, dict[str, None]] = {
     "svg": {"Date": None, "Creator": None},
     "pdf": {"CreationDate": None, "ModDate": None, "Creator": None, "Producer": None},
@@ -84,7 +51,7 @@ def plot_settings() -> Iterator[None]:
     """Apply our settings to matplotlib's defaults, whatever the user has configured, and restore them afterwards."""
     with matplotlib.rc_context(), warnings.catch_warnings():
         matplotlib.rcdefaults()
-        matplotlib.rcParams.update(cast(Any, SETTINGS))
+        matplotlib.rcParams.update(SETTINGS)
         # A name may hold letters that the font lacks; they print as boxes.
         warnings.filterwarnings("ignore", message="Glyph .* missing from")
         yield
