@@ -17,7 +17,6 @@ as it was drawn.
 from __future__ import annotations
 
 import os
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -238,11 +237,6 @@ def _results_of(s: GalleryFigure) -> str:
     return os.path.relpath(path) if path.is_relative_to(Path.cwd()) else str(path)
 
 
-def _texts(s: GalleryFigure) -> dict[str, str]:
-    e = s.figure.entry
-    return {"question": e.question, "claim": e.claim, "asked": e.asked, "saw": s.reading.saw}
-
-
 def html(
     paper: Paper,
     name: str,
@@ -259,27 +253,21 @@ def html(
         forms = {form: Markup(svg) for form, svg in inline.get(s.figure.name, {}).items()}
         rows.append(
             {
-                "name": s.figure.name,
-                "heading": s.figure.heading,
-                "entry": s.figure.entry,
+                "gallery": s,
                 "forms": forms,
                 "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
                 "verdict": verdict_words(s),
                 "finding": finding(s),
-                "texts": {key: prose(text, name) for key, text in _texts(s).items()},
+                "texts": {key: prose(getattr(s.figure.entry, key), name) for key in ("question", "claim", "asked")},
+                "saw": prose(s.reading.saw, name),
                 "tests": test_rows(s.reading),
                 "links": test_links(s),
-                "study": s.figure.entry.study,
                 "runs": len(s.bundle.runs) if s.bundle else 0,
-                "state": s.state,
-                "redraw": s.redraw,
-                "rerun": s.rerun,
                 "report": invocation("report", out=_results_of(s)) if s.state != "no bundle" else "",
-                "facts": re.sub("`", "", s.facts),
-                "files": f"{name}/{s.figure.name}",
+                "facts": s.facts.replace("`", ""),
             }
         )
     lists = run_lists(evidence_by_study(entries))
     return read_template("gallery.html.j2").render(
-        **shell(), title=paper.title, paper=paper, about=prose(paper.about), figures=rows, lists=lists
+        **shell(), title=paper.title, name=name, paper=paper, about=prose(paper.about), figures=rows, lists=lists
     )

@@ -137,23 +137,8 @@ def code_path() -> dict[str, Any]:
 VISIBLE = 10.0  # seconds within which a file of another machine must be visible
 # Variables that change the results or speed of a run, or where it finds models: the values of the sweep count.
 PASSED_PREFIXES = (
-    "BLIS_",
-    "CUBLAS_",
-    "GOTO_",
-    "HF_",
-    "KMP_",
-    "MKL_",
-    "MUJOCO_",
-    "NUMEXPR_",
-    "NVIDIA_TF32_",
-    "OMP_",
-    "OPENBLAS_",
-    "PYTORCH_",
-    "STALEHARNESS_",
-    "TOKENIZERS_",
-    "TORCH_",
-    "TRANSFORMERS_",
-    "VECLIB_",
+    *"BLIS_ CUBLAS_ GOTO_ HF_ KMP_ MKL_ MUJOCO_ NUMEXPR_ NVIDIA_TF32_ OMP_ OPENBLAS_ PYTORCH_ STALEHARNESS_".split(),
+    *"TOKENIZERS_ TORCH_ TRANSFORMERS_ VECLIB_".split(),
     *OVERRIDES,
 )
 

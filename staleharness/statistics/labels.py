@@ -3,54 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
-from ..base.parsing import PluginChoice, format_value, parse_choice
+from ..base.parsing import PluginChoice, format_value, parse_choice, read_toml
 from ..errors import UserError
 from ..store.stored_run import StoredRun
 
-METHODS = {
-    "a3po": "A-3PO",
-    "appo": "APPO",
-    "aspo": "ASPO",
-    "bapo": "BAPO",
-    "ce_gppo": "CE-GPPO",
-    "cispo": "CISPO",
-    "dcpo": "DCPO",
-    "decoupled_ppo": "decoupled PPO",
-    "deepseek_mask": "DeepSeek mask",
-    "dg": "DG",
-    "dppo": "DPPO",
-    "espo": "ESPO",
-    "geppo": "GePPO",
-    "gmpo": "GMPO",
-    "gspo": "GSPO",
-    "icepop": "IcePop",
-    "impala": "IMPALA",
-    "ipo": "IPO",
-    "k3_rejection": "K3 rejection",
-    "m2po": "M2PO",
-    "minirl": "MiniRL",
-    "mis_geo": "geometric MIS",
-    "mis_seq": "sequence MIS",
-    "oapl": "OAPL",
-    "otb": "OTB",
-    "p3o": "P3O",
-    "ppo_clip": "PPO-clip",
-    "ppo_kl": "PPO-KL",
-    "prime_rl": "prime-rl",
-    "sapo": "SAPO",
-    "seq_is": "sequence IS",
-    "spo": "SPO",
-    "tba": "TBA",
-    "tis": "TIS",
-    "topr": "TOPR",
-    "truly_ppo": "Truly PPO",
-    "vaco": "VACO",
-    "vcpo": "VCPO",
-    "verl": "verl",
-    "vespo": "VESPO",
-}
+METHODS: dict[str, str] = read_toml(Path(__file__).with_name("method_names.toml"))
 OPTIONS = {"delta": "δ", "rho_bar": "ρ̄", "learning_rate": "learning rate", "kl_coef": "κ", "clip_high": "upper clip"}
 
 

@@ -118,39 +118,37 @@ def ask(
 ) -> Question:
     """Combine options as typed with a study's file at a scale and defaults, in this precedence. Raises `UserError`."""
     base = (Question() if spec_file is None else read_study(study_file(spec_file))).at(scale)
-    values = {f.name: getattr(base, f.name) for f in fields(Question)}
-    if env is not None:
-        values["env"] = _split(env, "ENV")
-    if algo is not None:
-        values["algorithm"] = _split(algo, "ALGO")
-    if k is not None:
-        values["capacity"] = tuple(whole_number(part, "K") for part in _split(k, "K"))
-    if n is not None:
-        values["forward"] = tuple(whole_number(part, "N") for part in _split(n, "N"))
-    if seeds is not None:
-        values["seeds"] = whole_number(seeds, "SEEDS")
-    if preset is not None:
-        values["preset"] = preset
-    if lag is not None:
-        if not lag.strip():
-            raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")
-        values["lag"] = lag
-    if mismatch is not None:
-        values["mismatch"] = _split(mismatch, "MISMATCH")
-    extra = dict(values["settings"])
-    if settings is not None:
-        extra |= parse_assignments(settings, "SET")
-    if steps is not None:
-        extra["steps"] = whole_number(steps, "STEPS")
-    for key, value in (("device", device), ("model", model), ("data", data)):
-        if value is not None:
-            extra[key] = value
-    values["settings"] = extra
-    return Question(**values)
+    if lag is not None and not lag.strip():
+        raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")
+    values = {
+        "env": _split(env, "ENV"),
+        "algorithm": _split(algo, "ALGO"),
+        "capacity": _whole_numbers(k, "K"),
+        "forward": _whole_numbers(n, "N"),
+        "seeds": None if seeds is None else whole_number(seeds, "SEEDS"),
+        "preset": preset,
+        "lag": lag,
+        "mismatch": _split(mismatch, "MISMATCH"),
+    }
+    named = parse_assignments(settings or "", "SET")
+    length = None if steps is None else whole_number(steps, "STEPS")
+    extra = {"steps": length, "device": device, "model": model, "data": data}
+    return replace(base, **_given(values), settings={**base.settings, **named, **_given(extra)})
 
 
-def _split(text: str, option: str) -> tuple[str, ...]:
-    """Split a list as typed. Raises `UserError` if it is empty."""
+def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def _whole_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
+    parts = _split(text, option)
+    return None if parts is None else tuple(whole_number(part, option) for part in parts)
+
+
+def _split(text: str | None, option: str) -> tuple[str, ...] | None:
+    """Split a list as typed; None stays None. Raises `UserError` if it is empty."""
+    if text is None:
+        return None
     parts = tuple(split_list(text))
     if not parts:
         remedy = "give one or several, e.g. ENV=Hopper" if option == "ENV" else f"leave {option} out for the default"
