@@ -1,22 +1,30 @@
-"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet."""
+"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet.
+
+Beside it the runs at K = 1 of the very settings of a plan that has none: the user's own, or published ones.
+"""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from pathlib import Path
 
 from ..base.parsing import whole_number
 from ..base.spawn_processes import nothing_of_main
 from ..errors import UserError, shorten
 from ..spec import RunSpec
-from ..store.store import Store, StoredRun
+from ..store.bundle_reader import arrow_table, parts
+from ..store.store import Store
+from ..store.stored_run import StoredRun
+from ..store.study_runs import published_bundles
 from ..task import find_env
 from ..training import checkpoint
 from .checkpoint_choice import fingerprint_changes
 from .forecast import similar_runs
 from .hardware import fingerprint
+from .identity import run_id
 from .plan import Plan, PlannedRun
 from .runner_interface import ResourceRequest, Runner
 from .runners import make_runner
@@ -165,3 +173,52 @@ def _bytes(text: str) -> int:
             f"MEMORY={shorten(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
         )
     return size
+
+
+@dataclass(frozen=True)
+class LagReference:
+    """Runs at K = 1 to compare a sweep with."""
+
+    mine: list[StoredRun]  # the user's own
+    published: list[StoredRun]  # of methods without any of the user's own
+    bundles: list[str]  # that the published ones are in
+
+    @property
+    def settings(self) -> dict[str, list[str]]:
+        """Published rows, as a table's settings name them."""
+        algorithms = sorted({run.label for run in self.published})
+        machines = sorted({str(run.record["fingerprint"].get("cpu")) for run in self.published})
+        return {"algorithms": algorithms, "bundles": self.bundles, "machines": machines}
+
+
+def synchronous_reference(plan: Plan, store: Store) -> LagReference:
+    """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only."""
+    synchronous = {(run.label, run.spec.env) for run in plan.runs if run.spec.capacity == 1}
+    places: dict[str, tuple[str, str]] = {}
+    for run in plan.runs:
+        if (place := (run.label, run.spec.env)) not in synchronous:
+            try:
+                spec = replace(run.spec, capacity=1)
+                places[run_id(spec, find_env(spec.env)[1])] = place
+            except UserError:
+                continue  # a lag model that needs more than one version
+    mine = list(store.read_all(list(places))) if places else []
+    measured_places = {places[run.id] for run in mine}
+    others = published_runs({i for i, place in places.items() if place not in measured_places})
+    return LagReference(mine, [run for run, _ in others], sorted({bundle for _, bundle in others}))
+
+
+def published_runs(run_ids: Collection[str]) -> list[tuple[StoredRun, str]]:
+    """Read the runs that a published bundle holds, each with the name of the first bundle by name that does."""
+    ids, runs = set(run_ids), []
+    for bundle in published_bundles():
+        if not ids:
+            break
+        if ids_in_bundle := ids & _ids(bundle):
+            runs += [(run, bundle.name) for run in Store(bundle).read_all(sorted(ids_in_bundle))]
+            ids -= ids_in_bundle
+    return runs
+
+
+def _ids(bundle: Path) -> set[str]:
+    return {run_id for files in parts(bundle) for run_id in arrow_table(bundle / files[0], ["id"])["id"].to_pylist()}
