@@ -45,23 +45,9 @@ class GroupRecord:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Rows of the trace."""
+        """Rows of the trace, with more columns than it has."""
         return [
-            {
-                "actor": self.actor,
-                "nth": self.nth,
-                "fate": self.fate,
-                "phase": self.phase,
-                "place": self.place,
-                "versions": self.versions[:count],
-                "ends": [*self.starts[1:count], length],
-                "began_at": self.began_at,
-                "made_at": self.made_at,
-                "queued_at": self.queued_at,
-                "trained_at": self.trained_at,
-                "finished_in": self.finished_in,
-                "left_in": self.left_in,
-            }
+            {**vars(self), "versions": self.versions[:count], "ends": [*self.starts[1:count], length]}
             for length in self.lengths
             for count in [max(1, sum(start < length for start in self.starts))]
         ]

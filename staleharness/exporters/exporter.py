@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..base.package_registry import PackageRegistry
-from ..errors import UserError
+from ..errors import missing_extra
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
 
@@ -32,10 +32,7 @@ class Exporter:
     def check(self) -> None:
         """Raise `UserError` if its extra is not installed."""
         if self.extra is not None and importlib.util.find_spec(self.extra) is None:
-            raise UserError(
-                f"export {self.name} needs the extra {self.extra}: make setup EXTRAS={self.extra}, "
-                f"or pip install 'staleharness[{self.extra}]'"
-            )
+            raise missing_extra(f"export {self.name}", self.extra)
 
 
 class Exporters(PackageRegistry[Exporter]):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -66,29 +66,14 @@ class LagLog:
 
     def to_json(self) -> dict[str, Any]:
         """Median, p95 and max are of rows or decisions: null where the log has means of steps and no such column."""
-        quantiles: dict[str, float | None] = {
-            "median": self.quantile(0.5),
-            "p95": self.quantile(0.95),
-            "max": float(self.lags.max()),
-        }
-        steps = quantiles if self.each == "step" else None
-        if steps is not None:
-            by_key = {
-                name: self.statistics.get(key) for name, key in (("median", "p50"), ("p95", "p95"), ("max", "max"))
-            }
-            quantiles = {name: None if s is None else s.value for name, s in by_key.items()}
+        steps = {"median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max())}
+        keys = {"median": "p50", "p95": "p95", "max": "max"}
+        of_columns = {name: s.value if (s := self.statistics.get(key)) else None for name, key in keys.items()}
+        quantiles: Mapping[str, float | None] = of_columns if self.each == "step" else steps
         return {
-            "file": self.file,
-            "column": self.column,
-            "system": self.system,
-            "unit": self.unit,
-            "over": self.over,
-            "each": self.each,
-            "rows": self.rows,
-            "runs": self.runs,
-            "mean": self.mean,
+            **{name: getattr(self, name) for name in "file column system unit over each rows runs mean".split()},
             **quantiles,
-            "step_means": steps,
+            "step_means": steps if self.each == "step" else None,
             "statistics": {name: s._asdict() for name, s in self.statistics.items()},
             "others": [other._asdict() for other in self.others],
             "drift": None if self.drift is None else self.drift.to_json(),

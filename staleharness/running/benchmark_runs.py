@@ -131,27 +131,15 @@ def run_method(
     return result
 
 
-def stored_benchmark_runs(protocol: Protocol, name: str, store: Store, quick: bool = False) -> BenchmarkRuns:
-    """Return the runs of a method that are there, published or not, and count those to go."""
-    result = BenchmarkRuns()
-    plans = [] if quick else [ladder_plan(protocol, name)]
-    for stage in plans:
-        result.runs += _held(stage, protocol, store)
-        result.missing += len(stage.runs) - len(result.runs)
-    rates = dict.fromkeys(protocol.capacity, 1.0) | ({} if quick else _chosen_rates(protocol, name, result))
-    stage = report_plan(protocol, name, rates, quick)
-    held = _held(stage, protocol, store)
-    result.missing += len(stage.runs) - len(held)
-    result.runs += held
-    return result
-
-
 def missing_runs_of(protocol: Protocol, name: str, store: Store, quick: bool = False) -> list[PlannedRun]:
-    """List the runs to go; where the ladder is not done, the reported ones at its middle rate."""
-    present = stored_benchmark_runs(protocol, name, store, quick)
-    rates = dict.fromkeys(protocol.capacity, 1.0) | ({} if quick else _chosen_rates(protocol, name, present))
-    stages = [*([] if quick else [ladder_plan(protocol, name)]), report_plan(protocol, name, rates, quick)]
-    ids = {run.id for run in present.runs}
+    """List the runs of a method that are neither stored nor published; where the ladder is not done, the reported ones
+    at its middle rate."""
+    stages = [] if quick else [ladder_plan(protocol, name)]
+    runs = [run for stage in stages for run in _held(stage, protocol, store)]
+    rates = dict.fromkeys(protocol.capacity, 1.0)
+    rates |= {} if quick else _chosen_rates(protocol, name, BenchmarkRuns(runs))
+    stages.append(report_plan(protocol, name, rates, quick))
+    ids = {run.id for run in [*runs, *_held(stages[-1], protocol, store)]}
     return [run for stage in stages for run in stage.runs if run.run_id not in ids]
 
 
