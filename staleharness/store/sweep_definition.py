@@ -130,13 +130,13 @@ def ask(
         "lag": lag,
         "mismatch": _split(mismatch, "MISMATCH"),
     }
-    named = parse_assignments(settings or "", "SET")
+    assignments = parse_assignments(settings or "", "SET")
     length = None if steps is None else whole_number(steps, "STEPS")
     extra = {"steps": length, "device": device, "model": model, "data": data}
-    return replace(base, **_given(values), settings={**base.settings, **named, **_given(extra)})
+    return replace(base, **_without_none(values), settings={**base.settings, **assignments, **_without_none(extra)})
 
 
-def _given(values: Mapping[str, Any]) -> dict[str, Any]:
+def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
