@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from places import ROOT
@@ -72,9 +73,8 @@ class Machine:
 
     def install(self, *arguments: str, code: int = 0) -> str:
         """Standard error of a set-up; nothing may be on standard output."""
-        done = subprocess.run(
-            self.command(*arguments), cwd=self.checkout, env=self.environment, capture_output=True, text=True
-        )
+        where: Any = {"cwd": self.checkout, "env": self.environment}
+        done = subprocess.run(self.command(*arguments), **where, capture_output=True, text=True, timeout=60)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         return done.stderr
 
@@ -168,6 +168,8 @@ def test_a_second_set_up_says_that_it_waits(machine: Machine) -> None:
         assert waiting.stderr is not None
         assert "waiting for it to end" in waiting.stderr.readline()
         assert not machine.venv.exists()
+        wheel = ["--venv", str(machine.world / "venv"), "--wheel", "it.whl"]  # touches nothing of the checkout
+        assert "waiting" not in machine.install(*wheel)
     assert "done in" in waiting.communicate()[1]
     assert waiting.returncode == 0
 

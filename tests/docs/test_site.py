@@ -58,7 +58,6 @@ def pages(site: Path) -> dict[Path, Links]:
     return found
 
 
-@pytest.mark.long
 def test_pages_load_nothing_from_a_network(pages: dict[Path, Links]) -> None:
     assert len(pages) > 60
     assert not [(path.name, load) for path, page in pages.items() for load in page.loads if "://" in load]
