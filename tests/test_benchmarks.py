@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -30,7 +32,14 @@ def test_the_gpu_benchmark_says_in_one_line_that_there_is_no_gpu(
 
 
 @pytest.mark.long
-def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path) -> None:
+def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def run_here(words: list[str], **streams: int) -> SimpleNamespace:
+        """A process of its own loads torch for seconds."""
+        assert words[:2] == [sys.executable, gpu.__file__]
+        code = gpu.main(words[2:])
+        return SimpleNamespace(wait=lambda: code)
+
+    monkeypatch.setattr(gpu, "subprocess", SimpleNamespace(Popen=run_here, DEVNULL=subprocess.DEVNULL))
     fills, mode = torch.utils.deterministic.fill_uninitialized_memory, torch.get_deterministic_debug_mode()  # type: ignore[attr-defined]
     words = f"--tiny --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path}".split()
     try:

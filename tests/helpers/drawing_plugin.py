@@ -24,13 +24,14 @@ from staleharness.task import ENVS
 class Draws(Algorithm):
     """Importance weighting with noise on the advantages, one number per gradient step."""
 
-    source: Literal["python", "numpy", "torch", "hash"] = "torch"
+    source: Literal["python", "numpy", "torch", "all", "hash"] = "torch"
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         number = {
             "python": random.random,
             "numpy": np.random.random,
             "torch": lambda: torch.rand(()).item(),
+            "all": lambda: (random.random() + np.random.random() + torch.rand(()).item()) / 3,  # noqa: NPY002
             "hash": lambda: hash("a word") % 1000 / 1000,
         }
         noise = number[self.source]() - 0.5

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import shutil
 import sys
 from collections.abc import Callable
@@ -18,7 +19,9 @@ pytest.importorskip("transformers", reason=hint("llm"))
 from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
+from staleharness.language.model import causal_lm_policy
 from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.model.loading import load
 from staleharness.language.spec import LanguageSpec
 from staleharness.task import find_env
 
@@ -110,6 +113,14 @@ def spec(tiny: Path, few_problems: None) -> Specs:
     return make
 
 
+@pytest.fixture(scope="session")
+def template(tiny: Path) -> tuple[Any, Any]:
+    """Tokenizer and model: a copy takes a tenth of the time of loading."""
+    return load(str(tiny))
+
+
 @pytest.fixture
-def policy(spec: Specs, tiny: Path) -> Policies:
+def policy(spec: Specs, tiny: Path, template: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Policies:
+    find = lambda source: copy.deepcopy(template) if source == str(tiny) else load(source)  # noqa: E731
+    monkeypatch.setattr(causal_lm_policy, "load", find)
     return lambda **settings: CausalLM(str(tiny), spec(**settings))

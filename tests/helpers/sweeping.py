@@ -88,18 +88,16 @@ def command(out: Path, *arguments: str, algo: str = "ppo_clip", steps: int = 640
 
 BRIEF = """
 from staleharness import cli
-from staleharness.commands.shared import display
 from staleharness.figures import registry
 registry.sections = lambda results: []
-display.PLAIN_EVERY = {every}
 cli.main()
 """
 
 
-def process(*words: str, every: float = 10.0) -> list[str]:
+def process(*words: str) -> list[str]:
     """A command line, as a process of its own, whose reports have no figures: drawing them takes most of a sweep's
-    time. It says how a run goes after so many seconds."""
-    return [sys.executable, "-c", BRIEF.format(every=every), *words]
+    time."""
+    return [sys.executable, "-c", BRIEF, *words]
 
 
 def staleharness(*words: str) -> subprocess.CompletedProcess[str]:

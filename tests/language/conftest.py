@@ -14,6 +14,7 @@ from language_fixtures import (  # noqa: F401
     own_cache,
     policy,
     spec,
+    template,
     tiny,
     tiny_mixture,
 )

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import subprocess
 from pathlib import Path
 
 import pytest
-from sweeping import environment, process, wait_until
+from sweeping import staleharness, without_report
 
+from staleharness.commands.shared import display
+from staleharness.running.plan import PlannedRun
 from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
 
@@ -16,26 +17,25 @@ STEPS = 120  # of some seconds in all: something is said every second
 
 
 @pytest.mark.long
-def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: Path) -> None:
+def test_status_and_log_show_the_progress_of_a_warm_start(
+    tiny: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     out = tmp_path / "out"
+    states = []
+    on_preparing = display.PlainLines.on_preparing
+
+    def look(self: display.PlainLines, run: PlannedRun, step: str) -> None:
+        states.append((run_states(Store(out))["runs"][0], as_text(run_states(Store(out)))))
+        on_preparing(self, run, step)
+
+    monkeypatch.setattr(display.PlainLines, "on_preparing", look)
+    monkeypatch.setattr(display, "PLAIN_EVERY", 0.0)
     asked = ["--env=word-problems", "--algo=ppo_clip", f"--model={tiny}", "--steps=1", "--seeds=1", "--jobs=1"]
-    words = ["sweep", *asked, f"--set={SIZE},warm_start={STEPS}", f"--out={out}"]
-    running = subprocess.Popen(
-        process(*words, every=0.0),
-        env=environment(STALEHARNESS_CACHE=str(tmp_path / "cache")),
-        stderr=subprocess.PIPE,
-        stdout=subprocess.DEVNULL,
-        text=True,
-    )
-    try:
-        wait_until(lambda: ": warm start: step " in as_text(run_states(Store(out))))
-        (row,) = run_states(Store(out))["runs"]
-        assert (row["state"], row["phase"]) == ("running", 0)
-        _, said = running.communicate(timeout=120)
-    finally:
-        running.kill()
-    assert running.returncode == 0, said
-    lines = said.splitlines()
-    told = [line for line in lines if " word-problems K=1 seed 0: warm start: step " in line]
+    with without_report():
+        done = staleharness("sweep", *asked, f"--set={SIZE},training_problems=64,warm_start={STEPS}", f"--out={out}")
+    assert done.returncode == 0, done.stderr
+    assert any(": warm start: step " in text for _, text in states)
+    assert {(row["state"], row["phase"]) for row, _ in states} == {("running", 0)}
+    told = [line for line in done.stderr.splitlines() if " word-problems K=1 seed 0: warm start: step " in line]
     assert told and all(f"of {STEPS}, loss " in line for line in told)
     assert "warm start" not in as_text(run_states(Store(out)))  # it is done

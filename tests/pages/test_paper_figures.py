@@ -11,7 +11,7 @@ from quick_figures import draw_quickly
 
 from staleharness.figures import captions, comparisons, learning_curves, over_training, plot_layout, registry
 from staleharness.pages import gallery
-from staleharness.statistics import retention
+from staleharness.statistics import retained_share, retention
 
 
 @pytest.fixture(scope="module")
@@ -23,6 +23,7 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
     with pytest.MonkeyPatch.context() as patch:
         for module in (comparisons, retention, over_training):
             patch.setattr(module, "REPS", 50)
+        patch.setattr(retained_share, "clear_pairs", lambda *_: [])  # of thousands of pairs; no figure shows them
         patch.setattr(learning_curves, "CURVE_REPS", 50)
         shown = gallery.load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
         yield dict(zip(FIGURES, shown, strict=True))
