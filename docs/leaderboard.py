@@ -14,7 +14,7 @@ import numpy as np
 from earlier_tracks import EARLIER, earlier_track
 
 from staleharness.base.text import markdown_table
-from staleharness.figures.leaderboard_plot import draw_tracks
+from staleharness.figures.aggregate_scores import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
 from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
 from staleharness.pages.paper_summary import picture, picture_file

@@ -15,7 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import lag_tables, option_scores, time_spent
+from staleharness.figures import lag_ledger_time, lag_tables, option_scores
 from staleharness.figures.registry import draw, sheet
 from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retention
@@ -127,7 +127,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
     timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
     pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
-    made_of = time_spent.score_and_time(Results.of(runs), quick(runs))
+    made_of = lag_ledger_time.score_and_time(Results.of(runs), quick(runs))
     score, time, share = made_of.blocks
     (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
     interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
@@ -144,7 +144,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_unit_of_time_fits_the_longest_run() -> None:
-    assert [time_spent._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+    assert [lag_ledger_time._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
         "seconds",
         "minutes",
         "minutes",
