@@ -11,7 +11,7 @@ from ..base.files import write_bytes
 from ..base.text import printable
 from ..errors import UserError
 from .shared.advise_output import as_text
-from .shared.arguments import SWITCH, RunFilters, option, output_file
+from .shared.arguments import SWITCH, Help, RunFilters, output_file
 
 if TYPE_CHECKING:
     from ..logs.lag_log import LagLog
@@ -29,32 +29,32 @@ class Command(RunFilters):
     """Advise on K and method: staleness budgets from stored runs, score against time from a pipeline, and where the
     lag of a real system lies. Trains nothing, and says nothing beyond the data."""
 
-    results: Annotated[str | None, option("FOLDER", "results")] = None
+    results: Annotated[str | None, Help("FOLDER", "results")] = None
     """Stored runs at several K, K = 1 among them: a results folder or a bundle. With a log and without this, the
     published runs of the kind of task that the log's system trains."""
-    preset: Annotated[str | None, option("NAME", "async")] = None
+    preset: Annotated[str | None, Help("NAME", "async")] = None
     """A pipeline to compare them with: sync, one-step-off, async, in-flight."""
-    set: Annotated[str | None, option("NAME=VALUE,...")] = None
+    set: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Settings of the pipeline, as in `staleharness pipeline`."""
-    cap: Annotated[str | None, option("N,...", CAPS)] = None
+    cap: Annotated[str | None, Help("N,...", CAPS)] = None
     """Caps to try; `none` means no cap. Speeds are relative to the first."""
-    log: Annotated[str | None, option("FILE")] = None
+    log: Annotated[str | None, Help("FILE")] = None
     """Lags of a real system: CSV, JSON lines, TensorBoard's event file, or a trace."""
-    columns: Annotated[str | None, option("lag=NAME,...")] = None
+    columns: Annotated[str | None, Help("lag=NAME,...")] = None
     """Column of the log that holds the lag (and that of the count, in a histogram), if its name is not a known one."""
-    unit: Annotated[str | None, option("versions|gradient_steps|samples", "the system's")] = None
+    unit: Annotated[str | None, Help("versions|gradient_steps|samples", "the system's")] = None
     """Unit of the lags in the log."""
-    batch: Annotated[str | None, option("N")] = None
+    batch: Annotated[str | None, Help("N")] = None
     """Samples of a version, where the log counts samples."""
-    updates: Annotated[str | None, option("N")] = None
+    updates: Annotated[str | None, Help("N")] = None
     """Gradient steps per version of the pipeline or log; without it a version counts as a phase."""
-    keep: Annotated[str, option("SHARE", "0.95")] = "0.95"
+    keep: Annotated[str, Help("SHARE", "0.95")] = "0.95"
     """Share of the synchronous IQM that must be kept."""
-    zero: Annotated[str, option("NUMBER|worst", "auto")] = "auto"
+    zero: Annotated[str, Help("NUMBER|worst", "auto")] = "auto"
     """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
-    score: Annotated[str, option("sampled|deterministic", "auto")] = "auto"
+    score: Annotated[str, Help("sampled|deterministic", "auto")] = "auto"
     """Evaluation that counts."""
-    out: Annotated[str | None, option("FILE.png|svg|pdf")] = None
+    out: Annotated[str | None, Help("FILE.png|svg|pdf")] = None
     """Draw score against lag and, with a pipeline, against time."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

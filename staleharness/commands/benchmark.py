@@ -7,24 +7,24 @@ import sys
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import SWITCH, Resources, option
+from .shared.arguments import SWITCH, Help, Resources
 
 
 @dataclass(frozen=True)
 class Command(Resources):
     """Run what is missing of one method in a track of StaleBench, and say how it compares with all others."""
 
-    algo: Annotated[str | None, option("NAME")] = None
+    algo: Annotated[str | None, Help("NAME")] = None
     """The method, e.g. my_idea or vaco[delta=0.1]."""
-    track: Annotated[str, option("tokens|control|paper", "tokens")] = "tokens"
+    track: Annotated[str, Help("tokens|control|paper", "tokens")] = "tokens"
     """tokens takes minutes, control hours, paper days."""
     quick: Annotated[bool, SWITCH] = False
     """Two seeds at one learning rate: a look and not a result."""
-    add: Annotated[str | None, option("BUNDLE")] = None
+    add: Annotated[str | None, Help("BUNDLE")] = None
     """A bundle made elsewhere, whose rows are checked and keys beside the others."""
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
-    out: Annotated[str, option("FOLDER", "results/stalebench")] = "results/stalebench"
+    out: Annotated[str, Help("FOLDER", "results/stalebench")] = "results/stalebench"
     """Folder for the runs and the page."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would run and how long it would take."""

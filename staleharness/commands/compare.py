@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ..base.files import user_path, write_bytes
 from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
 from ..errors import UserError
-from .shared.arguments import Presentation, RunFilters, option, output_file, positional
+from .shared.arguments import Help, Presentation, RunFilters, output_file
 
 if TYPE_CHECKING:
     from ..statistics.comparison import Comparison
@@ -23,11 +23,11 @@ WIDTH = 120
 class Command(Presentation, RunFilters):
     """Compare two results folders: B − A, with intervals, in every cell that both have."""
 
-    a: Annotated[str, positional("A")]
+    a: Annotated[str, Help("A")]
     """Folder with results, e.g. published ones: results/reference/staleness_halfcheetah."""
-    b: Annotated[str, positional("B")]
+    b: Annotated[str, Help("B")]
     """Folder with results to compare with it, e.g. your own: results."""
-    out: Annotated[str | None, option("FILE.csv")] = None
+    out: Annotated[str | None, Help("FILE.csv")] = None
     """Write the comparison as CSV."""
 
 

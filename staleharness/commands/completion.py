@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from ..errors import UserError, nearest
-from .shared.arguments import positional
+from .shared.arguments import Help
 
 CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
 SHELLS = ("bash", "zsh", "fish")
@@ -20,7 +20,7 @@ TEMPLATES = Path(__file__).with_name("templates")
 class Command:
     """Print a script that lets a shell complete commands and options: eval "$(staleharness completion bash)"."""
 
-    shell: Annotated[str, positional("bash|zsh|fish")]
+    shell: Annotated[str, Help("bash|zsh|fish")]
     """For fish: staleharness completion fish | source."""
 
 

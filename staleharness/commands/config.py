@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.text import plural
 from ..errors import UserError
-from .shared.arguments import SWITCH, option, positional
+from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -20,11 +20,11 @@ ABSENT = "–"
 class Command:
     """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff: what differs."""
 
-    what: Annotated[str, positional("ID|FILE.toml")]
+    what: Annotated[str, Help("ID|FILE.toml")]
     """A stored run, by its id or the first digits of it, or the TOML file of a study."""
-    diff: Annotated[str | None, option("ID|FILE.toml")] = None
+    diff: Annotated[str | None, Help("ID|FILE.toml")] = None
     """Another run or file to compare it with."""
-    out: Annotated[str, option("FOLDER", "results")] = "results"
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Results folder in which ids are looked up."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

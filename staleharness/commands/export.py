@@ -8,20 +8,20 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, RunFilters, option, positional
+from .shared.arguments import SWITCH, Help, RunFilters
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command(RunFilters):
     """Write stored runs for other tools, each run under its own id: exporting again changes nothing."""
 
-    kind: Annotated[str, positional("tensorboard|wandb|csv")]
+    kind: Annotated[str, Help("tensorboard|wandb|csv")]
     """Format: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
-    out: Annotated[str, option("FOLDER", "results")] = "results"
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Folder with results."""
-    to: Annotated[str | None, option("FOLDER", "OUT/exports/KIND")] = None
+    to: Annotated[str | None, Help("FOLDER", "OUT/exports/KIND")] = None
     """Folder to write to."""
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders with exporters to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

@@ -10,7 +10,7 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, option
+from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
     from ..pages.paper_figure_results import GalleryFigure
@@ -20,15 +20,15 @@ if TYPE_CHECKING:
 class Command:
     """Draw the figures of a paper from published results, with what it claims and what we saw. Trains nothing."""
 
-    paper: Annotated[str, option("NAME", "vaco")] = "vaco"
+    paper: Annotated[str, Help("NAME", "vaco")] = "vaco"
     """The paper, by its folder in experiments/."""
-    fig: Annotated[str | None, option("NAME", "all")] = None
+    fig: Annotated[str | None, Help("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
-    scale: Annotated[str, option("small|paper", "small")] = "small"
+    scale: Annotated[str, Help("small|paper", "small")] = "small"
     """Runs to draw: those at the small scale, or at the paper's own."""
-    bundles: Annotated[str, option("FOLDER", "results/reference")] = "results/reference"
+    bundles: Annotated[str, Help("FOLDER", "results/reference")] = "results/reference"
     """Folder with the results, one folder per study."""
-    out: Annotated[str | None, option("FOLDER", "docs/gallery; docs/gallery_paper")] = None
+    out: Annotated[str | None, Help("FOLDER", "docs/gallery; docs/gallery_paper")] = None
     """Folder for pictures and pages; each scale has its own."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

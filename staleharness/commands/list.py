@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import SWITCH, option
+from .shared.arguments import SWITCH, Help
 
 
 @dataclass(frozen=True)
 class Command:
     """List the algorithms, environments, lag models and mismatch models that can be run."""
 
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import option, positional
+from .shared.arguments import Help
 
 
 @dataclass(frozen=True)
@@ -40,11 +40,11 @@ TEMPLATES = {
 class Command:
     """Write a working plugin file to start from."""
 
-    kind: Annotated[str, positional("|".join(TEMPLATES))]
+    kind: Annotated[str, Help("|".join(TEMPLATES))]
     """Kind of plugin to write."""
-    name: Annotated[str, positional("NAME")]
+    name: Annotated[str, Help("NAME")]
     """Name of the plugin, like my_idea."""
-    folder: Annotated[str | None, option("FOLDER")] = None
+    folder: Annotated[str | None, Help("FOLDER")] = None
     """Folder for the file; by default the current one, and inside a checkout its plugin folder."""
 
 

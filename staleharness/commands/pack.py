@@ -5,18 +5,18 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import option, positional
+from .shared.arguments import Help
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Pack results into a bundle of a few files to publish: every number of every run, none of the folders."""
 
-    source: Annotated[str, positional("OUT")]
+    source: Annotated[str, Help("OUT")]
     """Folder with results."""
-    to: Annotated[str, positional("TO")]
+    to: Annotated[str, Help("TO")]
     """Folder for the bundle; a bundle already there is replaced, unless runs would be lost."""
-    spec: Annotated[str | None, option("FILE.toml", "all runs")] = None
+    spec: Annotated[str | None, Help("FILE.toml", "all runs")] = None
     """Study whose runs to pack."""
 
 

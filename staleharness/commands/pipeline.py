@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ..base.files import check_creatable, check_own, json_bytes, replace_own, user_path
 from ..base.text import fixed_width, number, printable
 from ..errors import UserError
-from .shared.arguments import SWITCH, option
+from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
     from ..pipeline.event_log import PipelineRecord
@@ -29,15 +29,15 @@ HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "tr
 class Command:
     """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
 
-    preset: Annotated[str, option("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
+    preset: Annotated[str, Help("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
     """Preset: sync, one-step-off, async, in-flight; or a lag model, such as areal[eta=4] (in steps)."""
-    set: Annotated[str | None, option("NAME=VALUE,...")] = None
+    set: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Settings, e.g. slots=256,cap=4,lengths=lognormal[mean=2000,cv=1.5]; docs/pipeline.md lists them."""
-    steps: Annotated[str | None, option("N", "200")] = None
+    steps: Annotated[str | None, Help("N", "200")] = None
     """Steps of the trainer."""
-    seed: Annotated[str, option("N", "0")] = "0"
+    seed: Annotated[str, Help("N", "0")] = "0"
     """The seed of lengths, environments and failures."""
-    out: Annotated[str | None, option("FOLDER")] = None
+    out: Annotated[str | None, Help("FOLDER")] = None
     """Write summary, trace and timeline of each pipeline."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

@@ -7,16 +7,16 @@ from dataclasses import dataclass
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import Presentation, RunFilters, option
+from .shared.arguments import Help, Presentation, RunFilters
 
 
 @dataclass(frozen=True)
 class Command(Presentation, RunFilters):
     """Make the table and report again from stored results; --env, --k, --algo, --where select runs. Trains nothing."""
 
-    out: Annotated[str, option("FOLDER", "results")] = "results"
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Folder with results."""
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders with figures to load besides the built-in ones."""
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .shared.arguments import SWITCH, Presentation, Resources, option
+from .shared.arguments import SWITCH, Help, Presentation, Resources
 
 if TYPE_CHECKING:
     from ..running.plan import Plan, PlannedRun
@@ -26,15 +26,15 @@ class Command(Resources):
     """Make the runs that the figures of a paper need, but for those already stored, then draw the figures. Without
     --paper and --fig: list the studies that there are, and what each takes."""
 
-    paper: Annotated[str | None, option("NAME", "vaco with --fig")] = None
+    paper: Annotated[str | None, Help("NAME", "vaco with --fig")] = None
     """The paper, by its folder in experiments/."""
-    fig: Annotated[str | None, option("NAME", "all")] = None
+    fig: Annotated[str | None, Help("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
-    scale: Annotated[str, option("small|paper", "small")] = "small"
+    scale: Annotated[str, Help("small|paper", "small")] = "small"
     """Size: hours on two cores, or as in the paper."""
-    device: Annotated[str | None, option("cpu|cuda", "cpu")] = None
+    device: Annotated[str | None, Help("cpu|cuda", "cpu")] = None
     """Device of the networks."""
-    out: Annotated[str, option("FOLDER", "results/reproduced")] = "results/reproduced"
+    out: Annotated[str, Help("FOLDER", "results/reproduced")] = "results/reproduced"
     """Folder for results, one below it per study, and for the figures."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would run, how long it would take and how much disk, as far as stored runs tell."""

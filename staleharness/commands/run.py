@@ -6,14 +6,14 @@ from dataclasses import dataclass, replace
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, GridOptions, Presentation, option
+from .shared.arguments import SWITCH, GridOptions, Help, Presentation
 
 
 @dataclass(frozen=True)
 class Command(Presentation, GridOptions):
     """Train one algorithm on one environment with one capacity and one seed."""
 
-    seed: Annotated[str, option("N", "0")] = "0"
+    seed: Annotated[str, Help("N", "0")] = "0"
     """The seed; --seeds is for sweep."""
     restart: Annotated[bool, SWITCH] = False
     """Start over where none of its checkpoints can be used here. They stay beside it."""

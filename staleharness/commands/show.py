@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..base.text import printable
 from ..errors import UserError, one_line
-from .shared.arguments import SWITCH, option, positional
+from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
     from ..language.task import LanguageTask
@@ -23,16 +23,16 @@ MOST_FRAMES = 1000
 class Command:
     """Play episodes with the policy that a finished run has kept, or print completions by its model."""
 
-    run: Annotated[str, positional("RUN")]
+    run: Annotated[str, Help("RUN")]
     """Id of a run in OUT, or its folder."""
-    episodes: Annotated[str, option("N", "5")] = "5"
+    episodes: Annotated[str, Help("N", "5")] = "5"
     """Number of episodes, by the likeliest actions, or of test problems."""
-    video: Annotated[str | None, option("FILE")] = None
+    video: Annotated[str | None, Help("FILE")] = None
     """Render the first episode into this file, .gif or .mp4; needs the packages imageio and what the environment draws
     with."""
-    out: Annotated[str, option("FOLDER", "results")] = "results"
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Folder with results."""
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

@@ -6,14 +6,14 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import SWITCH, option
+from .shared.arguments import SWITCH, Help
 
 
 @dataclass(frozen=True)
 class Command:
     """Show which runs of a results folder are done, running, stopped or failed."""
 
-    out: Annotated[str, option("FOLDER", "results")] = "results"
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Folder with results."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object."""

@@ -5,16 +5,16 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Annotated
 
-from .shared.arguments import positional
+from .shared.arguments import Help
 
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
     """Unpack a bundle into a results folder that a sweep can add to."""
 
-    source: Annotated[str, positional("BUNDLE")]
+    source: Annotated[str, Help("BUNDLE")]
     """A bundle, e.g. results/reference/vaco_control."""
-    to: Annotated[str, positional("OUT")]
+    to: Annotated[str, Help("OUT")]
     """Folder for results; runs already in it stay as they are."""
 
 

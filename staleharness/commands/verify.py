@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, RunFilters, option, positional
+from .shared.arguments import SWITCH, Help, RunFilters
 
 if TYPE_CHECKING:
     from ..running.rerun import RerunComparison
@@ -24,15 +24,15 @@ if TYPE_CHECKING:
 class Command(RunFilters):
     """Make stored runs again here and compare them phase by phase: a machine of the same kind gives the same bits."""
 
-    source: Annotated[str, positional("RUN|FOLDER")]
+    source: Annotated[str, Help("RUN|FOLDER")]
     """The folder of one run (results/runs/...), a results folder, or a published bundle."""
-    n: Annotated[str, option("N|all", "3")] = "3"
+    n: Annotated[str, Help("N|all", "3")] = "3"
     """Number of runs of a folder to make again, the quickest first."""
-    jobs: Annotated[str | None, option("N", "one per core")] = None
+    jobs: Annotated[str | None, Help("N", "one per core")] = None
     """Runs at a time."""
-    out: Annotated[str | None, option("FOLDER", "a temporary folder")] = None
+    out: Annotated[str | None, Help("FOLDER", "a temporary folder")] = None
     """Folder in which the runs are made; they stay there, so that the same command resumes."""
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object last on stdout."""

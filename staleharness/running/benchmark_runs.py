@@ -120,14 +120,32 @@ def run_method(
     watch: called with a stage's plan and the number of its runs that are there; gives the listener.
     """
     result = BenchmarkRuns()
+
+    def run_stage(stage: Plan) -> None:
+        """Run what a stage lacks; its runs and failures go into `result`."""
+        published = {run.id: run for run in published_runs(protocol.name)}
+        rest = replace(stage, runs=tuple(run for run in stage.runs if run.run_id not in published))
+        runs = [published[run.run_id] for run in stage.runs if run.run_id in published]
+        outcome = Outcome()
+        if rest.runs:
+            outcome, new_runs = execute_plan(rest, store, make_runner(rest), functools.partial(watch, rest), restart)
+            runs += new_runs
+        labels = {run.run_id: run.label for run in rest.runs}
+        for run_id, event in outcome.failed.items():
+            result.failed[run_id] = {"label": labels[run_id], "class": event["class"], "message": event["message"]}
+            result.diverged |= event["class"] == DIVERGED
+        result.runs += runs
+        result.interrupted |= outcome.interrupted
+        result.missing += len(stage.runs) - len(runs)
+
     rates = dict.fromkeys(protocol.capacity, 1.0)
     report_plan(protocol, name, rates, quick)  # what the track cannot run is said before anything starts
     if not quick:
-        _run_stage(ladder_plan(protocol, name), protocol, store, make_runner, watch, restart, result)
+        run_stage(ladder_plan(protocol, name))
         rates = _chosen_rates(protocol, name, result)
         result.missing += (len(protocol.capacity) - len(rates)) * len(protocol.env) * len(protocol.seeds)
     if not result.interrupted:
-        _run_stage(report_plan(protocol, name, rates, quick), protocol, store, make_runner, watch, restart, result)
+        run_stage(report_plan(protocol, name, rates, quick))
     return result
 
 
@@ -155,32 +173,6 @@ def _chosen_rates(protocol: Protocol, name: str, result: BenchmarkRuns) -> dict[
     methods = protocol.entry_methods(name).items()
     rates = {k: chosen_rate(protocol, rows.get((text, k), MethodRuns()), gaps=result.diverged) for k, text in methods}
     return {k: rate for k, rate in rates.items() if rate is not None}
-
-
-def _run_stage(
-    stage: Plan,
-    protocol: Protocol,
-    store: Store,
-    make_runner: MakeRunner,
-    watch: Watch,
-    restart: bool,
-    result: BenchmarkRuns,
-) -> None:
-    """Run what a stage lacks; its runs and failures go into `result`."""
-    published = {run.id: run for run in published_runs(protocol.name)}
-    rest = replace(stage, runs=tuple(run for run in stage.runs if run.run_id not in published))
-    runs = [published[run.run_id] for run in stage.runs if run.run_id in published]
-    outcome = Outcome()
-    if rest.runs:
-        outcome, new_runs = execute_plan(rest, store, make_runner(rest), functools.partial(watch, rest), restart)
-        runs += new_runs
-    labels = {run.run_id: run.label for run in rest.runs}
-    for run_id, event in outcome.failed.items():
-        result.failed[run_id] = {"label": labels[run_id], "class": event["class"], "message": event["message"]}
-        result.diverged |= event["class"] == DIVERGED
-    result.runs += runs
-    result.interrupted |= outcome.interrupted
-    result.missing += len(stage.runs) - len(runs)
 
 
 def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[StoredRun]]:

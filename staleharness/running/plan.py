@@ -4,24 +4,16 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
 
-from ..algorithm import Algorithm, check, unmet
+from ..algorithm import check, unmet
 from ..errors import UserError
 from ..spec import RunSpec
 from ..store.sweep_definition import Question
-from .grid_axes import (
-    GridAxes,
-    RequestedEnvironment,
-    RequestedMethod,
-    check_unique,
-    hyper_parameters,
-    method_label,
-    resolve_axes,
-)
+from .grid_axes import GridAxes, check_unique, hyper_parameters, method_label, resolve_axes
 from .identity import RunIds
 
 
@@ -73,8 +65,8 @@ def _expand(axes: GridAxes) -> Plan:
     for seed, env, capacity, n, method in product(
         axes.seeds, axes.environments, axes.capacities, axes.forward, axes.methods
     ):
-        algorithm = method.algorithm(env.hyper.get(method.name, {}))
-        if not method.explicit and (reason := unmet(algorithm, env.family.provides)) is not None:
+        family, algorithm = env.family, method.algorithm(env.hyper.get(method.name, {}))
+        if not method.explicit and (reason := unmet(algorithm, family.provides)) is not None:
             notes[f"{reason}, which {env.id} does not have"] = None
             continue
         cell = {
@@ -82,10 +74,18 @@ def _expand(axes: GridAxes) -> Plan:
             "lag": axes.lag or env.lag,
             "mismatch": axes.mismatch,
             "seed": seed,
-            **({} if n is None else {env.family.axes["N"]: n}),
+            **({} if n is None else {family.axes["N"]: n}),
         }
-        suffix = f" N={n}" if len(axes.forward) > 1 else ""
-        runs.append(_plan_run(env, method, algorithm, cell, settings[env.id, method.label], suffix, ids))
+        content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm)}
+        default = family.settings.from_dict({**content, **env.settings, **cell}, "SET")
+        own_settings = {**settings[env.id, method.label], **cell, **method.settings}
+        spec = family.settings.from_dict({**content, **own_settings}, "ALGO")
+        check(algorithm, spec, family.provides)
+        family.check(family.on_this_machine(spec))
+        spec = family.identified(spec)
+        changes = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(default, key)}
+        label = method_label(algorithm, changes) + (f" N={n}" if len(axes.forward) > 1 else "")
+        runs.append(PlannedRun(ids.of(spec, family), label, spec))
     counts = Counter(run.run_id for run in runs)
     check_unique([r.label for r in runs if counts[r.run_id] > 1 and r.spec.seed == axes.seeds[0]], "ALGO")
     return Plan(tuple(runs), axes.name, axes.title, tuple(notes))
@@ -101,28 +101,6 @@ def with_stored_labels(question: Question) -> Question:
         return question
     mismatch = () if len(question.mismatch) > 1 else question.mismatch  # several are in the labels
     return replace(question, algorithm=tuple(labels), lag=axes.lag or axes.environments[0].lag, mismatch=mismatch)
-
-
-def _plan_run(
-    env: RequestedEnvironment,
-    method: RequestedMethod,
-    algorithm: Algorithm,
-    cell: dict[str, Any],
-    settings: Mapping[str, Any],
-    suffix: str,
-    ids: RunIds,
-) -> PlannedRun:
-    """Make one run of the grid, with the settings of its method, checked by its method and its family. Raises
-    `UserError`."""
-    family = env.family
-    content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm)}
-    default = family.settings.from_dict({**content, **env.settings, **cell}, "SET")
-    spec = family.settings.from_dict({**content, **settings, **cell, **method.settings}, "ALGO")
-    check(algorithm, spec, family.provides)
-    family.check(family.on_this_machine(spec))
-    spec = family.identified(spec)
-    changes = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(default, key)}
-    return PlannedRun(ids.of(spec, family), method_label(algorithm, changes) + suffix, spec)
 
 
 def plan_as_data(plan: Plan) -> list[dict[str, Any]]:

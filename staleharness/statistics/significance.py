@@ -3,6 +3,7 @@ size of every pair; and the seeds needed to see one: a two-sided t-test at 5 %, 
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -182,11 +183,7 @@ def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> 
     """Return the runs of each setting, at least 2, with which `power` reaches the target; None if more than `MOST`."""
     if not power(MOST, effect, alpha) >= target:
         return None
-    low, high = 1, MOST  # power rises with n
-    while high - low > 1:
-        middle = (low + high) // 2
-        low, high = (low, middle) if power(middle, effect, alpha) >= target else (middle, high)
-    return max(high, 2)
+    return 2 + bisect.bisect_left(range(2, MOST), True, key=lambda n: power(n, effect, alpha) >= target)  # it rises
 
 
 def detectable_effect(n: int, target: float = POWER, alpha: float = ALPHA) -> float:

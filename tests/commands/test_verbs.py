@@ -23,13 +23,13 @@ HELLO = '''
 from dataclasses import dataclass
 from typing import Annotated
 
-from staleharness.commands.shared.arguments import option
+from staleharness.commands.shared.arguments import Help
 
 @dataclass(frozen=True)
 class Command:
     """Greet."""
 
-    name: Annotated[str, option("NAME", "you")] = "you"
+    name: Annotated[str, Help("NAME", "you")] = "you"
     """Who."""
 
 def handle(command):

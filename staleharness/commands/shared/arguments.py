@@ -15,25 +15,17 @@ if TYPE_CHECKING:
 
 
 class Help(NamedTuple):
-    """Form of a field of a `Command` in the help; its meaning is the field's docstring."""
+    """Form of a field of a `Command` in the help; its meaning is the field's docstring. A field without a default is a
+    positional argument."""
 
     metavar: str
     default: str = ""
-
-
-def option(metavar: str, default: str = "") -> Help:
-    """Declare an option: metavar, and the default as shown in the help."""
-    return Help(metavar, default)
+    """The default as shown in the help."""
 
 
 def flag_of(name: str) -> str:
     """Flag of a field of a `Command`."""
     return f"--{name.replace('_', '-')}"
-
-
-def positional(metavar: str) -> Help:
-    """Declare a positional argument."""
-    return Help(metavar)
 
 
 SWITCH = Help("")
@@ -43,40 +35,40 @@ SWITCH = Help("")
 class GridOptions:
     """Grid of runs and their settings. Lists are separated by commas or spaces."""
 
-    env: Annotated[str | None, option("NAME,...")] = None
+    env: Annotated[str | None, Help("NAME,...")] = None
     """Environments, e.g. Hopper or Hopper,Walker2d; `staleharness list` names them."""
-    k: Annotated[str | None, option("K,...", "1")] = None
+    k: Annotated[str | None, Help("K,...", "1")] = None
     """Capacities of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
-    algo: Annotated[str | None, option("NAME,...|all", "the core methods")] = None
+    algo: Annotated[str | None, Help("NAME,...|all", "the core methods")] = None
     """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task can serve; `staleharness list` names them."""
-    seeds: Annotated[str | None, option("N|SEED,...", "3")] = None
+    seeds: Annotated[str | None, Help("N|SEED,...", "3")] = None
     """Number of seeds, 0 to N-1, or a list: 3,4,5."""
-    steps: Annotated[str | None, option("N", "the preset's")] = None
+    steps: Annotated[str | None, Help("N", "the preset's")] = None
     """Steps per run, e.g. 100000 or 1e6, in whole phases: environment steps, or optimiser steps on tokens and bits."""
-    preset: Annotated[str | None, option("NAME", "quick")] = None
+    preset: Annotated[str | None, Help("NAME", "quick")] = None
     """Size of a run: quick takes minutes, standard about 1M steps; stress is word-problems under lag that tells
     methods apart; smollm2 and smollm2_gsm8k train a real model; paper and a3po are as published (VACO Tables 1 and 2;
     A-3PO Setup 1)."""
-    lag: Annotated[str | None, option("MODEL", "the preset's, or uniform")] = None
+    lag: Annotated[str | None, Help("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync every M phases;
     `staleharness list` names them."""
-    mismatch: Annotated[str | None, option("MODEL,...", "none")] = None
+    mismatch: Annotated[str | None, Help("MODEL,...", "none")] = None
     """Mismatch of sampler and trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
-    n: Annotated[str | None, option("N,...", "the preset's")] = None
+    n: Annotated[str | None, Help("N,...", "the preset's")] = None
     """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
-    model: Annotated[str | None, option("NAME|FOLDER", "the task's")] = None
+    model: Annotated[str | None, Help("NAME|FOLDER", "the task's")] = None
     """Language model: a hub name or a folder that transformers can load."""
-    data: Annotated[str | None, option("FOLDER", "the task's")] = None
+    data: Annotated[str | None, Help("FOLDER", "the task's")] = None
     """Folder with train.jsonl and test.jsonl."""
-    set: Annotated[str | None, option("NAME=VALUE,...")] = None
+    set: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
-    spec: Annotated[str | None, option("FILE.toml")] = None
+    spec: Annotated[str | None, Help("FILE.toml")] = None
     """TOML file of a study, which asks for a sweep; flags override it."""
-    device: Annotated[str | None, option("cpu|cuda", "cpu")] = None
+    device: Annotated[str | None, Help("cpu|cuda", "cpu")] = None
     """Device of the networks (physics stays on the CPU)."""
-    out: Annotated[str, option("FOLDER", "results")] = "results"
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Folder for results."""
-    plugin: Annotated[str | None, option("PATH,...")] = None
+    plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
 
 
@@ -84,19 +76,19 @@ class GridOptions:
 class Resources:
     """Resources: the runner, and how many runs at a time."""
 
-    jobs: Annotated[str | None, option("N", "as many as fit")] = None
+    jobs: Annotated[str | None, Help("N", "as many as fit")] = None
     """Runs at a time. By default, on this machine, one per core as far as memory allows."""
-    runner: Annotated[str, option("local|ray|slurm", "local")] = "local"
+    runner: Annotated[str, Help("local|ray|slurm", "local")] = "local"
     """Executor of the runs: this machine, the machines of a Ray cluster ($RAY_ADDRESS), or Slurm, if started on a
     machine of its cluster."""
-    runs_per_gpu: Annotated[str | None, option("N", "1 with a cluster")] = None
+    runs_per_gpu: Annotated[str | None, Help("N", "1 with a cluster")] = None
     """Runs that share a GPU, with --device=cuda."""
-    memory: Annotated[str | None, option("SIZE", "what stored runs took")] = None
+    memory: Annotated[str | None, Help("SIZE", "what stored runs took")] = None
     """Main memory that each run may take, e.g. 2G; fewer run at a time where memory is the limit."""
     restart: Annotated[bool, SWITCH] = False
     """Start a run over where none of its checkpoints can be used here (made with another library or processor). They
     stay beside it. Without this flag such a run is refused."""
-    slurm: Annotated[str, option("OPTIONS")] = ""
+    slurm: Annotated[str, Help("OPTIONS")] = ""
     """With --runner=slurm, options for sbatch, e.g. '--partition=gpu --time=4:00:00'."""
 
 
@@ -104,10 +96,10 @@ class Resources:
 class Presentation:
     """Presentation of results."""
 
-    normalise: Annotated[str, option("minmax|ppo|frozen|raw", "auto")] = "auto"
+    normalise: Annotated[str, Help("minmax|ppo|frozen|raw", "auto")] = "auto"
     """Scale of the scores: worst and best run of the table (control), PPO-clip at K=1, frozen constants, or none
     (language)."""
-    score: Annotated[str, option("sampled|deterministic", "auto")] = "auto"
+    score: Annotated[str, Help("sampled|deterministic", "auto")] = "auto"
     """Evaluation that counts: sampled actions (control), or deterministic ones (greedy, language)."""
     json: Annotated[bool, SWITCH] = False
     """Print one JSON object last on stdout."""
@@ -117,13 +109,13 @@ class Presentation:
 class RunFilters:
     """Filters on stored runs."""
 
-    env: Annotated[str | None, option("NAME,...", "all")] = None
+    env: Annotated[str | None, Help("NAME,...", "all")] = None
     """Only these environments."""
-    k: Annotated[str | None, option("K,...", "all")] = None
+    k: Annotated[str | None, Help("K,...", "all")] = None
     """Only these capacities."""
-    algo: Annotated[str | None, option("NAME,...", "all")] = None
+    algo: Annotated[str | None, Help("NAME,...", "all")] = None
     """Only these algorithms, as the table names them."""
-    where: Annotated[str | None, option("NAME=VALUE,...")] = None
+    where: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Only runs with these settings, e.g. lag=oldest,learning_rate=3e-4."""
 
     def select(self, store: Store, folder: str) -> Results:
