@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, ClassVar, Protocol
+from typing import TYPE_CHECKING, ClassVar
 
 import numpy as np
 
@@ -23,7 +23,6 @@ from .spec import ControlSpec
 
 if TYPE_CHECKING:
     import gymnasium
-    from numpy.typing import NDArray
 
 
 # steps within which an environment without a time limit has to end an episode, to be scored
@@ -102,7 +101,7 @@ class ControlTask(Task):
         caller resets finished environments with `reset(options={"reset_mask": done})`.
 
         Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
-        has `get_state() -> dict[str, array]` and `set_state(dict)` (see `Restorable`) makes resumed runs
+        has `get_state() -> dict[str, array]` and `set_state(dict)`, bit for bit, makes resumed runs
         bit-identical; without them the harness replays the actions since each environment's last reset. One that has
         `rest(mask)` is asked to step the environments of `mask` no more; evaluations are then faster.
         """
@@ -181,11 +180,3 @@ def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
                 f"LAG={spec.lag} masks all but {loss_mask.sum()} decisions of phase {phase}, fewer than "
                 f"minibatches={spec.minibatches}"
             )
-
-
-class Restorable(Protocol):
-    """A vector of environments whose complete state can be read and written back, bit for bit."""
-
-    def get_state(self) -> dict[str, NDArray[np.generic]]: ...
-
-    def set_state(self, state: dict[str, Any]) -> None: ...

@@ -71,16 +71,12 @@ def _plots(board: Leaderboard) -> dict[str, str]:
 
 
 def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, Any]:
-    have, expected = track.runs
     ranks = {row.label: str(place) for place, row in enumerate(track.ranking, 1) if row.kind == "method"}
     return {
         "index": index,
-        "title": track.title,
-        "about": track.about,
-        "protocol": track.protocol,
-        "runs": run_count(have, expected),
+        "track": track,
+        "runs": run_count(*track.runs),
         "baseline": display_label(track.baseline),
-        "ks": track.ks,
         "rows": [_row(row, track, looks, ranks) for row in track.ranking],
         "apart": [_row(row, track, looks, {}) for row in track.apart],
     }
@@ -95,8 +91,7 @@ def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: M
     largest = row.capacities.get(track.ks[-1], CapacityResult(None))
     have, expected = (sum(values) for values in zip(*((r.n, r.expected) for r in row.capacities.values()), strict=True))
     return {
-        "index": looks[row.name].index,
-        "colour": looks[row.name].colour,
+        "look": looks[row.name],
         "rank": ranks.get(row.label, ""),
         "name": display_label(row.label),
         "kind": KINDS.get(row.kind, row.kind),
@@ -167,9 +162,7 @@ def robustness(board: Leaderboard) -> list[str]:
 def _card(name: str, look: Style, board: Leaderboard, texts: Mapping[str, MethodText]) -> dict[str, Any]:
     rows = [(track, row) for track in board.tracks for row in track.rows if row.name == name]
     return {
-        "index": look.index,
-        "colour": look.colour,
-        "name": look.name,
+        "look": look,
         "text": texts.get(name, texts.get(name.partition("[")[0], MethodText())),
         "tracks": [_card_track(track, row) for track, row in rows],
         "cpus": sorted({cpu for _, row in rows for cpu in row.cpus}),
@@ -181,10 +174,9 @@ def _card_track(track: Track, row: LeaderboardRow) -> dict[str, Any]:
     results = [(k, row.capacities[k]) for k in track.ks if k in row.capacities]
     baseline = next((r for r in track.rows if r.label == track.baseline), None)
     return {
-        "title": track.title,
-        "label": row.label,
+        "track": track,
+        "row": row,
         "kind": KINDS.get(row.kind, row.kind),
-        "learned": row.has_learned,
         "baseline": display_label(track.baseline),
         "curves": _curves(
             [(k, r.curve) for k, r in results],

@@ -235,9 +235,9 @@ def test_the_difference_that_would_be_seen_is_that_of_the_power() -> None:
     assert 1 - stats.nct.cdf(border, 6, effect * np.sqrt(4 / 2)) == pytest.approx(0.8, abs=1e-4)
 
 
-def test_a_table_is_stored_and_read_back() -> None:
-    table = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 0.9}))
-    assert BenchmarkTable.from_json(json.loads(json.dumps(table.to_json()))) == table
+def test_the_data_of_a_table_are_plain() -> None:
+    content = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 0.9})).to_json()
+    assert json.loads(json.dumps(content))["rows"][0]["method"] == "ppo_clip"
 
 
 @pytest.mark.parametrize("track", ["control", "paper", "tokens"])

@@ -1,6 +1,6 @@
 """Table of StaleBench: one row per method and capacity of a track, from stored runs alone; a verdict on a method.
 
-`BenchmarkTable` is all that a page or a verdict shows; `benchmark_table` makes it, `to_json` and `from_json` store it.
+`BenchmarkTable` is all that a page or a verdict shows; `benchmark_table` makes it, `to_json` is its data.
 """
 
 from __future__ import annotations
@@ -9,7 +9,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...base.parsing import build
 from ...base.text import fixed_width, number
 from ...store.stored_run import StoredRun
 from ..labels import display_label
@@ -55,10 +54,6 @@ class BenchmarkTable:
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
-
-    @classmethod
-    def from_json(cls, content: Mapping[str, Any]) -> BenchmarkTable:
-        return build(cls, content, "benchmark table")
 
 
 def benchmark_table(
