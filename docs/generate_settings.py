@@ -22,7 +22,7 @@ from staleharness.spec import COMMON, RunSpec
 
 PAGE = Path(__file__).resolve().parent / "settings.md"
 KINDS: dict[str, type[RunSpec]] = {"control": ControlSpec, "language": LanguageSpec, "chain": ChainSpec}
-FOUND_OUT = {"model_digest", "data_digest", "decoder_digest"}  # nobody sets them
+FOUND_OUT = {"model_digest", "data_digest", "decoder_digest", "start_digest"}  # nobody sets them
 UNITS = {
     "steps": "below",
     "epochs": "passes",
@@ -78,7 +78,10 @@ def page() -> str:
         parts.append(f"## {name.capitalize()}")
         parts.append(f"`steps` counts {kind.unit}.")
         fields_of_kind = [f for f in settings(kind) if f.name not in names | FOUND_OUT]
-        cells = [(f"`{f.name}`", unit(f.name), default_text(f.default), words(kind, f)) for f in fields_of_kind]
+        cells = [
+            (f"`{f.name}`", "–" if f.default == "" else unit(f.name), default_text(f.default), words(kind, f))
+            for f in fields_of_kind
+        ]
         parts.append(markdown_table(("setting", "unit", "default", "meaning"), cells))
     parts += ["## Presets", presets()]
     return "\n\n".join(parts) + "\n"

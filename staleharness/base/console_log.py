@@ -2,11 +2,34 @@
 
 from __future__ import annotations
 
+import contextlib
 import logging
 import sys
+from collections.abc import Iterator
+from contextvars import ContextVar
 from typing import Literal
 
 LOGGER = logging.getLogger("staleharness")
+_notices: ContextVar[set[str] | None] = ContextVar("notices", default=None)
+
+
+@contextlib.contextmanager
+def single_notices() -> Iterator[None]:
+    """Within this block `notice` logs each line once."""
+    token = _notices.set(set())
+    try:
+        yield
+    finally:
+        _notices.reset(token)
+
+
+def notice(line: str) -> None:
+    """Log a line, unless the block of `single_notices` around has it already."""
+    before = _notices.get()
+    if before is None or line not in before:
+        LOGGER.warning("%s", line)
+    if before is not None:
+        before.add(line)
 
 
 class _StreamHandler(logging.Handler):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import fnmatch
 import hashlib
@@ -56,6 +57,8 @@ def check_creatable(path: Path, prefix: str = ".staleharness-") -> None:
     path = path.resolve()
     if not path.exists():
         parent = next(parent for parent in path.parents if parent.exists())
+        if not parent.is_dir():
+            raise NotADirectoryError(errno.ENOTDIR, "a file, where a folder is to be", str(parent))
         os.rmdir(tempfile.mkdtemp(dir=parent, prefix=prefix))
 
 

@@ -214,6 +214,9 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if hint is str and isinstance(value, (bool, int, float)):
         text = shorten(_plain(value))
         raise UserError(f'{where}={text} is not a text; write "{text}", in double quotes')
+    if origin in (typing.Union, types.UnionType) and {*arguments} <= {*KINDS_OF_VALUE, type(None)}:
+        choices = [KINDS_OF_VALUE.get(option, "none") for option in arguments]
+        raise UserError(f"{where}={shorten(_plain(value))} is neither {' nor '.join(choices)}")
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
     if origin is typing.get_origin(Mapping[str, Any]):
         name = "table, name = value"

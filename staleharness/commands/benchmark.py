@@ -21,7 +21,7 @@ class Command(Resources):
     quick: Annotated[bool, SWITCH] = False
     """Two seeds at one learning rate: a look and not a result."""
     add: Annotated[str | None, Help("BUNDLE")] = None
-    """A bundle made elsewhere, whose rows are checked and keys beside the others."""
+    """A bundle made elsewhere, whose rows are checked and shown beside the others."""
     plugin: Annotated[str | None, Help("PATH,...")] = None
     """Plugin files or folders to load besides the built-in ones."""
     out: Annotated[str, Help("FOLDER", "results/stalebench")] = "results/stalebench"
@@ -35,11 +35,12 @@ class Command(Resources):
 def handle(command: Command) -> int:
     from .. import api
     from ..base.files import user_path
-    from ..base.parsing import whole_number
+    from ..base.text import plural
     from ..errors import UserError
     from ..pages.leaderboard_page import write_page
     from ..running.benchmark_runs import all_sources, benchmark_method, missing_runs_of, run_method, third_party_runs
     from ..running.forecast import estimate
+    from ..running.plan import Plan, plan_as_data
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import benchmark_table, remarks, verdict
     from ..statistics.benchmark.protocol import read_protocol
@@ -57,12 +58,17 @@ def handle(command: Command) -> int:
     name, result = None, None
     if command.algo is not None:
         name = benchmark_method(protocol, command.algo)
-        missing = missing_runs_of(protocol, name, store, command.quick)
-        jobs = 1 if command.jobs is None else whole_number(command.jobs, "JOBS")
-        guess = estimate(missing, store, max(1, jobs))
-        print(f"stalebench {protocol.track}: {name}: {len(missing)} runs to do; {guess.text}", file=sys.stderr)
-        if command.dry:
-            return 0
+        missing = Plan(tuple(missing_runs_of(protocol, name, store, command.quick)), protocol.name, protocol.name)
+        capacity = runner_of(command, missing, store).capacity if missing.runs else 1
+        guess = estimate(missing.runs, store, capacity or 1)
+        to_do = f"{plural(len(missing.runs), 'run')} to do; {guess.text}"
+        print(f"stalebench {protocol.track}: {name}: {to_do}", file=sys.stderr)
+        if command.dry and command.json:
+            content = {"dry": True, "plan": plan_as_data(missing), "seconds": guess.seconds, "bytes": guess.bytes}
+            print(json.dumps(content | {"checkpoint_bytes": guess.checkpoints}, sort_keys=True))
+    if command.dry:
+        return 0
+    if name is not None:
         result = run_method(
             protocol,
             name,

@@ -6,8 +6,6 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.text import plural
-from ..errors import UserError
 from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
@@ -53,18 +51,9 @@ def settings(what: str, out: str) -> dict[str, Any]:
 
         spec: dict[str, Any] = plan(spec=what).runs[0].spec.to_dict()
     else:
-        from ..api import load
+        from ..store.run_lookup import find_run
 
-        matches = [run for run in load(out).stored_runs if run.id.startswith(what)]
-        if not matches:
-            raise UserError(
-                f"no finished run in {out} has an id that begins with {what!r}; `staleharness status` lists the ids"
-            )
-        if len(matches) > 1:
-            raise UserError(
-                f"the ids of {plural(len(matches), 'run')} in {out} begin with {what!r}; give more of the id"
-            )
-        spec = dict(matches[0].spec)
+        spec = dict(find_run(what, out, "ID").spec)
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}
     return {**spec, **hyper}
 

@@ -6,8 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import Annotated
 
-from ..errors import UserError
-from .shared.arguments import Help, Presentation, RunFilters
+from .shared.arguments import Help, Presentation, RunFilters, no_run
 
 
 @dataclass(frozen=True)
@@ -33,7 +32,7 @@ def handle(command: Command) -> int:
     all_runs = load(command.out)
     runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where).without_doubtful()
     if not runs:
-        raise UserError(f"OUT={command.out} holds no finished run{' that matches' if all_runs else ''}")
+        raise no_run(f"OUT={command.out}", all_runs)
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
     name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"

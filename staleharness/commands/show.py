@@ -24,7 +24,7 @@ class Command:
     """Play episodes with the policy that a finished run has kept, or print completions by its model."""
 
     run: Annotated[str, Help("RUN")]
-    """Id of a run in OUT, or its folder."""
+    """Id of a run in OUT, or the first digits of it; or the folder of a run."""
     episodes: Annotated[str, Help("N", "5")] = "5"
     """Number of episodes, by the likeliest actions, or of test problems."""
     video: Annotated[str | None, Help("FILE")] = None
@@ -44,12 +44,13 @@ def handle(command: Command) -> int:
     from ..control.evaluation import play
     from ..control.task import ControlTask
     from ..language.task import LanguageTask
+    from ..store.run_lookup import find_run
     from ..task import find_env
 
     if (episodes := whole_number(command.episodes, "EPISODES")) < 1:
         raise UserError(f"EPISODES={episodes} must be at least 1")
     load_plugins(command.plugin)
-    run = _find(command.run, command.out)
+    run = find_run(command.run, command.out)
     env, family = find_env(str(run.spec["env"]))
     if issubclass(family, LanguageTask):
         return _show_completions(command, run, family(), episodes)
@@ -93,22 +94,6 @@ def _show_completions(command: Command, run: StoredRun, task: LanguageTask, coun
         text = f"\n{answer.question}\n--- {verdict}\n{answer.completion}"
         print("\n".join(map(printable, text.split("\n"))))
     return 0
-
-
-def _find(text: str, out: str) -> StoredRun:
-    """Return the run of a folder or an id. Raises `UserError`."""
-    from ..base.files import user_path
-    from ..store.store import Store
-
-    folder = user_path(text)
-    store, run_id = (
-        (Store(folder.resolve().parents[1]), folder.resolve().name) if folder.is_dir() else (Store(out), text)
-    )
-    store.run_dir(run_id)
-    store.check_readable()
-    if (run := store.read(run_id)) is None:
-        raise UserError(f"there is no finished run {run_id} in {store.root}; `staleharness status` lists them")
-    return run
 
 
 def _check_video(file: str) -> None:

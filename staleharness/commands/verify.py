@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Help, RunFilters
+from .shared.arguments import SWITCH, Help, RunFilters, no_run
 
 if TYPE_CHECKING:
     from ..running.rerun import RerunComparison
@@ -91,19 +91,22 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.reference_results import results_path
     from ..running.rerun import is_race
     from ..store.run_grid import select_runs
+    from ..store.run_lookup import find_run
     from ..store.store import MARKER, Store
 
     path = results_path(command.source)
-    one = (path.parents[1] / MARKER).is_file() and not (path / MARKER).exists() if len(path.parents) > 1 else False
-    store = Store(path.parents[1] if one else path)
-    store.check_readable(command.source)
-    if one and (run := store.read(path.name)) is None:
-        raise UserError(f"there is no finished run in {path}")
-    runs = [run] if one and run else select_runs(store.read_all(), command.env, command.k, command.algo, command.where)
+    if path.parent.name == "runs" and not (path / MARKER).exists():
+        runs = [find_run(str(path), "", "A")]
+    else:
+        store = Store(path)
+        store.check_readable(command.source)
+        runs = select_runs(every := store.read_all(), command.env, command.k, command.algo, command.where)
+        if not runs:
+            raise no_run(command.source, every)
     if not (runs := [run for run in runs if not is_race(run)]):
         raise UserError(
-            f"{command.source} holds no finished run that matches and can be made again (the processes of a run "
-            "with LAG=async raced; only the trace beside its record replays it)"
+            f"{command.source} holds no run that can be made again: the processes of a run with LAG=async raced; only "
+            "the trace beside its record replays it"
         )
     runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
     if command.n == "all":

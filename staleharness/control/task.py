@@ -123,13 +123,18 @@ def unsupported_space(observations: object, actions: object) -> str | None:
 
 
 def time_limit(vector: gymnasium.vector.VectorEnv, env: str) -> int | None:
-    """Steps after which every episode is cut off, by the specification of the environments or that of the id in
-    gymnasium's registry; None where neither has a limit."""
+    """Steps after which every episode is cut off, by the specification of the environments, a `TimeLimit` around them
+    or that of the id in gymnasium's registry; None where none has a limit."""
     import gymnasium
 
     copies = [vector, *getattr(vector.unwrapped, "envs", [])[:1]]
     specs = [*(getattr(copy, "spec", None) for copy in copies), gymnasium.registry.get(env)]
-    return next((spec.max_episode_steps for spec in specs if spec and spec.max_episode_steps), None)
+    limits = [spec.max_episode_steps for spec in specs if spec]
+    for single in copies[1:]:
+        while isinstance(single, gymnasium.Wrapper):
+            limits += [single._max_episode_steps] if isinstance(single, gymnasium.wrappers.TimeLimit) else []
+            single = single.env
+    return next((limit for limit in limits if limit), None)
 
 
 def check_copies(spec: ControlSpec) -> None:

@@ -39,12 +39,12 @@ class LanguageSpec(TokenSpec):
     training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
     # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
     warm_start: int = later(0, before=0)
-    # that it teaches: the run's own, or the others of the training split
+    # problems of the warm start: the run's own, or the others of the training split
     warm_start_problems: Literal["same", "others"] = later("same", before="same")
-    warm_start_most_steps: int = later(0, before=0)  # of the worked solutions that it teaches; 0: any
-    # that it teaches: whole solutions, or only the calculations annotated in them (problems without are left out)
+    warm_start_most_steps: int = later(0, before=0)  # of the worked solutions of the warm start; 0: any
+    # what the warm start teaches: whole solutions, or only the calculations in them (problems without are left out)
     warm_start_text: Literal["solutions", "equations"] = later("solutions", before="solutions")
-    warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of these steps
+    warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of the warm start
     # the model of a finished run, in its folder as model/, which transformers loads
     keep: Literal["none", "last"] = later("none", before="none")
     start: str = later("", before="")  # folder of a finished run whose model this one begins with, in place of `model`

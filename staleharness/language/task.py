@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any, ClassVar, Literal
 
 from ..base.cache import build_once
-from ..base.console_log import LOGGER
+from ..base.console_log import notice
 from ..base.cpp_library import compiler
 from ..base.files import digest, stamp, user_path
 from ..errors import UserError, missing_extra, shorten
@@ -84,12 +84,6 @@ def _digest_of(files: tuple[Path, ...], stamps: tuple[tuple[str, int, int, int],
     """Compute the digest once per content; `stamps` key the cache."""
     content = [[path.name, digest(path)] for path in files]
     return hashlib.sha256(json.dumps(content).encode()).hexdigest()[:16]
-
-
-@functools.lru_cache(maxsize=64)
-def _warn_once(line: str) -> None:
-    """Say what was filled in: once, however many methods of a sweep have settings of their own."""
-    LOGGER.warning("%s", line)
 
 
 def _from_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
@@ -191,12 +185,12 @@ class LanguageTask(Task):
             return settings
         if not is_chat(model):
             if has_template(model):
-                _warn_once(
+                notice(
                     f"MODEL={model} has a chat template, which is not used, as its name does not say that it is a chat "
                     "model; if it is one, SET=chat_template=true"
                 )
             return settings
-        _warn_once(f"MODEL={model} is a chat model: prompts go through its template; SET=chat_template=false for none")
+        notice(f"MODEL={model} is a chat model: prompts go through its template; SET=chat_template=false for none")
         return {**settings, "chat_template": True}
 
     @classmethod

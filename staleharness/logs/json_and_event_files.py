@@ -113,17 +113,18 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
     """Iterate over the objects of a stream, and those of its lists. Raises `ValueError` with the line of anything
     else."""
     decode = json.JSONDecoder().raw_decode
-    text, at, line = "", 0, 1  # `line` is where `text` begins
+    text, at, line, last = "", 0, 1, 1  # lines: where `text` begins, and the last one that is not blank
     in_list, state = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
     while True:
         at = _after_blanks(text, at)
         if at == len(text):
+            last = line + text.count("\n", 0, len(text.rstrip())) if text.strip() else last
             line += text.count("\n")
             text, at = stream.read(CHARACTERS), 0
             if text:
                 continue
             if in_list:
-                raise ValueError(f"line {line}: the list does not end")
+                raise ValueError(f"line {last}: the list does not end")
             return
         letter = text[at]
         if letter == "[" and not in_list:
@@ -144,7 +145,11 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
                     line += text.count("\n", 0, at)
                     text, at = text[at:] + more, 0
                     continue
-                raise ValueError(f"line {line + text.count(chr(10), 0, error.pos)}: {error.msg}") from None
+                place = error.pos
+                if error.msg.startswith("Expecting ',' delimiter") or not text[place:].strip():
+                    place = len(text[:place].rstrip())  # something is missing after what stands before
+                reason = error.msg.removesuffix(" at").removesuffix(" starting")
+                raise ValueError(f"line {line + text.count(chr(10), 0, place)}: {reason}") from None
             if not isinstance(value, Mapping):
                 raise ValueError(f"line {line + text.count(chr(10), 0, at)} is not a JSON object")
             yield value

@@ -131,6 +131,8 @@ def publish(
     paper, figures = read_paper(name)
     names = [f.name for f in select_figures(figures, selector)]
     folder = user_path(out)
+    if folder.exists() and not folder.is_dir():
+        raise UserError(f"OUT={out} is a file; give a folder")
     check_creatable(folder)
     check_replaceable(folder / "README.md", f"# {INDEX_TITLE}\n", "a page of this gallery")
     entries = load_figures(figures, user_path(bundles), scale)

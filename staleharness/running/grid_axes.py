@@ -16,7 +16,7 @@ from ..base.options import values_before
 from ..base.parsing import PluginChoice, build, parse_choice
 from ..base.plugins import is_builtin
 from ..base.streams import global_generators_restored
-from ..errors import UserError, nearest, type_and_message
+from ..errors import UserError, nearest, shorten, type_and_message
 from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..store.record_schema import MOST_VERSIONS
@@ -26,6 +26,7 @@ from ..training.method_metadata import OTHER, entry_of
 from .hardware import check_device
 
 MOST_RUNS = 100_000  # of one grid
+OF_LANGUAGE = ("model", "data")  # options of a sweep that only language tasks have
 
 
 @dataclass(frozen=True)
@@ -123,6 +124,8 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
     if len(mismatches) > 1:
         methods = [_under_mismatch(method, text) for text in mismatches for method in methods]
     check_unique([str(n) for n in forward], "N")
+    if forward != (None,) and (least := min(n for n in forward if n is not None)) < 1:
+        raise UserError(f"N={least} must be at least 1")
     _check_count(len(environments) * cells * len(methods))
     title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
     return GridAxes(
@@ -251,7 +254,9 @@ def _family_settings(
     if question.preset not in presets:
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
     names = family.settings.settings()
-    for key in question.settings:
+    for key, value in question.settings.items():
+        if key in OF_LANGUAGE and key not in names:
+            raise UserError(f"{key.upper()}={shorten(str(value))} is for language tasks; {family.name} has none")
         if key not in names:
             raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, names)}")
     if question.forward and "N" not in family.axes:

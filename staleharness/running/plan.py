@@ -10,6 +10,7 @@ from itertools import product
 from typing import Any
 
 from ..algorithm import check, unmet
+from ..base.console_log import single_notices
 from ..errors import UserError
 from ..spec import RunSpec
 from ..store.sweep_definition import Question
@@ -53,7 +54,8 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
 
     Raises `UserError` for anything that cannot be run.
     """
-    return _expand(resolve_axes(question, seeds))
+    with single_notices():  # however many methods of it have settings of their own
+        return _expand(resolve_axes(question, seeds))
 
 
 def _expand(axes: GridAxes) -> Plan:
@@ -78,8 +80,9 @@ def _expand(axes: GridAxes) -> Plan:
         }
         content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm)}
         default = family.settings.from_dict({**content, **env.settings, **cell}, "SET")
-        own_settings = {**settings[env.id, method.label], **cell, **method.settings}
-        spec = family.settings.from_dict({**content, **own_settings}, "ALGO")
+        of_runs = settings[env.id, method.label]  # the method's among them, with paths as the family resolves them
+        of_method = {key: of_runs.get(key, value) for key, value in method.settings.items()}
+        spec = family.settings.from_dict({**content, **of_runs, **cell, **of_method}, "ALGO")
         check(algorithm, spec, family.provides)
         family.check(family.on_this_machine(spec))
         spec = family.identified(spec)
@@ -95,8 +98,9 @@ def with_stored_labels(question: Question) -> Question:
     """Return the question with methods and lag model named as in stored runs, for example without options at their
     defaults; unchanged if it cannot be planned here, for lack of a plugin."""
     try:
-        axes = resolve_axes(replace(question, paper={}))
-        labels = dict.fromkeys(label.partition(" N=")[0] for label in _expand(axes).labels)
+        with single_notices():
+            axes = resolve_axes(replace(question, paper={}))
+            labels = dict.fromkeys(label.partition(" N=")[0] for label in _expand(axes).labels)
     except UserError:
         return question
     mismatch = () if len(question.mismatch) > 1 else question.mismatch  # several are in the labels

@@ -44,7 +44,9 @@ def _check(root: Path) -> None:
         check_not_link(root / name)
     root = root.resolve()  # a link may point to a folder that does not exist yet
     existing = next(p for p in (root, *root.parents) if p.exists())
-    if not os.access(existing, os.W_OK | os.X_OK) or not existing.is_dir():
+    if not existing.is_dir():
+        raise UserError(f"OUT={root} cannot be made: {existing} is a file")
+    if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
     check_creatable(root, f".{MARKER}.")
 

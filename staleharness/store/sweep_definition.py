@@ -125,7 +125,7 @@ def ask(
         "algorithm": _split(algo, "ALGO"),
         "capacity": _whole_numbers(k, "K"),
         "forward": _whole_numbers(n, "N"),
-        "seeds": None if seeds is None else whole_number(seeds, "SEEDS"),
+        "seeds": None if seeds is None else _number(seeds, "SEEDS"),
         "preset": preset,
         "lag": lag,
         "mismatch": _split(mismatch, "MISMATCH"),
@@ -142,7 +142,7 @@ def _without_none(values: Mapping[str, Any]) -> dict[str, Any]:
 
 def _whole_numbers(text: str | None, option: str) -> tuple[int, ...] | None:
     parts = _split(text, option)
-    return None if parts is None else tuple(whole_number(part, option) for part in parts)
+    return None if parts is None else tuple(_number(part, option) for part in parts)
 
 
 def _split(text: str | None, option: str) -> tuple[str, ...] | None:
@@ -154,6 +154,15 @@ def _split(text: str | None, option: str) -> tuple[str, ...] | None:
         remedy = "give one or several, e.g. ENV=Hopper" if option == "ENV" else f"leave {option} out for the default"
         raise UserError(f"{option}={text!r} names nothing; {remedy}")
     return parts
+
+
+def _number(text: str, option: str) -> int:
+    """Parse a whole number of an option that takes several. Raises `UserError`, which says how to write several."""
+    try:
+        return whole_number(text, option)
+    except UserError as error:
+        several = len(re.findall(r"\d+(?:\.\d+)?", text)) > 1
+        raise UserError(f"{error}; write several with commas, {option}=1,2,3" if several else str(error)) from None
 
 
 def plain_env(env: str) -> str:

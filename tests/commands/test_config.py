@@ -28,9 +28,14 @@ def test_the_settings_of_stored_runs(call: Cli) -> None:
     code, text, _ = call("config", first.id, "--diff", second.id, "--out", BUNDLE, "--json")
     found = json.loads(text)
     assert found and all(a != b for a, b in found.values())
+    some = "05b5e4385ead, 060198afea93, 076124a35088"
     for what, said in (
         ("", "config: ID|FILE.toml='' is empty; give ID|FILE.toml"),
-        ("zzz", "begins with 'zzz'; `staleharness status` lists the ids"),
+        ("0", "begin with '0'; give more of the id"),
+        (
+            "zzz",
+            f"there is no finished run of that id in {BUNDLE}; it holds {some} and 47 more (`staleharness status`)",
+        ),
     ):
         code, text, errors = call("config", what, "--out", BUNDLE)
         assert (code, text) == (2, "") and errors.count("\n") == 1 and errors.strip().endswith(said)

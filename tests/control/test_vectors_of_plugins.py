@@ -112,11 +112,12 @@ class OfSpaces(ControlTask):
     taken: spaces.Space[Any] = FLAT
     length = 0
     limit: int | None = None
+    specified = True
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
         def one() -> gymnasium.Env[Any, Any]:
             made: gymnasium.Env[Any, Any] = Odd(self.seen, self.taken, self.length)
-            made.spec = EnvSpec("Odd-v0", max_episode_steps=self.limit)
+            made.spec = EnvSpec("Odd-v0", max_episode_steps=self.limit) if self.specified else None
             return made if self.limit is None else gymnasium.wrappers.TimeLimit(made, self.limit)
 
         return SyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
@@ -162,6 +163,7 @@ def test_what_has_no_time_limit_is_named_when_planned(caplog: pytest.LogCaptureF
     assert line.startswith("gymnasium knows no time limit of odd: its episodes must end by themselves")
     caplog.clear()
     type("Limited", (OfSpaces,), {"limit": 7}).try_out("Odd/Limited-v0")
+    type("Wrapped", (OfSpaces,), {"limit": 7, "specified": False}).try_out("Odd/Limited-v0")
     assert caplog.messages == []
 
 

@@ -42,7 +42,9 @@ def trained(folder: Path, **changes: Any) -> StoredRun:
 
 @pytest.mark.parametrize("versions", ["full", "lora"])
 @pytest.mark.long
-def test_transformers_loads_the_model_of_a_run(tiny: Path, tmp_path: Path, versions: str, cli: Cli) -> None:
+def test_transformers_loads_the_model_of_a_run(
+    tiny: Path, tmp_path: Path, versions: str, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
     import transformers
 
     run = trained(tmp_path, model=str(tiny), keep="last", versions=versions)
@@ -59,6 +61,10 @@ def test_transformers_loads_the_model_of_a_run(tiny: Path, tmp_path: Path, versi
     assert [float(a["correct"]) for a in answers] == run.record["scores"]["deterministic"]["returns"][:2]
     again = trained(tmp_path, start=str(run.path))
     assert again.spec["model"] == str(folder) and again.id != run.id
+    monkeypatch.chdir(run.path.parent)
+    settings = {**SMALL, "data": str(tmp_path / "data")}
+    (typed,) = sh.plan(env="gsm8k", algo=f"ppo_clip[start={run.id}]", k=2, seeds=1, steps=2, settings=settings).runs
+    assert (typed.spec.to_dict()["start"], typed.run_id) == (str(run.path), again.id)
     assert again.metrics()["untrained/deterministic"].iloc[0] == run.record["scores"]["deterministic"]["mean"]
 
 

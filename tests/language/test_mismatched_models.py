@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 from language_fixtures import Specs, error_line
+from tiny_model import write_problems
 
+import staleharness as sh
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.model_folder_checks import shapes_in
@@ -136,6 +138,12 @@ def test_a_chat_template_is_used_or_a_line_says_why_not(
     assert found.get("chat_template", False) is (name != "mine")
     assert note in caplog.text
     caplog.clear()
+    write_problems(tmp_path)
+    methods = ["ppo_clip[learning_rate=1e-3]", "spo[learning_rate=1e-3]"]
+    for _ in range(2):  # each sweep says it, once
+        sh.plan(env="gsm8k", algo=methods, model=str(model), data=str(tmp_path), settings={"completion_tokens": 8})
+        assert len(caplog.messages) == 1 and note in caplog.text
+        caplog.clear()
     asked["chat_template"] = False
     assert LanguageTask.completed(asked) == asked and not caplog.text
 

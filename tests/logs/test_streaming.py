@@ -155,12 +155,15 @@ def test_weights_are_added_per_lag_without_zeros() -> None:
 @pytest.mark.parametrize(
     "text, words",
     [
-        ('{"lag": 1}\n{"lag": 2}\n{"lag": \n', "line 4: Expecting value"),
+        ('{"lag": 1}\n{"lag": 2}\n{"lag": \n', "line 3: Expecting value"),
+        ('{"lag": 1}\n{"lag": 2}\n{"lag": 3\n\n', "line 3: Expecting ',' delimiter"),
+        ('{"lag": 1}\n{"lag": 2\n{"lag": 3}\n', "line 2: Expecting ',' delimiter"),
+        ('{"lag": 1}\n{"lag\n', "line 2: Invalid control character\n"),
         ('{"lag": 1}\n\n{"lag" 2}\n' + '{"lag": 3}\n' * 50, "line 3: Expecting ':' delimiter"),
         ('{"lag": 1}\n7\n', "line 2 is not a JSON object"),
         ('[{"lag": 1}\n {"lag": 2}]', "line 2: no comma between two objects"),
         ('[{"lag": 1},\n]', "line 2: Expecting value"),
-        ('[{"lag": 1}\n', "line 2: the list does not end"),
+        ('[{"lag": 1}\n\n', "line 1: the list does not end"),
         ('{"lag": 1}]', "line 1: Expecting value"),
     ],
 )
@@ -172,7 +175,7 @@ def test_invalid_json_is_named_by_its_line(
     (tmp_path / "run.jsonl").write_text(text)
     with pytest.raises(UserError, match="cannot be read") as caught:
         read_log(str(tmp_path / "run.jsonl"))
-    assert words in str(caught.value)
+    assert words in f"{caught.value}\n"
 
 
 @pytest.mark.usefixtures("small_pieces")

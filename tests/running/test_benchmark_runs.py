@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Iterator
 from dataclasses import replace
@@ -215,6 +216,17 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
         pages.append(Path(done.stdout.rpartition("page: ")[2].strip()).read_bytes())
     assert pages[0] == pages[1]
     assert "0 runs to do; nothing to do" in done.stderr
+    dry = staleharness(*words, "--dry", "--json")
+    assert json.loads(dry.stdout) == {"dry": True, "plan": [], "seconds": 0.0, "bytes": 0, "checkpoint_bytes": 0}
+
+
+def test_a_dry_run_checks_resources_and_lists_the_runs(place: Path) -> None:
+    words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={place / 'dry'}")
+    done = staleharness(*words, "--dry", "--quick", "--json")
+    assert done.returncode == 0 and len(json.loads(done.stdout)["plan"]) == 2 * 2  # K, seeds
+    done = staleharness(*words, "--dry", "--jobs=0")
+    assert (done.returncode, done.stdout) == (2, "") and "JOBS=0 must be at least 1" in done.stderr
+    assert not (place / "dry").exists()
 
 
 def test_the_command_without_a_method_says_what_to_give(place: Path) -> None:

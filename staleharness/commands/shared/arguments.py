@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -12,6 +13,7 @@ from ...errors import UserError
 if TYPE_CHECKING:
     from ...statistics.results import Results
     from ...store.store import Store
+    from ...store.stored_run import StoredRun
 
 
 class Help(NamedTuple):
@@ -126,8 +128,17 @@ class RunFilters:
         every = Results.of(store.read_all())
         runs = every.select(env=self.env, k=self.k, algo=self.algo, where=self.where)
         if not runs:
-            raise UserError(f"{folder} holds no finished run{' that matches' if every else ''}")
+            raise no_run(folder, every)
         return runs
+
+
+def no_run(folder: str, every: Iterable[StoredRun]) -> UserError:
+    """Return the error for filters that select none of a folder's finished runs, with what there is."""
+    from ...statistics.matching import holdings
+    from ...store.run_grid import cell_of
+
+    cells = [cell_of(run) for run in every]
+    return UserError(f"{folder} holds no finished run" + (f" that matches; it has {holdings(cells)}" if cells else ""))
 
 
 def output_file(out: str | None, what: str, *endings: str) -> Path | None:

@@ -9,6 +9,7 @@ import importlib
 import inspect
 import itertools
 import sys
+import textwrap
 import typing
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import MISSING, dataclass, fields
@@ -125,11 +126,18 @@ def docstrings(command: type[Any]) -> dict[str, str]:
     return texts
 
 
+class _Lines(argparse.HelpFormatter):
+    """Formatter of help that breaks no option at its hyphens, so that it can be copied."""
+
+    def _split_lines(self, text: str, width: int) -> list[str]:
+        return textwrap.wrap(text, width, break_on_hyphens=False)
+
+
 class _Parser(argparse.ArgumentParser):
     """Argument parser of a verb that raises `UserError` in place of exiting."""
 
     def __init__(self, verb: str, description: str) -> None:
-        super().__init__(f"staleharness {verb}", description=description, allow_abbrev=False)
+        super().__init__(f"staleharness {verb}", description=description, allow_abbrev=False, formatter_class=_Lines)
         self.verb = verb
 
     def error(self, message: str) -> NoReturn:

@@ -190,16 +190,17 @@ def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str,
 
 
 def _check_hub(name: str) -> None:
-    """Raise `UserError` where the hub's cache and the network do not have a model's smallest file."""
-    from huggingface_hub import hf_hub_download, try_to_load_from_cache
-    from huggingface_hub.errors import HFValidationError
+    """Raise `UserError` where the hub's cache and the network do not have a model's smallest file. The hub is asked
+    once: a download asks six times, half a minute without network."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
 
     try:
         if isinstance(try_to_load_from_cache(name, "config.json"), str):
             return
+        get_hf_file_metadata(hf_hub_url(name, "config.json"))
         hf_hub_download(name, "config.json")
-    except (OSError, ValueError, HFValidationError) as error:
-        reason = one_line(error)[:120]
+    except Exception as error:  # of the hub's library, and of the one that it reaches the network with
+        reason = shorten(one_line(error) or type(error).__name__, 120)
         raise UserError(
             f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({reason}); "
             "without network give a folder that holds config.json, tokenizer and *.safetensors"

@@ -1,0 +1,79 @@
+"""Finished run by what a user types: the folder of the run, its id, or the first digits of the id."""
+
+from __future__ import annotations
+
+from ..base.files import user_path
+from ..base.reference_results import results_path
+from ..base.text import plural
+from ..errors import UserError, nearest, shorten
+from .bundle_reader import is_packed
+from .locks import MARKER
+from .record_schema import is_id
+from .store import Store
+from .stored_run import StoredRun
+
+MOST_NAMES = 3  # of runs, in an error line
+REMEDY = "give the id of a run, or its folder results/runs/<id>"
+
+
+def find_run(text: str, out: str, what: str = "RUN") -> StoredRun:
+    """Return the finished run that `text` names; an id is looked up in the results folder `out`.
+
+    what: name of the argument, for the error line. Raises `UserError` with the nearest run.
+    """
+    path = user_path(text)
+    resolved_path = path.resolve()
+    if is_id(resolved_path.name) and (
+        path.is_dir() or is_packed(resolved_path.parent.parent)
+    ):  # a bundle has no folders of runs
+        return _in_store(Store(resolved_path.parent.parent), resolved_path.name, what)
+    if path.is_dir():
+        inside = Store(path).read_all() if (path / MARKER).is_file() else []
+        some = _some([run.id for run in inside], "it") if inside else REMEDY
+        raise UserError(f"{what}={shorten(text)} is not the folder of a run; {some}")
+    if path.exists():
+        raise UserError(f"{what}={shorten(text)} is a file; {REMEDY}")
+    if path.name != text:
+        folder = next(parent for parent in path.parents if parent.exists())
+        names = [each.name for each in folder.iterdir() if is_id(each.name)] if folder.is_dir() else []
+        absent = f"there is no folder {folder / path.relative_to(folder).parts[0]}"
+        some = absent if folder != path.parent else _nearest(path.name, names, str(folder))
+        raise UserError(f"{what}={shorten(text)} does not exist; {some}")
+    store = Store(results_path(out))
+    store.check_readable(f"OUT={out}")
+    return _in_store(store, text, what)
+
+
+def _in_store(store: Store, text: str, what: str) -> StoredRun:
+    """Return the run of the folder whose id begins with `text`. Raises `UserError`."""
+    store.check_readable()
+    if is_id(text) and (run := store.read(text)) is not None:
+        return run
+    if is_id(text) and store.attempts(text):
+        raise UserError(f"{what}={text} is not finished; `staleharness status` says how far it is")
+    runs = {run.id: run for run in store.read_all()}
+    matches = [run_id for run_id in runs if run_id.startswith(text)]
+    if len(matches) > 1:
+        raise UserError(
+            f"the ids of {plural(len(matches), 'run')} in {store.root} begin with {text!r}; give more of the id"
+        )
+    if not matches:
+        raise UserError(
+            f"{what}={shorten(text)!r}: there is no finished run of that id in {store.root}; "
+            f"{_nearest(text, list(runs), 'it')}"
+        )
+    return runs[matches[0]]
+
+
+def _nearest(name: str, ids: list[str], where: str) -> str:
+    """Return the end of an error line: the id nearest to a name, or the first of all ids."""
+    hint = nearest(name, ids)
+    return hint if hint.startswith("did you mean") else _some(ids, where)
+
+
+def _some(ids: list[str], where: str) -> str:
+    """Return the end of an error line: the first of the ids."""
+    if not ids:
+        return f"{where} holds no finished run"
+    names, rest = sorted(ids)[:MOST_NAMES], len(ids) - MOST_NAMES
+    return f"{where} holds {', '.join(names)}" + (f" and {rest} more (`staleharness status`)" if rest > 0 else "")
