@@ -5,7 +5,6 @@ A run is a pure function of its `RunSpec`. This module knows neither torch nor a
 
 from __future__ import annotations
 
-import dataclasses
 import hashlib
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
@@ -168,7 +167,7 @@ class RunSpec:
         return 1
 
     def to_dict(self) -> dict[str, Any]:
-        return _plain(dataclasses.asdict(self)) | {"hyper": dict(self.hyper)}
+        return _plain({f.name: getattr(self, f.name) for f in fields(self)}) | {"hyper": dict(self.hyper)}
 
     def to_json(self) -> str:
         return canonical_json(self.to_dict())

@@ -109,12 +109,14 @@ def parser_of(verb: Verb, flags: Iterable[str] = ()) -> argparse.ArgumentParser:
     return parser
 
 
+@functools.cache
 def helps_of(command: type[Any]) -> dict[str, Help]:
     """Name of a field -> its metavar and default in the help."""
     hints = typing.get_type_hints(command, include_extras=True)
     return {f.name: next(x for x in hints[f.name].__metadata__ if isinstance(x, Help)) for f in fields(command)}
 
 
+@functools.cache
 def docstrings(command: type[Any]) -> dict[str, str]:
     """Name of a field -> its docstring, in the class and its bases."""
     texts: dict[str, str] = {}
