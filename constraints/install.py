@@ -115,22 +115,10 @@ def make_environment(venv: Path, asked: str, moved: bool) -> None:
     (venv / LOG).touch()  # from here on it is known as one that was set up here
 
 
-def has_driver() -> bool:
-    """Whether an NVIDIA driver answers."""
-    smi = shutil.which("nvidia-smi")
-    return smi is not None and subprocess.run([smi], capture_output=True).returncode == 0
-
-
 def torch_versions(python: Path, *options: str) -> list[str]:
     """Versions of torch for this Python within reach of pip; none where no index answers."""
     command = [str(python), "-m", "pip", "index", "versions", "torch", *options]
     return re.split(r"[,\s]+", subprocess.run(command, capture_output=True, text=True).stdout)
-
-
-def installed_torch(python: Path) -> str:
-    """Version of the torch in an environment; empty if there is none."""
-    command = [str(python), "-c", "from importlib import metadata; print(metadata.version('torch'))"]
-    return subprocess.run(command, capture_output=True, text=True).stdout.strip()
 
 
 def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
@@ -141,10 +129,13 @@ def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
     """
     auto = build == "auto"
     if auto:
-        build = "cuda" if has_driver() else "cpu"
+        smi = shutil.which("nvidia-smi")
+        build = "cuda" if smi and subprocess.run([smi], capture_output=True).returncode == 0 else "cpu"
         say("torch with CUDA: an NVIDIA driver answers" if build == "cuda" else "torch for the CPU")
     version = re.findall(r"^torch==(\S+)", pins.read_text(), re.MULTILINE)[0]
-    if installed_torch(python) == (version if build == "cuda" else f"{version}+cpu"):
+    command = [str(python), "-c", "from importlib import metadata; print(metadata.version('torch'))"]
+    installed = subprocess.run(command, capture_output=True, text=True).stdout.strip()
+    if installed == (version if build == "cuda" else f"{version}+cpu"):
         return []
     visible = torch_versions(python)
     plain = [f"torch==={version}"] if version in visible else []
