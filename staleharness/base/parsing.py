@@ -217,6 +217,9 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if origin in (typing.Union, types.UnionType) and {*arguments} <= {*KINDS_OF_VALUE, type(None)}:
         choices = [KINDS_OF_VALUE.get(option, "none") for option in arguments]
         raise UserError(f"{where}={shorten(_plain(value))} is neither {' nor '.join(choices)}")
+    if origin is tuple and arguments[0] in KINDS_OF_VALUE:
+        entry = KINDS_OF_VALUE[arguments[0]]
+        raise UserError(f"{where}={shorten(_plain(value))} is not a list in brackets, each entry {entry}")
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
     if origin is typing.get_origin(Mapping[str, Any]):
         name = "table, name = value"

@@ -66,6 +66,8 @@ def handle(command: Command) -> int:
         if command.dry and command.json:
             content = {"dry": True, "plan": plan_as_data(missing), "seconds": guess.seconds, "bytes": guess.bytes}
             print(json.dumps(content | {"checkpoint_bytes": guess.checkpoints}, sort_keys=True))
+    if command.add is not None:
+        print(f"stalebench {protocol.track}: ADD={command.add} follows the protocol", file=sys.stderr)
     if command.dry:
         return 0
     if name is not None:

@@ -127,8 +127,9 @@ def pack(
 
 
 def _check_target(source: Path, target: Path, runs: set[str]) -> None:
-    if target.exists() and not target.is_dir():
-        raise UserError(f"TO={target} is a file; give a folder")
+    existing = next(path for path in (target, *target.resolve().parents) if path.exists())
+    if not existing.is_dir():
+        raise UserError(f"TO={target} cannot be made: {existing} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()):
         if not is_packed(target) or source.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")

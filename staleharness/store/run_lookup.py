@@ -22,11 +22,9 @@ def find_run(text: str, out: str, what: str = "RUN") -> StoredRun:
     what: name of the argument, for the error line. Raises `UserError` with the nearest run.
     """
     path = user_path(text)
-    resolved_path = path.resolve()
-    if is_id(resolved_path.name) and (
-        path.is_dir() or is_packed(resolved_path.parent.parent)
-    ):  # a bundle has no folders of runs
-        return _in_store(Store(resolved_path.parent.parent), resolved_path.name, what)
+    home, name = path.resolve().parent.parent, path.resolve().name
+    if is_id(name) and (path.is_dir() or is_packed(home)):  # a bundle has no folders of runs
+        return _in_store(Store(home), name, what)
     if path.is_dir():
         inside = Store(path).read_all() if (path / MARKER).is_file() else []
         some = _some([run.id for run in inside], "it") if inside else REMEDY

@@ -41,6 +41,10 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "data of a control task": ([*HOPPER, "--data", "x"], ["DATA=x is for language tasks; mujoco has none"]),
     "a model of a control task": ([*HOPPER, "--model", "x"], ["MODEL=x is for language tasks; mujoco has none"]),
     "no round": (["sweep", "--env", "word-problems", "--n", "0"], ["N=0 must be at least 1"]),
+    "a width for a list of widths": (
+        [*HOPPER, "--set", "hidden=64"],
+        ["hidden=64 is not a list in brackets, each entry a whole number"],
+    ),
     "half a cap": (["pipeline", "--set", "cap=x"], ["cap=x is neither a number nor none"]),
     "a run that is not there": (["show", "results/runs/nope"], ["RUN=results/runs/nope does not exist", "no folder"]),
     "a run above": (["show", "../.."], ["RUN=../.. is not the folder of a run"]),
