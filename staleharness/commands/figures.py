@@ -78,7 +78,7 @@ def _lines(s: GalleryFigure, files: Sequence[Path], *, alone: bool) -> list[str]
     lines = [f"{s.figure.name}: {word}"]
     if alone and s.state == "drawn":
         lines[0] += f" ({s.figure.heading})"
-        texts = [part_text(part) for part in s.reading.parts] or [s.reading.saw]
+        texts = [part_text(part) for part in s.reading.parts] or [s.reading.observation]
         paragraphs = (wrap(text, 112, initial_indent="  ", subsequent_indent="    ") for text in texts)
         lines += [line for lines_of_part in paragraphs for line in lines_of_part]
     pictures = [path for path in files if path.stem == s.figure.name and path.suffix == ".png"]

@@ -173,8 +173,8 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
         lines += [picture(s.figure.heading, name), ""]
     if e.claim:
         lines += [f"**The {paper.source}:** {e.claim}", ""]
-    if e.asked:
-        lines += [f"**Why:** {e.asked}", ""]
+    if e.motivation:
+        lines += [f"**Why:** {e.motivation}", ""]
     return "\n".join([*lines, *verdict_lines(s), facts_line(s)]).rstrip()
 
 
@@ -260,8 +260,10 @@ def html(
                 "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
                 "verdict": verdict_words(s),
                 "finding": finding(s),
-                "texts": {key: prose(getattr(s.figure.entry, key), name) for key in ("question", "claim", "asked")},
-                "saw": prose(s.reading.saw, name),
+                "texts": {
+                    key: prose(getattr(s.figure.entry, key), name) for key in ("question", "claim", "motivation")
+                },
+                "observation": prose(s.reading.observation, name),
                 "tests": test_rows(s.reading),
                 "links": test_links(s),
                 "runs": len(s.bundle.runs) if s.bundle else 0,

@@ -25,7 +25,14 @@ from ..store.sweep_definition import check_scale_name
 from .paper_figure_specs import PaperFigure, experiments
 
 DRAFT = "DRAFT, runs are missing"
-TEXTS = ("question", "claim", "asked", "saw", "part", "verdict")  # of an entry; they stand beside its picture
+TEXTS = (
+    "question",
+    "claim",
+    "motivation",
+    "observation",
+    "part",
+    "verdict",
+)  # of an entry; they stand beside its picture
 AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
 LATER = ("names", "beside", "ordered")  # of an entry; empty ones leave a picture's source what it was
 
@@ -50,7 +57,7 @@ class GalleryFigure:
         if self.state != "drawn":
             return ClaimResult("", "", ())
         try:
-            return evaluate_claim(e.part, e.saw, e.verdict, self.evidence_of, self._names)
+            return evaluate_claim(e.part, e.observation, e.verdict, self.evidence_of, self._names)
         except UserError as error:
             raise UserError(f"{self.figure.paper}/{self.figure.name}.toml: {error}") from None
 

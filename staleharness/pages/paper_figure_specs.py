@@ -43,8 +43,8 @@ class FigureSpec:
     study: str  # whose runs: experiments/<study>.toml, results/reference/<study>/
     draw: str  # name of the drawing function
     claim: str  # what the paper shows and says, in our words; empty where the figure is ours
-    asked: str = ""  # who asked for it, where no paper shows it
-    saw: str = ""  # what we saw, its numbers in braces (`claims/quoted.py`); empty: not looked at yet
+    motivation: str = ""  # who asked for it, where no paper shows it
+    observation: str = ""  # its numbers are in braces (`claims/quoted.py`); empty: not looked at yet
     part: tuple[ClaimPart, ...] = ()  # the claim, part by part; the verdict follows from their tests
     verdict: Verdict = ""  # stated only where runs cannot test the claim at all
     beside: tuple[str, ...] = ()  # other studies whose runs the drawing shows, too

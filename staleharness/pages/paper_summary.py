@@ -165,7 +165,7 @@ VERDICT_LINE = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 def verdict_words(s: GalleryFigure) -> str:
     """Verdict in words, also if there is none."""
     reading = s.reading
-    return reading.verdict or (NO_CLAIM if reading.saw else UNSEEN)
+    return reading.verdict or (NO_CLAIM if reading.observation else UNSEEN)
 
 
 def verdict_on_page(page: str) -> str:
@@ -178,8 +178,8 @@ def verdict_lines(s: GalleryFigure) -> list[str]:
     """Markdown of verdict, text and tests."""
     reading = s.reading
     lines = [f"**Verdict:** {verdict_words(s)}.", ""]
-    if reading.saw:
-        lines += [f"**We saw:** {reading.saw}", ""]
+    if reading.observation:
+        lines += [f"**We saw:** {reading.observation}", ""]
     if rows := test_rows(reading):
         head, *body = rows
         table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *body)]

@@ -64,7 +64,7 @@ def as_before() -> Iterator[None]:
 
 
 @pytest.fixture
-def asked(tmp_path: Path) -> Callable[..., list[str]]:
+def command_words(tmp_path: Path) -> Callable[..., list[str]]:
     def words(name: str, answer: str, env: str, *more: str, needs: Any = (), methods: str = "") -> list[str]:
         path = tmp_path / f"{name}.py"
         path.write_text(PLUGIN.format(name=name, answer=answer, needs=needs, more=methods))
@@ -82,9 +82,9 @@ UNDECLARED = {
 
 
 @pytest.mark.parametrize("name", UNDECLARED)
-def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked: Any, call: Cli) -> None:
+def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, command_words: Any, call: Cli) -> None:
     answer, env, field, need = UNDECLARED[name]
-    code, _, errors = call("sweep", *asked(name, answer, env, *SHORT.get(env, TINY)))
+    code, _, errors = call("sweep", *command_words(name, answer, env, *SHORT.get(env, TINY)))
     assert code == 2
     for part in (f"UserError: {name}: ", f"decisions.{field}, which is None", f"needs = frozenset({{'{need}'}})"):
         assert part in errors
@@ -99,18 +99,18 @@ def test_a_field_that_is_used_undeclared_is_refused_in_one_line(name: str, asked
     ],
 )
 @pytest.mark.long
-def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, asked: Any, call: Cli) -> None:
-    code, _, errors = call("sweep", *asked("careful", answer, env, *SHORT.get(env, TINY)))
+def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, command_words: Any, call: Cli) -> None:
+    code, _, errors = call("sweep", *command_words("careful", answer, env, *SHORT.get(env, TINY)))
     assert code == 0, errors
 
 
-def test_another_mistake_of_a_plugin_stays_what_it_is(asked: Any, call: Cli) -> None:
-    code, _, errors = call("sweep", *asked("slip", "PolicyLoss(plain + d.lags)", "bit-chain", *TINY))
+def test_another_mistake_of_a_plugin_stays_what_it_is(command_words: Any, call: Cli) -> None:
+    code, _, errors = call("sweep", *command_words("slip", "PolicyLoss(plain + d.lags)", "bit-chain", *TINY))
     assert code == 1 and "AttributeError: 'Decisions' object has no attribute 'lags'" in errors
 
 
-def test_what_is_declared_is_given(asked: Any, call: Cli) -> None:
-    words = asked("declared", "PolicyLoss(plain * d.logit_norm)", "bit-chain", *TINY, needs=["logit_norm"])
+def test_what_is_declared_is_given(command_words: Any, call: Cli) -> None:
+    words = command_words("declared", "PolicyLoss(plain * d.logit_norm)", "bit-chain", *TINY, needs=["logit_norm"])
     code, _, errors = call("sweep", *words)
     assert code == 0, errors
 
@@ -125,13 +125,13 @@ ANSWERS = {
 
 
 @pytest.mark.long
-def test_a_wrong_answer_ends_the_run_as_the_users_mistake(asked: Any, call: Cli, tmp_path: Path) -> None:
+def test_a_wrong_answer_ends_the_run_as_the_users_mistake(command_words: Any, call: Cli, tmp_path: Path) -> None:
     """Rows are as many as decisions in a row here, so that a loss of each row would be spread over decisions."""
     for name, (answer, said) in ANSWERS.items():
-        code, out, errors = call("sweep", "--json", *asked(name, answer, "bit-chain", *TINY))
+        code, out, errors = call("sweep", "--json", *command_words(name, answer, "bit-chain", *TINY))
         assert code == 2 and f"UserError: {name}: " in errors and said in errors, errors
         assert len(json.loads(out.splitlines()[-1])["runs"]["failed"]) == 1
-    code, _, errors = call("sweep", *asked("sound", PLAIN, "bit-chain", *TINY))
+    code, _, errors = call("sweep", *command_words("sound", PLAIN, "bit-chain", *TINY))
     assert code == 0, errors
 
 
@@ -152,16 +152,16 @@ OTHERS = {
 
 
 @pytest.mark.parametrize("name", OTHERS)
-def test_a_wrong_answer_of_any_other_kind_too(name: str, asked: Any) -> None:
+def test_a_wrong_answer_of_any_other_kind_too(name: str, command_words: Any) -> None:
     methods, said = OTHERS[name]
-    plugin = asked(name, PLAIN, "bit-chain", methods=methods)[-1]
+    plugin = command_words(name, PLAIN, "bit-chain", methods=methods)[-1]
     with loaded_plugins(Path(plugin)):
         (run,) = plan(ask(env="bit-chain", algo=name, k="2", seeds="1", steps="2", settings=TINY[-1])).runs
         with pytest.raises(Diverged if name == "bursts" else UserError, match=re.escape(said)):
             list(simulation_of(run.spec))
 
 
-def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Cli) -> None:
+def test_targets_of_another_shape_are_refused_on_control(command_words: Any, call: Cli) -> None:
     """Both would be flattened, or spread over the decisions."""
     targets = """
     def targets(self, t):
@@ -169,23 +169,25 @@ def test_targets_of_another_shape_are_refused_on_control(asked: Any, call: Cli) 
         from staleharness.batch import Targets
         right = gae(t)
         return Targets(right.advantage.T, right.value_target)"""
-    code, _, errors = call("sweep", *asked("aside", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=targets))
+    code, _, errors = call("sweep", *command_words("aside", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=targets))
     assert code == 2 and "aside: the advantage that targets returns is of shape [" in errors, errors
     value = "    def value_loss(self, v): return (v.value - v.target).square().sum(1)"
-    code, _, errors = call("sweep", *asked("flat", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=value))
+    code, _, errors = call("sweep", *command_words("flat", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=value))
     assert code == 2 and "flat: the tensor that value_loss returns is of shape [32]" in errors, errors
 
 
 @pytest.mark.parametrize("number", ["np.int64(3)", "np.float32(3)", "3"])
 @pytest.mark.long
-def test_a_methods_state_is_in_metrics_and_checkpoints(number: str, asked: Any, call: Cli, tmp_path: Path) -> None:
+def test_a_methods_state_is_in_metrics_and_checkpoints(
+    number: str, command_words: Any, call: Cli, tmp_path: Path
+) -> None:
     """Checkpoints are read without running code from them, so NumPy's own numbers would not come back."""
     methods = f"""
     def init_state(self):
         import numpy as np
         return {{"n": {number}}}
     def next_state(self, state, diagnostics): return {{"n": state["n"] + 1}}"""
-    words = asked("counts", PLAIN, "bit-chain", *TINY, methods=methods)
+    words = command_words("counts", PLAIN, "bit-chain", *TINY, methods=methods)
     code, _, errors = call("sweep", *words)
     assert code == 0, errors
     state = state_of(Answering(), "init_state", {"n": eval(number, {"np": np}), "t": torch.ones(2)})

@@ -85,7 +85,7 @@ def test_what_cannot_be_read_is_one_line(tmp_path: Path, row: dict[str, Any] | s
     assert words in str(caught.value) and "line 1" in str(caught.value) and "\n" not in str(caught.value)
 
 
-def asked(data: Path, **settings: str) -> LanguageSpec:
+def spec_of(data: Path, **settings: str) -> LanguageSpec:
     return LanguageSpec(env="gsm8k", algorithm="ppo_clip", data=str(data), **settings)
 
 
@@ -116,7 +116,7 @@ def test_columns_that_are_named_are_read(
 ) -> None:
     monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
     write_both(tmp_path, row)
-    spec = asked(tmp_path, question=question, answer=answer)
+    spec = spec_of(tmp_path, question=question, answer=answer)
     if solution is None:
         with pytest.raises(UserError, match=r"train.jsonl, line 1: has no 'out.a.b'; SET=question=in,answer=out names"):
             with_usual_columns(spec)
@@ -132,7 +132,7 @@ def test_other_rows_under_one_name_are_read_anew(tmp_path: Path, monkeypatch: py
     found = []
     for label in (5, 6):
         write_both(tmp_path, {"text": APPLES, "label": label})
-        local_spec = with_usual_columns(asked(tmp_path, question="text", answer="label"))
+        local_spec = with_usual_columns(spec_of(tmp_path, question="text", answer="label"))
         found.append(load("train", Path(local_spec.data))[0].answer)
     assert found == ["5", "6"]
 

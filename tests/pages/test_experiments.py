@@ -51,7 +51,7 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     entry = FIGURES[name].entry
     registry.check_drawing(entry.draw, entry.options, name)
     assert entry.question.endswith("?")
-    assert entry.claim or entry.asked
+    assert entry.claim or entry.motivation
     labels = {label for label, _, _ in FIGURES[name].question.cells()}
     assert set(entry.only) <= labels
     lines = {label.partition(" N=")[0] for label in labels}  # of a figure over N
@@ -63,8 +63,8 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
 @pytest.mark.parametrize("name", FIGURES)
 def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
     f = FIGURES[name]
-    assert bool(f.entry.verdict or f.entry.part) <= bool(f.entry.saw)
-    assert not f.entry.saw or is_published(f.entry.study)
+    assert bool(f.entry.verdict or f.entry.part) <= bool(f.entry.observation)
+    assert not f.entry.observation or is_published(f.entry.study)
 
 
 def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
@@ -76,7 +76,7 @@ def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
         text = (folder / name / "evidence.md").read_text(encoding="utf-8")
         for f in figures:
             assert not f.entry.claim or f"**The {paper.source}:** {f.entry.claim}\n" in text
-            for said in (f.heading, f.entry.question, f.entry.claim, f.entry.asked):
+            for said in (f.heading, f.entry.question, f.entry.claim, f.entry.motivation):
                 assert said in text, f"{f.name}: make figures PAPER={name}"
 
 
@@ -92,7 +92,7 @@ def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
     for s in shown:
         said = "\n".join(verdict_lines(s))
         assert said in text, f"{s.figure.name}: {s.redraw}"
-        assert "{" not in s.reading.saw
+        assert "{" not in s.reading.observation
         theirs = [part for part in s.figure.entry.part if part.role == "claim"]
         assert s.reading.verdict in (VOCABULARY if theirs else ("", CANNOT_TELL))
 

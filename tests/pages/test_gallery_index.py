@@ -50,7 +50,9 @@ def test_the_command_says_verdict_numbers_picture_and_page(
     study = shelf / "s.toml"
     study.write_text(study.read_text().replace("seeds = 2", "seeds = 4"))
     with (shelf / "p" / "fig2.toml").open("a") as stream:
-        stream.write('saw = "It does."\n[[part]]\nsays = "VACO ends higher"\nof = ["vaco"]\nover = ["ppo_clip"]\n')
+        stream.write(
+            'observation = "It does."\n[[part]]\nsays = "VACO ends higher"\nof = ["vaco"]\nover = ["ppo_clip"]\n'
+        )
         stream.write('k = [4]\nwhat = "return"\n')
     (shelf / "p" / "fig3.toml").write_text(
         'title = "U"\nquestion = "How?"\nstudy = "s"\ndraw = "learning_curves"\nclaim = "D."\n'

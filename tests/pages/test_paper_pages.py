@@ -26,14 +26,14 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
     study.write_text(study.read_text().replace("seeds = 2", "seeds = 4"))
     with (shelf / "p" / "fig2.toml").open("a") as stream:
         stream.write(
-            'saw = "It returns {return vaco K=4}, {return vaco K=4 over=ppo_clip} more; {above vaco K=4}."\n'
+            'observation = "It returns {return vaco K=4}, {return vaco K=4 over=ppo_clip} more; {above vaco K=4}."\n'
             '[[part]]\nsays = "VACO ends higher"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [4]\nwhat = "return"\n'
             '[[part]]\nsays = "and without lag, too"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [1]\nwhat = "return"\n'
         )
     paper, figures = read_paper("p", shelf)
     (shown,) = gallery.load_figures(figures, tmp_path, reps=50)
     assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.parts] == ["yes", "open"]
-    assert shown.reading.saw == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
+    assert shown.reading.observation == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
     gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "**Verdict:** partly." in page and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
@@ -71,7 +71,7 @@ def test_runs_of_other_studies_are_named_and_those_repeated_for_them(shelf: Path
 def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
     with (shelf / "p" / "fig2.toml").open("a") as stream:
-        stream.write('saw = "{return vacco K=4}"\n')
+        stream.write('observation = "{return vacco K=4}"\n')
     (shown,) = gallery.load_figures(read_paper("p", shelf)[1], tmp_path, reps=50)
     with pytest.raises(UserError, match=re.escape("p/fig2.toml: {return vacco K=4}: vacco has no run at K=4")):
         _ = shown.reading
@@ -122,8 +122,8 @@ def test_a_figure_without_a_claim_has_its_own_verdict_words(shelf: Path, tmp_pat
         return verdict_words(shown)
 
     assert word() == "not looked at yet"
-    assert word(saw="It falls.") == "no claim to check"
-    assert word(saw="It falls.", verdict="cannot tell") == "cannot tell"
+    assert word(observation="It falls.") == "no claim to check"
+    assert word(observation="It falls.", verdict="cannot tell") == "cannot tell"
 
 
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:

@@ -15,7 +15,7 @@ from staleharness.pages.paper_summary import deciding_comparison
 from staleharness.statistics.claims.part_tests import PartComparison
 from staleharness.store.store import Store
 
-PARTS = """saw = "Seen."
+PARTS = """observation = "Seen."
 [[part]]
 says = "VACO ends higher"
 of = ["vaco"]
@@ -50,7 +50,7 @@ def paper(shelf: Path, tmp_path: Path) -> Path:
         stream.write(PARTS)
     (shelf / "p" / "fig3.toml").write_text(
         'title = "U"\nquestion = "How?"\nstudy = "s"\ndraw = "aggregate_scores"\n'
-        'claim = ""\nasked = "Us."\nsaw = "S."\n'
+        'claim = ""\nmotivation = "Us."\nobservation = "S."\n'
     )
     with (shelf / "p" / "paper.toml").open("a") as stream:
         stream.write('conclusion = "VACO returns {return vaco K=4 over=ppo_clip} more."\nconclusion_from = "fig2"\n')

@@ -228,7 +228,7 @@ def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> Non
             part = {"what": "score", "k": sorted(runs_of(study).k.unique()), **spec}
             for terms, row in zip(terms_of(part), result.rows, strict=True):
                 rows.append((estimate(study, terms, part), row, part))
-        for part in told_in(entry.get("saw", "")):
+        for part in told_in(entry.get("observation", "")):
             study = part["study"] or entry["study"]
             part["k"] = part["k"] or sorted(runs_of(study).k.unique())
             found = estimate(study, terms_of(part)[0], part)

@@ -21,7 +21,7 @@ LIKE = {"num_envs": 8, "num_steps": 256, "epochs": 10, "minibatches": 32, "threa
 
 
 @pytest.fixture
-def asked() -> Plan:
+def two_runs() -> Plan:
     return plan(env="Hopper", algo="spo", seeds=2, settings={k: v for k, v in LIKE.items() if k != "device"})
 
 
@@ -32,8 +32,8 @@ def store_run(root: Path, seed: int, gigabytes: float, seconds: float = 60.0, **
     write_run(root, "spo", seed, seconds=seconds, settings={**LIKE, **evaluated, **other}, said=said)
 
 
-def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, asked: Plan) -> None:
-    spec, store = asked.runs[0].spec, Store(tmp_path)
+def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, two_runs: Plan) -> None:
+    spec, store = two_runs.runs[0].spec, Store(tmp_path)
     store_run(tmp_path, 0, 2.0, 60.0)
     store_run(tmp_path, 1, 9.0, 60.0, num_envs=64)
     assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 1, 12 * 2048 / 50, 10.0, 2 * 10**9)
@@ -41,7 +41,7 @@ def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, asked: Pl
     assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 24 * 2048 / 75, 7.5, 3 * 10**9)
 
 
-def test_evaluations_are_estimated_apart_by_their_number_and_length(tmp_path: Path, asked: Plan) -> None:
+def test_evaluations_are_estimated_apart_by_their_number_and_length(tmp_path: Path, two_runs: Plan) -> None:
     """A sixth of a stored run's 60 seconds is evaluation: 6 of 5 + 5 episodes and a last one of 20 + 20, as asked."""
     store_run(tmp_path, 0, 2.0)
     for changes, times in (
@@ -50,7 +50,7 @@ def test_evaluations_are_estimated_apart_by_their_number_and_length(tmp_path: Pa
         ({"final_episodes": 100}, (6 * 10 + 200) / 100),
         ({"evaluations": 12}, (12 * 10 + 40) / 100),
     ):
-        spec = replace(asked.runs[0].spec, **changes)
+        spec = replace(two_runs.runs[0].spec, **changes)
         found = forecast.similar_runs(spec, Store(tmp_path))
         assert found is not None and found.speed == pytest.approx(12 * 2048 / 50)
         assert found.evaluation == pytest.approx(10 * times), changes
@@ -73,8 +73,8 @@ def test_sampled_answers_of_all_problems_take_their_time(tmp_path: Path) -> None
         assert found is not None and found.evaluation == pytest.approx(times * 60 / 9), changes
 
 
-def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked: Plan) -> None:
-    spec = asked.runs[0].spec
+def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, two_runs: Plan) -> None:
+    spec = two_runs.runs[0].spec
     store_run(tmp_path, 0, 2.0, seconds=0.0)
     found = forecast.similar_runs(spec, Store(tmp_path))
     assert found is None or found.where == "published"
@@ -82,23 +82,23 @@ def test_times_and_sizes_that_cannot_be_are_no_precedents(tmp_path: Path, asked:
     assert forecast.similar_runs(spec, Store(tmp_path)) == SimilarRuns("stored", 2, 24 * 2048 / 50, 5.0, 2 * 10**9)
 
 
-def test_an_estimate_is_theirs(tmp_path: Path, asked: Plan) -> None:
+def test_an_estimate_is_theirs(tmp_path: Path, two_runs: Plan) -> None:
     store_run(tmp_path, 7, 2.0, 60.0)
-    steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
-    found = estimate(asked.runs, Store(tmp_path), jobs=2)
+    steps = sum(run.spec.phases * run.spec.steps_per_phase for run in two_runs.runs)
+    found = estimate(two_runs.runs, Store(tmp_path), jobs=2)
     assert found.seconds == pytest.approx((steps / (12 * 2048 / 50) + 2 * 10.0) / 2)
     assert found.source == "as 1 stored runs like these took"
 
 
-def test_checkpoints_are_counted_three_for_each_run_at_a_time(tmp_path: Path, asked: Plan) -> None:
+def test_checkpoints_are_counted_three_for_each_run_at_a_time(tmp_path: Path, two_runs: Plan) -> None:
     write_run(tmp_path, "spo", 7, settings=LIKE, said={"checkpoint_bytes": 5_900_000_000})
     write_run(tmp_path, "spo", 8, settings=LIKE)  # of a version that did not say
     for jobs, text in ((1, "18 GB"), (2, "35 GB"), (9, "35 GB")):  # two runs are asked for
-        found = estimate(asked.runs, Store(tmp_path), jobs=jobs)
+        found = estimate(two_runs.runs, Store(tmp_path), jobs=jobs)
         assert found.checkpoints == 3 * 5_900_000_000 * min(jobs, 2)
         assert found.text.endswith(f" of disk, plus up to {text} of checkpoints until then")
     store_run(tmp_path / "small", 7, 2.0)
-    assert estimate(asked.runs, Store(tmp_path / "small"), jobs=2).text.endswith(" MB of disk")
+    assert estimate(two_runs.runs, Store(tmp_path / "small"), jobs=2).text.endswith(" MB of disk")
 
 
 def test_where_the_folder_has_none_they_are_the_published_ones(tmp_path: Path) -> None:
@@ -110,13 +110,13 @@ def test_where_the_folder_has_none_they_are_the_published_ones(tmp_path: Path) -
     assert forecast.similar_runs(unheard, Store(tmp_path)) is None
 
 
-def test_of_published_runs_the_fast_ones_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, asked: Plan) -> None:
+def test_of_published_runs_the_fast_ones_count(monkeypatch: pytest.MonkeyPatch, tmp_path: Path, two_runs: Plan) -> None:
     """Five runs of 12 x 2,048 steps, four of them slowed down by other work: the second fastest."""
     for seed, seconds in enumerate((60.0, 80.0, 300.0, 500.0, 2000.0)):
         store_run(tmp_path / "published", seed, 2.0, seconds)
     # ranks 0 to 4: the quantile .2 lies .8 of the way from the first to the second
     monkeypatch.setattr(forecast, "_published_runs", lambda: Store(tmp_path / "published").read_all())
-    found = forecast.similar_runs(asked.runs[0].spec, Store(tmp_path / "none"))
+    found = forecast.similar_runs(two_runs.runs[0].spec, Store(tmp_path / "none"))
     assert found is not None and found.where == "published" and found.count == 5
     assert 12 * 2048 / found.speed + found.evaluation == pytest.approx(60 + 0.8 * 20)
 
@@ -130,43 +130,43 @@ def test_phases_before_the_budget_take_their_time(tmp_path: Path) -> None:
 
 
 def test_memory_limits_the_runs_at_a_time_unless_jobs_is_given(
-    tmp_path: Path, asked: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    tmp_path: Path, two_runs: Plan, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
     store_run(tmp_path, 0, 3.0)
     store = Store(tmp_path)
-    assert plan_execution.runner_for(asked, store).capacity == 2
+    assert plan_execution.runner_for(two_runs, store).capacity == 2
     assert caplog.messages == ["2 at a time instead of 16: a run takes 3 GB, and this machine has 8 GB"]
     caplog.clear()
-    assert plan_execution.runner_for(asked, store, jobs="4").capacity == 4 and not caplog.messages
-    assert plan_execution.runner_for(asked, store, memory="1G").capacity == 8
+    assert plan_execution.runner_for(two_runs, store, jobs="4").capacity == 4 and not caplog.messages
+    assert plan_execution.runner_for(two_runs, store, memory="1G").capacity == 8
     store_run(tmp_path, 1, 9.0)
-    assert plan_execution.runner_for(asked, store).capacity == 1
+    assert plan_execution.runner_for(two_runs, store).capacity == 1
 
 
 def test_a_remote_machine_is_asked_for_a_quarter_more_memory(
-    tmp_path: Path, asked: Plan, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, two_runs: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[ResourceRequest] = []
     monkeypatch.setattr(plan_execution, "make_runner", lambda runner, demand: heard.append(demand))
     published = plan(env="Hopper", algo="spo", k=8, seeds=1)
     plan_execution.runner_for(published, Store(tmp_path), runner="slurm")
     store_run(tmp_path, 0, 2.0)
-    plan_execution.runner_for(asked, Store(tmp_path), runner="slurm")
-    plan_execution.runner_for(asked, Store(tmp_path), runner="slurm", jobs="3")
-    plan_execution.runner_for(asked, Store(tmp_path), runner="slurm", memory="7G")
+    plan_execution.runner_for(two_runs, Store(tmp_path), runner="slurm")
+    plan_execution.runner_for(two_runs, Store(tmp_path), runner="slurm", jobs="3")
+    plan_execution.runner_for(two_runs, Store(tmp_path), runner="slurm", memory="7G")
     assert [demand.memory for demand in heard] == [None, 2_500_000_000, 2_500_000_000, 7 * 10**9]
 
 
-def test_runs_at_a_time_share_the_time_and_no_more_than_there_are(tmp_path: Path, asked: Plan) -> None:
+def test_runs_at_a_time_share_the_time_and_no_more_than_there_are(tmp_path: Path, two_runs: Plan) -> None:
     store_run(tmp_path, 7, 2.0, 60.0)
     store = Store(tmp_path)
-    steps = sum(run.spec.phases * run.spec.steps_per_phase for run in asked.runs)
+    steps = sum(run.spec.phases * run.spec.steps_per_phase for run in two_runs.runs)
     alone = steps / (12 * 2048 / 50) + 2 * 10.0
-    assert estimate(asked.runs, store, 1).seconds == pytest.approx(alone)
+    assert estimate(two_runs.runs, store, 1).seconds == pytest.approx(alone)
     for jobs in (2, 8):
-        assert estimate(asked.runs, store, jobs).seconds == pytest.approx(alone / 2)
+        assert estimate(two_runs.runs, store, jobs).seconds == pytest.approx(alone / 2)
 
 
 def lines(**asked: object) -> list[str]:

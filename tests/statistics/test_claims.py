@@ -227,7 +227,7 @@ def test_tests_of_a_figure_are_corrected_together(evidence: Evidence) -> None:
     first, second = (r.rows[0] for r in reading.parts)
     p = [ttest_ind(SEEDS["vaco"], np.array(SEEDS["ppo_clip"]) - gap, equal_var=False).pvalue for gap in (30, -100)]
     assert first.holm == pytest.approx(2 * p[0]) and second.holm == pytest.approx(alone[1].p(parts[1]))
-    assert reading.verdict == "agrees" and reading.saw == "below"  # our own part does not count
+    assert reading.verdict == "agrees" and reading.observation == "below"  # our own part does not count
 
 
 def test_a_result_that_the_correction_takes_back_is_open(evidence: Evidence) -> None:
@@ -254,7 +254,7 @@ def test_parts_and_text_use_the_runs_of_their_study(evidence: Evidence) -> None:
 
     part = ClaimPart("VACO keeps more", ("vaco",), over=("ppo_clip",), k=(4,), what="kept", study="other")
     reading = evaluate_claim([part], "{runs vaco study=third}", "", of, {})
-    assert reading.verdict == "agrees" and reading.saw == "10 runs" and asked == ["other", "third"]
+    assert reading.verdict == "agrees" and reading.observation == "10 runs" and asked == ["other", "third"]
 
 
 # --- the effective sample size as a warning

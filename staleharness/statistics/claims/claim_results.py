@@ -70,13 +70,13 @@ class ClaimResult:
     """Verdict on a claim, with the tests behind it."""
 
     verdict: str  # of `claim.VOCABULARY`; empty where there is nothing to judge
-    saw: str  # text with numbers
+    observation: str  # text with numbers
     parts: Sequence[PartResult]
 
 
 def evaluate_claim(
     parts: Sequence[ClaimPart],
-    saw: str,
+    observation: str,
     default_verdict: str,
     evidence_of: Callable[[str], Evidence],
     names: Mapping[str, str],
@@ -92,7 +92,7 @@ def evaluate_claim(
             results.append(evaluate_part(part, evidence_of(part.study), names))
         except UserError as error:
             raise UserError(f"part {part.says!r}: {error}") from None
-    family = _tests_in_text(saw, evidence_of)
+    family = _tests_in_text(observation, evidence_of)
     family |= {
         (row.contrast.value, p) for r in results for row in r.rows if (p := row.p(r.part)) is not None and row.contrast
     }
@@ -100,7 +100,9 @@ def evaluate_claim(
     p_holm = dict(zip(ps, holm(ps).tolist(), strict=True))
     results = [correct_part(result, p_holm) for result in results]
     outcomes = [r.outcome for r in results if r.part.role == "claim"]
-    return ClaimResult(verdict(outcomes) or default_verdict, fill_numbers(saw, evidence_of, holm_level(ps)), results)
+    return ClaimResult(
+        verdict(outcomes) or default_verdict, fill_numbers(observation, evidence_of, holm_level(ps)), results
+    )
 
 
 def _tests_in_text(text: str, evidence_of: Callable[[str], Evidence]) -> set[tuple[float, float]]:

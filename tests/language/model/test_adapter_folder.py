@@ -24,7 +24,7 @@ class Tasks(LanguageTask):
         return spec.model
 
 
-def asked(model: Path) -> LanguageSpec:
+def spec_of(model: Path) -> LanguageSpec:
     return LanguageSpec(env="gsm8k", algorithm="ppo_clip", model=str(model))
 
 
@@ -47,7 +47,7 @@ def adapter(tiny: Path, tmp_path: Path, own_cache: Path) -> Path:
 def test_its_weights_are_those_of_base_and_adapter(adapter: Path, tiny: Path) -> None:
     from peft import PeftModel
 
-    spec = asked(adapter)
+    spec = spec_of(adapter)
     check_model(spec)
     check_fits(spec)
     folder, warnings = Tasks().weights(spec, lambda text: None)
@@ -86,11 +86,11 @@ def test_an_adapter_that_cannot_be_used_is_one_line(adapter: Path, change: dict[
     else:
         config = json.loads((adapter / "adapter_config.json").read_text())
         (adapter / "adapter_config.json").write_text(json.dumps({**config, **change}))
-    assert words in error_line(lambda: check_model(asked(adapter)))
+    assert words in error_line(lambda: check_model(spec_of(adapter)))
 
 
 def test_a_damaged_adapter_is_one_line(adapter: Path) -> None:
     (adapter / "adapter_model.safetensors").write_bytes(b"nothing")
     with pytest.raises(UserError, match=r"the adapter does not fit its base model") as caught:
-        Tasks().weights(asked(adapter), lambda text: None)
+        Tasks().weights(spec_of(adapter), lambda text: None)
     assert "\n" not in str(caught.value)
