@@ -51,7 +51,7 @@ def parse_choice(text: str) -> PluginChoice:
     """
     name, inside, value = split_choice(text.strip()) or ("", None, "")
     if value is not None:
-        raise UserError(f"ALGO={text!r} is not name or name[option=value,...]")
+        raise UserError(f"ALGO={text!r} is neither a name nor name[option=value,...]")
     return PluginChoice(name, parse_assignments(inside or "", f"ALGO={text!r}"))
 
 

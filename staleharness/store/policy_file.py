@@ -61,7 +61,7 @@ def from_bytes(content: bytes, where: str) -> tuple[dict[str, NDArray[Any]], dic
                 raise ValueError(name)
             tensors[name] = np.frombuffer(numbers[first:last], dtype).reshape(shape).copy()
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise UserError(f"{where} is not a safetensors file of a policy: {type(error).__name__}") from error
+        raise UserError(f"{where} is not a safetensors file of a policy") from error
     return tensors, metadata
 
 

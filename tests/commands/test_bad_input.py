@@ -35,8 +35,11 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "a wide digit": ([*HOPPER, "--k", "１"], ["K='１' is not a whole number"]),
     "an assignment of an assignment": ([*HOPPER, "--set", "num_envs=4=5"], ["num_envs=4=5 is not a whole number"]),
     "a value without a name": ([*HOPPER, "--set", "=4"], ["'=4' is not option=value"]),
-    "a method in quotes": ([*HOPPER, "--algo", "'vaco[delta=0.1]'"], ["is not name or name[option=value,...]"]),
-    "a method with parentheses": ([*HOPPER, "--algo", "vaco(delta=0.1)"], ["is not name or name[option=value,...]"]),
+    "a method in quotes": ([*HOPPER, "--algo", "'vaco[delta=0.1]'"], ["is neither a name nor name[option=value,...]"]),
+    "a method with parentheses": (
+        [*HOPPER, "--algo", "vaco(delta=0.1)"],
+        ["is neither a name nor name[option=value,...]"],
+    ),
     "an invisible character": ([*HOPPER, "--algo", "ppo\u200b_clip"], ["ppo\\u200b_clip"]),
     "data of a control task": ([*HOPPER, "--data", "x"], ["DATA=x is for language tasks; mujoco has none"]),
     "a model of a control task": ([*HOPPER, "--model", "x"], ["MODEL=x is for language tasks; mujoco has none"]),
