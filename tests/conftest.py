@@ -45,6 +45,13 @@ def pytest_configure(config: pytest.Config) -> None:
         config.pluginmanager.register(SkipRecord(config.cache.mkdir("skipped") / "for_want_of_an_extra"))
 
 
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """For `make test-long`, leave out the files that have no long test: to read them takes seconds in each worker."""
+    if not config.option.markexpr.startswith("long ") or not collection_path.name.startswith("test_"):
+        return None
+    return "mark.long" not in collection_path.read_text(encoding="utf-8") or None
+
+
 def pytest_collection_finish() -> None:
     gc.freeze()
     gc.enable()

@@ -45,3 +45,10 @@ def test_no_test_skips_for_want_of_a_module_in_other_words() -> None:
     ]
     assert calls and [c for c in calls if "reason=hint(" not in c[1]] == []
     assert HINT in hint("ray")
+
+
+def test_a_file_with_a_long_test_holds_its_mark() -> None:
+    """`make test-long` reads only files with these words (tests/conftest.py)."""
+    marked = "mark." + "long"
+    shared = [*(ROOT / "tests" / "helpers").glob("*.py"), *(ROOT / "tests").rglob("*/conftest.py")]
+    assert len(shared) > 40 and not [path for path in shared if marked in path.read_text(encoding="utf-8")]
