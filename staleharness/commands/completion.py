@@ -6,7 +6,7 @@ import functools
 import re
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from ..errors import UserError, nearest
 from .shared.arguments import Help
@@ -52,14 +52,13 @@ def summaries() -> dict[str, str]:
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
     from .shared.arguments import flag_of
-    from .shared.parser import docstrings, verbs
+    from .shared.parser import Verb, verbs
 
-    def of(command: type[Any]) -> dict[str, str]:
-        texts = docstrings(command)
-        flags = [f.name for f in fields(command) if f.default is not MISSING]
-        return {flag_of(name): _short(texts.get(name)) for name in flags} | {"--help": "show help"}
+    def of(verb: Verb) -> dict[str, str]:
+        flags = [f.name for f in fields(verb.command) if f.default is not MISSING]
+        return {flag_of(name): _short(verb.docstrings.get(name)) for name in flags} | {"--help": "show help"}
 
-    return {name: of(verb.command) for name, verb in verbs().items()}
+    return {name: of(verb) for name, verb in verbs().items()}
 
 
 @functools.cache
@@ -71,7 +70,7 @@ def values() -> dict[str, dict[str, list[str]]]:
     from ..pipeline.pipeline_settings import PRESETS
     from ..task import all_families
     from .shared.arguments import GridOptions, flag_of
-    from .shared.parser import helps_of, verbs
+    from .shared.parser import Verb, verbs
 
     names_of = {
         "env": sorted({name for family in all_families() for name in (*family.ids, *family.aliases)}),
@@ -82,17 +81,17 @@ def values() -> dict[str, dict[str, list[str]]]:
 
     presets = sorted({name for family in all_families() for name in family.all_presets()})
 
-    def of(command: type[Any]) -> dict[str, list[str]]:
-        of_pipelines = not issubclass(command, GridOptions)
+    def of(verb: Verb) -> dict[str, list[str]]:
+        of_pipelines = not issubclass(verb.command, GridOptions)
         names_of["preset"] = sorted(PRESETS) if of_pipelines else presets
-        texts = {name: text.metavar for name, text in helps_of(command).items()}
+        texts = {name: text.metavar for name, text in verb.helps.items()}
         choices = {name: text.split("|") for name, text in texts.items() if CHOICE.fullmatch(text)}
         values_of = {
-            f.name: choices.get(f.name, names_of.get(f.name)) for f in fields(command) if f.default is not MISSING
+            f.name: choices.get(f.name, names_of.get(f.name)) for f in fields(verb.command) if f.default is not MISSING
         }
         return {flag_of(name): names for name, names in values_of.items() if names}
 
-    return {name: of(verb.command) for name, verb in verbs().items()}
+    return {name: of(verb) for name, verb in verbs().items()}
 
 
 def _short(text: str | None) -> str:

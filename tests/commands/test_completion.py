@@ -13,7 +13,7 @@ from needs import needs_tool
 
 from staleharness.commands.completion import SHELLS, options, summaries, values
 from staleharness.commands.completion import script as script_of
-from staleharness.commands.shared.parser import docstrings, verbs
+from staleharness.commands.shared.parser import verbs
 from staleharness.task import all_families
 
 
@@ -117,6 +117,6 @@ def test_names_that_an_option_chooses_among_are_known() -> None:
 
 def test_the_help_of_a_sweep_has_every_preset() -> None:
     names = {name for family in all_families() for name in family.all_presets()}
-    text = docstrings(verbs()["sweep"].command)["preset"]
+    text = verbs()["sweep"].docstrings["preset"]
     assert {*values()["sweep"]["--preset"]} == names and names <= {*re.findall(r"\w+", text)}
     assert "in-flight" in values()["pipeline"]["--preset"]

@@ -47,6 +47,25 @@ class Verb:
     command: type[Any]
     handle: Callable[[Any], int]
 
+    @functools.cached_property
+    def helps(self) -> dict[str, Help]:
+        """Name of a field -> its metavar and default in the help."""
+        hints = typing.get_type_hints(self.command, include_extras=True)
+        return {
+            f.name: next(x for x in hints[f.name].__metadata__ if isinstance(x, Help)) for f in fields(self.command)
+        }
+
+    @functools.cached_property
+    def docstrings(self) -> dict[str, str]:
+        """Name of a field -> its docstring, in the class and its bases."""
+        texts: dict[str, str] = {}
+        for cls in reversed(self.command.__mro__[:-1]):
+            body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
+            for line, below in itertools.pairwise(body):
+                if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
+                    texts[ast.unparse(line.target)] = str(ast.literal_eval(below.value))
+        return texts
+
 
 @functools.cache
 def verbs() -> dict[str, Verb]:
@@ -95,10 +114,9 @@ def parser_of_all() -> argparse.ArgumentParser:
 def parser_of(verb: Verb, flags: Iterable[str] = ()) -> argparse.ArgumentParser:
     """Parser of a verb. A positional whose name is among `flags` is parsed as an option."""
     parser = _Parser(verb.name, description=_one_line(verb.command.__doc__))
-    texts, helps = docstrings(verb.command), helps_of(verb.command)
     for field in fields(verb.command):
-        flag, metavar, default = flag_of(field.name), helps[field.name].metavar, helps[field.name].default
-        text = _one_line(texts.get(field.name)) + (f" [{default}]" if default else "")
+        flag, metavar, default = flag_of(field.name), verb.helps[field.name].metavar, verb.helps[field.name].default
+        text = _one_line(verb.docstrings.get(field.name)) + (f" [{default}]" if default else "")
         if isinstance(field.default, bool):
             parser.add_argument(flag, action=_StoreOnce, nargs=0, help=text)
         elif field.default is MISSING and flag not in flags:
@@ -107,25 +125,6 @@ def parser_of(verb: Verb, flags: Iterable[str] = ()) -> argparse.ArgumentParser:
             no_default = field.default is MISSING
             parser.add_argument(flag, action=_StoreOnce, metavar=metavar, help=text, required=no_default)
     return parser
-
-
-@functools.cache
-def helps_of(command: type[Any]) -> dict[str, Help]:
-    """Name of a field -> its metavar and default in the help."""
-    hints = typing.get_type_hints(command, include_extras=True)
-    return {f.name: next(x for x in hints[f.name].__metadata__ if isinstance(x, Help)) for f in fields(command)}
-
-
-@functools.cache
-def docstrings(command: type[Any]) -> dict[str, str]:
-    """Name of a field -> its docstring, in the class and its bases."""
-    texts: dict[str, str] = {}
-    for cls in reversed(command.__mro__[:-1]):
-        body = ast.parse(inspect.getsource(cls)).body[0].body  # type: ignore[attr-defined]
-        for line, below in itertools.pairwise(body):
-            if isinstance(line, ast.AnnAssign) and isinstance(below, ast.Expr):
-                texts[ast.unparse(line.target)] = str(ast.literal_eval(below.value))
-    return texts
 
 
 class _Lines(argparse.HelpFormatter):
