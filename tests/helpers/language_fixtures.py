@@ -114,13 +114,13 @@ def spec(tiny: Path, few_problems: None) -> Specs:
 
 
 @pytest.fixture(scope="session")
-def template(tiny: Path) -> tuple[Any, Any]:
+def tiny_parts(tiny: Path) -> tuple[Any, Any]:
     """Tokenizer and model: a copy takes a tenth of the time of loading."""
     return load(str(tiny))
 
 
 @pytest.fixture
-def policy(spec: Specs, tiny: Path, template: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Policies:
-    find = lambda source: copy.deepcopy(template) if source == str(tiny) else load(source)  # noqa: E731
+def policy(spec: Specs, tiny: Path, tiny_parts: tuple[Any, Any], monkeypatch: pytest.MonkeyPatch) -> Policies:
+    find = lambda source: copy.deepcopy(tiny_parts) if source == str(tiny) else load(source)  # noqa: E731
     monkeypatch.setattr(causal_lm_policy, "load", find)
     return lambda **settings: CausalLM(str(tiny), spec(**settings))
