@@ -14,9 +14,9 @@ from language_fixtures import (  # noqa: F401
     own_cache,
     policy,
     spec,
-    template,
     tiny,
     tiny_mixture,
+    tiny_parts,
 )
 from schedules import given_schedule as given_schedule
 

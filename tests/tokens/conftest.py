@@ -2,4 +2,4 @@
 
 from __future__ import annotations
 
-from language_fixtures import few_problems, one_thread, policy, spec, template, tiny  # noqa: F401
+from language_fixtures import few_problems, one_thread, policy, spec, tiny, tiny_parts  # noqa: F401
