@@ -17,6 +17,7 @@ STEPS = 400  # some seconds: progress is reported once a second
 
 
 @pytest.mark.long
+@pytest.mark.long
 def test_status_and_log_show_the_progress_of_a_warm_start(
     tiny: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
