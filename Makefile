@@ -14,7 +14,7 @@ ARGS =
 
 SETUP_VALUES = PY TORCH EXTRAS
 VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT BATCH UPDATES KEEP ZERO TRACK ADD
-SWITCHES = DRY LIST PROBE JSON RESTART QUICK
+SWITCHES = DRY LIST PROBE JSON RESTART QUICK ONE_RATE
 
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
@@ -64,9 +64,9 @@ status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
 report: $(STAMP) ## make table and figures from stored results, no training: OUT= ENV= K= ALGO= WHERE=lag=oldest NORMALISE= SCORE= JSON=1
 	@exec $(STALEHARNESS) report $(call flags,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
 
-benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|control|paper QUICK=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
+benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|control|paper QUICK=1 ONE_RATE=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
 	@$(if $(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
-	@exec $(STALEHARNESS) benchmark $(call flags,ALGO TRACK QUICK ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
+	@exec $(STALEHARNESS) benchmark $(call flags,ALGO TRACK QUICK ONE_RATE ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
 
 figures: $(STAMP) ## draw a paper's figures from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
 	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
@@ -150,7 +150,7 @@ BENCHMARKS = start reading logs sweeps stepping acting training training+sweep t
   in_flight trl_grpo trl_grpo+hidden=256 trl_grpo+smollm2 generating vcpo proximal
 bench: export BENCH_TABLE = $(CURDIR)/build/bench.txt
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
-	@$(if $(call given,ALGO TRACK QUICK ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
+	@$(if $(call given,ALGO TRACK QUICK ONE_RATE ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
 	@mkdir -p build && rm -f "$(CURDIR)/build/bench.txt"
 	@$(SMOLLM2)
 	@for each in $(BENCHMARKS); do \

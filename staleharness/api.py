@@ -161,6 +161,7 @@ def benchmark(
     *,
     track: str = "tokens",
     quick: bool = False,
+    one_rate: bool = False,
     add: str | Path | None = None,
     plugin: Paths | None = None,
     out: str | Path = "results/stalebench",
@@ -173,7 +174,7 @@ def benchmark(
         table.row("my_idea", 16).holm
 
     track: `"tokens"`, minutes; `"control"`, hours; `"paper"`, days. No algo: the published rows, and those of `add`.
-    quick: two seeds at one learning rate, a look and not a result.
+    quick: two seeds at the learning rates of PPO-clip, a look and not a result. one_rate: all seeds at these rates.
     add: a third party's bundle, whose rows are checked and stand beside the others.
 
     Raises `UserError` before anything is written; `RunsFailed` where a run failed, when all others have ended;
@@ -183,7 +184,7 @@ def benchmark(
     from .running.benchmark_runs import DIVERGED, all_sources, benchmark_method, run_method, third_party_runs
     from .running.plan_execution import runner_for
     from .statistics.benchmark.benchmark_table import benchmark_table
-    from .statistics.benchmark.protocol import read_protocol
+    from .statistics.benchmark.protocol import look_seeds, read_protocol
     from .statistics.results import Results
     from .store.store import Store
 
@@ -194,6 +195,7 @@ def benchmark(
     store, result = Store(Path(out) / protocol.track), None
     store.check()
     others = third_party_runs(protocol, None if add is None else user_path(str(add)))
+    look = look_seeds(protocol, quick, one_rate)
     if algo is not None:
         name = benchmark_method(protocol, algo)
         result = run_method(
@@ -202,7 +204,7 @@ def benchmark(
             store,
             lambda stage: runner_for(stage, store, text_of(jobs)),
             lambda stage, done: contextlib.nullcontext(CallbackListener(progress)),
-            quick,
+            look,
         )
         if result.interrupted:
             raise KeyboardInterrupt(f"stopped with {result.missing} runs to go")
@@ -211,7 +213,7 @@ def benchmark(
             lines = [f"{event['label']}: {event['class']}: {event['message']}" for event in lost.values()]
             raise RunsFailed("; ".join([f"{len(lost)} of the runs failed", *lines]), lost, Results.of(result.runs))
     sources = all_sources(protocol, result, others)
-    return benchmark_table(protocol, sources, quick=quick, gaps=result is not None and result.diverged)
+    return benchmark_table(protocol, sources, look=look, gaps=result is not None and result.diverged)
 
 
 def simulate(

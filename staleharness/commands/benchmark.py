@@ -19,7 +19,9 @@ class Command(Resources):
     track: Annotated[str, Help("tokens|control|paper", "tokens")] = "tokens"
     """tokens takes minutes, control hours, paper days."""
     quick: Annotated[bool, SWITCH] = False
-    """Two seeds at one learning rate: a look and not a result."""
+    """Two seeds at the learning rates of PPO-clip: a look and not a result."""
+    one_rate: Annotated[bool, SWITCH] = False
+    """All seeds at the learning rates of PPO-clip, without the ladder: half of the runs, and not a row."""
     add: Annotated[str | None, Help("BUNDLE")] = None
     """A bundle made elsewhere, whose rows are checked and shown beside the others."""
     plugin: Annotated[str | None, Help("PATH,...")] = None
@@ -43,7 +45,7 @@ def handle(command: Command) -> int:
     from ..running.plan import Plan, plan_as_data
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import benchmark_table, remarks, verdict
-    from ..statistics.benchmark.protocol import read_protocol
+    from ..statistics.benchmark.protocol import look_seeds, read_protocol
     from ..store.store import Store
     from .shared.display import listener_for
     from .shared.train_and_report import runner_of
@@ -55,10 +57,11 @@ def handle(command: Command) -> int:
     others = third_party_runs(protocol, None if command.add is None else user_path(command.add))
     store = Store(user_path(command.out) / protocol.track)
     store.check()
+    look = look_seeds(protocol, command.quick, command.one_rate)
     name, result = None, None
     if command.algo is not None:
         name = benchmark_method(protocol, command.algo)
-        missing = Plan(tuple(missing_runs_of(protocol, name, store, command.quick)), protocol.name, protocol.name)
+        missing = Plan(tuple(missing_runs_of(protocol, name, store, look)), protocol.name, protocol.name)
         capacity = runner_of(command, missing, store).capacity if missing.runs else 1
         guess = estimate(missing.runs, store, capacity or 1)
         to_do = f"{plural(len(missing.runs), 'run')} to do; {guess.text}"
@@ -77,7 +80,7 @@ def handle(command: Command) -> int:
             store,
             lambda stage: runner_of(command, stage, store),
             lambda stage, done: listener_for(len(stage.runs), done),
-            command.quick,
+            look,
             command.restart,
         )
         for failure in result.failed.values():
@@ -87,7 +90,7 @@ def handle(command: Command) -> int:
             return 130
     gaps = result is not None and result.diverged
     sources = all_sources(protocol, result, others)
-    table = benchmark_table(protocol, sources, quick=command.quick, gaps=gaps)
+    table = benchmark_table(protocol, sources, look=look, gaps=gaps)
     source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
     text = "\n\n".join(verdict(table, *row) for row in keys)

@@ -14,7 +14,7 @@ from ..base.parsing import PluginChoice, parse_choice, split_list
 from ..base.reference_results import PLACE, absent_results, results_path
 from ..errors import UserError
 from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-from ..statistics.benchmark.protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, chosen_rate, runs_by_row
+from ..statistics.benchmark.protocol import BASELINE, MethodRuns, Protocol, chosen_rate, look_rates, runs_by_row
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
 from ..store.sweep_definition import Question
@@ -53,10 +53,11 @@ def ladder_plan(protocol: Protocol, name: str) -> Plan:
     return _plan(protocol, name, cells, protocol.tuning_seeds)
 
 
-def report_plan(protocol: Protocol, name: str, rates: dict[int, float], quick: bool = False) -> Plan:
-    """Plan the reported runs of a method. rates: capacity -> factor of the learning rate."""
+def report_plan(protocol: Protocol, name: str, rates: dict[int, float], look: int = 0) -> Plan:
+    """Plan the reported runs of a method. rates: capacity -> factor of the learning rate. look: of the first so many
+    seeds; 0: of all."""
     cells = [(k, text, rates[k]) for k, text in protocol.entry_methods(name).items() if k in rates]
-    return _plan(protocol, name, cells, protocol.seeds[:LOOK_SEEDS] if quick else protocol.seeds)
+    return _plan(protocol, name, cells, protocol.seeds[: look or None])
 
 
 def _plan(protocol: Protocol, name: str, cells: Sequence[tuple[int, str, float]], seeds: Sequence[int]) -> Plan:
@@ -112,12 +113,13 @@ def run_method(
     store: Store,
     make_runner: MakeRunner,
     watch: Watch,
-    quick: bool = False,
+    look: int = 0,
     restart: bool = False,
 ) -> BenchmarkRuns:
     """Run what is missing of a method, in two stages, and return its runs. Nothing is run that is published.
 
     watch: called with a stage's plan and the number of its runs that are there; gives the listener.
+    look: seeds of a look at the rates of PPO-clip, without a ladder; 0: the whole row.
     """
     result = BenchmarkRuns()
 
@@ -138,25 +140,25 @@ def run_method(
         result.interrupted |= outcome.interrupted
         result.missing += len(stage.runs) - len(runs)
 
-    rates = dict.fromkeys(protocol.capacity, 1.0)
-    report_plan(protocol, name, rates, quick)  # what the track cannot run is said before anything starts
-    if not quick:
+    rates = look_rates(protocol, published_runs(protocol.name))
+    report_plan(protocol, name, rates, look)  # what the track cannot run is said before anything starts
+    if not look:
         run_stage(ladder_plan(protocol, name))
         rates = _chosen_rates(protocol, name, result)
         result.missing += (len(protocol.capacity) - len(rates)) * len(protocol.env) * len(protocol.seeds)
     if not result.interrupted:
-        run_stage(report_plan(protocol, name, rates, quick))
+        run_stage(report_plan(protocol, name, rates, look))
     return result
 
 
-def missing_runs_of(protocol: Protocol, name: str, store: Store, quick: bool = False) -> list[PlannedRun]:
+def missing_runs_of(protocol: Protocol, name: str, store: Store, look: int = 0) -> list[PlannedRun]:
     """List the runs of a method that are neither stored nor published; where the ladder is not done, the reported ones
-    at its middle rate."""
-    stages = [] if quick else [ladder_plan(protocol, name)]
+    at the rates of PPO-clip."""
+    stages = [] if look else [ladder_plan(protocol, name)]
     runs = [run for stage in stages for run in _held(stage, protocol, store)]
-    rates = dict.fromkeys(protocol.capacity, 1.0)
-    rates |= {} if quick else _chosen_rates(protocol, name, BenchmarkRuns(runs))
-    stages.append(report_plan(protocol, name, rates, quick))
+    rates = look_rates(protocol, published_runs(protocol.name))
+    rates |= {} if look else _chosen_rates(protocol, name, BenchmarkRuns(runs))
+    stages.append(report_plan(protocol, name, rates, look))
     ids = {run.id for run in [*runs, *_held(stages[-1], protocol, store)]}
     return [run for stage in stages for run in stage.runs if run.run_id not in ids]
 
@@ -234,7 +236,7 @@ def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mappi
 
 def _settings_of(protocol: Protocol, env: str) -> dict[str, Any]:
     """Return all settings of a run of the protocol but those that its cell and its method decide."""
-    runs = report_plan(protocol, BASELINE, {protocol.capacity[0]: 1.0}, quick=True).runs
+    runs = report_plan(protocol, BASELINE, {protocol.capacity[0]: 1.0}, look=1).runs
     spec = next(r.spec for r in runs if r.spec.env == env)
     of_cell = {"env", "algorithm", "hyper", "capacity", "seed", "learning_rate"}
     return {key: value for key, value in spec.to_dict().items() if key not in of_cell}

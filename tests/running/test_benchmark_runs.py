@@ -121,12 +121,14 @@ def test_a_second_time_nothing_is_run_and_the_page_is_the_same(place: Path) -> N
     assert "<polyline" in card and "mine" in card
 
 
-def test_a_look_takes_the_first_seeds_at_the_first_rate(place: Path) -> None:
+def test_a_look_takes_the_first_seeds_at_the_rates_of_ppo_clip(place: Path) -> None:
     protocol = protocols.read_protocol("toy")
-    missing = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"), quick=True)
+    missing = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"), look=1)
+    rates = protocols.look_rates(protocol, benchmark_runs.published_runs(protocol.name))
+    assert 3.0 in rates.values()  # not the track's own
     assert [(r.spec.capacity, r.spec.seed, r.spec.learning_rate) for r in missing] == [
-        (1, 0, 0.1), (4, 0, 0.1), (1, 1, 0.1), (4, 1, 0.1),
-    ]  # fmt: skip
+        (k, 0, protocol.rate(rates[k])) for k in protocol.capacity
+    ]
     full = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"))
     assert len(full) == 8 and {r.spec.learning_rate for r in full} == {0.1, 0.3}
 
@@ -224,6 +226,8 @@ def test_a_dry_run_checks_resources_and_lists_the_runs(place: Path) -> None:
     words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={place / 'dry'}")
     done = staleharness(*words, "--dry", "--quick", "--json")
     assert done.returncode == 0 and len(json.loads(done.stdout)["plan"]) == 2 * 2  # K, seeds
+    plan = json.loads(staleharness(*words, "--dry", "--one-rate", "--json").stdout)["plan"]
+    assert len(plan) == 2 * 2 and not {run["spec"]["seed"] for run in plan} & {100}
     done = staleharness(*words, "--dry", "--jobs=0")
     assert (done.returncode, done.stdout) == (2, "") and "JOBS=0 must be at least 1" in done.stderr
     assert not (place / "dry").exists()

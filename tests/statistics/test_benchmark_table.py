@@ -24,7 +24,10 @@ from staleharness.statistics.benchmark.protocol import (
     benchmark_command,
     choose_rate,
     chosen_rate,
+    count_runs,
     digest_of,
+    look_rates,
+    look_seeds,
     read_protocol,
     runs_by_row,
 )
@@ -209,20 +212,36 @@ def test_nothing_is_counted_twice() -> None:
         table_of(base, own=changed)
 
 
-def test_a_look_stands_beside_the_published_row() -> None:
-    base = method("ppo_clip", {1: 1.0, 4: 0.8})
-    look = [
-        stored_run("mine", env, k, seed, [raw(env, 0.9 + 0.01 * seed)] * 2)
-        for env in TOY.env
-        for k in (1, 4)
-        for seed in (0, 1)
+@pytest.mark.parametrize("seeds", [2, 4])
+def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
+    base = [
+        run
+        for k, best, score in ((1, 1.0, 1.0), (4, 0.5, 0.8))  # another rate at each capacity
+        for run in method("ppo_clip", {k: score}, best=best)
     ]
-    table = table_of(base, own=look, quick=True)
+    assert look_rates(TOY, base) == {1: 1.0, 4: 0.5}
+    assert look_rates(TOY, [run for run in base if run.seed < 100]) == look_rates(TOY, []) == {1: 1.0, 4: 1.0}
+    look = [
+        stored_run("mine", env, k, seed, [raw(env, 0.7 + 0.2 * (factor == best) + 0.01 * seed)] * 2, factor)
+        for env in TOY.env
+        for k, best in ((1, 1.0), (4, 0.5))
+        for seed in range(seeds)
+        for factor in (0.5, 1.0)  # of an earlier look at the other rate
+    ]
+    table = table_of(base, own=look, look=seeds)
     row = table.row("mine", 4)
-    assert row is not None and (row.n, row.missing, row.source, row.rate) == (2, 0, "yours", 1.0)
+    assert row is not None and (row.n, row.missing, row.source, row.rate) == (seeds, 0, "yours", 0.5)
+    assert row.score == pytest.approx(0.9 + 0.01 * (seeds - 1) / 2)
     assert row.difference is not None and row.detectable is not None
     text = verdict(table, "mine", "yours")
-    assert "a look and not a result" in text and "K=4: place 1 of 2 by score" in text
+    assert f"a look and not a result: {seeds} seeds at the learning rates of PPO-clip, no ladder" in text
+    assert "K=4: place 1 of 2 by score" in text
+
+
+def test_a_look_has_two_seeds_or_all_and_a_row_a_ladder() -> None:
+    flags = [(False, False), (True, False), (False, True), (True, True)]
+    assert [look_seeds(TOY, quick, one_rate) for quick, one_rate in flags] == [0, 2, 4, 2]
+    assert [count_runs(TOY, look) for look in (0, 2, 4)] == [4 * (4 + 2 * 2), 4 * 2, 4 * 4]
 
 
 def test_the_difference_that_would_be_seen_is_that_of_the_power() -> None:

@@ -104,6 +104,6 @@ def test_a_bundle_of_the_same_method_has_its_own_runs_beside_ours() -> None:
 def test_a_look_asks_for_its_own_seeds_alone() -> None:
     look = [run for run in method("mine", {1: 1.0, 4: 0.9}) if run.seed < 2]
     sources = {"reference": RUNS, "yours": look}
-    track = leaderboard_track(TOY, benchmark_table(TOY, sources, quick=True), sources)
+    track = leaderboard_track(TOY, benchmark_table(TOY, sources, look=2), sources)
     expected = {row.label: row.capacities[4].expected for row in track.rows}
     assert (expected["mine"], expected["other"]) == (2 * 2, 2 * 4)

@@ -14,7 +14,7 @@ from ...store.stored_run import StoredRun
 from ..labels import display_label
 from ..significance import ALPHA
 from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
-from .protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, chosen_rate, count_runs, runs_by_row
+from .protocol import BASELINE, MethodRuns, Protocol, chosen_rate, count_runs, look_rates, runs_by_row
 
 
 @dataclass(frozen=True)
@@ -31,7 +31,7 @@ class BenchmarkTable:
     rows: tuple[BenchmarkRow, ...]
     runs_done: int  # published runs that are there
     runs_total: int  # and those that the protocol asks for
-    quick: bool = False  # a look with few seeds at one rate, which is no result
+    look: int = 0  # seeds of a look at one rate, which is no result; 0: none
     notes: tuple[str, ...] = ()
 
     def row(self, method: str, capacity: int, source: str | None = None) -> BenchmarkRow | None:
@@ -60,13 +60,13 @@ def benchmark_table(
     protocol: Protocol,
     sources: Mapping[str, Iterable[StoredRun]],
     *,
-    quick: bool = False,
+    look: int = 0,
     notes: Sequence[str] = (),
     gaps: bool = False,
 ) -> BenchmarkTable:
     """Make the table of a track. sources: name -> runs, of which `reference` and `yours` make the same rows.
 
-    quick: `yours` are a look, with `LOOK_SEEDS` seeds at the first rate.
+    look: seeds of `yours`, if they are a look at the rates of PPO-clip; 0: they are a row.
     gaps: of `yours`, rates at which a run diverged are left out of the ladder.
     """
     reference = list(sources.get(REFERENCE, ()))
@@ -74,22 +74,23 @@ def benchmark_table(
     user_runs = [run for run in sources.get(USER, ()) if run.id not in ids]
     rows: list[BenchmarkRow] = []
     published_rows, user_rows = (
-        runs_by_row(protocol, [*reference, *([] if quick else user_runs)]),
+        runs_by_row(protocol, [*reference, *([] if look else user_runs)]),
         runs_by_row(protocol, user_runs),
     )
     for name in protocol.entries:
         methods = protocol.entry_methods(name)
-        is_users = any((text, k) in user_rows for k, text in methods.items()) and not quick
+        is_users = any((text, k) in user_rows for k, text in methods.items()) and not look
         rows += _rows(protocol, name, USER if is_users else REFERENCE, published_rows, gaps=gaps and is_users)
     labels = {text for name in protocol.entries for text in protocol.entry_methods(name).values()}
     for label in dict.fromkeys(label for label, _ in user_rows):
-        if quick or label not in labels:
-            rows += _rows(protocol, label, USER, user_rows, quick=quick, gaps=gaps)
+        if look or label not in labels:
+            rates = look_rates(protocol, reference) if look else None
+            rows += _rows(protocol, label, USER, user_rows, rates, look, gaps)
     for source in [name for name in sources if name not in (REFERENCE, USER)]:
         bundle_rows = runs_by_row(protocol, sources[source])
         for label in dict.fromkeys(label for label, _ in bundle_rows):
             rows += _rows(protocol, label, source, bundle_rows, gaps=True)
-    sources_of_rows = (REFERENCE,) if quick else (REFERENCE, USER)
+    sources_of_rows = (REFERENCE,) if look else (REFERENCE, USER)
     published = [row for row in rows if row.method in protocol.entries and row.source in sources_of_rows]
     runs_total = count_runs(protocol) * len(protocol.entries)
     return BenchmarkTable(
@@ -103,7 +104,7 @@ def benchmark_table(
         rows=tuple(with_tests(rows)),
         runs_done=runs_total - sum(row.missing for row in published),
         runs_total=runs_total,
-        quick=quick,
+        look=look,
         notes=tuple(notes),
     )
 
@@ -113,17 +114,18 @@ def _rows(
     name: str,
     source: str,
     held: Mapping[tuple[str, int], MethodRuns],
-    quick: bool = False,
+    rates: Mapping[int, float] | None = None,
+    look: int = 0,
     gaps: bool = False,
 ) -> list[BenchmarkRow]:
-    """Return the rows of one method at every capacity, without what follows from other methods."""
+    """Return the rows of one method at every capacity, without what follows from other methods. rates: of a look."""
     rows: list[BenchmarkRow] = []
     for k, text in protocol.entry_methods(name).items():
         members = held.get((text, k), MethodRuns())
-        rate = 1.0 if quick else chosen_rate(protocol, members, gaps)
+        rate = rates[k] if rates else chosen_rate(protocol, members, gaps)
         by_env = [{} if rate is None else members.report.get((env, rate), {}) for env in protocol.env]
         tuning_runs = sum(map(len, members.tuning.values()))
-        runs_per_k = count_runs(protocol, quick) // len(protocol.capacity)
+        runs_per_k = count_runs(protocol, look) // len(protocol.capacity)
         row = BenchmarkRow(
             method=name,
             label=protocol.title_of(name) or display_label(name),
@@ -131,7 +133,7 @@ def _rows(
             capacity=k,
             source=source,
             n=min(map(len, by_env)),
-            missing=max(0, runs_per_k - sum(map(len, by_env)) - (0 if quick else tuning_runs)),
+            missing=max(0, runs_per_k - sum(map(len, by_env)) - (0 if look else tuning_runs)),
             rate=rate,
         )
         if row.n:
@@ -142,7 +144,6 @@ def _rows(
 
 
 HEAD = ["K", "score", "95 %", "kept", "- PPO-clip", "95 %", "p (Holm)", "TV", "ESS", "rate", "n"]
-LOOK = f"a look and not a result: {LOOK_SEEDS} seeds, one learning rate, no ladder"
 BASELINE_NAME = "PPO-clip"
 
 
@@ -158,8 +159,8 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
     rows = [row for row in table.rows if (row.method, row.source) == (method, source)]
     name = rows[0].label if rows else method
     lines = [f"stalebench {table.track} v{table.version} (protocol {table.digest}): {name}"]
-    if table.quick and source == USER:
-        lines.append(LOOK)
+    if table.look and source == USER:
+        lines.append(f"a look and not a result: {table.look} seeds at the learning rates of {BASELINE_NAME}, no ladder")
     lines += [line for row in rows if row.score is not None for line in _sentences(table, row)]
     if any(row.did_not_learn for row in rows):
         lines.append(f"did not learn: below half of {BASELINE_NAME}'s score at K={table.capacities[0]}")

@@ -177,7 +177,7 @@ def _equal(value: Any, wish: Any) -> bool:
     return bool(value == (list(wish) if isinstance(wish, tuple) else wish))
 
 
-LOOK_SEEDS = 2  # of a quick look, at the first learning rate
+LOOK_SEEDS = 2  # of a quick look
 
 
 @dataclass
@@ -207,6 +207,19 @@ def chosen_rate(protocol: Protocol, runs: MethodRuns, gaps: bool = False) -> flo
     return choose_rate(areas) if complete else None
 
 
+def look_seeds(protocol: Protocol, quick: bool, one_rate: bool) -> int:
+    """Return the number of seeds of a look; 0: none, but the whole row."""
+    return LOOK_SEEDS if quick else len(protocol.seeds) if one_rate else 0
+
+
+def look_rates(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[int, float]:
+    """Return capacity -> step of the ladder that the baseline chose, which a look takes, too: at another one it would
+    compare rates. 1 where the baseline's runs are not there."""
+    rows = runs_by_row(protocol, (run for run in runs if method_of(run) == BASELINE))
+    rates = {k: chosen_rate(protocol, rows.get((BASELINE, k), MethodRuns())) for k in protocol.capacity}
+    return {k: 1.0 if rate is None else rate for k, rate in rates.items()}
+
+
 def area_of(protocol: Protocol, run: StoredRun) -> float:
     """Mean height of a run's evaluation curve on the protocol's scale."""
     return area(run, protocol.scale, protocol.score)
@@ -230,7 +243,7 @@ def runs_by_row(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[tuple[str
     return rows
 
 
-def count_runs(protocol: Protocol, quick: bool = False) -> int:
-    """Number of runs of one method, those of the ladder included."""
-    each = LOOK_SEEDS if quick else len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)
+def count_runs(protocol: Protocol, look: int = 0) -> int:
+    """Number of runs of one method, those of the ladder included. look: seeds of a look, which has no ladder."""
+    each = look or len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)
     return each * len(protocol.env) * len(protocol.capacity)

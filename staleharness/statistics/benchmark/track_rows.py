@@ -13,7 +13,7 @@ from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import learning_curve
 from .benchmark_row import REFERENCE, REPS, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
-from .protocol import BASELINE, LOOK_SEEDS, MethodRuns, Protocol, runs_by_row
+from .protocol import BASELINE, MethodRuns, Protocol, runs_by_row
 
 Held = Mapping[tuple[str, int], MethodRuns]
 
@@ -86,7 +86,7 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
     return CapacityResult(
         score=_estimate(row.score, row.low, row.high),
         runs=row.scores,
-        expected=(LOOK_SEEDS if table.quick and row.source == USER else table.seeds) * len(table.envs),
+        expected=(table.look if table.look and row.source == USER else table.seeds) * len(table.envs),
         lag=float(np.mean(lags)) if lags else None,
         learning_rate=None if row.rate is None else protocol.rate(row.rate),
         tv=row.tv,
