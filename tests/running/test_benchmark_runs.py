@@ -214,7 +214,7 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
     for _ in range(2):
         done = staleharness(*words)
         assert done.returncode == 0
-        assert "stalebench toy v1 (protocol " in done.stdout and "K=4: place" in done.stdout
+        assert "stalebench toy v1 (protocol " in done.stdout and "K=4: rank" in done.stdout
         pages.append(Path(done.stdout.rpartition("page: ")[2].strip()).read_bytes())
     assert pages[0] == pages[1]
     assert "0 runs to do; nothing to do" in done.stderr

@@ -235,13 +235,26 @@ def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
     assert row.difference is not None and row.detectable is not None
     text = verdict(table, "mine", "yours")
     assert f"a look and not a result: {seeds} seeds at the learning rates of PPO-clip, no ladder" in text
-    assert "K=4: place 1 of 2 by score" in text
+    assert "K=4: rank 1 of 2 by score" in text
 
 
 def test_a_look_has_two_seeds_or_all_and_a_row_a_ladder() -> None:
     flags = [(False, False), (True, False), (False, True), (True, True)]
     assert [look_seeds(TOY, quick, one_rate) for quick, one_rate in flags] == [0, 2, 4, 2]
     assert [count_runs(TOY, look) for look in (0, 2, 4)] == [4 * (4 + 2 * 2), 4 * 2, 4 * 4]
+
+
+@pytest.mark.parametrize(("score", "side", "change"), [(1.2, "above", "gains 20%"), (0.5, "below", "loses 50%")])
+def test_a_verdict_names_the_side_of_a_difference(score: float, side: str, change: str) -> None:
+    table = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 1.0, 4: score}))
+    lines = verdict(table, "other", "reference").splitlines()
+    first, last = (table.row("other", k) for k in (1, 4))
+    assert last is not None and last.difference == pytest.approx(score - 0.8, abs=0.03)
+    assert f"K=4: {side} PPO-clip by {abs(last.difference):.2f} (p <.0001)" in lines
+    assert any(line.startswith(f"K=4: {change} of its score without lag (p <.0001); keeps") for line in lines)
+    assert first is not None and first.holm == 1 and first.detectable is not None
+    line = "K=1: no significant difference from PPO-clip (p 1); with 80 % power 4 seeds detect a difference of "
+    assert f"{line}{first.detectable:.2f}" in lines
 
 
 def test_the_difference_that_would_be_seen_is_that_of_the_power() -> None:

@@ -202,20 +202,24 @@ def _sentences(table: BenchmarkTable, row: BenchmarkRow) -> list[str]:
     """Return the results of a row's tests in words."""
     k, lines = row.capacity, []
     if place := rank(table, row):
-        lines.append(f"K={k}: place {place[0]} of {place[1]} by score")
+        lines.append(f"K={k}: rank {place[0]} of {place[1]} by score")
     if row.p is not None and row.method != BASELINE:
         p = row.p if row.holm is None else row.holm
-        power = f"with {row.n} seeds a difference of {row.detectable or 0:.2f} would have been seen with 80 %"
-        words = f"told from {BASELINE_NAME}" if p < ALPHA else f"not told from {BASELINE_NAME}; {power}"
+        if p < ALPHA:
+            side = "above" if (row.difference or 0.0) > 0 else "below"
+            words = f"{side} {BASELINE_NAME} by {abs(row.difference or 0.0):.2f} (p {_p(p)})"
+        else:
+            words = (
+                f"no significant difference from {BASELINE_NAME} (p {_p(p)}); with 80 % power {row.n} seeds detect a "
+                f"difference of {row.detectable or 0:.2f}"
+            )
         lines.append(f"K={k}: {words}")
     if row.loss_p is not None and row.retained is not None:
-        outcome = "told from none" if row.loss_p < ALPHA else "not told from none"
+        outcome = f"p {_p(row.loss_p)}" + ("" if row.loss_p < ALPHA else ", not significant")
         change = row.retained - 1
         word = "loses" if change <= 0 else "gains"
         interval = _share_interval(row)
-        lines.append(
-            f"K={k}: {word} {abs(change):.0%} of its score without lag ({outcome}, p {_p(row.loss_p)}){interval}"
-        )
+        lines.append(f"K={k}: {word} {abs(change):.0%} of its score without lag ({outcome}){interval}")
     return lines
 
 
