@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import functools
 import re
+import textwrap
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError, nearest
 from .shared.arguments import Help
 
+if TYPE_CHECKING:
+    from .shared.parser import Verb
+
 CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
 SHELLS = ("bash", "zsh", "fish")
+WIDTH = 60  # of a meaning: the longest option beside it, both fit 80 columns
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -39,7 +44,8 @@ def script(shell: str) -> str:
     environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["quoted"] = _quote
     template = environment.get_template(f"completion.{shell}.j2")
-    return template.render(summaries=summaries(), options=options(), values=values()).rstrip()
+    known = {"summaries": summaries(), "options": options(), "values": values(), "arguments": arguments()}
+    return template.render(known).rstrip()
 
 
 def summaries() -> dict[str, str]:
@@ -52,7 +58,7 @@ def summaries() -> dict[str, str]:
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
     from .shared.arguments import flag_of
-    from .shared.parser import Verb, verbs
+    from .shared.parser import verbs
 
     def of(verb: Verb) -> dict[str, str]:
         flags = [f.name for f in fields(verb.command) if f.default is not MISSING]
@@ -66,16 +72,18 @@ def values() -> dict[str, dict[str, list[str]]]:
     """Command -> option -> the names that it may have, for options that choose among names."""
     from ..algorithm import ALGORITHMS
     from ..lag import LAGS
+    from ..mismatch import MISMATCHES
     from ..pages.paper_figure_specs import experiments
     from ..pipeline.pipeline_settings import PRESETS
     from ..task import all_families
     from .shared.arguments import GridOptions, flag_of
-    from .shared.parser import Verb, verbs
+    from .shared.parser import verbs
 
     names_of = {
         "env": sorted({name for family in all_families() for name in (*family.ids, *family.aliases)}),
         "algo": sorted(ALGORITHMS),
         "lag": sorted(LAGS),
+        "mismatch": sorted(MISMATCHES),
         "paper": sorted(path.parent.name for path in experiments().glob("*/paper.toml")),
     }
 
@@ -84,8 +92,7 @@ def values() -> dict[str, dict[str, list[str]]]:
     def of(verb: Verb) -> dict[str, list[str]]:
         of_pipelines = not issubclass(verb.command, GridOptions)
         names_of["preset"] = sorted(PRESETS) if of_pipelines else presets
-        texts = {name: text.metavar for name, text in verb.helps.items()}
-        choices = {name: text.split("|") for name, text in texts.items() if CHOICE.fullmatch(text)}
+        choices = _choices(verb)
         values_of = {
             f.name: choices.get(f.name, names_of.get(f.name)) for f in fields(verb.command) if f.default is not MISSING
         }
@@ -94,9 +101,27 @@ def values() -> dict[str, dict[str, list[str]]]:
     return {name: of(verb) for name, verb in verbs().items()}
 
 
+def arguments() -> dict[str, list[str]]:
+    """Command -> the words that its first argument may be, for commands that choose among words."""
+    from .shared.parser import verbs
+
+    def of(verb: Verb) -> list[str]:
+        required = [f.name for f in fields(verb.command) if f.default is MISSING]
+        return _choices(verb).get(required[0], []) if required else []
+
+    return {name: words for name, verb in verbs().items() if (words := of(verb))}
+
+
+def _choices(verb: Verb) -> dict[str, list[str]]:
+    """Field of a command -> its words, where the help writes them `a|b`."""
+    texts = {name: text.metavar for name, text in verb.helps.items()}
+    return {name: text.split("|") for name, text in texts.items() if CHOICE.fullmatch(text)}
+
+
 def _short(text: str | None) -> str:
-    """The beginning of a docstring, up to its first full stop, colon or semicolon."""
-    return re.split(r"[.:;](?:\s|$)", " ".join((text or "").split()))[0]
+    """The beginning of a docstring, up to its first full stop, colon, semicolon or example; in whole words."""
+    first = re.split(r"[.:;](?:\s|$)|,? e\.g\.", " ".join((text or "").split()))[0]
+    return textwrap.shorten(first, WIDTH, placeholder=" …")
 
 
 def _quote(text: str) -> str:

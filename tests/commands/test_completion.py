@@ -11,7 +11,7 @@ import pytest
 from command_line import Cli
 from needs import needs_tool
 
-from staleharness.commands.completion import SHELLS, options, summaries, values
+from staleharness.commands.completion import SHELLS, WIDTH, arguments, options, summaries, values
 from staleharness.commands.completion import script as script_of
 from staleharness.commands.shared.parser import verbs
 from staleharness.task import all_families
@@ -45,6 +45,9 @@ def test_every_shell_is_told_every_command(call: Cli) -> None:
 def test_what_is_said_of_a_command_fits_a_line() -> None:
     said = [text for known in (summaries(), *options().values()) for text in known.values()]
     assert all(text and "\n" not in text and "'" not in text for text in said)
+    assert max(map(len, said)) <= WIDTH and not [text for text in said if "e.g" in text]
+    longest = max(len(name) for name in [*summaries(), *(flag for flags in options().values() for flag in flags)])
+    assert longest + len(" -- ") + WIDTH <= 80
     assert options()["sweep"]["--seeds"] == "Number of seeds, 0 to N-1, or a list"
 
 
@@ -64,6 +67,7 @@ def test_bash_completes_commands_and_options(script: Callable[[str], Path]) -> N
     assert completed("staleharness", "sweep", "--algo", "spo,vac") == ["spo,vaco"]
     assert completed("staleharness", "sweep", "--preset", "=", "st") == ["standard", "stress"]
     assert completed("staleharness", "sweep", "--out", "st") == []
+    assert completed("staleharness", "export", "t") == ["tensorboard"]
 
 
 @needs_tool("fish")
@@ -77,6 +81,10 @@ def test_fish_completes_commands_and_options(script: Callable[[str], Path]) -> N
     assert completed("staleharness sweep --") == options()["sweep"]
     assert list(completed("staleharness pack --see")) == []
     assert list(completed("staleharness sweep --env Hop")) == ["Hopper", "Hopper-v5"]
+    assert list(completed("staleharness sweep --env=Hop")) == ["--env=Hopper", "--env=Hopper-v5"]
+    assert list(completed("staleharness sweep --algo spo,vac")) == ["spo,vaco"]
+    assert list(completed("staleharness sweep --algo=spo,vac")) == ["--algo=spo,vaco"]
+    assert list(completed("staleharness export ")) == sorted(arguments()["export"])
 
 
 # Stands in for what shows matches to the user (functions of zsh's completion system), so that no terminal is needed.
@@ -105,6 +113,9 @@ def test_zsh_completes_commands_and_options(script: Callable[[str], Path], tmp_p
     assert completed("staleharness", "sweep", "") == {"files": ""}
     assert list(completed("staleharness", "figures", "--paper", "")) == values()["figures"]["--paper"]
     assert completed("staleharness", "sweep", "--out", "") == {"files": ""}
+    assert list(completed("staleharness", "sweep", "--env=")) == values()["sweep"]["--env"]
+    assert completed("staleharness", "sweep", "--out=") == {"files": ""}
+    assert list(completed("staleharness", "new", "")) == arguments()["new"]
 
 
 def test_names_that_an_option_chooses_among_are_known() -> None:
@@ -113,6 +124,8 @@ def test_names_that_an_option_chooses_among_are_known() -> None:
     assert {"vaco", "ppo_clip"} <= {*known["sweep"]["--algo"]} and "areal" in known["sweep"]["--lag"]
     assert "vaco" in known["figures"]["--paper"] and known["advise"]["--score"] == ["sampled", "deterministic"]
     assert "--steps" not in known["sweep"] and "--out" not in known["sweep"]
+    assert {"fp8", "noise"} <= {*known["sweep"]["--mismatch"]} and "slurm" in known["sweep"]["--runner"]
+    assert arguments().keys() == {"completion", "export", "new"} and arguments()["completion"] == [*SHELLS]
 
 
 def test_the_help_of_a_sweep_has_every_preset() -> None:
