@@ -12,6 +12,8 @@ import pytest
 from known_plugins import loaded_plugins
 from places import ROOT
 
+from staleharness.statistics.results import load
+
 PAGES = [
     *(ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")),
     *sorted(page for page in (ROOT / "docs").glob("*.md") if page.name != "log.md"),  # files of their day
@@ -99,3 +101,5 @@ def test_the_notebook_has_the_script_and_was_executed() -> None:
     outputs = [out for cell in cells if cell["cell_type"] == "code" for out in cell["outputs"]]
     assert any("10 runs are stored" in "".join(out.get("text", [])) for out in outputs)
     assert any("image/png" in out.get("data", {}) for out in outputs)
+    published = load(ROOT / "results" / "reference" / "quick_hopper").table().answers
+    assert published and published[-1] in "".join(outputs[-1]["text"]), "its last lines say what lag costs"

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import runpy
 import shutil
 import subprocess
 import sys
@@ -262,6 +263,13 @@ def test_uv_is_given_the_pins_that_change_training_curves() -> None:
     assert asked.keys() == {"torch", "mujoco"}
     for python in PYTHONS:
         assert asked.items() <= pins(python).items()
+
+
+def test_uv_takes_torch_for_the_cpu_from_where_setup_takes_it() -> None:
+    (source,) = PYPROJECT["tool"]["uv"]["sources"]["torch"]
+    (index,) = PYPROJECT["tool"]["uv"]["index"]
+    assert source["index"] == index["name"] and source["marker"] == "sys_platform == 'linux'"
+    assert index["explicit"] and index["url"] == runpy.run_path(str(ROOT / "constraints/install.py"))["TORCH_CPU_INDEX"]
 
 
 @needs_make
