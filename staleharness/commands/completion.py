@@ -44,8 +44,8 @@ def script(shell: str) -> str:
     environment = jinja2.Environment(loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True)
     environment.filters["quoted"] = _quote
     template = environment.get_template(f"completion.{shell}.j2")
-    known = {"summaries": summaries(), "options": options(), "values": values(), "arguments": arguments()}
-    return template.render(known).rstrip()
+    names = {"summaries": summaries(), "options": options(), "values": values(), "arguments": arguments()}
+    return template.render(names).rstrip()
 
 
 def summaries() -> dict[str, str]:
@@ -106,8 +106,8 @@ def arguments() -> dict[str, list[str]]:
     from .shared.parser import verbs
 
     def of(verb: Verb) -> list[str]:
-        required = [f.name for f in fields(verb.command) if f.default is MISSING]
-        return _choices(verb).get(required[0], []) if required else []
+        positional = [f.name for f in fields(verb.command) if f.default is MISSING]
+        return _choices(verb).get(positional[0], []) if positional else []
 
     return {name: words for name, verb in verbs().items() if (words := of(verb))}
 
