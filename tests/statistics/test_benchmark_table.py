@@ -289,41 +289,54 @@ def test_an_unknown_track_names_the_nearest() -> None:
         read_protocol("token")
 
 
-def published_areas() -> dict[int, np.ndarray]:
-    """Areas of all published runs of PPO-clip at the middle rate of the tokens track, by K, on its scale."""
-    runs = pd.read_parquet(ROOT / "results/reference/stalebench_v1_tokens/runs.parquet")
-    protocol = read_protocol("tokens")
-    low, high = protocol.random["word-problems"], protocol.reference["word-problems"]
-    own = runs[runs.label == "ppo_clip"]
-    assert set(own.protocol) == {protocol.digest} and len(own) == 3 * 11
-    return {k: ((own[k == own.K].area - low) / (high - low)).to_numpy() for k in (1, 4, 16)}
+TRACKS = {"tokens": 1.0, "control": 3.0}  # rate that PPO-clip chose at every K
 
 
-def rejection_share(a: np.ndarray, b: np.ndarray, rows: int, times: int) -> float:
-    """Share of resamplings in which eight runs of `b` are told from eight of `a`, at 5 % over so many rows."""
+def published_areas(track: str) -> dict[int, list[np.ndarray]]:
+    """Areas of all published runs of PPO-clip at the rate that it chose, by K and task, on the track's scale."""
+    runs = pd.read_parquet(ROOT / f"results/reference/stalebench_v1_{track}/runs.parquet")
+    protocol = read_protocol(track)
+    own = runs[(runs.method == "ppo_clip") & np.isclose(runs.learning_rate, protocol.rate(TRACKS[track]))]
+    own = own[~own.label.str.contains("clip=")]  # the width control
+    assert set(own.protocol) == {protocol.digest} and len(own) == len(protocol.env) * 3 * 11
+    scale = {env: (low, protocol.reference[env] - low) for env, low in protocol.random.items()}
+    return {
+        k: [((own[(k == own.K) & (own.env == env)].area - low) / span).to_numpy() for env, (low, span) in scale.items()]
+        for k in protocol.capacity
+    }
+
+
+def rejection_share(a: list[np.ndarray], b: list[np.ndarray], rows: int, times: int) -> float:
+    """Share of resamplings in which eight runs a task of `b` differ from eight of `a`, at 5 % over so many rows."""
     rng = np.random.default_rng(43)
-    found = [welch([rng.choice(a, 8)], [rng.choice(b, 8)]).p * rows < 0.05 for _ in range(times)]
-    return float(np.mean(found))
+    draws = ([[rng.choice(task, 8) for task in tasks] for tasks in (a, b)] for _ in range(times))
+    return float(np.mean([welch(*pair).p * rows < 0.05 for pair in draws]))
 
 
+@pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("k", [1, 4, 16])
-def test_the_baseline_under_another_name_is_hardly_ever_told_apart(k: int) -> None:
-    areas = published_areas()[k]
+def test_the_baseline_under_another_name_hardly_ever_differs(track: str, k: int) -> None:
+    areas = published_areas(track)[k]
     assert rejection_share(areas, areas, 1, 2000) < 0.065
-    assert rejection_share(areas, areas, 1, 100) <= 0.05
+    assert rejection_share(areas, areas, 8, 100) <= 0.05
 
 
+@pytest.mark.parametrize("track", TRACKS)
 @pytest.mark.parametrize("k", [4, 16])
-def test_the_baseline_on_fresh_data_is_told_from_it_among_eight_rows(k: int) -> None:
-    areas = published_areas()
+def test_the_baseline_on_fresh_data_differs_from_it_among_eight_rows(track: str, k: int) -> None:
+    areas = published_areas(track)
     assert rejection_share(areas[1], areas[k], 8, 100) >= 0.9
 
 
-def test_the_reference_is_the_mean_of_the_reported_runs_without_lag() -> None:
-    runs = pd.read_parquet(ROOT / "results/reference/stalebench_v1_tokens/runs.parquet")
-    own = runs[(runs.label == "ppo_clip") & (runs.K == 1) & (runs.seed < 8)]
-    assert len(own) == 8
-    assert read_protocol("tokens").reference["word-problems"] == pytest.approx(own.area.mean(), abs=5e-5)
+@pytest.mark.parametrize("track", TRACKS)
+def test_the_reference_is_the_mean_of_the_reported_runs_without_lag(track: str) -> None:
+    protocol, areas = read_protocol(track), published_areas(track)[1]
+    runs = pd.read_parquet(ROOT / f"results/reference/stalebench_v1_{track}/runs.parquet")
+    own = runs[(runs.method == "ppo_clip") & (runs.K == 1) & (runs.seed < 8) & ~runs.label.str.contains("clip=")]
+    own = own[np.isclose(own.learning_rate, protocol.rate(TRACKS[track]))]
+    assert len(areas) == len(protocol.env) and len(own) == 8 * len(protocol.env)
+    for env, mean in own.groupby("env").area.mean().items():
+        assert protocol.reference[str(env)] == pytest.approx(mean, rel=2e-4)
 
 
 def test_a_run_has_the_digest_of_the_protocol_that_it_follows() -> None:
