@@ -99,9 +99,13 @@ MISMATCHES: Registry[type[Mismatch]] = Registry("mismatches", Mismatch)
 def read_mismatch(text: str) -> tuple[Mismatch, ...]:
     """Parse `name`, `name:value`, `name[option=value,...]` or several of them joined by `+`; `none` gives none.
 
-    Raises `UserError`.
+    Raises `UserError`, also where a model is there twice.
     """
-    return () if text.strip() == NONE else tuple(map(_read, _split(text.strip())))
+    models = () if text.strip() == NONE else tuple(map(_read, _split(text.strip())))
+    names = [model.name for model in models]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise UserError(f"MISMATCH={shorten(text)!r} names {twice[0]} twice; name each model once")
+    return models
 
 
 def _read(text: str) -> Mismatch:

@@ -158,6 +158,8 @@ def test_one_model_has_one_text(text: str, canonical: str) -> None:
     [
         ("fp9", "not a mismatch model.*fp8"),
         ("none+fp8", "'none' is not a mismatch model; it stands alone"),
+        ("fp8+fp8", "names fp8 twice; name each model once"),
+        ("noise:0.1+fp8+noise:0.2", "names noise twice"),
         ("noise[sigma=-1]", "sigma must be 0 or above"),
         ("noise[sgima=1]", "sgima.*sigma"),
         ("sampling[top_p=0]", "top_p must be above 0 and at most 1"),

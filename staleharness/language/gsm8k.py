@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from ..base.files import parse_json
-from ..errors import UserError, shorten
+from ..errors import UserError, one_line, shorten
 from .answer_grading import has_odd_commas, number, plain
 from .problem import Problem
 from .row_shapes import question_and_answer
@@ -64,7 +64,7 @@ def _json(line: bytes, where: str) -> Any:
 def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
     remedy = f"give DATA=<folder with {FORMAT}>"
     try:
-        from huggingface_hub import hf_hub_download
+        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
     except ImportError as error:
         raise UserError(f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub") from error
 
@@ -73,9 +73,11 @@ def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
         try:
             path = hf_hub_download(HUB, name, repo_type="dataset", local_files_only=True)
         except FileNotFoundError:
+            # Asked once: a download asks six times, half a minute without network.
+            get_hf_file_metadata(hf_hub_url(HUB, name, repo_type="dataset"))
             path = hf_hub_download(HUB, name, repo_type="dataset")
-    except OSError as error:
-        reason = (str(error).splitlines() or [type(error).__name__])[0]
+    except Exception as error:  # of the hub's library, and of the one that it reaches the network with
+        reason = shorten(one_line(error) or type(error).__name__, 120)
         raise UserError(
             f"GSM8K: {HUB} is neither in the hub's cache nor can it be fetched ({reason}); {remedy}"
         ) from error

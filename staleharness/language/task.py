@@ -6,6 +6,7 @@ import functools
 import hashlib
 import importlib.util
 import json
+import os
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -151,6 +152,10 @@ class LanguageTask(Task):
         check_sampler(spec)
         if spec.model:
             check_model(spec)
+        if spec.data and not cls._reads_data(spec):
+            raise UserError(
+                f"DATA={shorten(spec.data)}: ENV={spec.env} has its own problems and reads none; leave it out"
+            )
         if spec.routing_replay != "none":
             check_replay(spec, cls.mixture)
             if changes_within_rows(spec):
@@ -203,6 +208,15 @@ class LanguageTask(Task):
             data_digest=folder_digest(spec.data),
             decoder_digest=decoder_digest(spec.decoder),
         )
+
+    @classmethod
+    def _reads_data(cls, spec: LanguageSpec) -> bool:
+        """Return whether the problems come from the folder `data`: without the folder there are then none."""
+        try:
+            cls().problems(replace(spec, data=str(Path(os.devnull, "none"))), "train")
+        except Exception:  # of whatever a third party's task reads its problems with
+            return True
+        return False
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         """Return the problems of one split, in a fixed order. Raises `UserError` where they are not available."""

@@ -170,9 +170,17 @@ class Hub(ModuleType):
             if self.cached is None:
                 raise FileNotFoundError("not in the cache")
             return str(self.cached)
+        assert not isinstance(self.network, Exception), "a download tries for half a minute"
+        return str(self.network)
+
+    def hf_hub_url(self, repo: str, name: str, *, repo_type: str) -> str:
+        assert (repo, repo_type) == (HUB, "dataset")
+        return name
+
+    def get_hf_file_metadata(self, name: str) -> None:
+        self.asked.append(f"question {name}")
         if isinstance(self.network, Exception):
             raise self.network
-        return str(self.network)
 
 
 @pytest.fixture
@@ -194,14 +202,17 @@ def test_the_hubs_file_gives_the_same_problems_as_the_folder(
     from_hub, from_folder = load("train"), load("train", write(tmp_path, HENS, COWS))
     assert from_hub == from_folder
     name = "main/train-00000-of-00001.parquet"
-    assert hub.asked == [f"cache {name}", f"network {name}"]
+    assert hub.asked == [f"cache {name}", f"question {name}", f"network {name}"]
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(parquet, network=OSError("no network")))
     assert len(load("test")) == 2  # from the cache
 
 
-@pytest.mark.parametrize("error", [OSError("no route\nand more"), ConnectionError(), PermissionError(13, "no")])
+@pytest.mark.parametrize(
+    "error",
+    [OSError("no route\nand more"), ConnectionError(), PermissionError(13, "no"), RuntimeError("of the HTTP library")],
+)
 def test_offline_and_nothing_there_is_one_line_that_says_what_to_do(
-    error: OSError, monkeypatch: pytest.MonkeyPatch
+    error: Exception, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "huggingface_hub", Hub(None, network=error))
     with pytest.raises(UserError) as raised:

@@ -128,6 +128,11 @@ def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "without network give a folder" in line
 
 
+@pytest.mark.parametrize("env", ["word-problems", "word-problems-moe"])
+def test_data_of_a_task_that_reads_none(env: str, data: Path) -> None:
+    assert f"ENV={env} has its own problems and reads none; leave it out" in refusal(env=env, data=str(data))
+
+
 def test_gsm8k_without_a_model(data: Path) -> None:
     assert "needs a model: MODEL=" in refusal(env="gsm8k", data=str(data))
 
