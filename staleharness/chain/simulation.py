@@ -130,9 +130,9 @@ class ChainSimulation(Simulation[Completions]):
         noise = np.empty((len(actor), self.spec.horizon), np.float32)
         block, place = np.divmod(actor, size)
         for key in set(zip(nth.tolist(), block.tolist(), strict=True)):
-            mine = (nth == key[0]) & (block == key[1])
+            mask = (nth == key[0]) & (block == key[1])
             generator = stream(self.spec.seed, "action", *(key if key[1] else key[:1]))
-            noise[mine] = generator.random((size, self.spec.horizon), np.float32)[place[mine]]
+            noise[mask] = generator.random((size, self.spec.horizon), np.float32)[place[mask]]
         return noise
 
     def evaluate(self) -> Scores:

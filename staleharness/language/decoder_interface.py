@@ -52,8 +52,8 @@ class Request:
         import torch
 
         times = [last - first for first, last in self.spans]
-        each = self.versions.repeat(times, axis=1)[:, :width].copy()
-        return torch.from_numpy(each).to(self.prompt.device)
+        versions = self.versions.repeat(times, axis=1)[:, :width].copy()
+        return torch.from_numpy(versions).to(self.prompt.device)
 
 
 @dataclass(frozen=True)

@@ -54,12 +54,12 @@ class DecodingBatch:
         """Return the rows to continue with once at most `share` of them has not ended; None: all. Sets `done`."""
         alive = (~self.ended).view(self.parts, -1)
         size = alive.shape[1]
-        most = int(alive.sum(1).max())
-        self.done = most == 0
-        if self.done or most > share * size:
+        max_alive = int(alive.sum(1).max())
+        self.done = max_alive == 0
+        if self.done or max_alive > share * size:
             return None
         first = torch.arange(self.parts, device=alive.device)[:, None] * size
-        return (first + (~alive).long().argsort(dim=1, stable=True)[:, :most]).flatten()
+        return (first + (~alive).long().argsort(dim=1, stable=True)[:, :max_alive]).flatten()
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
@@ -170,7 +170,7 @@ class GrowingBatch(DecodingBatch):
         if logits.shape[1] > LARGE_VOCABULARY:
             rows = logits.split(CHUNK_ROWS)
             noise = [None] * len(rows) if uniform is None else uniform.split(CHUNK_ROWS)
-            pairs = [sample_blocks(some.float(), each) for some, each in zip(rows, noise, strict=True)]
+            pairs = [sample_blocks(chunk.float(), u) for chunk, u in zip(rows, noise, strict=True)]
             tokens, logps = zip(*pairs, strict=True)
             return torch.cat(tokens), torch.cat(logps)
         logits = logits.float()
@@ -183,7 +183,7 @@ class GrowingBatch(DecodingBatch):
         if self.cache is None:
             self.cache = self.policy.sampling_cache(self.width, self.length, self.shares_prompts)
             prompts = distinct_prompts(self.policy.shares_prompts, self.prompt, self.prompt_mask)
-            with self._watching(0, self.width - 1, prompts.which):
+            with self._watching(0, self.width - 1, prompts.prompt_index):
                 self.cache.begin(prompts, forward)
             first = 0
         positions = self.prompt_length + torch.arange(first - 1, t, device=self.prompt.device)
@@ -194,12 +194,14 @@ class GrowingBatch(DecodingBatch):
         with self._watching(self.width - 1 + first, self.width + t):
             return forward(ids, attention, positions, self.cache, 1)[:, -1]
 
-    def _watching(self, first: int, end: int, which: Tensor | None = None) -> contextlib.AbstractContextManager[None]:
-        """Note the experts that a pass over the columns `first` … `end` − 1 goes through; `which`: of its rows, that of
-        each row here."""
+    def _watching(self, first: int, end: int, source: Tensor | None = None) -> contextlib.AbstractContextManager[None]:
+        """Note the experts that a pass over the columns `first` … `end` − 1 goes through.
+
+        source: row of the pass that each row here was read in; None: its own.
+        """
         if self.routing is None:
             return contextlib.nullcontext()
-        return self.routing.watching(first, end, self.index, which)
+        return self.routing.watching(first, end, self.index, source)
 
     def select(self, rows: Tensor) -> None:
         super().select(rows)

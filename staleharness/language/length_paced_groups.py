@@ -58,9 +58,9 @@ class PacedGroups:
     def _begin(self, group: int, version: int, buffer: PolicyBuffer, seconds: Seconds) -> None:
         """Note the lengths of a new group."""
         if group not in self.completions or _version(self.completions[group]) != version:
-            most = self.spec.minibatches * self.spec.prompts
-            before = self.versions.count(self.versions[-1]) if self.versions else most
-            self._sample(range(group, group + min(most, before)), version, buffer, seconds)
+            phase_groups = self.spec.minibatches * self.spec.prompts
+            before = self.versions.count(self.versions[-1]) if self.versions else phase_groups
+            self._sample(range(group, group + min(phase_groups, before)), version, buffer, seconds)
         self.lengths.append(self.completions[group].mask.sum(1).long().tolist())
         self.versions.append(version)
 
@@ -89,7 +89,7 @@ class PacedGroups:
             if name == "experts":
                 widths = [part.token.shape[1] for part in parts]
                 prompt = request.prompt.shape[1]
-                return torch.cat([resize(x, each, prompt, width) for x, each in zip(columns, widths, strict=True)])
+                return torch.cat([resize(x, w, prompt, width) for x, w in zip(columns, widths, strict=True)])
             return torch.cat([pad(x, (0, width - x.shape[1]), value=fill.get(name, 0.0)) for x in columns])
 
         columns: dict[str, Any] = {
@@ -100,17 +100,19 @@ class PacedGroups:
     def state_dict(self) -> dict[str, Any]:
         completions = {g: {f.name: getattr(d, f.name) for f in fields(Decoded)} for g, d in self.completions.items()}
         return {
-            "known": [list(each) for each in self.lengths],
+            "known": [list(row_lengths) for row_lengths in self.lengths],
             "versions": list(self.versions),
             "completions": completions,
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        self.lengths = [list(each) for each in state["known"]]
+        self.lengths = [list(row_lengths) for row_lengths in state["known"]]
         self.versions = list(state.get("versions", []))
         device = self.sampler.decoder.policy.device
         kept = state.get("completions", {})
-        self.completions = {group: _each(Decoded(**content), lambda x: x.to(device)) for group, content in kept.items()}
+        self.completions = {
+            group: _map_tensors(Decoded(**content), lambda x: x.to(device)) for group, content in kept.items()
+        }
 
 
 def _version(decoded: Decoded) -> int:
@@ -121,10 +123,10 @@ def _version(decoded: Decoded) -> int:
 def _rows(decoded: Decoded, rows: slice) -> Decoded:
     """Return copies of some rows, as wide as the longest of them."""
     rest = decoded.mask.shape[1] - max(1, int(decoded.mask[rows].sum(1).max()))
-    return _each(decoded, lambda x: (x[rows] if x.ndim == 1 else x[rows][:, : x.shape[1] - rest]).clone())
+    return _map_tensors(decoded, lambda x: (x[rows] if x.ndim == 1 else x[rows][:, : x.shape[1] - rest]).clone())
 
 
-def _each(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:
+def _map_tensors(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:
     """Return completions with every tensor changed."""
     columns = {f.name: getattr(decoded, f.name) for f in fields(Decoded)}
     changed: dict[str, Any] = {name: None if x is None else change(x) for name, x in columns.items()}

@@ -21,14 +21,14 @@ class NativeCache:
         self.columns, self.length = columns, 0
         self.prompt: list[tuple[Tensor, Tensor]] = []  # [U, groups, head, P], [U, groups, P, head]
         self.completion: list[tuple[Tensor, Tensor]] = []  # [B, groups, columns, head] both
-        self.tokens = self.which = torch.empty(0, dtype=torch.long)  # of each prompt; the prompt of each row
+        self.tokens = self.prompt_index = torch.empty(0, dtype=torch.long)  # of each prompt; the prompt of each row
 
     def begin(self, forward: NativeForward, prompts: DistinctPrompts, rows: int) -> Tensor:
         """Read all prompts; returns the logits [B, V] of the first token of each row."""
         layout = lay_out(prompts, prompts.ids.new_zeros((rows, 1)), torch.ones((rows, 1)))
         caches: list[Tensor] = []
         x = forward.states(layout, caches=caches)
-        self.which = torch.arange(rows) if prompts.which is None else prompts.which
+        self.prompt_index = torch.arange(rows) if prompts.prompt_index is None else prompts.prompt_index
         self.tokens = prompts.mask.sum(1)
         width = int(self.tokens.max())
         width += -width % WIDTH
@@ -46,7 +46,7 @@ class NativeCache:
     def step(self, forward: NativeForward, ids: Tensor) -> Tensor:
         """Return the logits [B, V] after one more token [B] of each row."""
         call, count = kernels(), len(ids)
-        position = self.tokens.index_select(0, self.which) + self.length
+        position = self.tokens.index_select(0, self.prompt_index) + self.length
         x = forward.words.detach().index_select(0, ids)
         layer = forward.layers[0]
         (heads, groups, _), head = layer.heads, layer.head
@@ -54,13 +54,13 @@ class NativeCache:
         act = x.new_empty((count, len(layer.gate_up[0]) // 2))
         # addresses once for all layers: with few rows, asking for them costs as much as the kernels
         of_x, of_y, of_scale, of_out, of_act = map(at, (x, y, scale, out, act))
-        of_rows, of_tokens, of_position = map(at, (self.which, self.tokens, position))
+        of_rows, of_tokens, of_position = map(at, (self.prompt_index, self.tokens, position))
         assert forward.rotations is not None
         cos, sin = map(at, forward.rotations)
-        more: Tensor | None = None
+        branch: Tensor | None = None
         for layer, prompt, completion in zip(forward.layers, self.prompt, self.completion, strict=True):
             weight, epsilon = layer.before
-            call.norm_forward(of_x, at(more), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
+            call.norm_forward(of_x, at(branch), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
             qkv = linear(y, *layer.qkv)
             of_qkv = at(qkv)
             call.rotate(of_qkv, qkv.shape[1], of_position, cos, sin, count, heads + groups, head, 1.0)
@@ -76,19 +76,19 @@ class NativeCache:
                 self.columns,
                 of_out,
             )
-            more = linear(out, *layer.out)
+            branch = linear(out, *layer.out)
             weight, epsilon = layer.between
-            call.norm_forward(of_x, at(more), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
+            call.norm_forward(of_x, at(branch), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
             gate_up = linear(y, *layer.gate_up)
             call.gate_forward(at(gate_up), *act.shape, of_act)
-            more = linear(act, *layer.down)
+            branch = linear(act, *layer.down)
         self.length += 1
-        assert more is not None
-        return _logits(forward, x.add_(more))
+        assert branch is not None
+        return _logits(forward, x.add_(branch))
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
-        self.which = self.which.index_select(0, rows)
+        self.prompt_index = self.prompt_index.index_select(0, rows)
         self.completion = [
             (keys.index_select(0, rows), values.index_select(0, rows)) for keys, values in self.completion
         ]

@@ -132,8 +132,8 @@ def closing_token(policy: CausalLM) -> int:
 
 def _check_chat(tokenizer: Any, spec: LanguageSpec) -> None:
     """Raise `UserError` for a chat template that makes one prompt of all questions."""
-    one, other = ([{"role": "user", "content": text}] for text in ("one question", "another question"))
-    if _render_chat(tokenizer, one, spec) == _render_chat(tokenizer, other, spec):
+    first, second = ([{"role": "user", "content": text}] for text in ("one question", "another question"))
+    if _render_chat(tokenizer, first, spec) == _render_chat(tokenizer, second, spec):
         raise UserError(f"the chat template of MODEL={spec.model} leaves out what a user says; SET=chat_template=false")
 
 
@@ -148,9 +148,9 @@ def _render_chat(tokenizer: Any, turns: list[dict[str, str]], spec: LanguageSpec
         return text
     except Exception as error:  # a template is a foreign program, in a sandbox
         reason = one_line(error) or type(error).__name__
-        what = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
+        problem = "no single turn of a user" if len(turns) == 1 else "no answer to a user"
         raise UserError(
-            f"the chat template of MODEL={spec.model} takes {what}: {shorten(reason, 160)}; SET=chat_template=false"
+            f"the chat template of MODEL={spec.model} takes {problem}: {shorten(reason, 160)}; SET=chat_template=false"
         ) from error
 
 

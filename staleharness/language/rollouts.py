@@ -33,7 +33,7 @@ from .task import LanguageTask
 if TYPE_CHECKING:
     from ..asynchronous.actor import WeightFeed
 
-MOST_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
+MAX_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
 NOT_COUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"
 
 
@@ -82,26 +82,26 @@ class ScheduledCompletions:
         spec, seconds = self.spec, Seconds()
         if self.lags.model.online:
             self.lags.schedule = self.paced.schedule(cast(PipelineLag, self.lags.model), buffer, phase, seconds)
-        target, each = spec.minibatches * spec.prompts, spec.completions
+        target, group_size = spec.minibatches * spec.prompts, spec.completions
         batches: list[Completions] = []
         candidates: list[Completions] = []
         draws, without_signal = 0, 0
         generated, dropped, lags = Count(), Count(), list[int]()
         while (missing := target - sum(len(batch.group.unique()) for batch in batches)) > 0:
-            if draws >= MOST_DRAWS * target:
+            if draws >= MAX_DRAWS * target:
                 raise UserError(
                     f"dynamic sampling found {target - missing} of {target} groups that are neither all right nor all "
                     f"wrong among {draws}; the model may be too weak or too strong for these problems"
                 )
-            plan = self.lags.rows(phase, missing, each, spec.completion_tokens, first=draws)
+            plan = self.lags.rows(phase, missing, group_size, spec.completion_tokens, first=draws)
             batch = self._complete(plan, buffer, seconds)
             draws += missing
             generated += count(batch)
             candidates.append(batch)
             if spec.dynamic_sampling:
-                right = batch.outcome.view(-1, each).sum(1)
-                mixed = ((right > 0) & (right < each)).repeat_interleave(each)
-                without_signal += missing - int(mixed.sum()) // each
+                right = batch.outcome.view(-1, group_size).sum(1)
+                mixed = ((right > 0) & (right < group_size)).repeat_interleave(group_size)
+                without_signal += missing - int(mixed.sum()) // group_size
                 left_out = batch.rows((~mixed).nonzero()[:, 0])
                 dropped += count(left_out)
                 lags = add_histograms(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
@@ -112,20 +112,21 @@ class ScheduledCompletions:
         lengths = self._sampled_lengths(plan.schedule, buffer, phase, seconds)
         flow = flow_of(plan.schedule, phase, count(completions), lengths)
         flow = flow or Flow(generated, dropped=dropped, dropped_lags=lags)
-        everything = concatenate(candidates, self.sampler.decoder.policy.pad) if spec.dynamic_sampling else None
+        all_candidates = concatenate(candidates, self.sampler.decoder.policy.pad) if spec.dynamic_sampling else None
         dropped_here = without_signal + dropped_groups(plan.schedule, phase)
-        return GenerationRound(completions, dropped_here, flow, seconds, everything)
+        return GenerationRound(completions, dropped_here, flow, seconds, all_candidates)
 
     def _complete(self, plan: PhaseRows, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
         """Return the completions of the rows to train on, sampled in one batch, or group by group where a recorded run
         did so."""
-        schedule, each, batches = plan.schedule, self.spec.completions, []
-        size = each if schedule.apart else len(plan.trained)
+        schedule, group_size, batches = plan.schedule, self.spec.completions, []
+        size = group_size if schedule.apart else len(plan.trained)
         for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
             versions, trained = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
-            answer = self.paced.answer(schedule.group[rows[::each]].tolist(), request)
-            batch = self.sampler.complete(request, buffer, problems, schedule.place[rows[::each]], seconds, answer)
+            first_rows = rows[::group_size]  # of each group
+            answer = self.paced.answer(schedule.group[first_rows].tolist(), request)
+            batch = self.sampler.complete(request, buffer, problems, schedule.place[first_rows], seconds, answer)
             if not schedule.kept.all():
                 batch = replace(batch, kept=torch.from_numpy(trained[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)

@@ -75,10 +75,12 @@ class Sampler:
         keys: of each problem, of the noise of its rows: (number of the group among its actor's, the actor).
         """
         spec, policy = self.spec, self.decoder.policy
-        each, length = spec.completions, spec.completion_tokens
-        streams = (stream(spec.seed, "action", nth, actor, sample) for nth, actor in keys for sample in range(each))
+        group_size, length = spec.completions, spec.completion_tokens
+        streams = (
+            stream(spec.seed, "action", nth, actor, sample) for nth, actor in keys for sample in range(group_size)
+        )
         uniform = np.stack([rng.random(length, np.float32) for rng in streams])
-        tokens = [self.prompts.tokens[i] for i in problems for _ in range(each)]
+        tokens = [self.prompts.tokens[i] for i in problems for _ in range(group_size)]
         prompt, prompt_mask = pad_left(tokens, policy.pad, policy.device)
         noise = torch.from_numpy(uniform).to(policy.device)
         sampling = tuple(model for model in self.models if model.changes_logits())
@@ -119,14 +121,14 @@ class Sampler:
         seconds: Seconds,
     ) -> Completions:
         """Return the completions with their log-probabilities, by sampler and by trainer, and outcomes."""
-        policy, each = self.decoder.policy, self.spec.completions
+        policy, group_size = self.decoder.policy, self.spec.completions
         device = policy.device
         begin = time.perf_counter()
         version = teacher_force(self.decoder, request, decoded, buffer)
         experts, differs = self._routing(decoded, version.experts)
         middle = _now(device)
         texts = completion_texts(policy, decoded)
-        answers = [self.prompts.problems[i].answer for i in problems for _ in range(each)]
+        answers = [self.prompts.problems[i].answer for i in problems for _ in range(group_size)]
         grades = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
         gradient_step = torch.zeros_like(decoded.version)
         for v in decoded.version.unique().tolist():
@@ -141,7 +143,7 @@ class Sampler:
             behaviour_logp=behaviour_logp(self.decoder, request, decoded, version.logp),
             version=decoded.version,
             gradient_step=gradient_step,
-            group=torch.from_numpy(np.repeat(groups, each)).to(device),
+            group=torch.from_numpy(np.repeat(groups, group_size)).to(device),
             outcome=torch.tensor([float(g.correct) for g in grades], device=device),
             truncated=~decoded.ended,
             unparsed=torch.tensor([not g.has_answer for g in grades], device=device),

@@ -68,17 +68,17 @@ def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: Language
     """Return a warning where a row may become longer than the model was trained for. Raises `UserError` where it then
     has no position for a token."""
     config = policy.model.config
-    most = getattr(config, "max_position_embeddings", None)
+    max_positions = getattr(config, "max_position_embeddings", None)
     longest = max(len(ids) for prompts in sets for ids in prompts.tokens)
-    if not most or longest + spec.completion_tokens <= most:
+    if not max_positions or longest + spec.completion_tokens <= max_positions:
         return []
-    what = (
+    problem = (
         f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that is more "
-        f"than the {most} positions of the model"
+        f"than the {max_positions} positions of the model"
     )
     if not hasattr(config, "rope_parameters"):  # a table of positions, which ends
-        raise UserError(f"{what}; set completion_tokens to {max(0, most - longest)} or less")
-    return [f"{what}: what it says beyond them it was never trained for"]
+        raise UserError(f"{problem}; set completion_tokens to {max(0, max_positions - longest)} or less")
+    return [f"{problem}: what it says beyond them it was never trained for"]
 
 
 def _missing_problems(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]:

@@ -104,7 +104,7 @@ class LanguageSimulation(Simulation[Completions]):
         return PhaseData(data, data.behaviour_logp, metrics, asdict(batch.seconds), batch.flow)
 
     def state_dict(self) -> dict[str, Any]:
-        """With the sizes that memory allowed where the run began: numbers round otherwise when it is cut otherwise."""
+        """Return the state with the batch sizes that memory allowed at the start: other sizes round sums otherwise."""
         policy = self.policy
         sizes = [policy.micro_batch, policy.decode_batch, policy.resident.capacity if policy.resident else 0]
         return super().state_dict() | {"batch_sizes": sizes}
@@ -169,12 +169,12 @@ def evaluate(
 
     right, lengths, counts = complete(rows, None)
     scores = Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
-    if not (each := spec.evaluation_samples):
+    if not (samples := spec.evaluation_samples):
         return scores
-    streams = (stream(SEED, "evaluation", problem, sample) for problem in rows.tolist() for sample in range(each))
+    streams = (stream(SEED, "evaluation", problem, sample) for problem in rows.tolist() for sample in range(samples))
     noise = np.stack([rng.random(length, np.float32) for rng in streams])
-    right, lengths, _ = complete(rows.repeat(each), torch.from_numpy(noise))
-    shares = np.reshape(right, (-1, each)).mean(1).tolist()
+    right, lengths, _ = complete(rows.repeat(samples), torch.from_numpy(noise))
+    shares = np.reshape(right, (-1, samples)).mean(1).tolist()
     return Scores(
         {"sampled": shares, **scores.returns},
         {"sampled": lengths, **scores.lengths},

@@ -101,9 +101,9 @@ class StaticBatch(DecodingBatch):
         """Cache the prompts, each once, part by part and piece by piece, and `count` tokens but the last."""
         size, at_once = len(self.prompt) // self.parts, max(1, READ_TOKENS // (self.width + count))
         for part in range(self.parts):
-            one = forward.part(part) if self.parts > 1 else forward
+            part_forward = forward.part(part) if self.parts > 1 else forward
             for first in range(part * size, (part + 1) * size, at_once):
-                self._read_rows(one, slice(first, min(first + at_once, (part + 1) * size)), count)
+                self._read_rows(part_forward, slice(first, min(first + at_once, (part + 1) * size)), count)
         self.cache.unmask(self.prompt_mask, self.width + count)
         self.has_prompts = True
 
@@ -112,7 +112,7 @@ class StaticBatch(DecodingBatch):
         prompts = distinct_prompts(self.policy.shares_prompts, prompt, prompt_mask)
         prefix = self.policy.prefix_cache()
         prompts.read(forward, prefix)
-        self.cache.fill(rows, 1, prefix, prompts.which)
+        self.cache.fill(rows, 1, prefix, prompts.prompt_index)
         if count == 0:
             return
         ids = torch.cat([prompt[:, -1:], self.token[rows, : count - 1]], 1)

@@ -77,8 +77,8 @@ class TransformersDecoder(Decoder):
                     acting, position = np.unique(column, return_inverse=True)
                 versions = [buffer[v] for v in acting.tolist()]
                 # actors number versions by stretch: one that did not change keeps its cache
-                is_same = len(versions) == len(before) == 1 and versions[0] is before[0]
-                if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not is_same:
+                keeps_version = len(versions) == len(before) == 1 and versions[0] is before[0]
+                if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not keeps_version:
                     batch.cache = None
                 before = versions
                 with policy.acting(versions, position) as forward:
@@ -113,7 +113,7 @@ class TransformersDecoder(Decoder):
             for first, last, column in join_stretches(request.spans, request.versions[numbers]):
                 if not batches:
                     break
-                column = one_number_each(column, buffer, first_numbers)
+                column = first_numbers_of(column, buffer, first_numbers)
                 batches, arrivals = regroup(batches, column)
                 for number in sorted({*batches, *arrivals}):
                     pair = batches.get(number), arrivals.get(number)
@@ -135,13 +135,13 @@ class TransformersDecoder(Decoder):
             only.advance(forward, first, last)
         else:
             if arrivals.cache is None:  # its first token reads all tokens before it
-                for each in (batch, arrivals):
-                    each.advance(forward, first, first + 1)
+                for growing in (batch, arrivals):
+                    growing.advance(forward, first, first + 1)
                 first += 1
-            done = [each for each in (batch, arrivals) if each.done]
+            done = [growing for growing in (batch, arrivals) if growing.done]
             only = arrivals if batch.done else batch
-            for each in done:
-                each.result()
+            for growing in done:
+                growing.result()
             if not done:
                 batch.join(arrivals)
             if not only.done and first < last:
@@ -200,14 +200,14 @@ def _decoded(
     return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest), experts)
 
 
-def batches(groups: Sequence[NDArray[np.int64]], parallel: int, most: int) -> Iterator[list[NDArray[np.int64]]]:
-    """Yield batches to decode at once, part by part: of at most `parallel` groups, and `most` rows in all; 0: any."""
+def batches(groups: Sequence[NDArray[np.int64]], parallel: int, max_rows: int) -> Iterator[list[NDArray[np.int64]]]:
+    """Yield batches to decode at once, part by part: of at most `parallel` groups and `max_rows` rows; 0: any."""
     for first in range(0, len(groups), parallel):
-        some = groups[first : first + parallel]
-        longest = max(map(len, some))
-        size = max(1, most // len(some)) if most else longest
+        part = groups[first : first + parallel]
+        longest = max(map(len, part))
+        size = max(1, max_rows // len(part)) if max_rows else longest
         for begin in range(0, longest, size):
-            yield [group[begin : begin + size] for group in some if len(group) > begin]
+            yield [group[begin : begin + size] for group in part if len(group) > begin]
 
 
 def pad_parts(parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
@@ -231,7 +231,7 @@ def join_stretches(
     return stretches
 
 
-def one_number_each(
+def first_numbers_of(
     versions: NDArray[np.int64], buffer: PolicyBuffer, first_numbers: list[tuple[Version, int]]
 ) -> NDArray[np.int64]:
     """Return versions [B], each under its first number, and add new ones to `first_numbers`.

@@ -26,7 +26,7 @@ from ..statistics.table_notes import SHORT_LAG
 from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
-from ..training.checkpoint import MOST
+from ..training.checkpoint import MAX_FILES
 from ..training.method_metadata import blindness, idle_correction
 from ..training.phase_lags import WIDEST, expected_lag
 from .plan import Plan, PlannedRun
@@ -87,7 +87,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
         seconds += run.spec.phases * run.spec.steps_per_phase / speed[0] + speed[1]
     words = " and ".join(sorted(text.format(count) for text, count in sources.items()))
     at_once = min(jobs, max(1, len(missing)))
-    return Estimate(seconds / at_once, space, words, at_once * MOST * checkpoint)
+    return Estimate(seconds / at_once, space, words, at_once * MAX_FILES * checkpoint)
 
 
 def disk_bytes(phases: int) -> int:
@@ -108,8 +108,8 @@ def _probe(spec: RunSpec) -> tuple[float, float]:
         begin = time.perf_counter()
         simulation.advance()
         speed = short.steps_per_phase / (time.perf_counter() - begin)
-        each = first.seconds["evaluate"] / short.evaluation_count(final=False, problems=simulation.test_size)
-        return speed, each * evaluation_size(spec, simulation.test_size)
+        seconds = first.seconds["evaluate"] / short.evaluation_count(final=False, problems=simulation.test_size)
+        return speed, seconds * evaluation_size(spec, simulation.test_size)
     finally:
         simulation.close()
 
@@ -156,11 +156,11 @@ def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns
     if steps.sum() < 1 or not 0 < training.sum() < math.inf:
         return None
     speed, evaluation = steps.sum() / training.sum(), np.array([_evaluation_seconds(spec, r) for r in records])
-    each = evaluation.mean()
+    seconds = evaluation.mean()
     if where == PUBLISHED and (sound := (steps > 0) & (training > 0)).any():
-        speed, each = 1.0 / np.quantile(training[sound] / steps[sound], FAST), np.quantile(evaluation, FAST)
+        speed, seconds = 1.0 / np.quantile(training[sound] / steps[sound], FAST), np.quantile(evaluation, FAST)
     memory, checkpoint = (max(r.get(key, 0) for r in records) for key in ("peak_memory", "checkpoint_bytes"))
-    return SimilarRuns(where, len(records), float(speed), float(each), memory, checkpoint)
+    return SimilarRuns(where, len(records), float(speed), float(seconds), memory, checkpoint)
 
 
 def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:

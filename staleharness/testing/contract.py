@@ -171,8 +171,8 @@ def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
     d, t = example_decisions(), example_trajectories()
     forward, back = (ready_for(algorithm, x) for x in (d, rows_of(d, order)))
     torch.testing.assert_close(algorithm.policy_loss(forward).loss[order], algorithm.policy_loss(back).loss)
-    for one, other in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
-        torch.testing.assert_close(one[order], other)
+    for targets, shuffle_targets in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
+        torch.testing.assert_close(targets[order], shuffle_targets)
 
 
 def has_targets_per_decision(algorithm: Algorithm) -> None:
@@ -189,8 +189,8 @@ def does_not_look_across_an_end(algorithm: Algorithm) -> None:
     t = example_trajectories()
     after_end = (1.0 - t.continues).cumsum(dim=1) - (1.0 - t.continues) > 0
     before_end = (~after_end) * t.mask
-    for one, other in zip(_targets(algorithm, t), _targets(algorithm, perturb(t, after_end)), strict=True):
-        torch.testing.assert_close(one * before_end, other * before_end, rtol=0.0, atol=0.0)
+    for a, b in zip(_targets(algorithm, t), _targets(algorithm, perturb(t, after_end)), strict=True):
+        torch.testing.assert_close(a * before_end, b * before_end, rtol=0.0, atol=0.0)
 
 
 def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:

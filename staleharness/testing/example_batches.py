@@ -187,9 +187,9 @@ def _with_distribution(d: Decisions) -> Decisions:
 
     def normal(logp: Tensor) -> tuple[Tensor, Tensor]:
         """Mean and standard deviation: the second action is at its mean, the first as far from its as `logp` says."""
-        most = logp.detach() + 1.0  # the log-density at the mean
-        std = (0.5 * (-math.log(2 * math.pi) - most)).exp()  # of both, so that its square is in the range of floats
-        first = action[..., 0] - std * (2.0 * (most - logp)).sqrt()
+        peak = logp.detach() + 1.0  # the log-density at the mean
+        std = (0.5 * (-math.log(2 * math.pi) - peak)).exp()  # of both, so that its square is in the range of floats
+        first = action[..., 0] - std * (2.0 * (peak - logp)).sqrt()
         return torch.stack([first, action[..., 1]], -1), torch.stack([std, std], -1)
 
     (mean, std), (behaviour_mean, behaviour_std) = normal(d.target_logp), normal(d.behaviour_logp)

@@ -19,7 +19,7 @@ LagCheck = Callable[[LagModel], None]
 
 CAPACITIES = (1, 2, 5, 16)
 PHASES = (0, 1, 4, 7, 40)
-MANY = 20_000  # rows of which an empirical distribution is taken
+SAMPLES = 20_000  # rows of which an empirical distribution is taken
 DEMANDS = (
     Demand(phases=30, groups=6, rows=1, length=7, seed=0),
     Demand(phases=12, groups=4, rows=3, length=50, seed=1),
@@ -99,7 +99,7 @@ def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:
     """`probabilities` are above 0, sum to 1, and are the shares in which versions begin rows."""
-    for draw, answer in draws_of(model, slots=MANY):
+    for draw, answer in draws_of(model, slots=SAMPLES):
         probabilities = model.probabilities(draw.phase, draw.capacity)
         assert abs(sum(probabilities.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in probabilities.values())
         assert set(probabilities) <= set(held(draw.phase, draw.capacity))

@@ -155,7 +155,7 @@ def _play(vector: Any, steps: int, seed: int) -> list[Step]:
 
 
 def _equal(a: list[Step], b: list[Step]) -> bool:
-    return all(np.array_equal(x, y) for one, other in zip(a, b, strict=True) for x, y in zip(one, other, strict=True))
+    return all(np.array_equal(x, y) for left, right in zip(a, b, strict=True) for x, y in zip(left, right, strict=True))
 
 
 def check_language_task(family: type[LanguageTask], env: str, data: str = "") -> None:

@@ -104,7 +104,7 @@ class RowGradients:
 
     @contextlib.contextmanager
     def taking(self) -> Iterator[None]:
-        """While it lasts, gradients go into the sums and none stays with a parameter."""
+        """Context in which gradients go into the sums, and none stays with a parameter."""
         handles = [
             p.register_post_accumulate_grad_hook(lambda p, i=i: self._take(i, p)) for i, p in enumerate(self.parameters)
         ]
@@ -164,16 +164,17 @@ def gradient_by_rows(
         rows = torch.tensor(numbers, device=mean.device)
         norms = torch.zeros_like(sigma[rows])
         for i, row in enumerate(numbers):
-            one, width = batch.rows(rows[i : i + 1]), widths[row]
-            token, valid = one.data.token[:, :width], one.data.mask[:, :width]
-            experts = None if one.data.experts is None else one.data.experts[:, : one.data.prompt.shape[1] + width]
-            scores = score_completions(policy, replace(one.data, token=token, mask=valid, experts=experts))
+            single, width = batch.rows(rows[i : i + 1]), widths[row]
+            row_data = single.data
+            token, valid = row_data.token[:, :width], row_data.mask[:, :width]
+            experts = None if row_data.experts is None else row_data.experts[:, : row_data.prompt.shape[1] + width]
+            scores = score_completions(policy, replace(row_data, token=token, mask=valid, experts=experts))
             assert scores.entropy is not None
-            leaf = torch.zeros_like(one.mask)
+            leaf = torch.zeros_like(single.mask)
             leaf[:, :width] = scores.logp.detach()
             logp[row], entropy[row, :width] = leaf[0], scores.entropy[0].detach()
             leaf.requires_grad_()
-            (one.weights * loss_of(algorithm, one.decisions(leaf, one.mask)).loss).sum().backward()
+            (single.weights * loss_of(algorithm, single.decisions(leaf, single.mask)).loss).sum().backward()
             assert leaf.grad is not None
             sums.next_row(in_total[row], in_group[row])
             with sums.taking():

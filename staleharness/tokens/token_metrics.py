@@ -36,7 +36,7 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
 def of_step(
     decisions: Decisions, answer: PolicyLoss, pull: Tensor, entropy: Tensor, weights: Tensor, proximal: str
 ) -> dict[str, Tensor]:
-    """All that is said of one gradient step; pull [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the loss
+    """Return the metrics of one gradient step; pull [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the loss
     Σ weights · L, `proximal` what the method anchors on."""
     mask = decisions.mask
     with torch.no_grad():
@@ -131,15 +131,15 @@ def of_tails(decisions: Decisions) -> dict[str, Tensor]:
         return {}
     target, behaviour = decisions.target_logp.detach(), decisions.behaviour_logp
     log_ratios = torch.stack((version - behaviour, target - version, target - behaviour))
-    engine, lag, both = (log_ratios.abs() > TAIL).unbind()
+    engine, lag, total = (log_ratios.abs() > TAIL).unbind()
     newer, older = by_age(decisions)
     return {
         "mismatch/tails_engine": engine,
         "mismatch/tails_lag": lag,
-        "mismatch/tails_positive": both & (decisions.advantage > 0),
-        "mismatch/tails_negative": both & (decisions.advantage < 0),
-        "mismatch/tails_newer": both & newer.bool(),
-        "mismatch/tails_older": both & older.bool(),
+        "mismatch/tails_positive": total & (decisions.advantage > 0),
+        "mismatch/tails_negative": total & (decisions.advantage < 0),
+        "mismatch/tails_newer": total & newer.bool(),
+        "mismatch/tails_older": total & older.bool(),
     }
 
 

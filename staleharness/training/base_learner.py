@@ -78,7 +78,7 @@ class Learner(ABC, Generic[Data, Part]):
         return AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
 
     def train(self, data: Data, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
-        """All epochs over one phase's data; returns (diagnostics, seconds by what they were spent on).
+        """Run all epochs over one phase's data; returns (diagnostics, seconds by what they were spent on).
 
         Raises `Diverged` when a loss, a gradient or a parameter is no longer finite.
         """
@@ -96,7 +96,7 @@ class Learner(ABC, Generic[Data, Part]):
         return report | self.end(), self.seconds()
 
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
-        """All gradient steps of a phase. One that the method ends early on is measured and not taken."""
+        """Take all gradient steps of a phase. One that the method ends early on is measured and not taken."""
         spec, untaken = self.spec, 0
         parts: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
         epochs = spec.epochs_in(phase)

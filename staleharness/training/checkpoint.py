@@ -15,7 +15,7 @@ from ..base.files import atomic_write
 from ..errors import lacks_memory
 
 KEEP = 2
-MOST = KEEP + 1  # there at a time: the next is whole before the oldest goes, unless the disk has no room for that
+MAX_FILES = KEEP + 1  # there at a time: the next is whole before the oldest goes, unless the disk has no room for that
 SHARE = 0.05  # of a run's time at most
 DIGEST = hashlib.sha256().digest_size
 BLOCK = 1 << 20  # small parts are written together
@@ -60,7 +60,7 @@ def _make_room(folder: Path) -> bool:
     for path in paths[1:]:
         path.unlink()
     LOGGER.info(
-        "the disk has no room for %d checkpoints; only %s is kept while the next is written", MOST, paths[0].name
+        "the disk has no room for %d checkpoints; only %s is kept while the next is written", MAX_FILES, paths[0].name
     )
     return True
 
@@ -143,11 +143,11 @@ def remove_damaged(path: Path, say: Callable[[str], None] = LOGGER.warning) -> N
     path.unlink()
 
 
-def next_due(start: float, done: float, every: float) -> float:
-    """Return the time of the next checkpoint, on the clock [s] on which saving began and was done: `every` seconds
+def next_due(start: float, done: float, interval: float) -> float:
+    """Return the time of the next checkpoint, on the clock [s] on which saving began and was done: `interval` seconds
     later, or as much later as it takes for saving to be no more than `SHARE` of the time. 0: after the next phase,
     whatever that costs."""
-    return done + max(every, (done - start) * (1.0 / SHARE - 1.0)) if every else done
+    return done + max(interval, (done - start) * (1.0 / SHARE - 1.0)) if interval else done
 
 
 def size(folder: Path) -> int:

@@ -114,11 +114,11 @@ def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple
     if mask is None:
         return None, Count(shape[0], shape[0] * shape[1])
     present = mask.cpu().numpy() > 0
-    each = present.sum(1, keepdims=True)
-    total = Count(int(np.count_nonzero(each)), int(each.sum()))
+    counts = present.sum(1, keepdims=True)
+    total = Count(int(np.count_nonzero(counts)), int(counts.sum()))
     if total.decisions == present.size:
         return None, total
-    return (each if columns == 1 else present.astype(np.int64)), total
+    return (counts if columns == 1 else present.astype(np.int64)), total
 
 
 def _histogram(lag: Ints, weights: Ints | None, alike: int) -> list[int]:
@@ -141,9 +141,9 @@ def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
         present = weights.any(1)
         start = oldest = newest = float(lag[present, 0].mean())
         if lag.shape[1] > 1:
-            most = np.iinfo(np.int64).max
-            oldest = float(np.where(weights > 0, lag, -most).max(1)[present].mean())
-            newest = float(np.where(weights > 0, lag, most).min(1)[present].mean())
+            bound = np.iinfo(np.int64).max
+            oldest = float(np.where(weights > 0, lag, -bound).max(1)[present].mean())
+            newest = float(np.where(weights > 0, lag, bound).min(1)[present].mean())
     return {
         f"{prefix}/trained": mean,
         f"{prefix}/start": start,

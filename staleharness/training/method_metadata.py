@@ -51,7 +51,7 @@ class ExtraPasses:
     by_row: bool  # whether completions go through one by one
 
     def __str__(self) -> str:
-        parts = [f"{n} forward per {what}" for n, what in self.counts if n]
+        parts = [f"{n} forward per {unit}" for n, unit in self.counts if n]
         return ", ".join(parts + ["completions one by one"] * self.by_row) or "none"
 
     @property
@@ -86,8 +86,8 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
     gradient steps a phase, unless a run's settings are given. On control the learner evaluates each phase's data at
     its start whatever the method is."""
     own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
-    several = spec is None or spec.epochs * spec.minibatches > 1
-    start = algorithm.proximal == "recompute" or (own_targets and several)
+    several_steps = spec is None or spec.epochs * spec.minibatches > 1
+    start = algorithm.proximal == "recompute" or (own_targets and several_steps)
     epochs = spec.epochs if spec is not None and start and algorithm.realign_every == "epoch" else 1
     return ExtraPasses(
         per_phase=0 if spec is not None and spec.scores_start else int(start) * epochs,

@@ -42,11 +42,11 @@ class AdamW:
     def step(self, rate: float) -> None:
         """One step along the gradients that lie with the parameters."""
         self.rate = rate
-        every = zip(self.parameters, self.mean, self.square, self.steps, strict=True)
-        updates = [(p, p.grad, m, s, n) for p, m, s, n in every if p.grad is not None]
+        states = zip(self.parameters, self.mean, self.square, self.steps, strict=True)
+        updates = [(p, p.grad, m, s, n) for p, m, s, n in states if p.grad is not None]
         if not updates:
             return
-        parameters, gradients, means, squares, steps = (list(each) for each in zip(*updates, strict=True))
+        parameters, gradients, means, squares, steps = (list(column) for column in zip(*updates, strict=True))
         adamw(
             parameters,
             gradients,

@@ -36,10 +36,10 @@ class Lags:
         self._ledger: Counter[str] = Counter()  # of that phase
         self._rows: Counter[int] = Counter()  # of that phase, by lag
 
-    def rows(self, phase: int, slots: int, each: int = 1, length: int = 1, first: int | None = None) -> PhaseRows:
+    def rows(self, phase: int, slots: int, group_size: int = 1, length: int = 1, first: int | None = None) -> PhaseRows:
         """Return the rows that `phase` generates and trains on.
 
-        The other arguments are for models that draw. They give `slots` groups of `each` rows of up to `length`
+        The other arguments are for models that draw. They give `slots` groups of `group_size` rows of up to `length`
         decisions, each group its own version.
 
         first: number of the first slot, where a phase draws several times.
@@ -47,7 +47,7 @@ class Lags:
         if self.schedule is not None:
             return self.schedule.rows(phase)
         drawn = self.draw(phase, slots, *(() if first is None else (first,)), length=length)
-        return drawn_rows(phase, drawn.versions, drawn.every or length, length, each, first or 0)
+        return drawn_rows(phase, drawn.versions, drawn.every or length, length, group_size, first or 0)
 
     def draw(self, phase: int, slots: int, *index: int, length: int = 1, fresh: Bools | None = None) -> Assignment:
         """Return versions for `slots` rows of up to `length` decisions.
@@ -127,16 +127,16 @@ class Lags:
         return phase if self.warm(phase) else self.model.oldest(phase)
 
 
-def drawn_rows(phase: int, versions: Ints, every: int, length: int, each: int = 1, first: int = 0) -> PhaseRows:
+def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size: int = 1, first: int = 0) -> PhaseRows:
     """Return the rows of a phase whose versions were drawn, and that trains on all of them.
 
     Slot i is actor `first` + i, which has generated a group in every phase before.
 
-    versions: [slots, stretches], of `every` decisions each; the last lasts to the end of the row at `length`.
-    each: rows of a slot's group.
+    versions: [slots, stretches], of `stretch` decisions each; the last lasts to the end of the row at `length`.
+    group_size: rows of a slot's group.
     """
     slots, stretches = versions.shape
-    slot = np.repeat(np.arange(first, first + slots), each)
+    slot = np.repeat(np.arange(first, first + slots), group_size)
     n = len(slot)
     schedule = Schedule(
         group=slot,
@@ -145,13 +145,13 @@ def drawn_rows(phase: int, versions: Ints, every: int, length: int, each: int = 
         phase=np.full(n, phase),
         place=slot,
         first=np.arange(n + 1) * stretches,
-        version=np.repeat(versions, each, axis=0).ravel(),
-        end=np.tile(np.minimum(np.arange(1, stretches + 1) * every, length), n),
+        version=np.repeat(versions, group_size, axis=0).ravel(),
+        end=np.tile(np.minimum(np.arange(1, stretches + 1) * stretch, length), n),
         kept=np.ones(n * stretches, np.bool_),
         ledger={},
     )
-    everything = np.arange(n)
-    return PhaseRows(schedule, [everything], everything, min(every, length))
+    all_rows = np.arange(n)
+    return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
 
 
 LOOKS = 256  # phases that are looked at, of the many with a full buffer

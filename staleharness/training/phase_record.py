@@ -27,19 +27,19 @@ class PhaseData(NamedTuple, Generic[Data]):
 
 @dataclass(frozen=True)
 class Scores:
-    """The newest policy's evaluation, per way of acting: `sampled`, `deterministic` (greedy on tokens)."""
+    """The newest policy's evaluation, per mode: `sampled`, `deterministic` (greedy on tokens)."""
 
     returns: dict[str, list[float]]  # one undiscounted raw return per episode; 1 or 0 per test problem
     lengths: dict[str, list[int]]  # decisions per episode or completion
     steps: int  # decisions that belonged to an episode
     counts: dict[str, int] = field(default_factory=dict)  # of language: unparsed, truncated
 
-    def mean(self, how: str) -> float:
-        return float(np.mean(self.returns[how]))
+    def mean(self, mode: str) -> float:
+        return float(np.mean(self.returns[mode]))
 
-    def error(self, how: str) -> float:
+    def error(self, mode: str) -> float:
         """Standard error of the mean; 0 for a score that is not sampled."""
-        returns = self.returns[how]
+        returns = self.returns[mode]
         return float(np.std(returns, ddof=1) / len(returns) ** 0.5) if len(returns) > 1 else 0.0
 
 

@@ -41,9 +41,9 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
             raise need_error from error
         raise
     _is(algorithm, "policy_loss", answer, PolicyLoss)
-    _is_shaped(algorithm, "loss that policy_loss", answer.loss, shape)
+    _is_shaped(algorithm, "policy_loss", "loss", answer.loss, shape)
     for name, x in answer.diagnostics.items():
-        _is_shaped(algorithm, f"{name} that policy_loss", x, shape, shape[:0])
+        _is_shaped(algorithm, "policy_loss", name, x, shape, shape[:0])
     return answer
 
 
@@ -51,15 +51,15 @@ def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
     """An advantage and a value target of each decision [B, T]. Raises `UserError`."""
     answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
     _is(algorithm, "targets", answer, Targets)
-    _is_shaped(algorithm, "advantage that targets", answer.advantage, shape)
-    _is_shaped(algorithm, "value_target that targets", answer.value_target, shape)
+    _is_shaped(algorithm, "targets", "advantage", answer.advantage, shape)
+    _is_shaped(algorithm, "targets", "value_target", answer.value_target, shape)
     return answer
 
 
 def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
     """The critic's loss of each decision [R, T]. Raises `UserError`."""
     answer = algorithm.value_loss(values)
-    _is_shaped(algorithm, "tensor that value_loss", answer, values.mask.shape)
+    _is_shaped(algorithm, "value_loss", "tensor", answer, values.mask.shape)
     return answer
 
 
@@ -89,7 +89,7 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
 def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
     """The gradient [P] to step along. Raises `UserError`."""
     answer = algorithm.gradient(previous, now)
-    _is_shaped(algorithm, "vector that gradient", answer, now.shape)
+    _is_shaped(algorithm, "gradient", "vector", answer, now.shape)
     return answer
 
 
@@ -130,13 +130,13 @@ def _is(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:
         raise UserError(f"{algorithm.name}: {hook} returns a {type(answer).__name__}, not a {kind.__name__}")
 
 
-def _is_shaped(algorithm: Algorithm, what: str, x: Any, *shapes: tuple[int, ...]) -> None:
+def _is_shaped(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tuple[int, ...]) -> None:
     from torch import Tensor
 
     if not isinstance(x, Tensor) or x.shape not in shapes:
         form = f"of shape {list(x.shape)}" if isinstance(x, Tensor) else f"a {type(x).__name__}"
         raise UserError(
-            f"{algorithm.name}: the {what} returns is {form}; give a tensor with a number of each "
+            f"{algorithm.name}: the {name} that {hook} returns is {form}; give a tensor with a number of each "
             f"{'parameter' if len(shapes[0]) == 1 else 'decision'}, here {list(shapes[0])}"
         )
 

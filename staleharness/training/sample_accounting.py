@@ -30,7 +30,7 @@ class Count:
         return Count(self.sequences - other.sequences, self.decisions - other.decisions)
 
     def rows(self, length: int) -> Count:
-        """So many sequences of `length` decisions each."""
+        """Return the count of as many sequences of `length` decisions."""
         return Count(self.sequences, self.sequences * length)
 
 
@@ -136,9 +136,9 @@ def _count(lengths: Ints, rows: Ints) -> Count:
 
 def _versions(schedule: Schedule, rows: Ints, lengths: Ints) -> NDArray[np.int64]:
     """Return the version of every decision of some rows."""
-    each = []
+    versions = []
     for row in rows:
         part = slice(schedule.first[row], schedule.first[row + 1])
         ends = np.minimum(schedule.end[part], lengths[row])
-        each.append(np.repeat(schedule.version[part], np.diff(ends, prepend=0)))
-    return np.concatenate(each) if each else np.empty(0, np.int64)
+        versions.append(np.repeat(schedule.version[part], np.diff(ends, prepend=0)))
+    return np.concatenate(versions) if versions else np.empty(0, np.int64)

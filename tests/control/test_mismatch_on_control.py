@@ -11,7 +11,7 @@ import torch
 from recorded_runs import finish, recording
 from small_specs import small_control
 from torch import Tensor
-from whole_runs import Metrics, assert_resumes, metrics_of, run_whole, same
+from whole_runs import Metrics, all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.control.networks import views_of
 from staleharness.control.spec import ControlSpec
@@ -45,7 +45,7 @@ def without_mismatch(metrics: Metrics) -> Metrics:
 def test_noise_of_size_zero_gives_the_bits_of_none(settings: dict[str, Any]) -> None:
     spec = replace(SMALL, num_steps=16, steps=4 * 6 * 16, evaluations=1, **settings)
     (a, x), (b, y) = run_whole(spec), run_whole(replace(spec, mismatch="noise:0+sampling:1"))
-    assert same(x, y) and a == without_mismatch(b)
+    assert all_equal(x, y) and a == without_mismatch(b)
     assert b[-1]["mismatch/kl_k3"] == b[-1]["mismatch/kl_k1_engine_data"] == 0.0
     c = metrics_of(replace(spec, mismatch="noise:1"))
     assert without_mismatch(c) != a and "mismatch/kl_k3" not in a[-1]

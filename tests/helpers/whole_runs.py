@@ -29,7 +29,7 @@ def parameters(simulation: Any) -> list[Tensor]:
     return [p.detach().clone() for p in simulation.learner.parameters]
 
 
-def same(a: list[Tensor], b: list[Tensor]) -> bool:
+def all_equal(a: list[Tensor], b: list[Tensor]) -> bool:
     return all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
 
 
@@ -53,5 +53,5 @@ def assert_resumes(spec: RunSpec, *stops: int) -> None:
         begun = [stopped.advance().metrics for _ in range(phases)]
         resumed.load_state_dict(stopped.state_dict())
         assert begun + [record.metrics for record in resumed] == straight
-        assert same(parameters(resumed), trained)
+        assert all_equal(parameters(resumed), trained)
         stopped.close(), resumed.close()

@@ -45,7 +45,7 @@ def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
     return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}
 
 
-class Everything(PolicyBuffer):
+class AllVersions(PolicyBuffer):
     """Every version that ever was."""
 
     def __init__(self, simulation: Any) -> None:
@@ -82,7 +82,7 @@ def literal_lengths(simulation: Any, schedule: Schedule, kept: PolicyBuffer) -> 
 @pytest.mark.long
 def test_the_ledger_is_that_of_rows_counted_one_by_one(spec: Specs, lag: str) -> None:
     simulation: Any = simulation_of(pipeline_spec(spec, lag, ledger="every_phase"))
-    schedule, kept, said = simulation.lags.schedule, Everything(simulation), []
+    schedule, kept, said = simulation.lags.schedule, AllVersions(simulation), []
     for record in simulation:
         kept.keep()
         said.append(record.metrics)

@@ -47,7 +47,7 @@ def one_layer(tokenizer: Any) -> Any:
     return tiny_config(len(tokenizer), tie_word_embeddings=True, **sizes, **ends)
 
 
-def same(a: Any, b: Any) -> bool:
+def equal_tensors(a: Any, b: Any) -> bool:
     ours, theirs = a.state_dict(), b.state_dict()
     return ours.keys() == theirs.keys() and all(torch.equal(ours[name], theirs[name]) for name in ours)
 
@@ -97,9 +97,9 @@ def test_the_same_settings_give_the_same_bits(tokenizer: Any, config: Any) -> No
     first = train(example, tokenizer, config, SETTINGS)
     torch.manual_seed(1)  # other draws of the process do not matter, and are left alone
     before = torch.get_rng_state()
-    assert same(first, train(example, tokenizer, config, SETTINGS))
+    assert equal_tensors(first, train(example, tokenizer, config, SETTINGS))
     assert torch.equal(before, torch.get_rng_state())
-    assert not same(first, train(example, tokenizer, config, dataclasses.replace(SETTINGS, seed=1)))
+    assert not equal_tensors(first, train(example, tokenizer, config, dataclasses.replace(SETTINGS, seed=1)))
 
 
 def test_the_learning_rate_rises_then_falls_linearly_to_zero(
@@ -127,7 +127,7 @@ def test_the_model_is_built_once_and_loads_as_usual(tokenizer: Any, config: Any,
     assert steps == list(range(1, SETTINGS.steps + 1))
     assert own_cache in first.parents
     loaded = AutoModelForCausalLM.from_pretrained(first)
-    assert same(loaded, train(example, tokenizer, config, SETTINGS))
+    assert equal_tensors(loaded, train(example, tokenizer, config, SETTINGS))
     assert AutoTokenizer.from_pretrained(first).get_vocab() == tokenizer.get_vocab()
     assert (first / "model.safetensors").is_file()
 

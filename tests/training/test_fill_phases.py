@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from needs import require_extra
 from torch import Tensor
-from whole_runs import assert_resumes, metrics_of, parameters, same
+from whole_runs import all_equal, assert_resumes, metrics_of, parameters
 
 from staleharness import api
 from staleharness.errors import UserError
@@ -83,7 +83,7 @@ def test_runs_of_every_rate_begin_with_the_same_policy() -> None:
     low, high = (
         after_three_phases(spec_of("chain", 3, 4, fill_learning_rate=0.03, learning_rate=rate)) for rate in (0.01, 0.09)
     )
-    assert same(low, high)
+    assert all_equal(low, high)
 
 
 def test_without_lag_they_are_a_longer_run_at_one_rate() -> None:
@@ -99,7 +99,7 @@ def test_without_lag_they_are_a_longer_run_at_one_rate() -> None:
 def test_every_capacity_begins_with_the_same_policy(kind: str, lag: str) -> None:
     if (kind, lag) == ("control", "delay"):
         pytest.skip("each actor of a schedule has environments of its own")
-    assert same(*(after_three_phases(spec_of(kind, 3, k, "uniform" if k == 1 else lag)) for k in (1, 4)))
+    assert all_equal(*(after_three_phases(spec_of(kind, 3, k, "uniform" if k == 1 else lag)) for k in (1, 4)))
 
 
 @pytest.mark.parametrize("kind", KINDS)

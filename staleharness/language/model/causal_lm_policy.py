@@ -173,8 +173,8 @@ class CausalLM:
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
         """Group rows by their sequences of versions, given those [B, S]: by version, then in order."""
-        unique, which = np.unique(versions, axis=0, return_inverse=True)
-        return [np.flatnonzero(which == i) for i in range(len(unique))]
+        unique, inverse = np.unique(versions, axis=0, return_inverse=True)
+        return [np.flatnonzero(inverse == i) for i in range(len(unique))]
 
     @contextlib.contextmanager
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
@@ -286,8 +286,8 @@ class CausalLM:
             return scores._replace(experts=self.routers.together(choices, prompt.shape[1] + token.shape[1]))
         if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
             cache, self.cached_score = self.cached_score, None
-            same = cache and all(a is b for a, b in zip(cache[0], arguments, strict=True))
-            if cache and same and cache[1] == self._counters():
+            is_hit = cache and all(a is b for a, b in zip(cache[0], arguments, strict=True))
+            if cache and is_hit and cache[1] == self._counters():
                 return cache[2]
         return score(self, *arguments, forward or self.forward_pass(), entropy, norm)
 

@@ -217,9 +217,9 @@ class FusedForward:
         """Return the pass by the k-th of several versions alone."""
         slots = {} if self.slots is None else {"words": self.words[int(self.slots[k])]}
         weights = {name: w[k] for name, w in self.weights.items() if name != "slots"} | slots
-        one = FusedForward(self.model, self.dtype, weights=weights)
-        one.rotations = self.rotations
-        return one
+        forward = FusedForward(self.model, self.dtype, weights=weights)
+        forward.rotations = self.rotations
+        return forward
 
     def prepack(self) -> FusedForward:
         """Return the same pass without gradient, its matrices converted once for all calls."""

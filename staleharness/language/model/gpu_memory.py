@@ -39,17 +39,19 @@ def fit_to_memory(policy: CausalLM) -> None:
     if policy.device.type != "cuda":
         return
     available, row = _available(policy, _free(policy)), decoding_bytes(spec, config)
-    one = version_bytes(spec, config, policy.total_size)
+    version_size = version_bytes(spec, config, policy.total_size)
     lag = parse_lag(spec.lag, spec.capacity)
-    copy = 0 if lag.drawn and not lag.within_rows else one - 4 * embedding_size(config)
+    copy = 0 if lag.drawn and not lag.within_rows else version_size - 4 * embedding_size(config)
     decoding = available - reading_bytes(spec, config)
     acting = decoding - UNEQUAL_PARTS * spec.sequences * row
-    policy.keep_resident(max(0, min(spec.capacity, int(VERSIONS * available // one), int(acting // (one + copy)))))
+    policy.keep_resident(
+        max(0, min(spec.capacity, int(VERSIONS * available // version_size), int(acting // (version_size + copy))))
+    )
     resident = 0 if policy.resident is None else policy.resident.capacity
     policy.micro_batch = spec.micro_batch or equal_parts(
-        spec.sequences, max_completions(policy, available - resident * one)
+        spec.sequences, max_completions(policy, available - resident * version_size)
     )
-    policy.decode_batch = spec.decode_batch or _count(decoding - resident * (one + copy), row)
+    policy.decode_batch = spec.decode_batch or _count(decoding - resident * (version_size + copy), row)
 
 
 def micro_batch_size(policy: CausalLM) -> int:
@@ -73,27 +75,27 @@ def _available(policy: CausalLM, free: int) -> float:
     return SHARE * (free - training_bytes(policy.spec, policy.size, policy.total_size))
 
 
-def _count(available: float, each: int) -> int:
-    return max(1, int(available // each))
+def _count(available: float, size: int) -> int:
+    return max(1, int(available // size))
 
 
 def max_completions(policy: CausalLM, available: float) -> int:
     """Return how many completions' activations fit into `available` bytes in training; at least 1."""
     spec, config = policy.spec, policy.model.config
-    each = completion_bytes(spec, config)
+    size = completion_bytes(spec, config)
     if not policy.scores_in_chunks or spec.entropy_coef > 0:  # an entropy bonus needs all logits
-        return _count(available, each)
-    available, each = available - BYTES * CHUNK, each - logit_bytes(spec, config)
+        return _count(available, size)
+    available, size = available - BYTES * CHUNK, size - logit_bytes(spec, config)
     if spec.gradient_checkpointing and policy.shares_prompts and spec.completions > 1:
         # only a piece of the rows is inside a layer at a time
-        rest = each - stored_bytes(spec, config)
+        rest = size - stored_bytes(spec, config)
         return _count(available - 2 * MIN_ROWS * rest, stored_bytes(spec, config))
-    return _count(available, each)
+    return _count(available, size)
 
 
-def equal_parts(rows: int, most: int) -> int:
-    """Return the size of the fewest, most equal pieces of at most `most` rows."""
-    return rows if most >= rows else math.ceil(rows / math.ceil(rows / most))
+def equal_parts(rows: int, limit: int) -> int:
+    """Return the size of the fewest, most equal pieces of at most `limit` rows."""
+    return rows if limit >= rows else math.ceil(rows / math.ceil(rows / limit))
 
 
 @contextmanager
@@ -109,12 +111,12 @@ def explain_oom(policy: CausalLM, sampling: bool = False) -> Iterator[None]:
 def advice(spec: LanguageSpec, size: int, setting: str = "micro_batch") -> str:
     """Return one line: how many completions were too many, and the setting that takes less."""
     now = size or spec.sequences
-    what = f"out of memory on {spec.device} with {now} completion{'s' if now > 1 else ''} at once"
+    problem = f"out of memory on {spec.device} with {now} completion{'s' if now > 1 else ''} at once"
     if now > 1:
-        return f"{what}; SET={setting}={now // 2}"
+        return f"{problem}; SET={setting}={now // 2}"
     if not spec.gradient_checkpointing:
-        return f"{what}; SET=gradient_checkpointing=true"
-    return f"{what} and checkpointing; SET=completion_tokens={spec.completion_tokens // 2}, or a smaller model"
+        return f"{problem}; SET=gradient_checkpointing=true"
+    return f"{problem} and checkpointing; SET=completion_tokens={spec.completion_tokens // 2}, or a smaller model"
 
 
 def training_bytes(spec: LanguageSpec, trainable: int, total: int) -> int:
@@ -129,9 +131,9 @@ def completion_bytes(spec: LanguageSpec, config: Any) -> int:
     config: transformers', of a decoder with gated layers, which most are; others are near enough.
     """
     tokens, layers = spec.prompt_tokens + spec.completion_tokens, int(config.num_hidden_layers)
-    one = _layer_bytes(spec, config, tokens)
+    layer_size = _layer_bytes(spec, config, tokens)
     matrices = 4 * int(config.num_attention_heads) * tokens * tokens if writes_matrices(spec, config) else 0
-    total = one + stored_bytes(spec, config) if spec.gradient_checkpointing else layers * one
+    total = layer_size + stored_bytes(spec, config) if spec.gradient_checkpointing else layers * layer_size
     total += matrices * (4 if spec.gradient_checkpointing else layers + 3)  # each layer's; scores, two gradients
     return logit_bytes(spec, config) + total + mask_bytes(spec, config)
 

@@ -22,7 +22,7 @@ MASK_VALUE = -1e6
 ALIGNMENT = 16
 READ_TOKENS = 65_536  # of prompts that go through the model at once on a GPU, padding included
 HEAD_ALIGNMENT = 8  # numbers of a head that flash attention reads at once
-MOST_HEAD = 256  # numbers of a head that it takes
+MAX_HEAD = 256  # numbers of a head that it takes
 # A query's and a padded key's number beside their own: exact in bfloat16, and their product 2^20 below any score.
 QUERY_MARK, PADDING_MARK = 256.0, -4096.0
 NATIVE_GQA_DEVICES = ("cpu",)  # devices whose attention takes a mask and grouped heads at once
@@ -40,7 +40,7 @@ class CausalWithPadding(NamedTuple):
     @staticmethod
     def serves(device: torch.device, dtype: torch.dtype, head: int) -> bool:
         """Return whether flash attention takes heads of so many numbers."""
-        return device.type == "cuda" and dtype == torch.bfloat16 and head + HEAD_ALIGNMENT <= MOST_HEAD
+        return device.type == "cuda" and dtype == torch.bfloat16 and head + HEAD_ALIGNMENT <= MAX_HEAD
 
     @classmethod
     def of(cls, attention: Tensor, dtype: torch.dtype) -> CausalWithPadding:
@@ -134,9 +134,11 @@ class PrefixCache:
         """Return keys and values of each `PrefixLayer` that has any."""
         return [x.states for x in self.layers if isinstance(x, PrefixLayer) and x.states is not None]
 
-    def select(self, which: Tensor) -> PrefixCache:
-        """Return the cache for rows that continue the prompts `which` [R]."""
-        pairs = [(keys.index_select(0, which), values.index_select(0, which)) for keys, values in self.states()]
+    def select(self, prompt_index: Tensor) -> PrefixCache:
+        """Return the cache for rows that continue the prompts `prompt_index` [R]."""
+        pairs = [
+            (keys.index_select(0, prompt_index), values.index_select(0, prompt_index)) for keys, values in self.states()
+        ]
         return PrefixCache([PrefixLayer(pair) for pair in pairs])
 
 
@@ -145,7 +147,7 @@ class DistinctPrompts(NamedTuple):
 
     ids: Tensor
     mask: Tensor
-    which: Tensor | None
+    prompt_index: Tensor | None
 
     def read(self, forward: Forward, cache: Any) -> None:
         """Put all but the last token of each prompt into the empty `cache`."""
@@ -158,10 +160,10 @@ def distinct_prompts(shares: bool, prompt: Tensor, prompt_mask: Tensor) -> Disti
     """Return the prompts [B, P] to read, equal neighbours once if the policy `shares` their cache."""
     if not shares or prompt.shape[1] == 1:
         return DistinctPrompts(prompt, prompt_mask, None)
-    both = torch.cat([prompt, prompt_mask], 1)
-    unique, which = both.unique_consecutive(dim=0, return_inverse=True)
+    ids_and_masks = torch.cat([prompt, prompt_mask], 1)
+    unique, inverse = ids_and_masks.unique_consecutive(dim=0, return_inverse=True)
     ids, mask = unique.chunk(2, 1)
-    return DistinctPrompts(ids, mask, None if len(unique) == len(prompt) else which)
+    return DistinctPrompts(ids, mask, None if len(unique) == len(prompt) else inverse)
 
 
 class PreallocatedLayer(DynamicLayer, CacheLayer):  # type: ignore[misc]
@@ -212,8 +214,8 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]
     def begin(self, prompts: DistinctPrompts, forward: Forward) -> None:
         """Read all but the last token of each prompt, then give each row that continues one its own copy."""
         prompts.read(forward, self)
-        if prompts.which is not None:
-            self.batch_select_indices(prompts.which)
+        if prompts.prompt_index is not None:
+            self.batch_select_indices(prompts.prompt_index)
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
@@ -227,8 +229,8 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]
 
     def join(self, other: PreallocatedCache) -> None:
         """Continue with the rows of both; as many tokens of each row are there."""
-        for layer, more in zip(self.layers, other.layers, strict=True):
-            layer.join(more)
+        for layer, other_layer in zip(self.layers, other.layers, strict=True):
+            layer.join(other_layer)
 
 
 class StaticCache:
@@ -254,11 +256,11 @@ class StaticCache:
         """Return the cache for a pass over tokens that go to the columns from `first` on."""
         return PrefixCache([_StaticLayer(*pair, first) for pair in self._layers(rows)])
 
-    def fill(self, rows: slice, first: int, prefix: PrefixCache, which: Tensor | None) -> None:
-        """Copy prompts into the columns from `first` on; `which`: the prompt of each row."""
+    def fill(self, rows: slice, first: int, prefix: PrefixCache, prompt_index: Tensor | None) -> None:
+        """Copy prompts into the columns from `first` on; `prompt_index`: the prompt of each row."""
         for layer, states in zip(self._layers(rows), prefix.states(), strict=False):  # of prompts of one token: none
             for memory, source in zip(layer, states, strict=True):
-                source = source if which is None else source.index_select(0, which)
+                source = source if prompt_index is None else source.index_select(0, prompt_index)
                 memory[:, :, first : first + source.shape[2]] = source
 
     def settle(self, column: int) -> None:

@@ -160,9 +160,9 @@ def check_memory(spec: LanguageSpec, numbers: int, total: int) -> None:
     size = 4 * numbers
     if spec.capacity * size <= SHARE * total:
         return
-    most = int(SHARE * total // size)
+    max_versions = int(SHARE * total // size)
     instead = "" if spec.versions == "lora" else ", or keep adapters only: SET=versions=lora"
-    fits = f"give K={most} or less" if most else "not even one fits"
+    fits = f"give K={max_versions} or less" if max_versions else "not even one fits"
     raise UserError(
         f"K={spec.capacity} versions of {size / 1e9:.2g} GB each need {spec.capacity * size / 1e9:.3g} GB of memory, "
         f"and this machine has {total / 1e9:.3g} GB; {fits}{instead}"

@@ -48,20 +48,20 @@ def lay_out(prompts: DistinctPrompts, token: Tensor, mask: Tensor) -> Tokens:
     """Lay out prompts [U, P], padded on the left, and completions [B, T], padded on the right."""
     real, target_mask = prompts.mask.bool(), mask.bool()
     of_prompt, of_row = real.sum(1).numpy(), target_mask.sum(1).numpy()
-    which = np.arange(len(of_row)) if prompts.which is None else prompts.which.numpy()
+    prompt_index = np.arange(len(of_row)) if prompts.prompt_index is None else prompts.prompt_index.numpy()
     read_tokens = np.maximum(of_row - 1, 0)
     prompt_begin = np.cumsum(of_prompt) - of_prompt
     row_begin = of_prompt.sum() + np.cumsum(read_tokens) - read_tokens
-    nothing = np.zeros_like(of_prompt)
-    of_prompts = np.stack([prompt_begin, of_prompt, nothing, nothing], 1)
-    of_rows = np.stack([row_begin, read_tokens, prompt_begin[which], of_prompt[which]], 1)
+    zeros = np.zeros_like(of_prompt)
+    of_prompts = np.stack([prompt_begin, of_prompt, zeros, zeros], 1)
+    of_rows = np.stack([row_begin, read_tokens, prompt_begin[prompt_index], of_prompt[prompt_index]], 1)
     nth = torch.arange(token.shape[1])
     read = target_mask & (nth < torch.from_numpy(read_tokens)[:, None])
-    position = torch.cat([(real.cumsum(1) - 1)[real], (torch.from_numpy(of_prompt[which])[:, None] + nth)[read]])
+    position = torch.cat([(real.cumsum(1) - 1)[real], (torch.from_numpy(of_prompt[prompt_index])[:, None] + nth)[read]])
     count = int(of_prompt.sum())
     outputs = np.concatenate([prompt_begin + of_prompt - 1, np.arange(count, len(position))])
     after = torch.from_numpy(len(of_prompt) + row_begin - count)[:, None] + nth - 1
-    state = torch.where(nth == 0, torch.from_numpy(which)[:, None], after)[target_mask]
+    state = torch.where(nth == 0, torch.from_numpy(prompt_index)[:, None], after)[target_mask]
     sequences = torch.from_numpy(np.concatenate([of_prompts, of_rows[read_tokens > 0]]))
     ids = torch.cat([prompts.ids[real], token[read]])
     return Tokens(ids, position, sequences, torch.from_numpy(outputs), state, token[target_mask], target_mask)
@@ -97,9 +97,9 @@ class NativeForward(FusedForward):
     def states(self, tokens: Tokens, kept: list[_Layer] | None = None, caches: list[Tensor] | None = None) -> Tensor:
         """Return the output of the last layer at `outputs`. kept: filled for the backward pass;
         caches: with queries, keys and values [n, ...] of each layer."""
-        x, more, count = self.words.detach().index_select(0, tokens.ids), None, len(self.layers)
+        x, branch, count = self.words.detach().index_select(0, tokens.ids), None, len(self.layers)
         for i, layer in enumerate(self.layers):
-            x, y, scale = norm(x, more, *layer.before)
+            x, y, scale = norm(x, branch, *layer.before)
             qkv = linear(y, *layer.qkv)
             self.rotate(qkv, tokens.position, layer, 1.0)
             out, total = x.new_empty((len(x), layer.heads[0] * layer.head)), x.new_empty((len(x), layer.heads[0]))
@@ -113,9 +113,9 @@ class NativeForward(FusedForward):
             gate_up = linear(y, *layer.gate_up)
             if kept is not None:
                 kept.append(_Layer(x, scale, qkv, out, total, between, scale_between, gate_up))
-            x, more = between, linear(gate(gate_up), *layer.down)
-        assert more is not None
-        return x.add_(more) if kept is None else x + more
+            x, branch = between, linear(gate(gate_up), *layer.down)
+        assert branch is not None
+        return x.add_(branch) if kept is None else x + branch
 
     def rotate(self, qkv: Tensor, position: Tensor, layer: Any, sign: float) -> None:
         assert self.rotations is not None
@@ -216,11 +216,11 @@ def _backward_scores(ctx: Any, grads: _Gradients, pull: Tensor, entropy_pull: Te
     x, scale, y, total, entropy, logits = ctx.end
     model, target, of_y = ctx.model, ctx.tokens.target, torch.empty_like(y)
     for rows in ctx.chunks:
-        some = linear(y[rows], *model.logits) if logits is None else logits
+        logits_chunk = linear(y[rows], *model.logits) if logits is None else logits
         inputs = (at(z[rows]) for z in (total, entropy, pull))
         of_entropy = None if entropy_pull is None else at(entropy_pull[rows])
-        kernels().scores_backward(at(some), at(target[rows]), *some.shape, *inputs, of_entropy)
-        of_y[rows] = grads.linear("logits", y[rows], some)
+        kernels().scores_backward(at(logits_chunk), at(target[rows]), *logits_chunk.shape, *inputs, of_entropy)
+        of_y[rows] = grads.linear("logits", y[rows], logits_chunk)
     of_state = torch.zeros_like(x).index_add_(0, ctx.tokens.state, of_y)
     of_x = torch.zeros_like(x)
     grads.norm("after", x, model.after[0], scale, of_state, of_x)

@@ -49,10 +49,10 @@ def at(x: Tensor | None) -> int | None:
     return x.data_ptr()
 
 
-def norm(x: Tensor, more: Tensor | None, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
-    """Return s = x + more, s · weight / √(mean s² + ε), both [n, d], and the inverse of the root [n]."""
-    total, y, scale = x if more is None else x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(len(x))
-    kernels().norm_forward(at(x), at(more), at(weight), *x.shape, epsilon, at(total), at(y), at(scale))
+def norm(x: Tensor, branch: Tensor | None, weight: Tensor, epsilon: float) -> tuple[Tensor, Tensor, Tensor]:
+    """Return s = x + branch, s · weight / √(mean s² + ε), both [n, d], and the inverse of the root [n]."""
+    total, y, scale = x if branch is None else x.new_empty(x.shape), x.new_empty(x.shape), x.new_empty(len(x))
+    kernels().norm_forward(at(x), at(branch), at(weight), *x.shape, epsilon, at(total), at(y), at(scale))
     return total, y, scale
 
 

@@ -99,12 +99,12 @@ class RoutingNotes:
         self.routers, self.out = routers, routers.unknown(rows, columns, device)
 
     @contextlib.contextmanager
-    def watching(self, first: int, end: int, rows: Tensor, which: Tensor | None) -> Iterator[None]:
-        """Note a pass over the columns `first` … `end` − 1 of `rows`; `which`: the row that was read, of each."""
+    def watching(self, first: int, end: int, rows: Tensor, source: Tensor | None) -> Iterator[None]:
+        """Note a pass over the columns `first` … `end` − 1 of `rows`; `source`: the row that was read, of each."""
         with self.routers.watching() as choices:
             yield
         if choices:
             picks = self.routers.together(choices, end - first)
             before = self.out[rows, first:end]
-            picks = picks if which is None else picks.index_select(0, which)
+            picks = picks if source is None else picks.index_select(0, source)
             self.out[rows, first:end] = torch.where(before == ANY_EXPERT, picks, before)

@@ -63,7 +63,7 @@ def score(
             return TokenScores(logp * mask, spread * mask, None if square is None else square * mask)
         return _statistics(forward(*inputs)[:, : token.shape[1]], token, mask, entropy, norm)
 
-    if prompts.which is None:
+    if prompts.prompt_index is None:
         return statistics(token, mask, ids, attention, positions, None, width + 1)
     cache = policy.prefix_cache()
     prompts.read(forward, cache)
@@ -76,7 +76,7 @@ def score(
             ids[rows, new],
             attention[rows, : last + longest],
             positions[rows, new],
-            _select(policy, cache, prompts.which[rows]),
+            _select(policy, cache, prompts.prompt_index[rows]),
             longest,
         )
         scores.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece[:3]])
@@ -100,27 +100,27 @@ def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
     return [(rows[a:b], max(1, longest[b - 1])) for a, b in pairwise(bounds)]
 
 
-def _select(policy: CachingModel, prompts: Any, which: Tensor) -> Any:
-    """Return a cache for rows that continue `which` of the prompts in a cache."""
+def _select(policy: CachingModel, prompts: Any, prompt_index: Tensor) -> Any:
+    """Return a cache for rows that continue the prompts `prompt_index` [R] in a cache."""
     if isinstance(prompts, PrefixCache):
-        return prompts.select(which)
+        return prompts.select(prompt_index)
     cache = policy.cache()
     for i, layer in enumerate(prompts.layers):
-        cache.update(layer.keys.index_select(0, which), layer.values.index_select(0, which), i)
+        cache.update(layer.keys.index_select(0, prompt_index), layer.values.index_select(0, prompt_index), i)
     return cache
 
 
 def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, norm: bool) -> TokenScores:
     """Return log-probabilities, entropies and squared norms from logits [B, T, V] before each token."""
-    every = logits.float().log_softmax(-1)
-    logp = -F.nll_loss(every.flatten(0, 1), token.flatten(), reduction="none").view(token.shape) * mask
+    logps = logits.float().log_softmax(-1)
+    logp = -F.nll_loss(logps.flatten(0, 1), token.flatten(), reduction="none").view(token.shape) * mask
     spread = square = None
     if entropy != "none":
         with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
-            spread = -(every.exp() * every).sum(-1) * mask
+            spread = -(logps.exp() * logps).sum(-1) * mask
     if norm:
         with torch.no_grad():
-            square = (2.0 * every).exp().sum(-1) * mask
+            square = (2.0 * logps).exp().sum(-1) * mask
     return TokenScores(logp, spread, square)
 
 
@@ -154,14 +154,14 @@ class _ChunkedScores(torch.autograd.Function):
     ) -> tuple[Tensor, Tensor, Tensor]:
         logp, entropy, square, total = torch.zeros((4, len(token)), device=token.device).unbind()
         for rows in _rows(len(token), len(weight)):
-            every = F.linear(states[rows], weight, bias).float()
-            total[rows] = every.logsumexp(-1)
-            every -= total[rows, None]
-            logp[rows] = every.gather(1, token[rows, None])[:, 0]
-            p = every.exp()
+            logits = F.linear(states[rows], weight, bias).float()
+            total[rows] = logits.logsumexp(-1)
+            logits -= total[rows, None]
+            logp[rows] = logits.gather(1, token[rows, None])[:, 0]
+            p = logits.exp()
             if norm:
                 square[rows] = torch.linalg.vector_norm(p, dim=-1).square()
-            entropy[rows] = -every.mul_(p).sum(-1)
+            entropy[rows] = -logits.mul_(p).sum(-1)
         ctx.save_for_backward(states, weight, bias, token, total)
         ctx.mark_non_differentiable(entropy, square)
         return logp, entropy, square

@@ -38,19 +38,19 @@ class SharedPromptCache:
         continue them."""
         ids, mask = prompts.ids[:, :-1], prompts.mask[:, :-1]
         self.mask = ((mask == 0) * MASK_VALUE).float()[:, None, None]
-        for some, longest in length_batches(mask.sum(1)):
+        for rows, longest in length_batches(mask.sum(1)):
             if longest:
                 first = mask.shape[1] - longest
-                self.reading = some, first
-                real = mask[some, first:]
-                forward(ids[some, first:], real, (real.cumsum(1) - 1).clamp(min=0), self, 1)
-        self.rows = PromptRows(torch.arange(len(mask)) if prompts.which is None else prompts.which)
+                self.reading = rows, first
+                real = mask[rows, first:]
+                forward(ids[rows, first:], real, (real.cumsum(1) - 1).clamp(min=0), self, 1)
+        self.rows = PromptRows(torch.arange(len(mask)) if prompts.prompt_index is None else prompts.prompt_index)
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows [B] alone, and with their prompts."""
         assert self.rows is not None
-        prompts, which = self.rows.which.index_select(0, rows).unique(return_inverse=True)
-        self.rows, self.mask = PromptRows(which), self.mask.index_select(0, prompts)
+        prompts, prompt_index = self.rows.prompt_index.index_select(0, rows).unique(return_inverse=True)
+        self.rows, self.mask = PromptRows(prompt_index), self.mask.index_select(0, prompts)
         for layer in self.layers:
             layer.select(rows, prompts)
 
@@ -65,9 +65,9 @@ class SharedPromptCache:
     def join(self, other: SharedPromptCache) -> None:
         """Continue with the rows of both; as many tokens of each row are there."""
         assert self.rows is not None and other.rows is not None
-        self.rows = PromptRows(torch.cat([self.rows.which, other.rows.which + len(self.mask)]))
-        for layer, more in zip(self.layers, other.layers, strict=True):
-            layer.join(more)
+        self.rows = PromptRows(torch.cat([self.rows.prompt_index, other.rows.prompt_index + len(self.mask)]))
+        for layer, other_layer in zip(self.layers, other.layers, strict=True):
+            layer.join(other_layer)
         self.mask = torch.cat([self.mask, other.mask])
 
 
@@ -156,15 +156,15 @@ class _SharedLayer(CacheLayer):
 class PromptRows:
     """Layout of rows by prompt: one block per prompt, all blocks as long as that of the prompt with the most rows."""
 
-    def __init__(self, which: Tensor) -> None:
-        """which [B]: the prompt of each row, from 0 to U − 1, each one present."""
-        self.which, count = which, len(which)
-        sizes = which.bincount()
+    def __init__(self, prompt_index: Tensor) -> None:
+        """prompt_index [B]: the prompt of each row, from 0 to U − 1, each one present."""
+        self.prompt_index, count = prompt_index, len(prompt_index)
+        sizes = prompt_index.bincount()
         self.shape = len(sizes), int(sizes.max())
-        order = which.argsort(stable=True)
-        nth = torch.empty_like(which)  # among its prompt's rows
-        nth[order] = torch.arange(count) - (sizes.cumsum(0) - sizes)[which[order]]
-        place = which * self.shape[1] + nth
+        order = prompt_index.argsort(stable=True)
+        nth = torch.empty_like(prompt_index)  # among its prompt's rows
+        nth[order] = torch.arange(count) - (sizes.cumsum(0) - sizes)[prompt_index[order]]
+        place = prompt_index * self.shape[1] + nth
         self.row_at = torch.zeros(self.shape[0] * self.shape[1], dtype=torch.long)  # 0 where there is no row
         self.row_at[place] = torch.arange(count)
         self.place = None if torch.equal(place, torch.arange(len(self.row_at))) else place

@@ -81,7 +81,7 @@ def test_scores_and_gradients_are_those_of_transformers(
     prompt, prompt_mask, token, mask = completions()
     pull = torch.randn(mask.shape, generator=torch.Generator().manual_seed(2)) * mask
     prompts = distinct_prompts(True, prompt, prompt_mask)
-    assert prompts.which is not None
+    assert prompts.prompt_index is not None
     found = NativeForward(model, torch.float32).score(prompts, token, mask, "gradient" if bonus else "value", True)
     assert found.entropy is not None and found.norm is not None and found.entropy.requires_grad == bool(bonus)
     pulls = ([found.logp, found.entropy], [pull, bonus * pull]) if bonus else ([found.logp], [pull])

@@ -86,15 +86,15 @@ def test_a_prompt_is_read_once_where_rows_share_it(policy: Policies) -> None:
     prompt, mask, _, _ = batch(actor)
     found = distinct_prompts(actor, prompt, mask)
     assert len(found.ids) == len(PROMPTS)
-    assert found.which is not None
-    assert torch.equal(found.ids[found.which], prompt)
-    assert torch.equal(found.mask[found.which], mask)
-    assert distinct_prompts(actor, prompt[::EACH], mask[::EACH]).which is None
-    assert distinct_prompts(policy(versions="lora"), prompt, mask).which is not None
-    assert distinct_prompts(policy(gradient_checkpointing=True), prompt, mask).which is not None
+    assert found.prompt_index is not None
+    assert torch.equal(found.ids[found.prompt_index], prompt)
+    assert torch.equal(found.mask[found.prompt_index], mask)
+    assert distinct_prompts(actor, prompt[::EACH], mask[::EACH]).prompt_index is None
+    assert distinct_prompts(policy(versions="lora"), prompt, mask).prompt_index is not None
+    assert distinct_prompts(policy(gradient_checkpointing=True), prompt, mask).prompt_index is not None
     padded = prompt[:1].clone()  # the same numbers, once as padding and once as tokens, are two prompts
     twice = distinct_prompts(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
-    assert twice.which is None
+    assert twice.prompt_index is None
 
 
 def test_pieces_hold_every_row_once_sorted_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
