@@ -20,7 +20,7 @@ from typing import Any
 
 from bench_table import HEAD, show
 from start import COMMAND, at_most, processor_seconds
-from sweeps import MOST_MEMORY, command
+from sweeps import MAX_MEMORY, command
 
 from staleharness.base.files import digest
 from staleharness.store.stored_run import RESULTS
@@ -84,7 +84,7 @@ def main() -> None:
             count = make(folder, wanted, arguments.phases)
             fresh, peak, again = report(folder, 1 if arguments.quick or wanted > 2000 else 3)
             show(f"report, {count:,} runs", fresh, at_most(LIMITS.get(wanted)), "s", least=True)
-            show(f"report, {count:,} runs: peak memory", [peak], at_most(MOST_MEMORY), "MB")
+            show(f"report, {count:,} runs: peak memory", [peak], at_most(MAX_MEMORY), "MB")
             show(f"report, {count:,} runs, again", again, "", "s", least=True)
             (page,) = folder.glob("reports/*/index.html")
             pictures = sum(len(list(page.parent.glob(kind))) for kind in ("*.png", "*.pdf"))

@@ -25,7 +25,7 @@ from staleharness.store.stored_run import StoredRun
 
 BASELINE = "ppo_clip"
 FRESH = "ppo_clip[lag=fixed:0]"  # the baseline without lag: in a table, and no method of its own
-MOST_LISTED = 3  # runs of a cell that a table names one by one
+MAX_LISTED = 3  # runs of a cell that a table names one by one
 WIDTH = 130  # characters of a line
 ESS = ("ess_sequence", "ess_data")  # of completions where runs have it, otherwise of decisions
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
@@ -169,7 +169,7 @@ def _table(results: Results, evidence: Evidence) -> str:
     rows = []
     for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
         runs, ends = results.grid.members(label, k), list(scores[label].values())
-        few = len(ends) <= MOST_LISTED
+        few = len(ends) <= MAX_LISTED
         span = (", " if few else " to ").join(f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends))))
         gap, name = _gap(differences.get(label), digits), parse_choice(label).name
         rows.append(

@@ -28,7 +28,7 @@ from staleharness.statistics.results import load
 from staleharness.statistics.significance import ALPHA
 from staleharness.store.store import MARKER
 
-MOST_ROWS = 30  # of the table in Markdown
+MAX_ROWS = 30  # of the table in Markdown
 README_ROWS = 9
 FEW_ROWS = 5  # a track with fewer has a table of its own, and an earlier study keeps its place
 README_MARKS = "<!-- Begin of the table that docs/generate.py writes -->", "<!-- End of the table -->"
@@ -110,11 +110,11 @@ def markdown(board: Leaderboard) -> str:
     for track in tracks:
         head += [f"{track.name}: #", "score", f"K = {track.ks[-1]}", f"less {display_label(track.baseline)}", "kept"]
     labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
-    rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MOST_ROWS]]
+    rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MAX_ROWS]]
     parts = [HEAD, *(f"{note}\n" for note in board.notes), picture("Score against K, by track", "leaderboard"), ""]
     parts += [f"- **{track.title}**: {track.about} {run_count(*track.runs)}." for track in board.tracks]
     parts += ["", markdown_table(head, rows), ""]
-    parts += [f"{len(names) - MOST_ROWS} more rows are on the page.\n"] if len(names) > MOST_ROWS else []
+    parts += [f"{len(names) - MAX_ROWS} more rows are on the page.\n"] if len(names) > MAX_ROWS else []
     parts += [part for track in few if track not in tracks for part in _few_rows(track)]
     for track in board.tracks:
         if apart := ", ".join(display_label(row.label) for row in track.apart if not row.has_learned):

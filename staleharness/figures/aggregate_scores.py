@@ -60,8 +60,8 @@ def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Fig
     place, lines = _lines(table, looks, width)
     owner = {at: label for (label, _), at in place.items()}
     subtitle = f"{size(table)}, {bars(table)}; {scale(table)}"
-    several = any(row["n_tasks"] > 1 for row in table.rows)
-    names = [name for name in distinct_aggregates(table) if several or name == "iqm"]
+    several_tasks = any(row["n_tasks"] > 1 for row in table.rows)
+    names = [name for name in distinct_aggregates(table) if several_tasks or name == "iqm"]
     subtitle += "; of the gap (↓), less is better" if "optimality_gap" in names else ""
     height, columns = 0.5 + 0.155 * len(lines), min(len(names), 4 if width > 5 else 2)
     with panels("Aggregate scores", subtitle, [0] * len(names), table, width, height, columns) as (figure, axes):
@@ -106,9 +106,9 @@ def _lines(table: Table, looks: Mapping[str, Style], width: float) -> tuple[dict
     for k in table.settings["capacities"]:
         lines.append(f"K = {k}")
         rows = {row["algorithm"]: row["iqm"] for row in table.rows if row["capacity"] == k}
-        mine = {label: look for label, look in looks.items() if label in rows}
+        looks_at_k = {label: look for label, look in looks.items() if label in rows}
         scores = {label: x for label, x in rows.items() if x is not None}
-        for label, look in (mine if table.settings.get("values") else highest_first(mine, scores)).items():
+        for label, look in (looks_at_k if table.settings.get("values") else highest_first(looks_at_k, scores)).items():
             place[label, k] = len(lines)
             lines.append(short_label(look.name or label, width))
     return place, lines
@@ -176,15 +176,15 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
         }
         for k in ks
     }
-    every = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
-    low, high = max(-0.5, min(0.0, *every)), min(TOP, max(1.05, *every))
+    ends = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
+    low, high = max(-0.5, min(0.0, *ends)), min(TOP, max(1.05, *ends))
     height = 0.5 + 0.17 * max(map(len, rows.values()))
     subtitle = f"{size(table)}; bars: {table.settings['level']:.0%} Student's interval; dotted: as without lag"
     columns = columns_for(width, min(3, len(ks)))
     with panels("Share of the score that is retained", subtitle, ks, table, width, height, columns) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
-            mine = {label: look for label, look in looks.items() if label in rows[k]}
-            order = highest_first(mine, {label: values[0] for label, values in rows[k].items()})
+            looks_at_k = {label: look for label, look in looks.items() if label in rows[k]}
+            order = highest_first(looks_at_k, {label: values[0] for label, values in rows[k].items()})
             ax.axvline(1.0, **REFERENCE_LINE)
             named_rows(ax, order, rows[k], width)
             ax.set_title(f"K = {k}", loc="left")

@@ -55,47 +55,47 @@ def budgets(
     over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError`
     if no study has a share."""
     studies = [results, *(beside or {}).values()]
-    every = {
+    panel_shares = {
         (env, i): shares
         for i, study in enumerate(studies)
         for env in study.grid.envs
         if not envs or env.rpartition("-v")[0] in envs
         if (shares := kept_shares(Evidence(study, table), env, k))
     }
-    if not every:
+    if not panel_shares:
         raise UserError(f"no study has runs at K=1 and K={k}")
-    places = sorted(every)
-    names = sorted({label for shares in every.values() for label in shares})
-    means = {n: float(np.mean([s[n].mean() for s in every.values() if n in s])) for n in names}
+    places = sorted(panel_shares)
+    names = sorted({label for shares in panel_shares.values() for label in shares})
+    means = {n: float(np.mean([s[n].mean() for s in panel_shares.values() if n in s])) for n in names}
     looks = {label: replace(s, name=display_label(label)) for label, s in highest_first(styles(names), means).items()}
-    n = span(len(values) for shares in every.values() for values in shares.values())
+    n = span(len(values) for shares in panel_shares.values() for values in shares.values())
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
         f"score over the mean at K = 1; n = {n} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
         f"(Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × gradient "
-        f"steps of a phase, and mean lag in gradient steps{_left_out(studies, table, every, k)}"
+        f"steps of a phase, and mean lag in gradient steps{_left_out(studies, table, panel_shares, k)}"
     )
     table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
     columns = columns_for(width, min(3, len(places)))
     title, height = "The budget side by side", 0.62 + 0.19 * len(names)
     with panels(title, subtitle, [0] * len(places), table, width, height, columns) as (figure, axes):
         bars: list[Bars] = [
-            {label: interval(Evidence(studies[study], table), label, env, k) for label in every[env, study]}
+            {label: interval(Evidence(studies[study], table), label, env, k) for label in panel_shares[env, study]}
             for env, study in places
         ]
-        ends = [x for shares in every.values() for values in shares.values() for x in values]
+        ends = [x for shares in panel_shares.values() for values in shares.values() for x in values]
         ends += [end for bar in bars for b in bar.values() if b for end in (b.low, b.high) if end is not None]
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
-            _budget_panel(ax, studies[study], env, every[env, study], bars[i], looks, k, width)
+            _budget_panel(ax, studies[study], env, panel_shares[env, study], bars[i], looks, k, width)
             ax.set_xlim(min(0.0, *ends) - 0.05, max(1.0, *ends) + 0.05)
             ax.tick_params(axis="y", labelleft=i % columns == 0)
             ax.set_xlabel("share kept" if i + columns >= len(places) else "")
     return figure
 
 
-def _left_out(studies: Sequence[Results], table: Table, every: Mapping[tuple[str, int], Shares], k: int) -> str:
+def _left_out(studies: Sequence[Results], table: Table, panel_shares: Mapping[tuple[str, int], Shares], k: int) -> str:
     """Note for the second line if a method with runs has no share."""
-    for (env, study), shares in every.items():
+    for (env, study), shares in panel_shares.items():
         evidence = Evidence(studies[study], table)
         for label in evidence.results.grid.labels:
             if label not in shares and evidence.runs(label, k, env) and evidence.runs(label, 1, env):
@@ -196,8 +196,8 @@ def slowdown(
     columns, height = columns_for(width, min(3, len(by_env))), 0.5 + 0.2 * len(looks)
     title = "Slowdown by stale data"
     with panels(title, subtitle, [0] * len(by_env), table, width, height, columns) as (figure, axes):
-        every = [f.value for rows in by_env.values() for r in rows.values() for f in (r.low, r.factor, r.high)]
-        ends = min(0.8, *every) / 1.1, max(2.0, *every) * math.sqrt(2)
+        x_values = [f.value for rows in by_env.values() for r in rows.values() for f in (r.low, r.factor, r.high)]
+        ends = min(0.8, *x_values) / 1.1, max(2.0, *x_values) * math.sqrt(2)
         for i, (ax, (env, rows)) in enumerate(zip(axes, by_env.items(), strict=True)):
             _slowdown_panel(ax, rows, looks, ends)
             ax.set_title(env, loc="left")

@@ -27,8 +27,8 @@ def looks_of(table: Table) -> dict[str, Style]:
     if values and set(algorithms) <= set(values):
         looks = sequential_styles({label: values[label] for label in algorithms})
     else:
-        every = styles([*table.settings.get("series", ()), *algorithms])
-        looks = {label: every[label] for label in algorithms}
+        all_styles = styles([*table.settings.get("series", ()), *algorithms])
+        looks = {label: all_styles[label] for label in algorithms}
     return {label: replace(look, name=display_label(label, names)) for label, look in looks.items()}
 
 

@@ -74,8 +74,8 @@ def performance_profiles(results: Results, table: Table, width: float = PAGE) ->
         band = f"{band}, none where the runs are too few" if has_intervals(table) else "too few for an interval"
     n = f"{seeds(results.grid)} seeds"
     subtitle = f"share of runs that end above τ, averaged over environments ({n}), {band}; {scale(table)}"
-    everything = [x for tasks in scores.values() for x in np.concatenate(list(tasks.values()))]
-    taus = np.linspace(min(0.0, *everything), max(1.0, *everything), POINTS)
+    all_values = [x for tasks in scores.values() for x in np.concatenate(list(tasks.values()))]
+    taus = np.linspace(min(0.0, *all_values), max(1.0, *all_values), POINTS)
     with panels("Performance profiles", subtitle, [0] * len(ks), table, width, 1.9) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             for label, look in looks.items():
@@ -141,10 +141,10 @@ def pairs(grid: RunGrid, table: Table, label: str, baseline: str, k: int) -> lis
     for env in grid.envs:
         a, b = (
             {r.spec["seed"]: float(normalise(env, final_score(r, score))) for r in members}
-            for members in (grid.cells.get(Cell(who, k, env), []) for who in (label, baseline))
+            for members in (grid.cells.get(Cell(method, k, env), []) for method in (label, baseline))
         )
-        if both := sorted(set(a) & set(b)):
-            out.append(np.array([a[s] - b[s] for s in both]))
+        if common_seeds := sorted(set(a) & set(b)):
+            out.append(np.array([a[s] - b[s] for s in common_seeds]))
     return out
 
 
@@ -227,9 +227,9 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
         pen: dict[str, Any] = {"color": look.colour, "markersize": 2.8, "markeredgewidth": 0.4}
         ax.plot(runs, np.full(len(runs), at), "o", markeredgecolor="white", gid=gid(look), **pen)
         ax.plot([means[label]] * 2, [at - 0.38, at + 0.38], color=INK, linewidth=1.4, gid=gid(look))
-    everything = [x for runs in scores.values() for x in runs.values()]
-    margin = 0.15 * (max(everything) - min(everything)) or 0.1  # intervals of few seeds would squeeze the runs
-    ax.set_xlim(min(everything) - margin, max(everything) + margin)
+    all_values = [x for runs in scores.values() for x in runs.values()]
+    margin = 0.15 * (max(all_values) - min(all_values)) or 0.1  # intervals of few seeds would squeeze the runs
+    ax.set_xlim(min(all_values) - margin, max(all_values) + margin)
     row_axis(ax, [short_label(looks[label].name, width) for label in order])
     for text, label in zip(ax.get_yticklabels(), order, strict=True):
         text.set_gid(gid(looks[label]))

@@ -90,7 +90,7 @@ def lag_histogram(results: Results, table: Table, width: float = PAGE) -> Figure
 FATES = {"trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9", "lost": "#000000"}
 
 
-def _lost_some(results: Results) -> bool:
+def _has_losses(results: Results) -> bool:
     total = ledger_of(list(results), "decisions")
     return total["generated"] != total["trained"]
 
@@ -102,7 +102,7 @@ def _lost_some(results: Results) -> bool:
         "Ledger",
         "Dropped: turned away, or left a buffer unseen. Masked: handed to the learner, and taught nothing. Queued: not "
         "trained on when the run ended. Lost: with a killed actor, or with the actors of a run that was resumed.",
-        _lost_some,
+        _has_losses,
     ),
 )
 def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
@@ -110,11 +110,11 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
     lost: a bar of decisions and one of sequences per capacity."""
     ks = results.grid.capacities
     lines = [(k, unit) for k in ks for unit in ("decisions", "sequences")]
-    some_lost = ledger_of(list(results), "sequences")["lost"] > 0
-    fates = {fate: colour for fate, colour in FATES.items() if fate != "lost" or some_lost}
-    more = " + lost" if some_lost else ""
+    has_losses = ledger_of(list(results), "sequences")["lost"] > 0
+    fates = {fate: colour for fate, colour in FATES.items() if fate != "lost" or has_losses}
+    lost = " + lost" if has_losses else ""
     subtitle = (
-        f"all runs together ({seeds(results.grid)}); generated = trained + dropped + masked + queued{more}, exactly; a "
+        f"all runs together ({seeds(results.grid)}); generated = trained + dropped + masked + queued{lost}, exactly; a "
         "sequence is a row: what an actor does in a phase, or a completion"
     )
     with panels("Ledger", subtitle, [0], table, width, 0.45 + 0.3 * len(lines)) as (figure, (ax,)):
@@ -129,7 +129,7 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
         ax.set_xlabel("share of what was generated")
         handles = [Patch(color=colour) for colour in fates.values()]
-        columns = 3 if some_lost and width < PAGE else len(fates)  # five do not fit a column's width
+        columns = 3 if has_losses and width < PAGE else len(fates)  # five do not fit a column's width
         figure.legend(handles, list(fates), loc="outside lower left", ncols=columns, frameon=False, handlelength=1.2)
     return figure
 
@@ -161,8 +161,8 @@ def score_and_time(results: Results, table: Table) -> Sheet:
     def over_runs(of: Callable[[str], float], digits: int) -> Cells:
         def cell(label: str, k: int) -> SheetCell:
             values = [of(r.id) for r in grid.members(label, k)]
-            several = f"({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
-            return SheetCell(f"{np.mean(values):.{digits}f}" if values else "–", several)
+            value_range = f"({min(values):.{digits}f} to {max(values):.{digits}f})" if len(values) > 1 else ""
+            return SheetCell(f"{np.mean(values):.{digits}f}" if values else "–", value_range)
 
         return cell
 

@@ -63,8 +63,8 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
     cells = {(method_of(r.label), _setting(r.spec)): r.label for r in results}
     columns: list[tuple[str, Setting | None]] = []
     for band in BANDS:
-        mine = sorted((lag, setting) for setting, lag in lags.items() if band_of(lag) == band)
-        columns += [(_heading(band, lag, setting, lags), setting) for lag, setting in mine] or [
+        in_band = sorted((lag, setting) for setting, lag in lags.items() if band_of(lag) == band)
+        columns += [(_heading(band, lag, setting, lags), setting) for lag, setting in in_band] or [
             (f"{band_name(band)}: –", None)
         ]
     looks = looks_of(table)
@@ -92,14 +92,14 @@ def _about(results: Results, table: Table, accuracy: bool) -> str:
     grid, score = results.grid, table.settings["score"]
     envs = grid.envs if accuracy else list(random_returns(grid.envs, score))
     left_out = [env for env in grid.envs if env not in envs]
-    what = "accuracy" if accuracy else "(return − random) / (return without lag − random)"
+    measure = "accuracy" if accuracy else "(return − random) / (return without lag − random)"
     fewest, sizes = table.settings.get("fewest", 0), [len(runs) for runs in grid.cells.values()]
     ends = f"{table.settings['level']:.0%} bootstrap interval over seeds in brackets"
     if fewest > min(sizes, default=0):
         too_few = fewest > max(sizes, default=0)
         ends = "the runs are too few for an interval" if too_few else f"{ends}, of {fewest} or more"
     return (
-        f"share of the score without lag that is kept, {what}, mean over {', '.join(envs) or 'no environment'} and "
+        f"share of the score without lag that is kept, {measure}, mean over {', '.join(envs) or 'no environment'} and "
         f"seeds ({seeds(grid)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} "
         "scores"
     ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
@@ -111,9 +111,9 @@ def _fewest(results: Results, *rows: tuple[str, int]) -> int:
 
 
 def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:
-    several = len({s.k for s in lags}) > 1
+    several_k = len({s.k for s in lags}) > 1
     steps = round(lag, 0 if lag >= 9.95 else 1)
-    return f"{band_name(band)}: {steps:g} steps" + (f" (K = {setting.k})" if several else "")
+    return f"{band_name(band)}: {steps:g} steps" + (f" (K = {setting.k})" if several_k else "")
 
 
 def _share_cell(share: Retention | None, interval: bool) -> SheetCell:

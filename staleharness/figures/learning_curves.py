@@ -130,8 +130,8 @@ def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Fig
     over = f"{len(grid.envs)} environments"
     titles = {("all", k): f"{over}, K = {k}" for k in grid.capacities}
     subtitle = f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; {scale(table)}"
-    every = [tasks_of(label, "all", k) for label in looks_of(table) for k in grid.capacities]
-    subtitle += below_zero(table, (float(y.min()) for tasks in every for task in tasks for _, y in task if len(y)))
+    curves = [tasks_of(label, "all", k) for label in looks_of(table) for k in grid.capacities]
+    subtitle += below_zero(table, (float(y.min()) for tasks in curves for task in tasks for _, y in task if len(y)))
     levels = {"all": untrained_score(results, table)}
     return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 

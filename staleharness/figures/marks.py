@@ -85,17 +85,17 @@ def points_against_capacity(
     """
     ends = []
     for at, (label, look) in enumerate(looks.items()):
-        mine = [r for r in rows if r["algorithm"] == label and r[name] is not None]
+        method_rows = [r for r in rows if r["algorithm"] == label and r[name] is not None]
         # Side by side, so that intervals at the same K do not hide each other.
-        x = [r["capacity"] * 2 ** (0.03 * (at - (len(looks) - 1) / 2)) for r in mine]
-        y = [r[name] for r in mine]
-        for xi, r in zip(x, mine, strict=True):
+        x = [r["capacity"] * 2 ** (0.03 * (at - (len(looks) - 1) / 2)) for r in method_rows]
+        y = [r[name] for r in method_rows]
+        for xi, r in zip(x, method_rows, strict=True):
             if r[f"{name}_low"] is not None:
                 draw_interval(ax, look, [xi, xi], [r[f"{name}_low"], r[f"{name}_high"]], 2.2)
             elif "dots" in r:
                 dots(ax, xi, r["dots"][name], look)
         draw_line(ax, look, x, y, marker=5.5)
-        if mine:
+        if method_rows:
             ends.append((label, x[-1], y[-1]))
     log_axis(ax, ks)
     margin = 0.03 * len(looks) / 2 + (0.2 if len(ks) > 1 else 0.02)  # in doublings
@@ -121,14 +121,14 @@ def name_identical_lines(ax: Axes, looks: Mapping[str, Style]) -> None:
     groups: dict[bytes, list[str]] = {}
     for look in looks.values():
         series = [line for line in ax.lines if line.get_gid() == gid(look) and line.get_linestyle() != "None"]
-        mine = [line for line in series if line.get_alpha() is None]  # not its runs or intervals
-        longest = max(mine, key=lambda line: len(np.asarray(line.get_ydata())), default=None)
+        mean_lines = [line for line in series if line.get_alpha() is None]  # not its runs or intervals
+        longest = max(mean_lines, key=lambda line: len(np.asarray(line.get_ydata())), default=None)
         if longest is not None and len(np.asarray(longest.get_ydata())) > 1:
             heights = np.asarray(longest.get_ydata(), dtype=np.float64)
             groups.setdefault(np.round(heights, 9).tobytes(), []).append(look.name)
-    same = [" = ".join(names) for names in groups.values() if len(names) > 1]
-    if same:
-        lines = [line for text in same for line in textwrap.wrap(text, 26)]
+    equalities = [" = ".join(names) for names in groups.values() if len(names) > 1]
+    if equalities:
+        lines = [line for text in equalities for line in textwrap.wrap(text, 26)]
         right, low = _emptiest_corner(ax, 0.72, 0.05 + 0.09 * len(lines))
         place: dict[str, Any] = {"ha": "right" if right else "left", "va": "bottom" if low else "top"}
         box = {"facecolor": "white", "edgecolor": "none", "alpha": 0.7, "pad": 0.8}

@@ -37,7 +37,7 @@ def _values(run: StoredRun, column: Column) -> Array | None:
     return run.column(column) if isinstance(column, str) else column(run)
 
 
-def binned_mean(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> tuple[Array, Array]:
+def binned_mean(runs: Iterable[StoredRun], column: Column, max_bins: int = BINS) -> tuple[Array, Array]:
     """Mean of a column over environments and runs and within bins of equally many phases: steps [bins] and values
     [bins], empty if unmeasured."""
     pairs, envs = [], []
@@ -46,7 +46,7 @@ def binned_mean(runs: Iterable[StoredRun], column: Column, most: int = BINS) -> 
         if y is not None and (steps := run.column("steps")) is not None:
             pairs.append((steps, y))
             envs.append(str(run.spec["env"]))
-    return in_bins(pairs, envs, most)
+    return in_bins(pairs, envs, max_bins)
 
 
 def logarithm_of(column: Column) -> Column:
@@ -152,8 +152,8 @@ def metric_by_forward(
         runs.setdefault(int(run.spec[axis(run, "N") or "minibatches"]), []).append(run)
     subtitle = f"{_over(results)}, {spread(table)}; N = minibatches per generation round"
     with panels(f"{capital(name)} by N", subtitle, [0] * len(runs), table, width, 1.9) as (figure, axes):
-        for ax, (n, some) in zip(axes, sorted(runs.items()), strict=True):
-            methods = {label: [r for r in some if without_forward(r.label) == label] for label in looks}
+        for ax, (n, members) in zip(axes, sorted(runs.items()), strict=True):
+            methods = {label: [r for r in members if without_forward(r.label) == label] for label in looks}
             draw_metric(ax, looks, methods.__getitem__, [metric], fewest=fewest)
             ax.set_title(f"N = {n}", loc="left")
             name_identical_lines(ax, looks)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..mismatch import NONE
 from ..statistics.labels import display_label, option_text, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
@@ -151,9 +152,6 @@ def _score_cell(rows: Cells, k: int, value: Any, order: Sequence[Any]) -> SheetC
     return iqm_cell(row, row["iqm"], clear)
 
 
-NONE = "none"  # mismatch model of a sampler that is the trainer
-
-
 def _models(results: Results) -> dict[str, str]:
     """Map each label to its mismatch model."""
     return {run.label: str(run.spec.get("mismatch", NONE)) for run in results}
@@ -206,6 +204,6 @@ def _mismatch_cell(cells: dict[tuple[str, str], dict[str, Any]], method: str, mo
     if row is None:
         return SheetCell("–")
     plain, dots = cells.get((method, NONE)), row.get("dots", {}).get("iqm", [])
-    most = row["iqm_high"] if row["iqm_high"] is not None else max(dots, default=None)
-    is_lower = plain is not None and plain is not row and most is not None and most < plain["iqm"]
+    upper = row["iqm_high"] if row["iqm_high"] is not None else max(dots, default=None)
+    is_lower = plain is not None and plain is not row and upper is not None and upper < plain["iqm"]
     return iqm_cell(row, row["iqm"], is_lower)

@@ -40,8 +40,8 @@ def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figur
         f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; AUC: IQM of each run's area under "
         f"its curve, {bars(table)}; {scale(table)}"
     )
-    every = [normalised_curves(grid, table, label, k) for label in looks for k in grid.capacities]
-    subtitle += below_zero(table, (float(y.min()) for tasks in every for task in tasks for _, y in task if len(y)))
+    curves = [normalised_curves(grid, table, label, k) for label in looks for k in grid.capacities]
+    subtitle += below_zero(table, (float(y.min()) for tasks in curves for task in tasks for _, y in task if len(y)))
 
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():
@@ -76,9 +76,9 @@ def metric_over_training(
     labels = {c.label for c, rs in grid.cells.items() if any(r.column(metric) is not None for r in rs)}
     looks = {label: look for label, look in looks_of(table).items() if label in labels}
     rows = [_end_row(grid, label, k, metric, part, fewest) for label in looks for k in grid.capacities]
-    when = "all phases" if tuple(part) == (0, 1) else f"phases {_span(table, part)}"
+    period = "all phases" if tuple(part) == (0, 1) else f"phases {_span(table, part)}"
     subtitle = f"mean over environments and seeds ({seeds(grid)}), {spread(table)}"
-    subtitle += f"; right: mean of {when}, {bars(table)}"
+    subtitle += f"; right: mean of {period}, {bars(table)}"
     subtitle += f"; dotted: {line_name}" if line_name else ""
 
     def curve(ax: Axes, k: int) -> None:
@@ -89,8 +89,8 @@ def metric_over_training(
         points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])
         level_line(ax, line)
 
-    names = (f"{capital(name)} over training", subtitle, name, when)
-    return panels_and_summary(*names, table, width, looks, curve, end, one=True)
+    names = (f"{capital(name)} over training", subtitle, name, period)
+    return panels_and_summary(*names, table, width, looks, curve, end, share_y=True)
 
 
 def _span(table: Table, part: Sequence[float]) -> str:
@@ -154,7 +154,7 @@ def steps_to_threshold(results: Results, table: Table, width: float = PAGE, *, t
         points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])
 
     names = ("Steps to threshold", subtitle, "share of runs", "share at the end")
-    return panels_and_summary(*names, table, width, looks, curve, end, one=True)
+    return panels_and_summary(*names, table, width, looks, curve, end, share_y=True)
 
 
 def panels_and_summary(
@@ -167,12 +167,12 @@ def panels_and_summary(
     looks: Mapping[str, Style],
     curve: Callable[[Axes, int], None],
     end: Callable[[Axes], None],
-    one: bool = False,
+    share_y: bool = False,
 ) -> Figure:
-    """A panel per capacity, drawn by `curve`, and a last one, by `end`; `one`: all have the same y axis."""
+    """A panel per capacity, drawn by `curve`, and a last one, by `end`; `share_y`: all have the same y axis."""
     ks = table.settings["capacities"]
     columns = columns_for(width, min(4, len(ks) + 1))
-    with panels(title, subtitle, [0] * len(ks) + [0 if one else 1], table, width, 1.9) as (figure, axes):
+    with panels(title, subtitle, [0] * len(ks) + [0 if share_y else 1], table, width, 1.9) as (figure, axes):
         for ax, k in zip(axes, ks, strict=False):
             curve(ax, k)
             name_identical_lines(ax, looks)
@@ -185,7 +185,7 @@ def panels_and_summary(
         axes[-1].set_xlabel("buffer capacity K")
         if len(axes) % columns == 1:
             axes[-1].set_ylabel(y)
-        if one and "share" in y:
+        if share_y and "share" in y:
             for ax in axes:
                 percent_axis(ax)
         legend(figure, looks)

@@ -70,7 +70,7 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     fixed = method_looks()
     in_use = [fixed[base] for base in {_base(label) for label in names} if base in fixed]
     colours, pairs = {look[0] for look in in_use}, {look[::2] for look in in_use}
-    spare = sorted((look for look in _every_look() if look[::2] not in pairs), key=lambda look: look[0] in colours)
+    spare = sorted((look for look in _looks() if look[::2] not in pairs), key=lambda look: look[0] in colours)
     out: dict[str, Style] = {}
     bases_in_use: set[str] = set()
     others = 0
@@ -96,7 +96,7 @@ def method_looks() -> dict[str, Look]:
     return looks
 
 
-def _every_look() -> Iterator[Look]:
+def _looks() -> Iterator[Look]:
     colours = [*SPARE_COLOURS[:-1], *ALGORITHM_COLOURS.values(), SPARE_COLOURS[-1]]  # the palest last
     for dashes, marker in zip(DASHES, ROW_MARKERS, strict=True):
         for colour, of_colour in colours:

@@ -100,9 +100,9 @@ def retitle(figure: Figure, title: str) -> None:
             text.set_fontsize(size)
 
 
-def columns_for(width: float, most: int) -> int:
-    """Number of panels side by side: `most`, or fewer if they do not fit."""
-    return max(1, min(most, int(width / NARROWEST)))
+def columns_for(width: float, limit: int) -> int:
+    """Number of panels side by side: `limit`, or fewer if they do not fit."""
+    return max(1, min(limit, int(width / NARROWEST)))
 
 
 @contextlib.contextmanager
@@ -123,8 +123,8 @@ def panels(
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
         axes: list[Axes] = []
         for i, group in enumerate(groups):
-            same = groups.index(group)
-            axes.append(figure.add_subplot(rows, columns, i + 1, sharey=axes[same] if same < i else None))
+            first = groups.index(group)
+            axes.append(figure.add_subplot(rows, columns, i + 1, sharey=axes[first] if first < i else None))
             if i % columns and group == groups[i - 1]:
                 axes[-1].tick_params(labelleft=False)
         # The layout leaves room for the faint text; the title stands over its first, empty line.

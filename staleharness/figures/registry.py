@@ -64,14 +64,14 @@ FIGURES = Drawings("staleharness.figures", "figure", "figures")
 SHEETS = Drawings("staleharness.figures", "table", "figures")
 
 
-def single_choice(what: str, choice: Choice | None, choices: Sequence[Choice]) -> Choice:
+def single_choice(option: str, choice: Choice | None, choices: Sequence[Choice]) -> Choice:
     """Return `choice`, or the only one of `choices` if it is None. Raises `UserError`."""
     if choice is None and len(choices) == 1:
         return choices[0]
     if choice is not None and choice in choices:
         return choice
     names = ", ".join(map(str, choices))
-    raise UserError(f"{what}={choice!r}: one panel shows one {what} of these results, which have {names}")
+    raise UserError(f"{option}={choice!r}: one panel shows one {option} of these results, which have {names}")
 
 
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:

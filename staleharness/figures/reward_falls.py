@@ -57,8 +57,8 @@ def warning_before_fall(
     title, groups = f"{name} before the reward falls", ["reward", "column", "runs"]
     with panels(title, subtitle, groups, table, width, 1.65, 1) as (figure, (reward, column, events)):
         runs = {label: [r for r in results if r.label == label] for label in looks}
-        for ax, what, heading in ((reward, "reward", "training reward"), (column, metric, name)):
-            draw_metric(ax, looks, runs.__getitem__, [what], bins=BINS)
+        for ax, curve, heading in ((reward, "reward", "training reward"), (column, metric, name)):
+            draw_metric(ax, looks, runs.__getitem__, [curve], bins=BINS)
             steps_axis(ax)
             ax.yaxis.set_major_locator(MaxNLocator(4))
             ax.set_title(heading, loc="left")
@@ -84,10 +84,10 @@ def warning_before_fall(
     return figure
 
 
-def _event_line(ax: Axes, look: Style, height: float, when: tuple[float, float]) -> None:
+def _event_line(ax: Axes, look: Style, height: float, steps: tuple[float, float]) -> None:
     """Draw a ring and a disc at two steps, joined; a step that is NaN is left out."""
-    ax.plot(when, [height] * 2, color=look.colour, linewidth=0.8, gid=gid(look))
-    for x, face in zip(when, ("white", look.colour), strict=True):
+    ax.plot(steps, [height] * 2, color=look.colour, linewidth=0.8, gid=gid(look))
+    for x, face in zip(steps, ("white", look.colour), strict=True):
         pen: dict[str, Any] = {"markerfacecolor": face, "markersize": 3.2, "markeredgewidth": 0.9}
         ax.plot([x], [height], "o", color=look.colour, gid=gid(look), **pen)
 
@@ -111,7 +111,7 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         if not runs:
             return SheetCell("–")
         mean = float(np.mean([final_score(run, score) for run in runs]))
-        return SheetCell(f"{mean:.2f}", _when(runs), min(1.0, max(0.0, mean)))
+        return SheetCell(f"{mean:.2f}", _fall_times(runs), min(1.0, max(0.0, mean)))
 
     def product(rate: float, lag: int) -> SheetCell:
         times = [fell(run) for run in cells.get((rate, lag), [])]
@@ -140,7 +140,7 @@ def fell(run: StoredRun) -> float:
     return falls(run, "reward", SHARE, 0, WINDOW)[1]
 
 
-def _when(runs: Sequence[StoredRun]) -> str:
+def _fall_times(runs: Sequence[StoredRun]) -> str:
     """`fell at 16, 23`; `fell at 40, never`."""
     times = [fell(run) for run in runs]
     if all(map(math.isnan, times)):

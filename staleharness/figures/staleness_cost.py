@@ -126,27 +126,27 @@ def _log(ax: Axes, advice: Advice, methods: list[MethodAdvice], end: float) -> N
 def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
     """A panel per environment: the share of the synchronous IQM kept at each measured lag. With a pipeline, a second
     one below it: the score against the seconds of a step, a point per cap. `source` is named below the title."""
-    envs, s, both = advice.envs, advice.settings, bool(advice.caps)
+    envs, s, with_time = advice.envs, advice.settings, bool(advice.caps)
     curves = styles(m.curve.algorithm for m in advice.methods)
     looks = {label: replace(look, name=display_label(label)) for label, look in curves.items()}
     table = Table([], [], {"sizes": s["sizes"], "dates": s["dates"], "scale": source})
     subtitle = caption(advice)
-    if both:
+    if with_time:
         subtitle += "; time: a simulated pipeline, a point per cap (named above), as far as the lags of the runs reach"
     if advice.log:
         subtitle += f"; grey: lags of {advice.log.file}, up to 95% of them, and their mean"
     whole_row = min(3, len(envs))
     columns = columns_for(width, whole_row)
-    places = [(env, what) for what in ("lag", "time")[: 1 + both] for env in envs]
-    pairs = both and columns < whole_row  # too narrow for a row of environments: a row for each, of its two panels
+    places = [(env, quantity) for quantity in ("lag", "time")[: 1 + with_time] for env in envs]
+    pairs = with_time and columns < whole_row  # too narrow for a row of environments: a row for each, of its two panels
     if pairs:
         places, columns = sorted(places, key=lambda place: envs.index(place[0])), 2
-    groups = ["share" if what == "lag" else env for env, what in places]
-    title = "What staleness costs" + (", and what it buys" if both else "")
+    groups = ["share" if quantity == "lag" else env for env, quantity in places]
+    title = "What staleness costs" + (", and what it buys" if with_time else "")
     with panels(title, subtitle, groups, table, width, 1.9, columns) as (figure, axes):
-        for i, (ax, (env, what)) in enumerate(zip(axes, places, strict=True)):
-            ax.set_title(env, loc="left", pad=14 if what == "time" else None)  # above the names of the caps
-            draw, label = (against_lag, "share kept") if what == "lag" else (_against_time, "IQM of the score")
+        for i, (ax, (env, quantity)) in enumerate(zip(axes, places, strict=True)):
+            ax.set_title(env, loc="left", pad=14 if quantity == "time" else None)  # above the names of the caps
+            draw, label = (against_lag, "share kept") if quantity == "lag" else (_against_time, "IQM of the score")
             draw(ax, advice, env, looks)
             ax.set_ylabel(label if pairs or i % columns == 0 else "")
         legend(figure, looks)

@@ -95,9 +95,9 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     right = record.start_time[row] + span[row] * record.stretch_end / length
     shown_rows = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
     for colour in range(4):
-        mine = shown_rows & (record.stretch_version % 4 == colour)
-        y = [lane[int(s)] for s in record.slot[row[mine]]]
-        ax.barh(y, (right - left)[mine], left=left[mine], height=0.8, color=VERSIONS[colour], linewidth=0)
+        mask = shown_rows & (record.stretch_version % 4 == colour)
+        y = [lane[int(s)] for s in record.slot[row[mask]]]
+        ax.barh(y, (right - left)[mask], left=left[mask], height=0.8, color=VERSIONS[colour], linewidth=0)
     ends = record.finish_time[np.isin(record.slot, visible)]
     owners = record.slot[np.isin(record.slot, visible)]
     inside = (ends > begin) & (ends < end)

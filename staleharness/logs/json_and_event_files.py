@@ -141,9 +141,9 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
             except RecursionError:
                 raise ValueError("it is nested too deeply") from None
             except json.JSONDecodeError as error:
-                if len(text) - at < LONGEST_OBJECT and (more := stream.read(CHARACTERS)):  # it may go on there
+                if len(text) - at < LONGEST_OBJECT and (chunk := stream.read(CHARACTERS)):  # it may go on there
                     line += text.count("\n", 0, at)
-                    text, at = text[at:] + more, 0
+                    text, at = text[at:] + chunk, 0
                     continue
                 place = error.pos
                 if error.msg.startswith("Expecting ',' delimiter") or not text[place:].strip():

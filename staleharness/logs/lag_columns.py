@@ -1,4 +1,4 @@
-"""Columns in which real systems log their lag: whose lag, in which unit, and what a value is a mean over.
+"""Columns in which real systems log their lag, with the unit and the population of their means.
 
 `versions` are trainer steps after which new weights reach the actors; `gradient_steps` are optimiser steps, of which a
 version may have many; `samples` are rows trained on, of which a version has a batch. A mean over `rows` counts each row
@@ -27,16 +27,16 @@ class System:
     name: str
     pattern: str
     unit: str
-    what: str  # whose lag a value has
+    subject: str  # whose lag a value has
     source: str = ""  # where the system's code computes it
     over: str = "rows"  # of `OVER`: what a value is a mean over
-    each: str = "step"  # a value is a mean over a training step, or the lag of one "row"
+    granularity: str = "step"  # a value is a mean over a training step, or the lag of one "row"
     kind: str = "tokens"  # of the tasks that the system trains; empty: any
 
 
 _TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 SYSTEMS = tuple(build(System, values, "lag_columns.toml") for values in _TABLE["system"])
-"""Of two columns of one system the first one here is the lag."""
+"""Columns in order of preference: the first one of a system that a log has gives its lag."""
 NO_LAG: dict[str, str] = _TABLE["no_lag"]
 """Columns that look like a lag: pattern of the name, and why they are none."""
 STATISTICS = ("max", "p50", "p90", "p95", "p99")
@@ -46,12 +46,12 @@ def lag_column(names: Iterable[str], where: str) -> tuple[str, System]:
     """Find the column of the lag. W&B's tables put `<run> - ` before a name. Raises `UserError` where there is none,
     or more than one system's or run's."""
     names = list(names)
-    every_match = _matches(names)
+    all_matches = _matches(names)
     first: dict[str, System] = {}
     for system in SYSTEMS:
-        if any(system is other for _, other in every_match):
+        if any(system is other for _, other in all_matches):
             first.setdefault(system.name, system)
-    matches = [(name, system) for name, system in every_match if system is first[system.name]]
+    matches = [(name, system) for name, system in all_matches if system is first[system.name]]
     if len(matches) > 1:
         raise UserError(
             f"{where}: {len(matches)} columns may be the lag: {_names(n for n, _ in matches)}; "

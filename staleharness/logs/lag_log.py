@@ -30,7 +30,7 @@ class OtherLag(NamedTuple):
     """Mean of another lag of the same rows."""
 
     column: str
-    what: str
+    subject: str
     mean: float
 
 
@@ -46,10 +46,10 @@ class LagLog:
     note: str  # source of the column's meaning
     rows: int
     over: str = "rows"  # of `lag_columns.OVER`: what `mean` is a mean over
-    each: str = "row"  # "row": a lag of the log is that of one row; "step": the mean of a training step
+    granularity: str = "row"  # "row": a lag of the log is that of one row; "step": the mean of a training step
     system: str = ""
     kind: str = ""  # of the tasks that the system trains
-    what: str = ""  # whose lag it is
+    subject: str = ""  # whose lag it is
     statistics: dict[str, Statistic] = field(default_factory=dict)  # of the system's own columns
     others: tuple[OtherLag, ...] = ()
     drift: Drift | None = None
@@ -69,13 +69,14 @@ class LagLog:
         steps = {"median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max())}
         keys = {"median": "p50", "p95": "p95", "max": "max"}
         of_columns = {name: s.value if (s := self.statistics.get(key)) else None for name, key in keys.items()}
-        quantiles: Mapping[str, float | None] = of_columns if self.each == "step" else steps
+        quantiles: Mapping[str, float | None] = of_columns if self.granularity == "step" else steps
         return {
-            **{name: getattr(self, name) for name in "file column system unit over each rows runs mean".split()},
+            **{name: getattr(self, name) for name in "file column system unit over rows runs mean".split()},
+            "each": self.granularity,
             **quantiles,
-            "step_means": steps if self.each == "step" else None,
+            "step_means": steps if self.granularity == "step" else None,
             "statistics": {name: s._asdict() for name, s in self.statistics.items()},
-            "others": [other._asdict() for other in self.others],
+            "others": [{"column": o.column, "what": o.subject, "mean": o.mean} for o in self.others],
             "drift": None if self.drift is None else self.drift.to_json(),
             "note": self.note,
         }
@@ -117,7 +118,7 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
         counts = "count" if name == "lag" and "count" in names else None
     else:
         name, counts = mapping["lag"], mapping.get("count")
-        system = system_of(name) or System("", name, UNITS[0], "rows", each="row", kind="")
+        system = system_of(name) or System("", name, UNITS[0], "rows", granularity="row", kind="")
     log = _read(path, name, counts, names, system)
     log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs_of(path))
     return replace(log, note=_note(log, system, columns is not None))
@@ -133,22 +134,22 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         raise UserError(f"LOG={path.name}: column {shorten(name)!r} holds no lag")
     statistics: dict[str, Statistic] = {}
     others: list[OtherLag] = []
-    if system.each == "step":
+    if system.granularity == "step":
         for key, column in statistic_columns(name, names).items():
-            if (both := _mean_and_max(path, column)) is not None:
-                statistics[key] = Statistic(column, both[key == "max"])
+            if (pair := _mean_and_max(path, column)) is not None:
+                statistics[key] = Statistic(column, pair[key == "max"])
         for column, also in beside(name, system, names):
-            if (both := _mean_and_max(path, column)) is not None:
-                others.append(OtherLag(column, also.what, both[0]))
+            if (pair := _mean_and_max(path, column)) is not None:
+                others.append(OtherLag(column, also.subject, pair[0]))
     return _lag_log(
         path.name,
         name,
         histogram,
         rows=int(histogram.weights.sum()) if counts else histogram.rows,
-        each=system.each,
+        granularity=system.granularity,
         system=system.name,
         kind=system.kind,
-        what=system.what,
+        subject=system.subject,
         statistics=statistics,
         others=tuple(others),
         drift=None if counts else meter.drift(),
@@ -157,12 +158,12 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
 
 def _mean_and_max(path: Path, name: str) -> tuple[float, float] | None:
     """Read mean and maximum of a column; None where it holds no value."""
-    total, count, most = 0.0, 0, 0.0
+    total, count, largest = 0.0, 0, 0.0
     for rows in log_rows(path, [name]):
         values = rows[~np.isnan(rows)]
         total, count = total + float(values.sum()), count + len(values)
-        most = max(most, float(values.max(initial=0.0)))
-    return (total / count, most) if count else None
+        largest = max(largest, float(values.max(initial=0.0)))
+    return (total / count, largest) if count else None
 
 
 def _in_versions(log: LagLog, batch: float) -> LagLog:
@@ -183,7 +184,7 @@ def _note(log: LagLog, system: System, by_user: bool) -> str:
     """Say why the column counts as the lag, what a value is, and in which unit."""
     note = f"read as that of {system.name}" if system.name else "taken as the lag because COLUMNS says so"
     note += " (named by COLUMNS)" if by_user and system.name else ""
-    note += f": means over {system.what}" if log.each == "step" else f": lags of {log.over}"
+    note += f": means over {system.subject}" if log.granularity == "step" else f": lags of {log.over}"
     note += f", in {_words(log.unit)}"
     note += f" ({system.source})" if system.source else ""
     note += f"; {log.note}" if log.note else ""
@@ -245,4 +246,4 @@ def _trace(path: str, file: str, over: str) -> LagLog:
     parts = "decisions" if over == "decisions" else "first decisions"
     note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
     note += f"lags of their {parts}, in versions"
-    return _lag_log(file, "versions", histogram, note, rows=count, over=over, what=parts, drift=meter.drift())
+    return _lag_log(file, "versions", histogram, note, rows=count, over=over, subject=parts, drift=meter.drift())

@@ -36,7 +36,7 @@ MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in 
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 PIECE = 2**17  # rows of a piece
 LONGEST = 2**22  # characters of a line
-MOST_COLUMNS = 100_000
+MAX_COLUMNS = 100_000
 LARGEST = 1e15  # lag or count, so that sums of them are numbers
 
 
@@ -193,13 +193,13 @@ def _number(cell: Any, where: str, row: int, name: str, decimal_commas: bool = F
 
 
 def _distinct(names: Iterable[str]) -> list[str]:
-    """Remove repeated names. Raises `ValueError` for more than `MOST_COLUMNS`."""
+    """Remove repeated names. Raises `ValueError` for more than `MAX_COLUMNS`."""
     distinct: dict[str, None] = {}
     for name in names:
         if name not in distinct:
             distinct[name] = None
-            if len(distinct) > MOST_COLUMNS:
-                raise ValueError(f"it has more than {MOST_COLUMNS:,} columns")
+            if len(distinct) > MAX_COLUMNS:
+                raise ValueError(f"it has more than {MAX_COLUMNS:,} columns")
     return list(distinct)
 
 
@@ -242,9 +242,9 @@ def _events(stream: Any, names: Sequence[str]) -> Iterator[list[float]]:
             waiting[tag].append(number)
             if all(waiting.values()):
                 yield [waiting[name].popleft() for name in names]
-    for name, more in waiting.items():
-        if more:
-            raise ValueError(f"{shorten(name)!r} has {len(more)} values more than the others")
+    for name, values in waiting.items():
+        if values:
+            raise ValueError(f"{shorten(name)!r} has {len(values)} values more than the others")
 
 
 def _flat(row: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

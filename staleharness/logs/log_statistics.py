@@ -46,10 +46,10 @@ class LagHistogram:
         while len(begins) > MAX_BINS:
             self.bits -= 1
             begins = _begins(lags, self.bits)
-        least, most = lags[begins], lags[np.append(begins[1:], len(lags)) - 1]
+        low, high = lags[begins], lags[np.append(begins[1:], len(lags)) - 1]
         self.weights = np.add.reduceat(weights, begins)
         means = np.add.reduceat(lags * weights, begins) / self.weights
-        self.lags = np.where(least == most, least, np.clip(means, least, most))
+        self.lags = np.where(low == high, low, np.clip(means, low, high))
 
 
 def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
@@ -117,6 +117,6 @@ class DriftMeter:
             mean, square = self._sums[:, part].sum(1) / n
             quarters.append((float(mean), max(0.0, float(square - mean**2)) / n))
         (first, first_error), (last, last_error) = quarters
-        mean_of_all = float(self._sums[0].sum()) / self._rows
+        overall_mean = float(self._sums[0].sum()) / self._rows
         chance = ERRORS * (first_error + last_error) ** 0.5
-        return Drift(first, last) if abs(last - first) > max(SHARE * mean_of_all, chance) else None
+        return Drift(first, last) if abs(last - first) > max(SHARE * overall_mean, chance) else None

@@ -138,10 +138,10 @@ def publish(
     entries = load_figures(figures, user_path(bundles), scale)
     wanted_figures = [s for s in entries if s.figure.name in names]
     if all(s.state == "no bundle" for s in wanted_figures):
-        which = "none of its figures has" if selector in (None, "all") else f"FIG={selector} does not have"
+        problem = "none of its figures has" if selector in (None, "all") else f"FIG={selector} does not have"
         remedy = invocation("reproduce", paper=name, **at_scale(scale))
         where = f"; {text}" if (text := absent_results()) else ""
-        raise UserError(f"PAPER={name}: {which} results at SCALE={scale} in {bundles}; make them: {remedy}{where}")
+        raise UserError(f"PAPER={name}: {problem} results at SCALE={scale} in {bundles}; make them: {remedy}{where}")
     files = make(paper, figures, entries, names, folder)
     write_bytes(folder / "README.md", index(folder).encode())
     write_bytes(folder / "index.html", index_page(folder).encode())

@@ -151,10 +151,10 @@ def robustness(board: Leaderboard) -> list[str]:
                 f"({(1 + tau) / 2:.0%} of pairs in the same order), in expectation."
             )
     lines += [
-        f"{a.name} and {b.name}: over the {both.methods} methods on both, the orders agree by τ = {both.tau:.2f} "
-        f"({p_text(both.p)})."
+        f"{a.name} and {b.name}: over the {agreement.methods} methods on both, the orders agree by "
+        f"τ = {agreement.tau:.2f} ({p_text(agreement.p)})."
         for a, b in combinations(board.tracks, 2)
-        if (both := a.agreement(b)) is not None
+        if (agreement := a.agreement(b)) is not None
     ]
     return lines
 

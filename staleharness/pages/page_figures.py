@@ -120,8 +120,8 @@ def _label(name: str, ax: Axes, panels: Sequence[Axes]) -> str:
 
     texts = {other: other.get_xlabel() if name == "x" else other.get_ylabel() for other in panels}
     beside = [text for other, text in texts.items() if text and is_beside(other)]
-    every = list(dict.fromkeys(text for text in texts.values() if text))
-    return texts[ax] or (beside[-1] if beside else every[0] if len(every) == 1 else "")
+    distinct = list(dict.fromkeys(text for text in texts.values() if text))
+    return texts[ax] or (beside[-1] if beside else distinct[0] if len(distinct) == 1 else "")
 
 
 def _short(value: float) -> float:

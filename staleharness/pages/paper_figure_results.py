@@ -179,15 +179,15 @@ def at_scale(scale: str) -> dict[str, str]:
 def _sharing_note(bundle: StudyRuns) -> str:
     """Note on the runs that also belong to other studies, and on those repeated for them."""
     overlap, text = overlap_with(bundle), ""
-    if n := len(overlap.same):
+    if n := len(overlap.identical):
         belong = "belongs" if n == 1 else "belong"
         text += (
-            f" {n} of these runs ({_who(overlap.same)}) also {belong} to {_and_list(overlap.same_in)}, so the results "
-            "there are not independent evidence."
+            f" {n} of these runs ({_methods_and_seeds(overlap.identical)}) also {belong} to "
+            f"{_and_list(overlap.identical_in)}, so the results there are not independent evidence."
         )
     if n := len(overlap.rerun):
         text += (
-            f" {plural(n, 'run')} ({_who(overlap.rerun)}) {'was' if n == 1 else 'were'} repeated for "
+            f" {plural(n, 'run')} ({_methods_and_seeds(overlap.rerun)}) {'was' if n == 1 else 'were'} repeated for "
             f"{_and_list(overlap.rerun_in)} on another kind of processor or by another version of the code, with "
             "different numbers."
         )
@@ -196,15 +196,15 @@ def _sharing_note(bundle: StudyRuns) -> str:
 
 def _and_list(names: Sequence[str]) -> str:
     """`a`, `a and b`, `a, b and c`."""
-    *most, last = names
-    return f"{', '.join(most)} and {last}" if most else last
+    *head, last = names
+    return f"{', '.join(head)} and {last}" if head else last
 
 
-def _who(runs: Sequence[StoredRun]) -> str:
+def _methods_and_seeds(runs: Sequence[StoredRun]) -> str:
     """Algorithms of the runs, if they are few, and seeds."""
     labels, seeds = sorted({display_label(run.label) for run in runs}), sorted({run.seed for run in runs})
-    who = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
-    return f"{who}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
+    methods = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
+    return f"{methods}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
 def load_figures(
@@ -237,7 +237,7 @@ def load_figures(
         return replace(table, settings=table.settings | {"scale": f"{scale} scale", "constants_note": note})
 
     def evidence_of(own_study: str, score: str, normalise: str, study: str) -> Evidence:
-        """All runs of the figure's study, or those of another one by name."""
+        """Return the runs of the figure's study, or of another one by name."""
         if not study:
             table = table_of(own_study, score, normalise)
             assert table is not None

@@ -199,9 +199,9 @@ def test_rows(reading: ClaimResult) -> list[list[str]]:
 def _part(result: PartResult) -> list[list[str]]:
     rows = []
     for i, row in enumerate(result.rows):
-        several = len(result.rows) > 1
+        several_rows = len(result.rows) > 1
         part = [result.part.says, OUTCOMES[result.outcome] + ROLES[result.part.role]] if i == 0 else ["", ""]
-        rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several else ""])
+        rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several_rows else ""])
     return rows
 
 

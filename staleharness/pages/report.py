@@ -223,7 +223,7 @@ def _curves_csv(runs: Iterable[StoredRun]) -> Iterator[str]:
         for score in run.record["scores"]:
             steps, values = learning_curve(run, score)
             place = (cell.label, cell.env, cell.capacity, run.seed, run.id, score)
-            held = [*([of_all] * len(steps) for of_all in place), steps.astype(int).tolist(), values.tolist()]
+            held = [*([x] * len(steps) for x in place), steps.astype(int).tolist(), values.tolist()]
             yield columns_to_csv(dict(zip(columns, held, strict=True)), header=False)
 
 

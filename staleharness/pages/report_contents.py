@@ -210,7 +210,7 @@ def _natural(item: tuple[str, int]) -> tuple[float, str]:
 
 
 PAIR_COLUMNS = ("capacity", "a", "b", "n_envs", "probability", "low", "high", "effect")
-MOST_METHODS = 12  # methods in a square that can still be read
+MAX_METHODS = 12  # methods in a square that can still be read
 
 
 def squares(
@@ -222,7 +222,7 @@ def squares(
     for k in sorted({row["capacity"] for row in rows}):
         pairs = {(row["a"], row["b"]): row for row in rows if row["capacity"] == k}
         labels = [label for label in looks if any(label in pair for pair in pairs)]
-        if len(labels) <= MOST_METHODS:
+        if len(labels) <= MAX_METHODS:
             lines = [
                 {
                     "label": display_label(a),
@@ -247,5 +247,5 @@ def _cell(row: Mapping[str, Any] | None) -> dict[str, str]:
 
 
 def pairs_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """All pairs, full precision."""
+    """Return CSV of all pairs in full precision."""
     return rows_to_csv(rows, PAIR_COLUMNS)

@@ -45,8 +45,8 @@ def run_groups(
     settings = [flat_settings(run.record["spec"]) for run in runs]
     differing = _differing(settings)
     settings_of = dict(zip((id(run) for run in runs), settings, strict=True))
-    for (label, k), some in itertools.groupby(runs, lambda run: cell_of(run)[:2]):
-        members, look = list(some), looks.get(label)
+    for (label, k), group in itertools.groupby(runs, lambda run: cell_of(run)[:2]):
+        members, look = list(group), looks.get(label)
         yield {
             "anchor": names[label, k],
             "title": f"{display_label(label)}, K = {k}",

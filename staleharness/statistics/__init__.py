@@ -1,1 +1,1 @@
-"""From stored runs to numbers with intervals."""
+"""Estimates with intervals from stored runs."""

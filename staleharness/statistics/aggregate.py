@@ -142,10 +142,10 @@ def improvement(
         pairs = [
             (run_grid.cells.get(Cell(label, k, e)), run_grid.cells.get(Cell(baseline, k, e))) for e in run_grid.envs
         ]
-        both = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
-        if label == baseline or not both:
+        score_pairs = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
+        if label == baseline or not score_pairs:
             continue
-        x, y = [b[0] for b in both], [b[1] for b in both]
+        x, y = [b[0] for b in score_pairs], [b[1] for b in score_pairs]
 
         def chance(*columns: Array, tasks: int = len(x)) -> Array:
             return improvement_of(columns[:tasks], columns[tasks:])[..., None]

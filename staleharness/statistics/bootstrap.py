@@ -40,8 +40,8 @@ def aggregates(*columns: Array) -> Array:
     scores stay below 1 on average, scores above 1 counting as 1.
     """
     means = np.stack([c.mean(axis=-1) for c in columns], axis=-1)
-    below_one = np.stack([np.minimum(c, 1.0).mean(axis=-1) for c in columns], axis=-1)
-    parts = [pooled_iqm(*columns), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - below_one.mean(axis=-1)]
+    clipped_means = np.stack([np.minimum(c, 1.0).mean(axis=-1) for c in columns], axis=-1)
+    parts = [pooled_iqm(*columns), np.median(means, axis=-1), means.mean(axis=-1), 1.0 - clipped_means.mean(axis=-1)]
     return np.stack(parts, axis=-1)
 
 
@@ -99,8 +99,8 @@ def rliable_resamples(columns: Sequence[Array], reps: int, seed: int) -> list[Ar
         places = rng.randint(sizes[0], size=(reps, sizes[0], len(columns)))
         resamples = np.stack(columns, axis=1)[places, np.arange(len(columns))]
         return list(np.moveaxis(resamples, -1, 0))
-    each = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
-    return [c[np.stack(at)] for c, at in zip(columns, zip(*each, strict=True), strict=True)]
+    draws = [[rng.randint(n, size=n) for n in sizes] for _ in range(reps)]
+    return [c[np.stack(at)] for c, at in zip(columns, zip(*draws, strict=True), strict=True)]
 
 
 def rliable_interval(

@@ -62,34 +62,34 @@ def compare_runs(
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
     matching = match(a, b)
-    cells_of_both = matching.cells
-    everyone = [run for pair in cells_of_both.values() for side in pair for run in side]
-    score, normalise = resolve_auto(everyone, score, normalise)
-    scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in cells_of_both.items()}), score)
+    common_cells = matching.cells
+    all_runs = [run for pair in common_cells.values() for side in pair for run in side]
+    score, normalise = resolve_auto(all_runs, score, normalise)
+    scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in common_cells.items()}), score)
     raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
 
     def row(cell_rows: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
         return _row(cell_rows, by, of, score, ENGINES[engine], reps) | {"scale": kind}
 
     cell_rows = [
-        row({cell: pair}, raw, lambda c: np.asarray(c.mean(axis=-1)), "mean") for cell, pair in cells_of_both.items()
+        row({cell: pair}, raw, lambda c: np.asarray(c.mean(axis=-1)), "mean") for cell, pair in common_cells.items()
     ]
-    kinds = list(dict.fromkeys((c.label, c.capacity) for c in cells_of_both))
-    members = [{c: p for c, p in cells_of_both.items() if (c.label, c.capacity) == kind} for kind in kinds]
+    kinds = list(dict.fromkeys((c.label, c.capacity) for c in common_cells))
+    members = [{c: p for c, p in common_cells.items() if (c.label, c.capacity) == kind} for kind in kinds]
     rows = [row(of_kind, scale, pooled_iqm, f"IQM, {normalise}") for of_kind in members]
     settings = {
         "score": score,
-        "measure": score_in_words(everyone, score),
+        "measure": score_in_words(all_runs, score),
         **scale.settings,
         "reps": reps,
         "engine": engine,
         "level": LEVEL,
-        "envs": sorted({c.env for c in cells_of_both}),
+        "envs": sorted({c.env for c in common_cells}),
     }
     notes = [
         *matching.notes,
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
-        *_on_intervals(cell_rows, sum(map(seeds_in_common, cells_of_both.values()))),
+        *_on_intervals(cell_rows, sum(map(seeds_in_common, common_cells.values()))),
     ]
     return Comparison(cell_rows, rows, notes, settings)
 
@@ -103,7 +103,7 @@ def _row(
         for side in (0, 1)
     )
     pairing = [is_paired(pair) for pair in cells.values()]
-    same = [identical(pair) for pair in cells.values()]
+    matches = [identical(pair) for pair in cells.values()]
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {
         "algorithm": first.label,
@@ -113,7 +113,7 @@ def _row(
         "n_a": min(map(len, a)),
         "n_b": min(map(len, b)),
         "seeds": "paired" if all(pairing) else "partly paired" if any(pairing) else "independent",
-        "identical": sum(same),
+        "identical": sum(matches),
         "a": float(of(*a)),
         "b": float(of(*b)),
         "probability": float(improvement(b, a)),
@@ -164,9 +164,9 @@ def difference_interval(
 def _on_intervals(cells: Sequence[Mapping[str, Any]], pairs: int) -> list[str]:
     """Notes on the cells together, of so many pairs of runs, and on the reliability of their intervals."""
     notes = []
-    same = sum(c["identical"] for c in cells)
-    if same:
-        notes.append(f"{same} of {plural(pairs, 'pair')} of runs are identical bit for bit")
+    matches = sum(c["identical"] for c in cells)
+    if matches:
+        notes.append(f"{matches} of {plural(pairs, 'pair')} of runs are identical bit for bit")
     with_interval = [c for c in cells if c["difference_low"] is not None]
     excluding = sum(not c["difference_low"] <= 0 <= c["difference_high"] for c in with_interval)
     if with_interval:

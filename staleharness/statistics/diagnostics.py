@@ -64,7 +64,7 @@ def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
     return Diagnostics(over, {name: _share(of_runs) for name, of_runs in held.items() if of_runs})
 
 
-def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: int = BINS) -> tuple[Array, Array]:
+def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], max_bins: int = BINS) -> tuple[Array, Array]:
     """Mean of curves (steps [phases], values [phases]) over runs and within bins of equally many phases: ([bins],
     [bins]).
 
@@ -77,7 +77,7 @@ def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], most: in
     weight = np.repeat(share, [len(steps) for steps, _ in curves]) if curves else np.empty(0)
     x, y, weight = (values[np.isfinite(y)] for values in (x, y, weight))
     phases = np.unique(x)
-    bins = min(len(phases), most)
+    bins = min(len(phases), max_bins)
     index = np.searchsorted(phases, x) * bins // max(1, len(phases))
     total = np.bincount(index, weight, bins)
     return np.bincount(index, weight * x, bins) / total, np.bincount(index, weight * y, bins) / total

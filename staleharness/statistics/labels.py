@@ -63,9 +63,9 @@ def option_values(runs: Iterable[StoredRun], option: str) -> dict[str, Any]:
             values_of.setdefault(run.label, set()).add(value)
     if not values_of:
         raise UserError(f"option={option!r}: no run here has it")
-    if mixed := [label for label, several in values_of.items() if len(several) > 1]:
+    if mixed := [label for label, values in values_of.items() if len(values) > 1]:
         raise UserError(f"option={option!r} differs among runs of {', '.join(sorted(mixed))}")
-    return {label: several.pop() for label, several in values_of.items()}
+    return {label: values.pop() for label, values in values_of.items()}
 
 
 def without_option(label: str, option: str) -> str:

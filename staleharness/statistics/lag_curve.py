@@ -115,11 +115,11 @@ def lag_curves(
     curves, refusals = [], []
     for (algorithm, env), members in sorted(groups.items()):
         models = _by_model(members)
-        for model, mine in models.items():
+        for model, model_runs in models.items():
             name = f"{algorithm} ({model})" if len(models) > 1 else algorithm
             try:
                 at, note = _zero(env, [r for r in runs if r.spec["env"] == env], score, scale, zero)
-                curves.append(_curve(name, env, mine, score, at, note))
+                curves.append(_curve(name, env, model_runs, score, at, note))
             except UserError as error:
                 refusals.append(Refusal(name, env, str(error)))
     return curves, refusals
@@ -210,11 +210,11 @@ def _mean(runs: Iterable[StoredRun], name: str) -> float | None:
 def _differences(runs: Iterable[StoredRun]) -> list[str]:
     """Settings with several values, apart from `OPEN`: `learning_rate=0.001 or 0.003`."""
     specs = [{k: v for k, v in flat_settings(run.spec).items() if k not in OPEN} for run in runs]
-    several: list[str] = []
+    differences: list[str] = []
     for name in sorted({name for spec in specs for name in spec}):
         values = sorted({word(spec.get(name)) for spec in specs})
-        several += [f"{name}={' or '.join(values)}"] if len(values) > 1 else []
-    return several
+        differences += [f"{name}={' or '.join(values)}"] if len(values) > 1 else []
+    return differences
 
 
 def _zero(env: str, runs: list[StoredRun], score: str, scale: str, zero: str | float) -> tuple[float, str]:

@@ -129,7 +129,7 @@ class LeaderboardRow:
     kind: str = "method"
     """`method`, `control` (a width control, which a correction has to beat) or `added` (a bundle of somebody else)."""
     has_learned: bool = True
-    """True from half of the baseline's score at the smallest K on; other methods are listed apart."""
+    """True if its score at the smallest K is at least half of the baseline's; other methods are listed apart."""
     cpus: tuple[str, ...] = ()
     """Kinds of CPU of its runs."""
     digest: str = ""
@@ -153,7 +153,7 @@ class Track:
     envs: tuple[str, ...]
     ks: tuple[int, ...]
     rows: tuple[LeaderboardRow, ...]
-    """Any order; pages sort them."""
+    """Rows in any order; pages sort them."""
     protocol: str = ""
     """Digest of the protocol; empty for runs that were made before it."""
     baseline: str = "ppo_clip"

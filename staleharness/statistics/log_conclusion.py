@@ -11,7 +11,7 @@ from ..base.text import listing, span
 from ..logs.lag_log import LagLog
 from .method_advice import MethodAdvice
 
-MOST = 12  # names in a list
+MAX_NAMES = 12  # names in a list
 COUNTS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be judged"}
 
 
@@ -30,14 +30,14 @@ def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: flo
     """Return sentences on one environment."""
     methods = by_share(methods)
     by_verdict = _by_verdict(methods, lambda row: row)
-    enough, less = by_verdict.get("kept", []), by_verdict.get("lost", [])
+    keepers, losers = by_verdict.get("kept", []), by_verdict.get("lost", [])
     unsure, beyond = by_verdict.get("cannot tell", []), by_verdict.get("beyond the data", [])
     head = f"{env}, at a mean lag of {log.mean:.2f} {log.unit.replace('_', ' ')} over {log.over}: "
-    if enough:
-        head += f"{_count(enough, len(methods))} at least {keep:.0%} of the score without lag: {_names(enough)}"
+    if keepers:
+        head += f"{_count(keepers, len(methods))} at least {keep:.0%} of the score without lag: {_names(keepers)}"
     else:
         head += f"no method is shown to keep {keep:.0%} of the score without lag"
-    sentences = [head, *([f"{_losers(less)}"] if less else [])]
+    sentences = [head, *([f"{_losers(losers)}"] if losers else [])]
     if unsure:
         least = min(float(m.curve.lags[1]) for m in unsure)
         below = unsure[0].row["log"]["lag"] < least
@@ -63,7 +63,7 @@ def _count(methods: Sequence[MethodAdvice], total: int) -> str:
 
 def _names(methods: Sequence[MethodAdvice]) -> str:
     shares = [(m.curve.algorithm, m.row["log"]["kept"]) for m in methods]
-    return listing([name if kept is None else f"{name} {kept:.0%}" for name, kept in shares], MOST)
+    return listing([name if kept is None else f"{name} {kept:.0%}" for name, kept in shares], MAX_NAMES)
 
 
 def _losers(methods: Sequence[MethodAdvice]) -> str:
@@ -118,6 +118,6 @@ def training_command(env: str, methods: Sequence[MethodAdvice], log: LagLog, fil
         unit *= steps or 1.0
     elif updates is not None:
         unit *= (steps or updates) / updates
-    most = math.ceil(float(log.lags.max()) * (batch or 1.0) / unit - 1e-9)
+    largest_lag = math.ceil(float(log.lags.max()) * (batch or 1.0) / unit - 1e-9)
     model = f"log:{file}" if unit == 1.0 else f"log[file={file},per_phase={unit:g}]"
-    return f"make sweep ENV={env} K={most + 1} LAG='{model}' ALGO=..."
+    return f"make sweep ENV={env} K={largest_lag + 1} LAG='{model}' ALGO=..."

@@ -14,7 +14,7 @@ from ..store.run_grid import Cell, cell_of, describe_cell, flat_settings, grid
 from ..store.stored_run import StoredRun, with_newer_settings
 from .scores import axis
 
-MOST = 12  # names in one note
+MAX_NAMES = 12  # names in one note
 Pair = tuple[list[StoredRun], list[StoredRun]]  # of one cell: A and B, each sorted by seed
 
 
@@ -38,18 +38,18 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     runs = [_drop_settings(run, constant) for run in runs]
     a, b = runs[: len(a)], runs[len(a) :]
     left, right = _cells(a, with_n := _names_n([*a, *b])), _cells(b, with_n)
-    both = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
-    if not both:
+    common = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
+    if not common:
         raise UserError(f"A and B share no cell: A has {holdings(left)}; B has {holdings(right)}")
     shared_cells: dict[Cell, Pair] = {}
     notes = [_only("A", set(left) - set(right)), _only("B", set(right) - set(left))]
-    for cell in both:
-        mine, others = _alike(left[cell], right[cell])
-        for side, other, selection, all_runs in (("A", "B", mine, left[cell]), ("B", "A", others, right[cell])):
+    for cell in common:
+        runs_a, runs_b = _alike(left[cell], right[cell])
+        for side, other, selection, all_runs in (("A", "B", runs_a, left[cell]), ("B", "A", runs_b, right[cell])):
             if len(selection) < len(all_runs):
                 count = plural(len(all_runs) - len(selection), "run")
                 notes.append(f"{side} has {count} of {describe_cell(cell)} with settings that {other} lacks (left out)")
-        shared_cells[cell] = _in_order("A", cell, mine), _in_order("B", cell, others)
+        shared_cells[cell] = _in_order("A", cell, runs_a), _in_order("B", cell, runs_b)
     return Match(shared_cells, [*filter(None, notes), *differences(shared_cells)])
 
 
@@ -81,13 +81,13 @@ def differences(shared_cells: Mapping[Cell, Pair]) -> list[str]:
         for pair in shared_cells.values():
             held = [[read(run) for run in side] for side in pair]
             for name in sorted({n for side in held for values in side for n in values}):
-                mine, others = (Counter(_word(v.get(name)) for v in side) for side in held)
-                if set(mine) != set(others):
+                counts_a, counts_b = (Counter(_word(v.get(name)) for v in side) for side in held)
+                if set(counts_a) != set(counts_b):
                     total = counts.setdefault(name, (Counter(), Counter()))
-                    total[0].update(mine)
-                    total[1].update(others)
-        for name, (mine, others) in sorted(counts.items()):
-            notes.append(f"{words} differently: {name} = {_shares(mine)} in A, {_shares(others)} in B")
+                    total[0].update(counts_a)
+                    total[1].update(counts_b)
+        for name, (counts_a, counts_b) in sorted(counts.items()):
+            notes.append(f"{words} differently: {name} = {_shares(counts_a)} in A, {_shares(counts_b)} in B")
     return notes
 
 
@@ -96,7 +96,7 @@ def holdings(cells: Iterable[Cell]) -> str:
     cells = list(cells)
     axes = ({c.label for c in cells}, {c.env for c in cells}, {f"K={k}" for k in sorted({c.capacity for c in cells})})
     order = (sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n)) for names in axes)
-    return " × ".join(listing(names, MOST) for names in order)
+    return " × ".join(listing(names, MAX_NAMES) for names in order)
 
 
 def _constant_settings(runs: Sequence[StoredRun]) -> frozenset[str]:
@@ -128,11 +128,11 @@ def _cells(runs: Iterable[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
 
 def _alike(a: list[StoredRun], b: list[StoredRun]) -> Pair:
     """Select the runs of a cell with the one setting of both sides, where a side mixes settings; otherwise all."""
-    mine, others = _by_settings(a), _by_settings(b)
-    common = set(mine) & set(others)
-    if max(len(mine), len(others)) > 1 and len(common) == 1:
+    by_setting_a, by_setting_b = _by_settings(a), _by_settings(b)
+    common = set(by_setting_a) & set(by_setting_b)
+    if max(len(by_setting_a), len(by_setting_b)) > 1 and len(common) == 1:
         (key,) = common
-        return mine[key], others[key]
+        return by_setting_a[key], by_setting_b[key]
     return a, b
 
 
@@ -152,7 +152,7 @@ def _in_order(side: str, cell: Cell, runs: list[StoredRun]) -> list[StoredRun]:
 
 def _only(side: str, cells: set[Cell]) -> str:
     names = [describe_cell(c) for c in sorted(cells, key=lambda c: (c.capacity, c.label, c.env))]
-    return f"only {side} has {listing(names, MOST)}" if names else ""
+    return f"only {side} has {listing(names, MAX_NAMES)}" if names else ""
 
 
 def _settings(run: StoredRun) -> dict[str, Any]:

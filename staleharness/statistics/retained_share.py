@@ -19,7 +19,7 @@ from .scores import Array, final_score, score_before_training
 from .significance import ALPHA, holm
 from .t_intervals import Contrast, contrast
 
-MOST = 8  # methods in a sentence
+MAX_METHODS = 8  # methods in a sentence
 PAIRS = 3  # pairs in a sentence
 NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten", "eleven", "twelve")
 Shares = Mapping[tuple[str, int], Contrast]  # (algorithm, K)
@@ -57,12 +57,12 @@ def answers(
         order = sorted((label for label, of in shares if of == k), key=lambda label: (-shares[label, k].value, label))
         lags_here = [lag for label in order if (lag := lags[label, k]) is not None]
         place = f"At K = {k}" + (f", {np.mean(lags_here):.1f} phases of lag," if lags_here else "")
-        first, *others = (_text(label, shares[label, k], len(order) == 1) for label in order[:MOST])
+        first, *others = (_text(label, shares[label, k], len(order) == 1) for label in order[:MAX_METHODS])
         names = [first.replace("\t", " retains "), *(text.replace("\t", " ") for text in others)]
-        more = [f"{len(order) - MOST} more less"] if len(order) > MOST else []
+        remainder = [f"{len(order) - MAX_METHODS} more less"] if len(order) > MAX_METHODS else []
         end = " of its score without lag" if len(order) == 1 else ""
         sentences.append(
-            f"{place} {', '.join([*names, *more])}{end}{_difference(run_grid, k, score, accuracy, order)}."
+            f"{place} {', '.join([*names, *remainder])}{end}{_difference(run_grid, k, score, accuracy, order)}."
         )
     return sentences
 

@@ -56,7 +56,7 @@ def retention(
     reference, fresh = base or (label, 1)
     top, bottom, zeros = [], [], []
     for env in run_grid.envs:
-        at_k, at_1 = (run_grid.cells.get(Cell(who, c, env), []) for who, c in ((label, k), (reference, fresh)))
+        at_k, at_1 = (run_grid.cells.get(Cell(name, c, env), []) for name, c in ((label, k), (reference, fresh)))
         if at_k and at_1 and env in zero:
             top.append(np.array([final_score(r, score) for r in at_k]))
             bottom.append(np.array([final_score(r, score) for r in at_1]))
@@ -152,10 +152,10 @@ class RetentionCurve:
 
     def budget(self, keep: float = KEEP) -> tuple[Limit, Limit, Limit]:
         """Return the budget and the ends of its interval."""
-        many = crossings(self.replicates, self.lags, keep)
-        low, high = np.percentile(many, TAILS, method="inverted_cdf")
-        mine = crossings(self.fit[None], self.lags, keep)[0]
-        return self._limit(mine), self._limit(low), self._limit(high)
+        resamples = crossings(self.replicates, self.lags, keep)
+        low, high = np.percentile(resamples, TAILS, method="inverted_cdf")
+        estimate = crossings(self.fit[None], self.lags, keep)[0]
+        return self._limit(estimate), self._limit(low), self._limit(high)
 
     def _limit(self, lag: float) -> Limit:
         if np.isinf(lag):
@@ -172,14 +172,14 @@ def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
     sizes = [len(s) for s in curve.scores]
     places = curve.resample_seeds(reps, rng)
     iqms = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
-    mine = np.array([iqm(s) for s in curve.scores])
+    point = np.array([iqm(s) for s in curve.scores])
     weights = np.array(sizes, dtype=np.float64)
-    raw = mine / mine[0] if mine[0] else np.ones_like(mine)
-    fit, replicates = shares(mine[None], weights)[0], shares(iqms, weights)
-    how = "paired" if curve.is_paired else "independent"
+    raw = point / point[0] if point[0] else np.ones_like(point)
+    fit, replicates = shares(point[None], weights)[0], shares(iqms, weights)
+    design = "paired" if curve.is_paired else "independent"
     above = iqms[:, :1] > 0
     raw_replicates = np.where(above, iqms / np.where(above, iqms[:, :1], 1.0), 1.0)
-    return RetentionCurve(curve.lags, raw, fit, replicates, raw_replicates, iqms[:, 0], how)
+    return RetentionCurve(curve.lags, raw, fit, replicates, raw_replicates, iqms[:, 0], design)
 
 
 def shares(iqms: Array, weights: Array) -> Array:

@@ -44,10 +44,10 @@ def _task_facts(runs: Iterable[StoredRun]) -> dict[str, Any]:
     """Facts of the kind of task (`Task.facts`) in the records, if all agree; runs of a kind may have more scores than
     others."""
     facts = [run.record["task"] for run in runs]
-    distinct = {(each["kind"], each["score"], each["normalise"]) for each in facts}
+    distinct = {(entry["kind"], entry["score"], entry["normalise"]) for entry in facts}
     if len(distinct) != 1:
         return MIXED
-    measures = {way: words for each in facts for way, words in each["measures"].items()}
+    measures = {way: words for entry in facts for way, words in entry["measures"].items()}
     return {**facts[0], "measures": measures}
 
 

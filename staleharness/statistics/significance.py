@@ -19,7 +19,7 @@ from .t_intervals import mean_over_groups, t_p_value
 
 POWER, ALPHA = 0.80, 0.05
 REPS = 2000  # bootstrap resamples
-MOST = 1000  # seeds that are tried
+MAX_SEEDS = 1000  # seeds that are tried
 BLOCK = 2**16  # numbers that are drawn at once
 Scores = Mapping[str, Mapping[int, float]]  # label -> seed -> final score
 
@@ -91,18 +91,18 @@ def holm(p: Sequence[float]) -> Array:
 
 def holm_level(p: Sequence[float], alpha: float = ALPHA) -> float:
     """Return the largest p that Holm's correction for all of them leaves below `alpha`, or 0."""
-    return max((each for each, p_holm in zip(p, holm(p), strict=True) if p_holm < alpha), default=0.0)
+    return max((value for value, p_holm in zip(p, holm(p), strict=True) if p_holm < alpha), default=0.0)
 
 
 def f_ratio(columns: Sequence[Array]) -> float:
     """Mean square between methods over that between the seeds of a method, [runs_i] each: 1 where methods differ by no
     more than seeds do. Infinite where seeds do not differ at all, NaN of one method, of one run each or where all
     runs score the same."""
-    everything, groups = np.concatenate(columns), len(columns)
-    if groups < 2 or len(everything) == groups or not np.ptp(everything):
+    all_scores, groups = np.concatenate(columns), len(columns)
+    if groups < 2 or len(all_scores) == groups or not np.ptp(all_scores):
         return float("nan")
-    between = sum(len(c) * (c.mean() - everything.mean()) ** 2 for c in columns) / (groups - 1)
-    within = sum((deviations(c) ** 2).sum() for c in columns) / (len(everything) - groups)
+    between = sum(len(c) * (c.mean() - all_scores.mean()) ** 2 for c in columns) / (groups - 1)
+    within = sum((deviations(c) ** 2).sum() for c in columns) / (len(all_scores) - groups)
     return float(between / within) if within else float("inf")
 
 
@@ -124,10 +124,10 @@ def method_pairs(run_grid: RunGrid, score: str, reps: int = REPS) -> list[dict[s
         }
         for a in cells:
             for b in cells:
-                both = [e for e in run_grid.envs if e in cells[a] and e in cells[b]] if a != b else []
-                if both:
-                    x, y = [cells[a][e] for e in both], [cells[b][e] for e in both]
-                    row = {"capacity": k, "a": a, "b": b, "n_envs": len(both)}
+                envs = [e for e in run_grid.envs if e in cells[a] and e in cells[b]] if a != b else []
+                if envs:
+                    x, y = [cells[a][e] for e in envs], [cells[b][e] for e in envs]
+                    row = {"capacity": k, "a": a, "b": b, "n_envs": len(envs)}
                     rows.append(row | _chance(x, y, (k, *sorted((a, b))), a > b, reps) | {"effect": hedges_g(x, y)})
     return rows
 
@@ -180,10 +180,11 @@ def power(n: int, effect: float, alpha: float = ALPHA) -> float:
 
 
 def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> int | None:
-    """Return the runs of each setting, at least 2, with which `power` reaches the target; None if more than `MOST`."""
-    if not power(MOST, effect, alpha) >= target:
+    """Return the runs of each setting, at least 2, with which `power` reaches the target; None above `MAX_SEEDS`."""
+    if not power(MAX_SEEDS, effect, alpha) >= target:
         return None
-    return 2 + bisect.bisect_left(range(2, MOST), True, key=lambda n: power(n, effect, alpha) >= target)  # it rises
+    # the power rises with n
+    return 2 + bisect.bisect_left(range(2, MAX_SEEDS), True, key=lambda n: power(n, effect, alpha) >= target)
 
 
 def detectable_effect(n: int, target: float = POWER, alpha: float = ALPHA) -> float:

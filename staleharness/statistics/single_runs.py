@@ -41,9 +41,9 @@ def show_single_runs(table: Table, results: Results) -> Table:
     def dots(runs: Iterable[StoredRun]) -> dict[str, list[float]]:
         runs = list(runs)
         finals = [float(scale(run.spec["env"], final_score(run, score))) for run in runs]
-        same = dict.fromkeys(("iqm", "median", "mean"), finals)
+        centres = dict.fromkeys(("iqm", "median", "mean"), finals)
         return {
-            **same,
+            **centres,
             "optimality_gap": [1 - min(x, 1.0) for x in finals],
             "auc": [area(r, scale, score) for r in runs],
         }

@@ -63,17 +63,17 @@ def slowdowns(curve: LagCurve, score: str, level: float = LEVEL, reps: int = REP
     steps, evaluations = _evaluations(curve, score)
     rng = np.random.default_rng(stable_seed("slowdown", curve.algorithm, curve.env))
     places = curve.resample_seeds(reps, rng)
-    mine = [_best_so_far(h[None]) for h in evaluations]
+    curves = [_best_so_far(h[None]) for h in evaluations]
     resamples = [_best_so_far(h[at]) for h, at in zip(evaluations, places, strict=True)]
     resamples = [factors[resamples[0][:, -1] > 0] for factors in resamples]  # the others have no target
-    if not mine[0][0, -1] > 0:
+    if not curves[0][0, -1] > 0:
         raise UserError("its synchronous runs never score above zero")
     results = []
-    goals, goal = level * resamples[0][:, -1], level * mine[0][:, -1]
-    start, starts = steps_to_reach(mine[0], steps, goal), steps_to_reach(resamples[0], steps, goals)
+    goals, goal = level * resamples[0][:, -1], level * curves[0][:, -1]
+    start, starts = steps_to_reach(curves[0], steps, goal), steps_to_reach(resamples[0], steps, goals)
     bound = float(steps[-1] / start[0])
     for i in range(1, len(evaluations)):
-        factor = float((steps_to_reach(mine[i], steps, goal) / start)[0])
+        factor = float((steps_to_reach(curves[i], steps, goal) / start)[0])
         factors = steps_to_reach(resamples[i], steps, goals) / starts
         # a resample that never reaches the target is slower than its steps show, by an unknown factor
         ends = np.minimum(factors, float(steps[-1]) / starts), factors

@@ -71,7 +71,7 @@ def mean_over_groups(
     error = math.sqrt(parts.sum())
     if error <= ROUNDING * max(abs(value), 1e-3):
         p = sign_test(zip(values, pairs or sizes, strict=True))
-        clear = p < 1 - LEVEL or all(abs(each) <= ROUNDING for each in values)
+        clear = p < 1 - LEVEL or all(abs(x) <= ROUNDING for x in values)
         return TEstimate(value, value if clear else None, value if clear else None, p)
     reach, freedom = float(t_reach(parts, sizes)), float(degrees_of_freedom(parts, sizes))
     return TEstimate(value, value - reach, value + reach, t_p_value(value, parts, sizes), error, freedom)
@@ -90,9 +90,9 @@ def welch(a: Sequence[Array], b: Sequence[Array]) -> TEstimate:
         sizes = sum(map(len, a)), sum(map(len, b))
         p = 1.0 if abs(value) <= ROUNDING else min(1.0, 2 / math.comb(sum(sizes), sizes[0]))
         return TEstimate(value, value if p == 1.0 else None, value if p == 1.0 else None, p)
-    sizes_all = [len(c) for c in groups]
-    reach = float(t_reach(variances, sizes_all))
-    return TEstimate(value, value - reach, value + reach, t_p_value(value, variances, sizes_all))
+    group_sizes = [len(c) for c in groups]
+    reach = float(t_reach(variances, group_sizes))
+    return TEstimate(value, value - reach, value + reach, t_p_value(value, variances, group_sizes))
 
 
 def sign_test(differences: Iterable[tuple[float, int]]) -> float:
@@ -102,7 +102,7 @@ def sign_test(differences: Iterable[tuple[float, int]]) -> float:
     differences are no rarity.
     """
     signs = [(gap > 0, n) for gap, n in differences if abs(gap) > ROUNDING]
-    n, above = sum(n for _, n in signs), sum(n for more, n in signs if more)
+    n, above = sum(n for _, n in signs), sum(n for is_above, n in signs if is_above)
     tail = sum(math.comb(n, i) for i in range(min(above, n - above) + 1))
     return min(1.0, tail / 2.0 ** (n - 1))
 
@@ -162,7 +162,7 @@ def contrast(tasks: Mapping[str, Sequence[Array]], statistic: Statistic, by_seed
     variances, sizes = [], []
     for samples, size in zip(tasks.values(), counts, strict=True):
         together = [range(len(samples))] if by_seed else [[i] for i in range(len(samples))]
-        variances += [_jackknife_variance(samples, which, statistic) for which in together]
+        variances += [_jackknife_variance(samples, members, statistic) for members in together]
         sizes += size[:1] if by_seed else size
     estimate = mean_over_groups(list(values.values()), variances, sizes, list(map(min, counts)))
     return Contrast(*estimate[:4], n, values, estimate.error, estimate.freedom)
@@ -172,15 +172,15 @@ def _means(samples: Sequence[Array]) -> Array:
     return np.array([x.mean() for x in samples])
 
 
-def _jackknife_variance(samples: Sequence[Array], which: Sequence[int], statistic: Statistic) -> float:
-    """Variance of the statistic that the samples at `which` bring, run i of all of them being left out together; from
+def _jackknife_variance(samples: Sequence[Array], members: Sequence[int], statistic: Statistic) -> float:
+    """Variance of the statistic that the samples at `members` bring, run i of all of them being left out together; from
     the pseudo-values."""
-    n, means = len(samples[which[0]]), _means(samples)
-    without_one = []
+    n, means = len(samples[members[0]]), _means(samples)
+    leave_one_out = []
     for run in range(n):
         left = means.copy()
-        for i in which:
+        for i in members:
             left[i] = np.delete(samples[i], run).mean()
-        without_one.append(statistic(left))
-    pseudo_values = n * statistic(means) - (n - 1) * np.array(without_one)
+        leave_one_out.append(statistic(left))
+    pseudo_values = n * statistic(means) - (n - 1) * np.array(leave_one_out)
     return float(pseudo_values.var(ddof=1) / n)

@@ -26,9 +26,9 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
     for run in runs:
         if run.record.get("promise") and any(lags_of([run], "trained").values()):
             groups.setdefault((int(run.spec["capacity"]), str(run.spec["lag"])), []).append(run)
-    several = len({lag for _, lag in groups}) > 1
+    several_lags = len({lag for _, lag in groups}) > 1
     for (k, lag), members in sorted(groups.items()):
-        place = f"K = {k}" + (f", LAG={lag}" if several else "")
+        place = f"K = {k}" + (f", LAG={lag}" if several_lags else "")
         promise, trained = members[0].record["promise"], lags_of(members, "trained")
         mean, mean_generated, largest = mean_lag(trained), mean_lag(lags_of(members, "realised")), max(trained)
         if promise["mean"] is not None and mean < SHORT_LAG * promise["mean"]:
@@ -45,7 +45,7 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
             dropped_lags.append(f"{place}: {number(mean_generated)} as made, {number(mean)} as trained on")
     notes = []
     if short:
-        lag = "the lag model" if several else f"LAG={next(iter(groups))[1]}"
+        lag = "the lag model" if several_lags else f"LAG={next(iter(groups))[1]}"
         notes.append(f"less lag than {lag} has with a full buffer: {'; '.join(short)}")
     notes += ["; ".join(below_cap)] if below_cap else []
     notes += [f"mean lag in phases: {'; '.join(dropped_lags)}"] if dropped_lags else []
@@ -130,8 +130,8 @@ def on_missing(missing: list[Missing], total: int, envs: list[str], ks: list[int
         names.append(f"{cell.label}{place} seed {seed} ({problem or 'not run'})")
     notes = [f"{len(missing)} of {plural(total, 'run')} missing: {listing(names, 12)}"]
     if lost := sum(problem == "Diverged" for _, _, problem in missing):
-        what = f"{plural(lost, 'run')} diverged and {'counts' if lost == 1 else 'count'} nowhere"
-        notes.append(f"{what}: the scores of such a row are those of the other runs")
+        losses = f"{plural(lost, 'run')} diverged and {'counts' if lost == 1 else 'count'} nowhere"
+        notes.append(f"{losses}: the scores of such a row are those of the other runs")
     return notes
 
 
@@ -145,9 +145,9 @@ def on_counts(run_grid: RunGrid, envs: list[str]) -> list[str]:
         if absent := [e for e in envs if e not in sizes]:
             notes.append(f"{name} has no run on {', '.join(absent)}: aggregated over {len(sizes)} of {len(envs)} envs")
         if len(set(sizes.values())) > 1:
-            each = ", ".join(f"{e} {n}" for e, n in sizes.items())
+            counts = ", ".join(f"{e} {n}" for e, n in sizes.items())
             notes.append(
-                f"{name} has unequal numbers of runs ({each}): all are used, n is the smallest; in IQM and AUC an "
+                f"{name} has unequal numbers of runs ({counts}): all are used, n is the smallest; in IQM and AUC an "
                 "environment counts by its runs"
             )
         if min(sizes.values()) == 1:
@@ -157,8 +157,8 @@ def on_counts(run_grid: RunGrid, envs: list[str]) -> list[str]:
     if single:
         notes.append(f"no interval where a task has one run only: {', '.join(single)}")
     if small:
-        who = "every row" if len(small) == len(run_grid.rows) else ", ".join(small)
-        notes.append(f"fewer than 4 runs, so nothing is trimmed and the IQM is the mean; intervals are rough: {who}")
+        labels = "every row" if len(small) == len(run_grid.rows) else ", ".join(small)
+        notes.append(f"fewer than 4 runs, so nothing is trimmed and the IQM is the mean; intervals are rough: {labels}")
     return notes
 
 
@@ -168,21 +168,21 @@ def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
     for run in runs:
         label, k = run.label, int(run.record["spec"]["capacity"])
         for line in run.record.get("warnings", ()):
-            what = str(line).removeprefix(f"{run.record['spec']['algorithm']}: ")
-            cells_by_text.setdefault(what, set()).add((label, k))
+            warning = str(line).removeprefix(f"{run.record['spec']['algorithm']}: ")
+            cells_by_text.setdefault(warning, set()).add((label, k))
     ks = {int(run.record["spec"]["capacity"]) for run in runs}
     notes = []
-    for what, cells in sorted(cells_by_text.items()):
+    for warning, cells in sorted(cells_by_text.items()):
         where = {k for _, k in cells}
         place = f" (K = {', '.join(map(str, sorted(where)))})" if where != ks else ""
-        notes.append(f"{', '.join(sorted({label for label, _ in cells}))}{place}: {what}")
+        notes.append(f"{', '.join(sorted({label for label, _ in cells}))}{place}: {warning}")
     return notes
 
 
 def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     """Note runs by different code, versions or hardware, or with different settings."""
     notes = []
-    for what, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
+    for words, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))
         if all(" N=" in r.label for r in runs):  # forward lag is an axis then, and in every label
             names = sorted(set(names) - {dict(r.record["task"]["axes"]).get("N") for r in runs})
@@ -190,5 +190,5 @@ def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
             counts = Counter(str(r.record[key].get(name)) for r in runs)
             if len(counts) > 1:
                 shares = ", ".join(f"{v} ({plural(n, 'run')})" for v, n in sorted(counts.items()))
-                notes.append(f"runs are {what} different {name}: {shares}")
+                notes.append(f"runs are {words} different {name}: {shares}")
     return notes

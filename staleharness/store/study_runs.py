@@ -96,10 +96,10 @@ def _equal(value: Any, wish: Any) -> bool:
 class Overlap(NamedTuple):
     """Runs that a study shares with other published ones: their figures are not independent evidence."""
 
-    same: list[StoredRun]
+    identical: list[StoredRun]
     """Runs that another study holds with identical metrics."""
 
-    same_in: list[str]
+    identical_in: list[str]
     """Studies that hold them."""
 
     rerun: list[StoredRun]
@@ -121,17 +121,17 @@ def _checksums(folder: Path) -> dict[str, dict[str, str]]:
 def overlap_with(bundle: StudyRuns) -> Overlap:
     """Find the runs that other bundles in the same folder hold too."""
     runs = {run.id: run for run in sorted(bundle.runs, key=lambda run: run.id)}
-    same: dict[str, set[str]] = {}  # run -> studies
+    identical: dict[str, set[str]] = {}  # run -> studies
     rerun: dict[str, set[str]] = {}
     for study, checksums in _checksums(bundle.path.parent).items():
         if study != bundle.path.name:
             for run_id in runs.keys() & checksums.keys():
-                group = same if checksums[run_id] == runs[run_id].record["metrics_sha256"] else rerun
+                group = identical if checksums[run_id] == runs[run_id].record["metrics_sha256"] else rerun
                 group.setdefault(run_id, set()).add(study)
-    rerun = {run_id: studies for run_id, studies in rerun.items() if run_id not in same}
+    rerun = {run_id: studies for run_id, studies in rerun.items() if run_id not in identical}
     return Overlap(
-        [run for run_id, run in runs.items() if run_id in same],
-        sorted(set().union(*same.values())),
+        [run for run_id, run in runs.items() if run_id in identical],
+        sorted(set().union(*identical.values())),
         [run for run_id, run in runs.items() if run_id in rerun],
         sorted(set().union(*rerun.values())),
     )

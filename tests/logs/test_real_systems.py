@@ -85,14 +85,14 @@ def test_a_system_is_read_at_its_column(
 ) -> None:
     found = table(tmp_path, **columns)
     assert (found.system, found.column, found.over, found.unit) == (system, lag, over, "versions")
-    assert found.mean == columns[lag] and found.each == "step" and found.kind == "tokens"
+    assert found.mean == columns[lag] and found.granularity == "step" and found.kind == "tokens"
 
 
 def test_the_newest_part_stands_beside_the_oldest(tmp_path: Path) -> None:
     found = table(tmp_path, **{f"{VERL}/mean": 1.25, f"{VERL}_worst/mean": 3.5, f"{VERL}_worst/max": 8})
     assert found.mean == 3.5 and found.to_json()["max"] == 8
     (newest,) = found.others
-    assert newest.mean == 1.25 and "newest version" in newest.what
+    assert newest.mean == 1.25 and "newest version" in newest.subject
 
 
 def test_the_oldest_sample_is_no_mean(tmp_path: Path) -> None:
@@ -154,7 +154,7 @@ def test_decimal_commas_stand_with_semicolons_or_tabs(tmp_path: Path) -> None:
 def test_a_named_column_keeps_what_is_known_of_it(tmp_path: Path) -> None:
     file = log(tmp_path, "version_stats/sample_staleness_theta_avg,x\n1,2\n3,4\n")
     found = read_log(file, "lag=version_stats/sample_staleness_theta_avg")
-    assert (found.over, found.each, found.system) == ("decisions", "step", "AReaL")
+    assert (found.over, found.granularity, found.system) == ("decisions", "step", "AReaL")
     assert read_log(file, "lag=x").over == "rows" and read_log(file, "lag=x,over=decisions").over == "decisions"
     with pytest.raises(UserError, match="COLUMNS: over=tokens is not known"):
         read_log(file, "lag=x,over=tokens")

@@ -195,7 +195,7 @@ def test_unbounded_content_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
     monkeypatch.setattr(json_and_event_files, "LONGEST_OBJECT", 100)
     monkeypatch.setattr(json_and_event_files, "CHARACTERS", 50)
     monkeypatch.setattr(json_and_event_files, "LONGEST_RECORD", 100)
-    monkeypatch.setattr(log_files, "MOST_COLUMNS", 5)
+    monkeypatch.setattr(log_files, "MAX_COLUMNS", 5)
     (tmp_path / "a.csv").write_text("lag,b\n1," + "x" * 100 + "\n")
     (tmp_path / "a.jsonl").write_text('{"lag": 1}\n{"lag": 2, "b": "' + "x" * 1000 + '"}\n')
     (tmp_path / "b.jsonl").write_text("".join(json.dumps({f"n{i}": 1}) for i in range(6)))

@@ -15,7 +15,7 @@ from staleharness.statistics import retained_share, retention
 
 
 @pytest.fixture(scope="module")
-def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, gallery.GalleryFigure]]:
+def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, gallery.GalleryFigure]]:
     """Every figure with results of its study's shape: one environment, two seeds of a few phases."""
     root = tmp_path_factory.mktemp("bundles")
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
@@ -32,10 +32,10 @@ def every(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, galler
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.long
 def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
-    name: str, every: dict[str, gallery.GalleryFigure], monkeypatch: pytest.MonkeyPatch
+    name: str, figures: dict[str, gallery.GalleryFigure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw_quickly(monkeypatch)
-    shown, entry = every[name], every[name].figure.entry
+    shown, entry = figures[name], figures[name].figure.entry
     assert shown.bundle is not None and shown.table is not None
     draft = len(shown.bundle.requests) > 1  # a study of one run is whole
     assert shown.state == ("draft" if draft else "drawn")
@@ -56,9 +56,9 @@ def say_what_they_rest_on(said: str) -> None:
 
 
 @pytest.mark.long
-def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, gallery.GalleryFigure]) -> None:
+def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(figures: dict[str, gallery.GalleryFigure]) -> None:
     seen: dict[tuple[str, str], set[str]] = {}
-    for shown in every.values():
+    for shown in figures.values():
         assert shown.table is not None
         for label, look in captions.looks_of(shown.table).items():
             seen.setdefault((shown.figure.entry.study, label), set()).add(look.colour)
@@ -67,8 +67,8 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(every: dict[str, 
 
 @pytest.mark.parametrize("draw", registry.FIGURES)
 @pytest.mark.long
-def test_no_text_hangs_over_a_narrow_page(draw: str, every: dict[str, gallery.GalleryFigure]) -> None:
-    for shown in every.values():
+def test_no_text_hangs_over_a_narrow_page(draw: str, figures: dict[str, gallery.GalleryFigure]) -> None:
+    for shown in figures.values():
         entry = shown.figure.entry
         if entry.draw == draw and shown.bundle is not None and shown.table is not None:
             figure = registry.draw(draw, shown.results, shown.table, plot_layout.COLUMN, **entry.options)

@@ -10,7 +10,7 @@ from scipy.stats import ttest_ind
 from statsmodels.stats.power import TTestIndPower
 
 import staleharness.statistics.significance
-from staleharness.statistics.significance import MOST, p_value, power, seeds_needed, simulated_power, spread
+from staleharness.statistics.significance import MAX_SEEDS, p_value, power, seeds_needed, simulated_power, spread
 
 
 @pytest.mark.parametrize("effect", [0.2, 0.5, 0.8, 1.2])
@@ -29,7 +29,7 @@ def test_the_seeds_needed_are_the_fewest_that_reach_the_power(effect: float) -> 
 
 def test_seeds_needed_for_extreme_effects() -> None:
     assert seeds_needed(50.0) == seeds_needed(1e6) == 2
-    assert seeds_needed(0.0) is None and seeds_needed(0.05) is None and power(MOST, 0.05) < 0.8
+    assert seeds_needed(0.0) is None and seeds_needed(0.05) is None and power(MAX_SEEDS, 0.05) < 0.8
 
 
 def test_the_spread_is_pooled_within_settings() -> None:
@@ -79,7 +79,7 @@ def test_drawing_many_runs_takes_little_memory() -> None:
     simulated_power([np.arange(9.0)], 1.0, 2, rng, reps=10)  # SciPy is there
     tracemalloc.start()
     try:
-        simulated_power([np.arange(9.0)], 1.0, MOST, rng)
+        simulated_power([np.arange(9.0)], 1.0, MAX_SEEDS, rng)
         assert tracemalloc.get_traced_memory()[1] < 4e6  # at once they would be 32 MB, several times over
     finally:
         tracemalloc.stop()

@@ -24,8 +24,8 @@ def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:
     )
     assert bundle is not None
     shared = overlap_with(bundle)
-    assert {"vaco_rho_bar", "vaco_switches", "vaco_tuned_kl"} <= set(shared.same_in)
-    assert {(run.label, run.seed) for run in shared.same} == {("vaco", seed) for seed in range(5)}
+    assert {"vaco_rho_bar", "vaco_switches", "vaco_tuned_kl"} <= set(shared.identical_in)
+    assert {(run.label, run.seed) for run in shared.identical} == {("vaco", seed) for seed in range(5)}
     assert not shared.rerun
 
 
@@ -37,8 +37,8 @@ def test_a_rerun_elsewhere_differs_from_a_shared_run(tmp_path: Path) -> None:
             write_run(tmp_path / study, "vaco", seed, phases=2, said=other)
     runs = Store(tmp_path / "mine").read_all()
     shared = overlap_with(StudyRuns(tmp_path / "mine", "small", runs, 0, []))
-    assert [run.seed for run in shared.same] == [0] and [run.seed for run in shared.rerun] == [1]
-    assert shared.same_in == shared.rerun_in == ["theirs"]
+    assert [run.seed for run in shared.identical] == [0] and [run.seed for run in shared.rerun] == [1]
+    assert shared.identical_in == shared.rerun_in == ["theirs"]
 
 
 def test_a_study_of_its_own_shares_nothing() -> None:

@@ -63,10 +63,10 @@ def with_scores(
     protocol: Protocol, row: BenchmarkRow, by_env: Sequence[Mapping[int, StoredRun]], fresh: BenchmarkRow | None
 ) -> BenchmarkRow:
     """Fill in the scores of a row. fresh: the method's row at the smallest capacity; None where that is this row."""
-    runs = [run for each in by_env for run in each.values()]
+    runs = [run for by_seed in by_env for run in by_seed.values()]
     scores = {
-        env: {each[seed].id: area_of(protocol, each[seed]) for seed in sorted(each)}
-        for env, each in zip(protocol.env, by_env, strict=True)
+        env: {by_seed[seed].id: area_of(protocol, by_seed[seed]) for seed in sorted(by_seed)}
+        for env, by_seed in zip(protocol.env, by_env, strict=True)
     }
     cpus = tuple(sorted({str(run.record["fingerprint"].get("cpu", "")) for run in runs} - {""}))
     row = replace(row, scores=scores, cpus=cpus, tv=_mean_of(runs, "tv"), ess=_mean_of(runs, "ess"))
@@ -93,7 +93,7 @@ def _with_loss(row: BenchmarkRow, fresh: BenchmarkRow) -> BenchmarkRow:
     if min(row.n, fresh.n) < 2:
         return row
     rng = np.random.default_rng(stable_seed("stalebench retained", row.track, row.method, row.capacity))
-    top, bottom = (pooled_iqm(*resample(each.columns, REPS, rng)) for each in (row, fresh))
+    top, bottom = (pooled_iqm(*resample(cell.columns, REPS, rng)) for cell in (row, fresh))
     low, high = percentiles((top / bottom)[:, None])
     p = welch(row.columns, fresh.columns).p
     return replace(row, retained_low=float(low[0]), retained_high=float(high[0]), loss_p=p)

@@ -19,7 +19,7 @@ from .protocol import BASELINE, MethodRuns, Protocol, chosen_rate, count_runs, l
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """All rows of a track, with what a reader must know of the protocol."""
+    """Rows of a track, with what a reader must know of the protocol."""
 
     track: str
     version: int

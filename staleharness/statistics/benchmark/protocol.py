@@ -201,8 +201,8 @@ def chosen_rate(protocol: Protocol, runs: MethodRuns, gaps: bool = False) -> flo
     areas: dict[float, list[float]] = {}
     for factor in protocol.rates:
         held = [runs.tuning.get((env, factor), {}) for env in protocol.env]
-        if all(len(each) == len(protocol.tuning_seeds) for each in held):
-            areas[factor] = [area_of(protocol, run) for each in held for run in each.values()]
+        if all(len(by_seed) == len(protocol.tuning_seeds) for by_seed in held):
+            areas[factor] = [area_of(protocol, run) for by_seed in held for run in by_seed.values()]
     complete = len(areas) == len(protocol.rates) or (gaps and areas)
     return choose_rate(areas) if complete else None
 
@@ -245,5 +245,5 @@ def runs_by_row(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[tuple[str
 
 def count_runs(protocol: Protocol, look: int = 0) -> int:
     """Number of runs of one method, those of the ladder included. look: seeds of a look, which has no ladder."""
-    each = look or len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)
-    return each * len(protocol.env) * len(protocol.capacity)
+    runs_per_cell = look or len(protocol.seeds) + len(protocol.rates) * len(protocol.tuning_seeds)
+    return runs_per_cell * len(protocol.env) * len(protocol.capacity)

@@ -80,8 +80,8 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
     by_env: dict[str, dict[int, StoredRun]] = {}
     if members is not None and row.rate is not None and row.scores:
         by_env = {env: dict(sorted(members.report.get((env, row.rate), {}).items())) for env in table.envs}
-    everyone = [run for by_seed in by_env.values() for run in by_seed.values()]
-    lags = [lag for run in everyone if (lag := run.record["summary"].get("lag_mean")) is not None]
+    all_runs = [run for by_seed in by_env.values() for run in by_seed.values()]
+    lags = [lag for run in all_runs if (lag := run.record["summary"].get("lag_mean")) is not None]
     baseline = row.method == BASELINE
     return CapacityResult(
         score=_estimate(row.score, row.low, row.high),
@@ -93,7 +93,7 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
         ess=row.ess,
         difference=None if baseline else _estimate(row.difference, row.difference_low, row.difference_high),
         p=None if baseline else row.holm,
-        curve=_mean_curve(protocol, everyone),
+        curve=_mean_curve(protocol, all_runs),
     )
 
 

@@ -78,7 +78,7 @@ OPTIONS = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "lev
 class NumberQuery:
     """Words between two braces: a quantity, a label (may have blanks), options, and whether to omit the interval."""
 
-    what: str
+    quantity: str
     label: str
     plain: bool
     options: Mapping[str, str]
@@ -111,8 +111,8 @@ class NumberQuery:
         self, value: float, low: float | None = None, high: float | None = None, runs: Sequence[float] = ()
     ) -> str:
         """Format a number with its interval, or with the runs that it is the mean of: `0.19 [0.17, 0.20]`."""
-        percent = self.options.get("as", "%" if self.what in ("kept", "clipped") else "") == "%"
-        digits = int(self.options.get("digits", 0 if percent or self.what == "return" else 2))
+        percent = self.options.get("as", "%" if self.quantity in ("kept", "clipped") else "") == "%"
+        digits = int(self.options.get("digits", 0 if percent or self.quantity == "return" else 2))
 
         def text(x: float) -> str:
             return f"{100 * x if percent else x:.{digits}f}".replace("-", "−")
@@ -129,7 +129,7 @@ class NumberQuery:
 
 def read_query(text: str) -> NumberQuery:
     """Parse the words between two braces. Raises `UserError` for an unknown option."""
-    what, *rest = text.split() or [""]
+    quantity, *rest = text.split() or [""]
     label, plain, options = "", False, {}
     for word in rest:
         name, equals, value = word.partition("=")
@@ -141,4 +141,4 @@ def read_query(text: str) -> NumberQuery:
             plain = True
         else:
             label = f"{label} {word}".strip()
-    return NumberQuery(what, label, plain, options)
+    return NumberQuery(quantity, label, plain, options)

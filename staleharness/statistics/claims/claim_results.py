@@ -40,7 +40,7 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
         return quantity_text(replace(query, alpha=alpha), evidence_of(query.options.get("study", "")))
 
     content = re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
-    return re.sub(LISTS, lambda each: _by_side(each[1], each[2].split("; ")), content)
+    return re.sub(LISTS, lambda match: _by_side(match[1], match[2].split("; ")), content)
 
 
 def _by_side(other: str, places: Sequence[str]) -> str:
@@ -109,10 +109,10 @@ def _tests_in_text(text: str, evidence_of: Callable[[str], Evidence]) -> set[tup
     """Value and p of each difference that a text tells above, below or indistinguishable."""
 
     def test(query: NumberQuery) -> set[tuple[float, float]]:
-        if query.what != "told":
+        if query.quantity != "told":
             return set()
         difference = told_difference(query, evidence_of(query.options.get("study", "")))
         p = difference.p_beyond("more")
         return set() if p is None else {(difference.value, p)}
 
-    return {each for words in re.findall(BRACES, text) for each in _of_braces(words, test)}
+    return {pair for words in re.findall(BRACES, text) for pair in _of_braces(words, test)}

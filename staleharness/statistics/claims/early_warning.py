@@ -51,19 +51,19 @@ class WarningCounts:
     def hits_over_alarms(self) -> Contrast:
         """Share of hits less share of false alarms. Raises `UserError` where no run fell, or all did; or where that
         rests on one seed."""
-        none = "no hits and false alarms: the reward fell in all stale runs, or in none"
-        for counts, one in ((self.fell, "fell in stale runs"), (self.stable, "stood in stale runs")):
-            _check(counts, none, f"{one} of one seed only")
+        no_seed = "no hits and false alarms: the reward fell in all stale runs, or in none"
+        for counts, event in ((self.fell, "fell in stale runs"), (self.stable, "stood in stale runs")):
+            _check(counts, no_seed, f"{event} of one seed only")
         rows = [self.before, self.fell, self.alarms, self.stable]
         return _over_seeds(rows, lambda m: float(m[0] / m[1] - m[2] / m[3]))
 
 
-def _check(counts: Sequence[int], none: str, one: str) -> None:
+def _check(counts: Sequence[int], no_seed: str, one_seed: str) -> None:
     seeds = sum(count > 0 for count in counts)
     if seeds == 0:
-        raise UserError(none)
+        raise UserError(no_seed)
     if seeds == 1 and len(counts) > 1:
-        raise UserError(f"the reward {one}")
+        raise UserError(f"the reward {one_seed}")
 
 
 def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], float]) -> Contrast:
@@ -79,11 +79,11 @@ def count_warnings(runs: Iterable[StoredRun], metric: str = METRIC) -> WarningCo
             continue
         warning, fall = falls(run, metric, SHARE, steps_after(run, 2 * lag), WINDOW)
         stable, warns = math.isnan(fall), not math.isnan(warning)
-        mine = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
+        tally = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
         for i, yes in enumerate((not stable, not stable and warning < fall, stable, stable and warns)):
-            mine[i] += yes
+            tally[i] += yes
     seeds = [counts[unit] for unit in sorted(counts)]
-    fell, before, calm, alarms = (tuple(mine[i] for mine in seeds) for i in range(4))
+    fell, before, calm, alarms = (tuple(tally[i] for tally in seeds) for i in range(4))
     return WarningCounts(fell, before, calm, alarms, metric)
 
 

@@ -141,8 +141,8 @@ def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) ->
 
     def logarithm(run: StoredRun) -> float:
         if (value := plain(run)) <= 0:
-            what = f"{part.what} of {run.label}, seed {run.seed}"
-            raise UserError(f"{what}, is {value:g}: a ratio is of values above 0")
+            subject = f"{part.what} of {run.label}, seed {run.seed}"
+            raise UserError(f"{subject}, is {value:g}: a ratio is of values above 0")
         return math.log(value)
 
     values = logarithm if part.ratio else plain
@@ -180,25 +180,25 @@ def _statistic(
 
     def of(means: Array) -> float:
         total = -than
-        for mine, t, base in terms:
-            value = means[cells.index(mine)]
+        for cell, t, base in terms:
+            value = means[cells.index(cell)]
             total += t.sign * float(value / means[cells.index(base)] if t.share else value)
         return total
 
     return of
 
 
-def _text(part: ClaimPart, label: str, other: str, k: int, names: Mapping[str, str], several: bool) -> str:
+def _text(part: ClaimPart, label: str, other: str, k: int, names: Mapping[str, str], with_k: bool) -> str:
     """Describe a comparison: `share kept, VACO − PPO-clip, K = 16`; without K if there is only one."""
-    what = NAMES.get(part.what, part.what.replace("_", " "))
+    quantity = NAMES.get(part.what, part.what.replace("_", " "))
     if part.than is not None:
-        what += f" {'/' if part.ratio else '−'} {part.than:g}"
+        quantity += f" {'/' if part.ratio else '−'} {part.than:g}"
     sign = "/" if part.ratio else "−"
-    who = display_label(label, names) + (f" {sign} {display_label(other, names)}" if other else "")
-    where = f"K = {k}" if several else ""
+    labels = display_label(label, names) + (f" {sign} {display_label(other, names)}" if other else "")
+    where = f"K = {k}" if with_k else ""
     if part.over_k is not None:
         where += f" {sign} K = {part.over_k}"
     if part.reduce in ("change", "jump", "turn"):
-        what += f" ({part.reduce})"
-    when = f"phases {part.phases[0]} to {part.phases[1] - 1}" if part.phases else ""
-    return ", ".join(filter(None, [what, who, where, when, part.env, part.study]))
+        quantity += f" ({part.reduce})"
+    phases = f"phases {part.phases[0]} to {part.phases[1] - 1}" if part.phases else ""
+    return ", ".join(filter(None, [quantity, labels, where, phases, part.env, part.study]))

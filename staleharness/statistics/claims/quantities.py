@@ -35,14 +35,14 @@ Quantity = Callable[[NumberQuery, Evidence], str]
 
 def quantity_text(query: NumberQuery, evidence: Evidence) -> str:
     """Evaluate a query on the runs of a study. Raises `UserError`."""
-    if query.what in WORDS and query.what != "slowdown":  # whose curves join the runs of several labels
-        labels = query.label.split("+") if query.what == "warnings" else [query.label]
+    if query.quantity in WORDS and query.quantity != "slowdown":  # whose curves join the runs of several labels
+        labels = query.label.split("+") if query.quantity == "warnings" else [query.label]
         evidence.check(filter(None, [*labels, query.over]))
-    if quantity := WORDS.get(query.what) or NUMBERS.get(query.what):
-        return quantity(query, evidence)
+    if evaluate := WORDS.get(query.quantity) or NUMBERS.get(query.quantity):
+        return evaluate(query, evidence)
     if "over" in query.options or "over_k" in query.options:
         return _difference_text(query, evidence)
-    return (_retention if query.what == "kept" else _mean)(query, evidence)
+    return (_retention if query.quantity == "kept" else _mean)(query, evidence)
 
 
 def _mean(query: NumberQuery, evidence: Evidence) -> str:
@@ -50,7 +50,7 @@ def _mean(query: NumberQuery, evidence: Evidence) -> str:
     k, tasks = evidence.capacity(query.k), _values(query, evidence)
     value = float(mean_of_tasks(*tasks)[0])
     if min(map(len, tasks)) >= MIN_RUNS:
-        low, high = fast_interval(mean_of_tasks, tasks, name=(query.what, query.label, k), reps=REPS)
+        low, high = fast_interval(mean_of_tasks, tasks, name=(query.quantity, query.label, k), reps=REPS)
         return query.text(value, float(low[0]), float(high[0]))
     return query.text(value, runs=tasks[0].tolist() if len(tasks) == 1 else ())
 
@@ -58,7 +58,7 @@ def _mean(query: NumberQuery, evidence: Evidence) -> str:
 def _values(query: NumberQuery, evidence: Evidence) -> list[Array]:
     """Values of the runs of a label, sorted by seed: [runs] per environment. Raises `UserError` where there are
     none."""
-    value_of = measure(query.what, evidence, query.phases, query.options.get("reduce", "mean"))
+    value_of = measure(query.quantity, evidence, query.phases, query.options.get("reduce", "mean"))
     k = evidence.capacity(query.k)
     runs = [evidence.runs(query.label, k, env) for env in evidence.envs(query.env)]
     tasks = [np.array([value_of(run) for _, run in sorted(of_env.items())]) for of_env in runs]
@@ -78,7 +78,7 @@ def _table_column(column: str, score: str) -> Quantity:
         (row,) = rows
         if row["n_runs"] >= MIN_RUNS:
             return query.text(row[column], row[f"{column}_low"], row[f"{column}_high"])
-        tasks = _values(replace(query, what=score), evidence)
+        tasks = _values(replace(query, quantity=score), evidence)
         small = min(map(len, tasks)) < MIN_RUNS and len(tasks) == 1
         return query.text(row[column], runs=tasks[0].tolist() if small else ())
 
@@ -101,11 +101,13 @@ def _retention(query: NumberQuery, evidence: Evidence) -> str:
 
 def _difference(query: NumberQuery, evidence: Evidence) -> Contrast:
     """Difference from `over`, or from the same label at `over_k`; a ratio is in logarithms."""
-    k, share = evidence.capacity(query.k), query.what == "kept"
+    k, share = evidence.capacity(query.k), query.quantity == "kept"
     other_k = int(query.options.get("over_k", k))
     terms = [Term(query.label, k, 1.0, share), Term(query.over or query.label, other_k, -1.0, share)]
     ratio = query.options.get("as") == "ratio"
-    part = ClaimPart("", (query.label,), "more", query.what, than=0.0, env=query.env, phases=query.phases, ratio=ratio)
+    part = ClaimPart(
+        "", (query.label,), "more", query.quantity, than=0.0, env=query.env, phases=query.phases, ratio=ratio
+    )
     return compare_terms(evidence, terms, part)
 
 
@@ -119,7 +121,7 @@ def _difference_text(query: NumberQuery, evidence: Evidence) -> str:
 
 def told_difference(query: NumberQuery, evidence: Evidence) -> Contrast:
     """Difference whose side of 0 a text tells: of the final score, or of `of=`."""
-    return _difference(replace(query, what=query.options.get("of", "score")), evidence)
+    return _difference(replace(query, quantity=query.options.get("of", "score")), evidence)
 
 
 def _direction(query: NumberQuery, evidence: Evidence) -> str:
@@ -139,9 +141,9 @@ def _slowdown(query: NumberQuery, evidence: Evidence) -> str:
     for curve in curves:
         if curve.algorithm == query.label and k in curve.capacities:
             level = float(query.options.get("level", 0.5))
-            (one,) = [s for s in slowdowns(curve, score, level) if s.k == k]
-            interval = "" if query.plain or curve.n < MIN_RUNS else f" [{one.low.words}, {one.high.words}]"
-            return one.factor.words + interval
+            (result,) = [s for s in slowdowns(curve, score, level) if s.k == k]
+            interval = "" if query.plain or curve.n < MIN_RUNS else f" [{result.low.words}, {result.high.words}]"
+            return result.factor.words + interval
     raise UserError(f"{query.label} on {env} at K={k} has no slowdown")
 
 
@@ -163,7 +165,7 @@ def _chance(query: NumberQuery, evidence: Evidence) -> str:
     rows = improvement(evidence.results.grid, over, score=evidence.table.settings["score"], reps=REPS)
     for row in rows:
         if (row["algorithm"], row["capacity"]) == (query.label, k):
-            sizes = (len(evidence.runs(who, k, env)) for who in (query.label, over) for env in evidence.envs())
+            sizes = (len(evidence.runs(label, k, env)) for label in (query.label, over) for env in evidence.envs())
             ends = (row["low"], row["high"]) if min(n or MIN_RUNS for n in sizes) >= MIN_RUNS else ()
             return query.text(row["probability"], *ends)
     raise UserError(f"{query.label} is not compared with {over} at K={k}")

@@ -63,8 +63,8 @@ class Evidence:
         if k != 1:
             return list(self.runs(label, k, env).values())
         name = self.computation(label, 1)
-        labels = [name, *(other for other, same in self._same_without_lag.items() if same == name and other != name)]
-        runs = [run for each in labels for run in self.runs(each, 1, env).values()]
+        labels = [name, *(other for other, twin in self._same_without_lag.items() if twin == name and other != name)]
+        runs = [run for member in labels for run in self.runs(member, 1, env).values()]
         return list({(run.seed, training_digest(run)): run for run in reversed(runs)}.values())[::-1]
 
     def capacity(self, k: int | None) -> int:
@@ -91,7 +91,7 @@ class Evidence:
         return has_learned(self.results.grid, label, env, self.table.settings["score"], self.zero(env))
 
 
-def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
+def measure(quantity: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
     """Return a measure of single runs by name.
 
     score, area: normalised as in the table; return: raw; kept: the return above the zero of its environment (to be
@@ -99,19 +99,19 @@ def measure(what: str, evidence: Evidence, phases: Sequence[int] = (), reduce: s
     evaluation; otherwise a column of the metrics over `phases`.
     """
     score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
-    if what == "score":
+    if quantity == "score":
         return lambda run: float(scale(cell_of(run).env, final_score(run, score)))
-    if what == "area":
+    if quantity == "area":
         return lambda run: area(run, scale, score)
-    if what == "return":
+    if quantity == "return":
         return lambda run: final_score(run, score)
-    if what == "kept":
+    if quantity == "kept":
         return lambda run: final_score(run, score) - evidence.zero(cell_of(run).env)
-    if what == "fell":
+    if quantity == "fell":
         return _fell
-    if what == "seconds":
+    if quantity == "seconds":
         return _training_seconds
-    return lambda run: column_statistic(run, what, phases, reduce)
+    return lambda run: column_statistic(run, quantity, phases, reduce)
 
 
 def _training_seconds(run: StoredRun) -> float:
@@ -125,10 +125,10 @@ def _training_seconds(run: StoredRun) -> float:
 
 def _fell(run: StoredRun) -> float:
     """Steps to the first fall of the reward. Raises `UserError` where it never fell."""
-    when = falls(run, "reward", SHARE, 0, WINDOW)[1]
-    if math.isnan(when):
+    step = falls(run, "reward", SHARE, 0, WINDOW)[1]
+    if math.isnan(step):
         raise UserError(f"the reward of {run.label}, seed {run.seed}, never fell")
-    return when
+    return step
 
 
 def column_statistic(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
