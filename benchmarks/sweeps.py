@@ -31,10 +31,10 @@ from start import COMMAND, ROOT, environment
 if TYPE_CHECKING:
     from staleharness.running.plan import PlannedRun
 
-MOST_OVERHEAD = 0.02
+MAX_OVERHEAD = 0.02
 LEAST_SPEEDUP = 1.9
 LIMITS = {"plan": 10.0, "go on": 10.0, "report": 60.0}  # processor seconds
-MOST_MEMORY = 500.0  # MB
+MAX_MEMORY = 500.0  # MB
 ALGO = "a3po,decoupled_ppo,impala,ppo_clip,ppo_kl,spo,vaco,vaco[delta=0.1]"
 LEFT = 10  # runs that are not stored
 
@@ -100,7 +100,7 @@ def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
     again = statistics.median(a for a, _ in pairs) / len(runs)
     print(f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s")
     found = [a / b for a, b in pairs]
-    show("a sweep, wall time over its bare runs", found, f"<= {1 + MOST_OVERHEAD}")
+    show("a sweep, wall time over its bare runs", found, f"<= {1 + MAX_OVERHEAD}")
 
 
 def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
@@ -172,7 +172,7 @@ def scale(count: int, phases: int, turns: int) -> None:
             if name == "go on":
                 assert f"{LEFT} of {len(runs)} runs to do" in taken[0][2], taken[0][2]
             show(f"{name}, {len(runs):,} runs", seconds, f"<= {LIMITS[name]:g}", "s", least=True)
-            show(f"{name}, {len(runs):,} runs: peak memory", [memory], f"<= {MOST_MEMORY:g}", "MB")
+            show(f"{name}, {len(runs):,} runs: peak memory", [memory], f"<= {MAX_MEMORY:g}", "MB")
 
 
 def main() -> None:
@@ -183,10 +183,10 @@ def main() -> None:
     steps, turns = ("10240", 2) if arguments.quick else ("92160", 5)
     runs = plan_runs(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
     if arguments.only in (None, "overhead", "workers"):
-        from staleharness.base.spawn_processes import nothing_of_main
+        from staleharness.base.spawn_processes import without_main_module
 
         print(f"wall time, ratios of turns\n{HEAD}", flush=True)
-        with nothing_of_main():
+        with without_main_module():
             if arguments.only != "workers":
                 overhead(runs[:2], turns)
             if arguments.only != "overhead":

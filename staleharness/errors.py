@@ -49,10 +49,10 @@ def lacks_memory(error: BaseException) -> bool:
     return isinstance(error, MemoryError) or any(text in str(error).lower() for text in words)
 
 
-def missing_extra(what: str, extra: str) -> UserError:
+def missing_extra(feature: str, extra: str) -> UserError:
     """Error for a feature whose optional dependencies are not installed."""
     return UserError(
-        f"{what} needs the extra {extra}: make setup EXTRAS={extra}, or pip install 'staleharness[{extra}]'"
+        f"{feature} needs the extra {extra}: make setup EXTRAS={extra}, or pip install 'staleharness[{extra}]'"
     )
 
 

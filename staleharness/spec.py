@@ -16,8 +16,8 @@ from .base.parsing import build, canonical_json
 from .errors import UserError
 from .schedule import Demand
 
-MOST_THREADS = 1024
-MOST_FILL = 10_000  # phases
+MAX_THREADS = 1024
+MAX_FILL = 10_000  # phases
 StepSize = Literal["constant", "ess", "inverse_lag"]
 Aggregation = Literal["token-mean", "seq-mean-token-mean", "seq-mean-token-sum-norm"]
 MATHS_VERSION = 1  # raised by hand when a change can move results; part of every run's id
@@ -84,13 +84,13 @@ class RunSpec:
         for name in ("entropy_coef", "seed"):
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
-        if not 0 <= self.fill_phases <= MOST_FILL:
-            raise UserError(f"fill_phases={self.fill_phases} must lie in [0, {MOST_FILL}]")
+        if not 0 <= self.fill_phases <= MAX_FILL:
+            raise UserError(f"fill_phases={self.fill_phases} must lie in [0, {MAX_FILL}]")
         if self.fill_learning_rate < 0 or (self.fill_learning_rate and not self.fill_phases):
             rule = "must not be negative" if self.fill_phases else "has no phase to be used in: fill_phases=0"
             raise UserError(f"fill_learning_rate={self.fill_learning_rate} {rule}")
-        if self.threads > MOST_THREADS:
-            raise UserError(f"threads={self.threads} is more than {MOST_THREADS}")
+        if self.threads > MAX_THREADS:
+            raise UserError(f"threads={self.threads} is more than {MAX_THREADS}")
 
     @property
     def steps_per_phase(self) -> int:

@@ -161,16 +161,16 @@ def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
 
 
 def fit_rows(
-    header: Mapping[str, Any], rows: pd.DataFrame, length: int, how: str
+    header: Mapping[str, Any], rows: pd.DataFrame, length: int, mode: str
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the trace with rows of at most `length` decisions: `how` is "cut", or "scale" for rows of exactly so many,
-    whose stretches keep their shares of the row. Rows that were not finished are cut. A stretch that is left with no
-    decision is left out.
+    """Return the trace with rows of at most `length` decisions: `mode` is "cut", or "scale" for rows of exactly so
+    many, whose stretches keep their shares of the row. Rows that were not finished are cut. A stretch that is left with
+    no decision is left out.
     """
     versions, ends = [], []
     for version, end, fate in zip(rows["versions"], rows["ends"], rows["fate"], strict=True):
         last = np.asarray(end, dtype=np.int64)
-        if how == "scale" and fate not in ("in_flight", "lost") and last[-1] > 0:
+        if mode == "scale" and fate not in ("in_flight", "lost") and last[-1] > 0:
             last = -(-last * length // last[-1])  # rounded up
         last = np.minimum(last, length)
         present = np.diff(last, prepend=0) > 0

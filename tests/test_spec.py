@@ -28,7 +28,7 @@ from staleharness.base.parsing import (
 )
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.running.grid_axes import MOST_RUNS
+from staleharness.running.grid_axes import MAX_RUNS
 from staleharness.running.plan import plan, plan_as_data
 from staleharness.spec import later
 from staleharness.store.sweep_definition import Question, ask
@@ -353,7 +353,7 @@ def test_every_run_of_a_plan_has_its_own_id() -> None:
 
 
 def test_a_grid_beyond_reason_is_refused_at_once() -> None:
-    with pytest.raises(UserError, match=f"more than {MOST_RUNS:,}"):
+    with pytest.raises(UserError, match=f"more than {MAX_RUNS:,}"):
         plan(Question(env=("Hopper",), seeds=10**12))
 
 

@@ -81,10 +81,9 @@ class WeightFeed:
         self.counter.begin(self.group, self.began)
 
     def step(self, t: int) -> int | None:
-        """To be called before decision t, once those before it have had their time: the version that acts from here on,
-        or None where that is the one before.
+        """Return the version that acts from decision t on, or None where it is the one before.
 
-        Raises `StopActor`.
+        Call it before decision t, once the earlier decisions have taken their time. Raises `StopActor`.
         """
         self.counter.reach([t] * self.counter.rows)
         self.last(t)
@@ -201,7 +200,7 @@ class ProgressCounter:
     """Counts for one actor. Its process alone writes; who reads it while it is written gets what held a moment ago."""
 
     def __init__(self, context: BaseContext, rows: int, stretches: int) -> None:
-        """For groups of so many rows, of at most so many stretches."""
+        """rows: of a group. stretches: of a row, at most."""
         self.rows, self.stretches = rows, stretches
         self.numbers: Any = context.RawArray("q", LENGTHS + rows + 2 * stretches)
         self.numbers[GROUP] = NO_GROUP

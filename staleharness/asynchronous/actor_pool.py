@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.spawn_processes import nothing_of_main, short_names
+from ..base.spawn_processes import short_names, without_main_module
 from ..errors import ActorsNotStarted
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import Version
@@ -34,7 +34,7 @@ from .actor import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, Progress
 from .recorder import Recorder
 from .shared_weights import SharedWeights
 
-MOST_DEATHS = 3  # in a row, with no group handed over in between
+MAX_DEATHS = 3  # in a row, with no group handed over in between
 PATIENCE = 20.0  # seconds that actors have to end
 PAUSE = 0.5  # seconds until the system knows that the server of processes is gone
 
@@ -48,7 +48,7 @@ class PoolConfig:
     groups: int  # of a batch
     rows: int  # of a group
     room: int  # groups that the queue holds
-    most_lag: int  # of a group that may be trained on, in phases; older ones are dropped
+    max_lag: int  # of a group that may be trained on, in phases; older ones are dropped
     length: int  # decisions of the longest row
     preload: Sequence[str] = ()  # modules that actors need
 
@@ -154,7 +154,7 @@ class ActorPool:
 
     def _drop_stale(self, phase: int) -> bool:
         """Drop what is too old to be trained on; whether there was any."""
-        old = [item for item in self.queue if phase - item[1].versions[0] > self.order.most_lag]
+        old = [item for item in self.queue if phase - item[1].versions[0] > self.order.max_lag]
         for item in old:
             self.queue.remove(item)
             entry = self.recorder.entries[item[0]]
@@ -197,13 +197,13 @@ class ActorPool:
         order, load = self.order, self.order.loads[place]
         stretches = -(-order.length // (load.fetch or order.length))
         plugins = os.environ.get(PATH_VARIABLE, "")
-        for _ in range(MOST_DEATHS + 1):
+        for _ in range(MAX_DEATHS + 1):
             own_end, actor_end = self.context.Pipe()
             counter = ProgressCounter(self.context, order.rows, stretches)
             config = ActorConfig(order.open, number, self.weights, load, counter, torch.get_num_threads(), plugins)
             process = self.context.Process(target=work, args=(config, actor_end), name=f"actor-{number}", daemon=True)
             try:
-                with nothing_of_main(), short_names():
+                with without_main_module(), short_names():
                     process.start()
                 return _ActorProcess(number, place, process, own_end, counter)
             except (EOFError, ConnectionError):
@@ -212,7 +212,7 @@ class ActorPool:
             finally:
                 actor_end.close()
         raise ActorsNotStarted(
-            f"the process that starts the actors was killed {MOST_DEATHS + 1} times in a row, perhaps for want of "
+            f"the process that starts the actors was killed {MAX_DEATHS + 1} times in a row, perhaps for want of "
             "memory; the same command goes on from the last checkpoint"
         )
 
@@ -261,9 +261,9 @@ class ActorPool:
             self.recorder.generated += progress.count
             self.recorder.record_loss(group, self.phase)
         self.deaths += 1
-        if self.deaths > MOST_DEATHS:
-            how = f"the last by exit code {member.process.exitcode}"
-            self._fail(RuntimeError(f"{self.deaths} actors died and handed nothing over, {how}"))
+        if self.deaths > MAX_DEATHS:
+            exit_code = f"the last by exit code {member.process.exitcode}"
+            self._fail(RuntimeError(f"{self.deaths} actors died and handed nothing over, {exit_code}"))
             return
         self._spawn(member.place)
 
@@ -278,7 +278,7 @@ class ActorPool:
 def _versions(group_data: FinishedGroup) -> NDArray[np.int64]:
     """Return the version of every decision of a group, row by row."""
     times = [np.diff([*np.minimum(group_data.starts, length), length]) for length in group_data.lengths]
-    return np.concatenate([np.repeat(group_data.versions, each) for each in times])
+    return np.concatenate([np.repeat(group_data.versions, counts) for counts in times])
 
 
 def _send(member: _ActorProcess, group: int | None) -> None:

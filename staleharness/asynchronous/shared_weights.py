@@ -12,7 +12,7 @@ from torch import Tensor
 
 from ..training.policy_buffer import Version
 
-NOTHING = -1
+EMPTY = -1
 COUNT, PHASE, STEP, CHECKSUM = range(4)  # of what a place says of its content
 
 
@@ -25,7 +25,7 @@ class SharedWeights:
     """
 
     def __init__(self, context: BaseContext, like: Version) -> None:
-        """For versions whose tensors are of the names, shapes and types of those of `like`."""
+        """like: a version whose tensors have the names, shapes and types of all later ones."""
         self.layout = [(name, tuple(x.shape), x.dtype) for name, x in like.tensors.items()]
         ends = [0]
         for x in like.tensors.values():
@@ -33,15 +33,15 @@ class SharedWeights:
         self.spans = list(pairwise(ends))
         self.size = ends[-1]
         self.bytes: Any = context.RawArray("B", 2 * self.size)
-        self.header: Any = context.RawArray("q", [NOTHING] * 8)
-        self.announced: Any = context.RawValue("q", NOTHING)  # how many versions were published before the newest
+        self.header: Any = context.RawArray("q", [EMPTY] * 8)
+        self.announced: Any = context.RawValue("q", EMPTY)  # how many versions were published before the newest
         self.closed: Any = context.RawValue("b", 0)  # actors are to end
 
     def publish(self, version: Version) -> None:
         """Make a version the newest one. Called by one process, with a version it has not published."""
         count = self.announced.value + 1
         place, offset = count % 2, 4 * (count % 2)
-        self.header[offset + COUNT] = NOTHING
+        self.header[offset + COUNT] = EMPTY
         content = torch.frombuffer(self._content(place), dtype=torch.uint8)
         for (begin, _end), x in zip(self.spans, version.tensors.values(), strict=True):
             flat = x.detach().cpu().contiguous().view(-1).view(torch.uint8)
@@ -58,8 +58,8 @@ class SharedWeights:
             offset = 4 * (count % 2)
             before = self.header[offset : offset + 4]
             content = bytearray(self._content(count % 2))
-            same = before[COUNT] == count == self.header[offset + COUNT]
-            if same and zlib.crc32(content) == before[CHECKSUM]:
+            consistent = before[COUNT] == count == self.header[offset + COUNT]
+            if consistent and zlib.crc32(content) == before[CHECKSUM]:
                 return Version(before[PHASE], before[STEP], self._tensors(content))
 
     @property

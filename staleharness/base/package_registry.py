@@ -25,10 +25,10 @@ _PLUGINS: dict[str, Registry[type]] = {}  # loaders of plugin files, by kind: re
 class PackageRegistry(Mapping[str, T], Generic[T]):
     """Entries by name, sorted. The first access imports all modules of the package, and plugins of its kind."""
 
-    def __init__(self, package: str, what: str, plugins: str = "") -> None:
+    def __init__(self, package: str, noun: str, plugins: str = "") -> None:
         """plugins: kind of the plugin files, and of the entry points, that add entries; empty: none do."""
         self.package, self.plugins = package, plugins
-        self.what = what  # an entry in words, for messages
+        self.noun = noun  # an entry in words, for messages
         self._entries: dict[str, T] = {}
         self._origins: dict[str, object] = {}
         self._complete = False
@@ -40,13 +40,13 @@ class PackageRegistry(Mapping[str, T], Generic[T]):
         if name in self._entries:
             if function is not None and self._origins[name] == origin:
                 return
-            raise UserError(f"two files register the {self.what} {name!r}; rename one of them")
+            raise UserError(f"two files register the {self.noun} {name!r}; rename one of them")
         self._entries[name], self._origins[name] = entry, origin
 
     def __getitem__(self, name: str) -> T:
         """Raises `UserError` with the nearest known name."""
         if name not in self:
-            raise UserError(f"{self.what} {name!r} is unknown; {nearest(name, self)}")
+            raise UserError(f"{self.noun} {name!r} is unknown; {nearest(name, self)}")
         return self._entries[name]
 
     def __contains__(self, name: object) -> bool:

@@ -123,19 +123,19 @@ def is_empty(text: str) -> bool:
     return not text.replace(",", " ").strip()
 
 
-def whole_number(text: str, what: str) -> int:
-    """Parse a whole number as people type it: `8`, `1_000_000`, `1e6`, `3.2e6`. Raises `UserError` naming `what`."""
+def whole_number(text: str, name: str) -> int:
+    """Parse a whole number as people type it: `8`, `1_000_000`, `1e6`, `3.2e6`. Raises `UserError` with `name`."""
     plain = text.strip().replace("_", "").lower()
     match = re.fullmatch(r"([+-]?\d+)(?:\.(\d+))?(?:e\+?(\d{1,2}))?", plain, re.ASCII)
     mantissa, fraction, exponent = match.groups("") if match else ("", "", "")
     fraction = fraction.rstrip("0")
     zeros = int(exponent or 0) - len(fraction)
     if match is None or (fraction and zeros < 0):
-        raise UserError(f"{what}={shorten(text)!r} is not a whole number")
+        raise UserError(f"{name}={shorten(text)!r} is not a whole number")
     digits = mantissa + fraction
     number: int = int(digits[:30]) * 10**zeros
     if len(digits) > 30 or abs(number) > LARGEST:
-        raise UserError(f"{what}={shorten(text)} is too large; at most {LARGEST}")
+        raise UserError(f"{name}={shorten(text)} is too large; at most {LARGEST}")
     return number
 
 
@@ -149,9 +149,9 @@ def type_hints(cls: type) -> Mapping[str, Any]:
     return _HINTS[cls]
 
 
-def whole_numbers(text: str, what: str) -> list[int]:
-    """Parse whole numbers separated by commas or white space. Raises `UserError` naming `what`."""
-    return [whole_number(part, what) for part in split_list(text)]
+def whole_numbers(text: str, name: str) -> list[int]:
+    """Parse whole numbers separated by commas or white space. Raises `UserError` with `name`."""
+    return [whole_number(part, name) for part in split_list(text)]
 
 
 def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
@@ -198,8 +198,8 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if hint in (int, float) and isinstance(value, str) and value.lstrip("+-") == "nan":  # see `parse_value`
         raise UserError(f"{where}={value} is not finite, or too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
-        most = LARGEST if hint is int else sys.float_info.max if finite else math.inf
-        if not abs(value) <= most:  # as of NaN
+        limit = LARGEST if hint is int else sys.float_info.max if finite else math.inf
+        if not abs(value) <= limit:  # as of NaN
             raise UserError(f"{where}={shorten(_plain(value))} is not finite, or too large")
         if hint is float or value == int(value):
             return hint(value)

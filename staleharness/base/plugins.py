@@ -265,7 +265,7 @@ def plugin_files(path: Path, kind: str) -> list[Path]:
     """
     if path.is_file():
         return [path]
-    folder = path / kind if any((path / each).is_dir() for each in KINDS) else path
+    folder = path / kind if any((path / name).is_dir() for name in KINDS) else path
     return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".", "test_", "conftest.")))
 
 

@@ -19,7 +19,7 @@ LONGEST = 60  # characters of a folder for a socket, whose whole name may have 1
 
 
 @contextlib.contextmanager
-def nothing_of_main() -> Iterator[None]:
+def without_main_module() -> Iterator[None]:
     """Keep multiprocessing from executing the caller's script again in every worker, which it does with the file of
     `__main__` unless that has a name: a worker needs nothing of it."""
     module = sys.modules["__main__"]

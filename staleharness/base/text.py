@@ -60,10 +60,10 @@ def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
     return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
 
 
-def listing(names: Sequence[str], most: int) -> str:
-    """Join names by commas, up to `most` of them: `a, b and 3 more`."""
-    more = f" and {len(names) - most} more" if len(names) > most else ""
-    return ", ".join(names[:most]) + more
+def listing(names: Sequence[str], limit: int) -> str:
+    """Join names by commas, up to `limit` of them: `a, b and 3 more`."""
+    suffix = f" and {len(names) - limit} more" if len(names) > limit else ""
+    return ", ".join(names[:limit]) + suffix
 
 
 def wrap_lines(notes: Iterable[str], width: int) -> list[str]:

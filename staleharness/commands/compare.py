@@ -114,7 +114,7 @@ def _tables(comparison: Comparison, width: int) -> list[tuple[str, list[str], li
 
 def _cells(row: Mapping[str, Any], digits: int) -> list[str]:
     n = str(row["n_a"]) if row["n_a"] == row["n_b"] else f"{row['n_a']}/{row['n_b']}"
-    same = row["identical"] == row["n_a"] * row["n_envs"]
+    identical = row["identical"] == row["n_a"] * row["n_envs"]
     return [
         printable(row["algorithm"]),
         printable(row["env"]),
@@ -124,7 +124,7 @@ def _cells(row: Mapping[str, Any], digits: int) -> list[str]:
         number(row["b"], digits),
         _interval(row, "difference", f"+z.{digits}f"),
         _interval(row, "probability", ".2f"),
-        "identical" if same else row["seeds"],
+        "identical" if identical else row["seeds"],
     ]
 
 

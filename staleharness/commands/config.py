@@ -18,7 +18,7 @@ ABSENT = "–"
 class Command:
     """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff: what differs."""
 
-    what: Annotated[str, Help("ID|FILE.toml")]
+    source: Annotated[str, Help("ID|FILE.toml")]
     """A stored run, by its id or the first digits of it, or the TOML file of a study."""
     diff: Annotated[str | None, Help("ID|FILE.toml")] = None
     """Another run or file to compare it with."""
@@ -30,13 +30,13 @@ class Command:
 
 def handle(command: Command) -> int:
     """Print one setting a line, sorted. Raises `UserError` where there is no such run or file."""
-    one = settings(command.what, command.out)
+    spec = settings(command.source, command.out)
     if command.diff is None:
-        text = [f"{key} = {format_setting(one[key])}" for key in sorted(one)]
-        content: dict[str, Any] = one
+        text = [f"{key} = {format_setting(spec[key])}" for key in sorted(spec)]
+        content: dict[str, Any] = spec
     else:
-        other = settings(command.diff, command.out)
-        content = differences(one, other)
+        other_spec = settings(command.diff, command.out)
+        content = differences(spec, other_spec)
         text = [f"{key}: {format_setting(a)} -> {format_setting(b)}" for key, (a, b) in content.items()] or [
             "nothing differs"
         ]
@@ -44,24 +44,24 @@ def handle(command: Command) -> int:
     return 0
 
 
-def settings(what: str, out: str) -> dict[str, Any]:
+def settings(source: str, out: str) -> dict[str, Any]:
     """Settings of a stored run or a study's first run, as one flat mapping; hyper-parameters as `hyper.<name>`."""
-    if what.endswith(".toml"):
+    if source.endswith(".toml"):
         from ..api import plan
 
-        spec: dict[str, Any] = plan(spec=what).runs[0].spec.to_dict()
+        spec: dict[str, Any] = plan(spec=source).runs[0].spec.to_dict()
     else:
         from ..store.run_lookup import find_run
 
-        spec = dict(find_run(what, out, "ID").spec)
+        spec = dict(find_run(source, out, "ID").spec)
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}
     return {**spec, **hyper}
 
 
-def differences(one: Mapping[str, Any], other: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Setting -> (its value in one, in the other), None where it has none; sorted."""
-    keys = sorted({*one, *other})
-    return {key: (one.get(key), other.get(key)) for key in keys if one.get(key) != other.get(key)}
+def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
+    """Map each setting that differs -> (its value in a, in b), None where it has none; sorted."""
+    keys = sorted({*a, *b})
+    return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
 
 
 def format_setting(x: Any) -> str:

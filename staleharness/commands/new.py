@@ -21,7 +21,7 @@ class Template:
     In the text, {name} is the plugin's name as typed, {cls} its class, {title} its name in words.
     """
 
-    what: str  # with its article
+    noun: str  # with its article
     registry: str  # module:name, of the package
     folder: str  # of a checkout, where its plugins lie
     flags: str  # of a sweep that tries it
@@ -71,7 +71,7 @@ def write(kind: str, name: str, folder: str | None) -> Path:
     template, cls = TEMPLATES[kind], _class_of(name)
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
         raise UserError(f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea")
-    if keyword.iskeyword(cls) or any(re.search(rf"import .*\b{cls}\b", _text(each)) for each in TEMPLATES):
+    if keyword.iskeyword(cls) or any(re.search(rf"import .*\b{cls}\b", _text(template)) for template in TEMPLATES):
         raise UserError(f"NAME={name!r} would be the class {cls}, which means something else; give another name")
     _refuse_taken(kind, template, name, cls)
     home = user_path(folder) if folder is not None else _home(template)
@@ -112,7 +112,7 @@ def _refuse_taken(kind: str, template: Template, name: str, cls: str) -> None:
     module, _, attribute = template.registry.partition(":")
     registry: Registry[type] = getattr(importlib.import_module(module), attribute)
     if name in registry:
-        raise UserError(f"{template.what} called {name!r} exists already in {source_file(registry[name])}")
+        raise UserError(f"{template.noun} called {name!r} exists already in {source_file(registry[name])}")
     for family in sorted(all_families(), key=lambda family: family.fallback) if kind == "env" else ():
         if family.find(cls) or family.find(f"{cls}-v0"):
             raise UserError(f"an environment called {cls!r} exists already in {source_file(family)}")

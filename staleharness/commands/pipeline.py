@@ -127,17 +127,17 @@ def as_text(summaries: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 def _bounds(s: Mapping[str, Any]) -> list[str]:
     """Lines on the effect of the bounds that were set: a cap is not a lag."""
-    cap, most, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
+    cap, max_lag, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
     share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
     lines = []
     if cap is not None:
         holds = "" if s["slots"].get("admission") else "; it never holds a row back"
-        above = "" if most is not None else f": {share}, {lag['share_above_bound']:.1%} above"
+        above = "" if max_lag is not None else f": {share}, {lag['share_above_bound']:.1%} above"
         lines.append(f"cap      {cap:g}{above}{holds}")
-    if most is not None:
+    if max_lag is not None:
         tokens = s["ledger"]["tokens"]
         dropped = "" if tokens["dropped_stale"] or tokens["masked"] else "; no row was ever too old"
-        lines.append(f"max_lag  {most}: {share}{dropped}")
+        lines.append(f"max_lag  {max_lag}: {share}{dropped}")
     return lines
 
 

@@ -122,17 +122,17 @@ def _list(command: Command) -> int:
             drawn = [f for f in figures if f.entry.study == study]
             runs = len(drawn[0].question.cells()) * len(drawn[0].question.seed_numbers)
             path = bundle_path(reference_folder(), study, "small")
-            runs_there = Store(path).read_all() if path.is_dir() else []
-            seconds = sum(run.record["seconds"]["total"] for run in runs_there) / max(1, len(runs_there))
-            space = sum(disk_bytes(run.record["phases"]) for run in runs_there) / max(1, len(runs_there))
+            stored_runs = Store(path).read_all() if path.is_dir() else []
+            seconds = sum(run.record["seconds"]["total"] for run in stored_runs) / max(1, len(stored_runs))
+            space = sum(disk_bytes(run.record["phases"]) for run in stored_runs) / max(1, len(stored_runs))
             rows.append(
                 {
                     "paper": name,
                     "study": study,
                     "figures": [f.number or f.name for f in drawn],
                     "runs": runs,
-                    "seconds": runs * seconds / CORES if runs_there else None,
-                    "bytes": runs * space if runs_there else None,
+                    "seconds": runs * seconds / CORES if stored_runs else None,
+                    "bytes": runs * space if stored_runs else None,
                 }
             )
     if command.json:
@@ -146,8 +146,8 @@ def _list(command: Command) -> int:
     print(f"{head}  FIG\n{rule}  ---")
     for line, row in zip(table, rows, strict=True):
         print(f"{line}  {' '.join(row['figures'])}")
-    one, dry, paper_scale = (invocation("reproduce", paper="vaco", **more) for more in EXAMPLES)
-    print(f"{one} makes one; {dry} says what is left; {paper_scale} is days of a large machine")
+    single, dry, paper_scale = (invocation("reproduce", paper="vaco", **options) for options in EXAMPLES)
+    print(f"{single} makes one; {dry} says what is left; {paper_scale} is days of a large machine")
     return 0
 
 

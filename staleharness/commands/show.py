@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from ..language.task import LanguageTask
     from ..store.stored_run import StoredRun
 
-MOST_FRAMES = 1000
+MAX_FRAMES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -107,7 +107,7 @@ def _check_video(file: str) -> None:
 def _write_video(path: Path, run: StoredRun, env: str) -> None:
     from ..control.evaluation import pictures
 
-    frames = pictures(run.policy(), env, MOST_FRAMES)
+    frames = pictures(run.policy(), env, MAX_FRAMES)
     import imageio  # type: ignore[import-untyped,unused-ignore]
 
     try:

@@ -71,10 +71,10 @@ def handle(command: Command) -> int:
                 print(f"{name}: " + "\n".join(map(printable, verdicts[-1].text.split("\n"))), file=stream)
             elif failure := outcome.failed.get(copies[run.id].run_id):
                 print(printable(f"{name}: FAILED: {failure['class']}: {failure['message']}"), file=stream)
-    same, near = sum(v.same for v in verdicts), sum(v.holds and not v.same for v in verdicts)
-    missing, rest = len(runs) - len(verdicts), len(verdicts) - same - near
+    identical, near = sum(v.identical for v in verdicts), sum(v.holds and not v.identical for v in verdicts)
+    missing, rest = len(runs) - len(verdicts), len(verdicts) - identical - near
     print(
-        f"{same} of {plural(len(runs), 'run')} the same to the bit, {near} within the bound on another kind of "
+        f"{identical} of {plural(len(runs), 'run')} the same to the bit, {near} within the bound on another kind of "
         f"machine, {rest} not the same, {missing} not made",
         file=stream,
     )
@@ -100,9 +100,9 @@ def _select(command: Command) -> Sequence[StoredRun]:
     else:
         store = Store(path)
         store.check_readable(command.source)
-        runs = select_runs(every := store.read_all(), command.env, command.k, command.algo, command.where)
+        runs = select_runs(all_runs := store.read_all(), command.env, command.k, command.algo, command.where)
         if not runs:
-            raise no_run(command.source, every)
+            raise no_run(command.source, all_runs)
     if not (runs := [run for run in runs if not is_race(run)]):
         raise UserError(
             f"{command.source} holds no run that can be made again: the processes of a run with LAG=async raced; only "
@@ -111,9 +111,9 @@ def _select(command: Command) -> Sequence[StoredRun]:
     runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
     if command.n == "all":
         return runs
-    if (most := whole_number(command.n, "N")) < 1:
-        raise UserError(f"N={most} must be at least 1, or all")
-    return runs[:most]
+    if (limit := whole_number(command.n, "N")) < 1:
+        raise UserError(f"N={limit} must be at least 1, or all")
+    return runs[:limit]
 
 
 @contextlib.contextmanager
@@ -128,7 +128,7 @@ def _folder(out: str | None) -> Iterator[Path | str]:
 def _plain(verdict: RerunComparison) -> dict[str, object]:
     return {
         "id": verdict.run.id,
-        "same": verdict.same,
+        "same": verdict.identical,
         "holds": verdict.holds,
         "equal_phases": verdict.phases,
         "first_difference": verdict.first,

@@ -1,1 +1,1 @@
-"""From a question to published runs: plan, workers, checkpoints."""
+"""Execution of runs, from the plan to the published record: workers, runners, checkpoints."""

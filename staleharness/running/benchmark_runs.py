@@ -206,7 +206,7 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
                     f"{', '.join(map(str, protocol.tuning_seeds))}"
                 )
             held = [members.report.get((env, rate), {}) for env in protocol.env]
-            lacks = sorted({*protocol.seeds} - set[int].intersection(*(set(each) for each in held)))
+            lacks = sorted({*protocol.seeds} - set[int].intersection(*(set(by_seed) for by_seed in held)))
             if lacks:
                 raise UserError(
                     f"{where}: {label} at K={k} lacks seed{'s' * (len(lacks) > 1)} {', '.join(map(str, lacks))} at "

@@ -103,12 +103,12 @@ def _of_lag(entry: dict[str, Any]) -> list[str]:
     return ["", f"  {entry['usage']}: {entry['summary']}", *_facts(entry)]
 
 
-def _facts(entry: dict[str, Any], more: Mapping[str, str] = MappingProxyType({})) -> list[str]:
-    """Lines `name: value` of a plugin; `more` come first."""
+def _facts(entry: dict[str, Any], leading: Mapping[str, str] = MappingProxyType({})) -> list[str]:
+    """Lines `name: value` of a plugin; `leading` ones come first."""
     options = ", ".join(
         key if value in (None, "") else f"{key}={_as_text(value)}" for key, value in entry["hyper_parameters"].items()
     )
-    facts = {**more, "paper": entry["paper"], "options": options, "file": entry["file"]}
+    facts = {**leading, "paper": entry["paper"], "options": options, "file": entry["file"]}
     return [f"      {name + ':':9}{value}" for name, value in facts.items() if value]
 
 

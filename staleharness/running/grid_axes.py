@@ -19,13 +19,13 @@ from ..base.streams import global_generators_restored
 from ..errors import UserError, nearest, shorten, type_and_message
 from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
-from ..store.record_schema import MOST_VERSIONS
+from ..store.record_schema import MAX_VERSIONS
 from ..store.sweep_definition import USUAL_LAG, Question
 from ..task import Task, find_env
 from ..training.method_metadata import OTHER, entry_of
 from .hardware import check_device
 
-MOST_RUNS = 100_000  # of one grid
+MAX_RUNS = 100_000  # of one grid
 OF_LANGUAGE = ("model", "data")  # options of a sweep that only language tasks have
 
 
@@ -155,16 +155,16 @@ def report_name(
 
 def _check_count(runs: int) -> None:
     """Raise `UserError` if a grid has more runs than one sweep takes."""
-    if runs > MOST_RUNS:
-        raise UserError(f"the grid has {runs:,} runs, more than {MOST_RUNS:,}; give fewer SEEDS, K, N, ENV or ALGO")
+    if runs > MAX_RUNS:
+        raise UserError(f"the grid has {runs:,} runs, more than {MAX_RUNS:,}; give fewer SEEDS, K, N, ENV or ALGO")
 
 
 def _check_capacities(capacities: Sequence[int]) -> None:
     for capacity in capacities:
         if capacity < 1:
             raise UserError(f"K={capacity} is not a capacity; the policy buffer holds K >= 1 versions")
-        if capacity > MOST_VERSIONS:
-            raise UserError(f"K={capacity} is more versions than any run has phases; give at most {MOST_VERSIONS:,}")
+        if capacity > MAX_VERSIONS:
+            raise UserError(f"K={capacity} is more versions than any run has phases; give at most {MAX_VERSIONS:,}")
     check_unique([str(capacity) for capacity in capacities], "K")
 
 

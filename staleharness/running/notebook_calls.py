@@ -103,7 +103,7 @@ ProgressCallback = Callable[[dict[str, Any]], None]
 
 
 class RunsFailed(RuntimeError):
-    """Some runs of a sweep did not finish; all others did and are stored.
+    """Error of a sweep in which some runs did not finish; all others did and are stored.
 
     failed: id of a run -> {class, message, log_tail}. results: the runs that finished.
     """

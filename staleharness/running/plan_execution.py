@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 
 from ..base.parsing import whole_number
-from ..base.spawn_processes import nothing_of_main
+from ..base.spawn_processes import without_main_module
 from ..errors import UserError, shorten
 from ..spec import RunSpec
 from ..store.bundle_reader import arrow_table, parts
@@ -111,7 +111,7 @@ def execute_plan(
     store.open_for_writing()
     if len(runs) == len(plan.runs):
         return Outcome(skipped=[run.run_id for run in plan.runs]), runs
-    with watch(len(runs)) as listener, nothing_of_main():
+    with watch(len(runs)) as listener, without_main_module():
         outcome = sweep(plan.runs, store, runner, listener, limits, ids, restart)
     runs += stored_runs_of(plan, store, outcome.done)
     return outcome, sorted(runs, key=lambda run: run.id)
@@ -129,8 +129,8 @@ def describe_run(run: PlannedRun) -> str:
     return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
 
 
-MOST_JOBS = 1024
-MOST_PER_GPU = 64
+MAX_JOBS = 1024
+MAX_PER_GPU = 64
 UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
 LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
 
@@ -139,11 +139,11 @@ def resource_request(
     spec: RunSpec, jobs: str | None = None, runs_per_gpu: str | None = None, memory: str | None = None
 ) -> ResourceRequest:
     """Parse JOBS, RUNS_PER_GPU and MEMORY as typed, for runs like `spec`. Raises `UserError`."""
-    per_gpu = None if runs_per_gpu is None else _count("RUNS_PER_GPU", runs_per_gpu, MOST_PER_GPU)
+    per_gpu = None if runs_per_gpu is None else _count("RUNS_PER_GPU", runs_per_gpu, MAX_PER_GPU)
     if per_gpu is not None and spec.device == "cpu":
         raise UserError(f"RUNS_PER_GPU={per_gpu} is for runs on a GPU; give DEVICE=cuda with it")
     return ResourceRequest(
-        jobs=None if jobs is None else _count("JOBS", jobs, MOST_JOBS),
+        jobs=None if jobs is None else _count("JOBS", jobs, MAX_JOBS),
         threads=spec.threads,
         device=spec.device,
         runs_per_gpu=per_gpu,
@@ -152,12 +152,12 @@ def resource_request(
     )
 
 
-def _count(name: str, text: str, most: int) -> int:
+def _count(name: str, text: str, limit: int) -> int:
     number = whole_number(text, name)
     if number < 1:
         raise UserError(f"{name}={number} must be at least 1")
-    if number > most:
-        raise UserError(f"{name}={number} is too many; give at most {most}")
+    if number > limit:
+        raise UserError(f"{name}={number} is too many; give at most {limit}")
     return number
 
 
@@ -179,7 +179,7 @@ def _bytes(text: str) -> int:
 class LagReference:
     """Runs at K = 1 to compare a sweep with."""
 
-    mine: list[StoredRun]  # the user's own
+    user_runs: list[StoredRun]  # the user's own
     published: list[StoredRun]  # of methods without any of the user's own
     bundles: list[str]  # that the published ones are in
 
@@ -202,10 +202,10 @@ def synchronous_reference(plan: Plan, store: Store) -> LagReference:
                 places[run_id(spec, find_env(spec.env)[1])] = place
             except UserError:
                 continue  # a lag model that needs more than one version
-    mine = list(store.read_all(list(places))) if places else []
-    measured_places = {places[run.id] for run in mine}
+    user_runs = list(store.read_all(list(places))) if places else []
+    measured_places = {places[run.id] for run in user_runs}
     others = published_runs({i for i, place in places.items() if place not in measured_places})
-    return LagReference(mine, [run for run, _ in others], sorted({bundle for _, bundle in others}))
+    return LagReference(user_runs, [run for run, _ in others], sorted({bundle for _, bundle in others}))
 
 
 def published_runs(run_ids: Collection[str]) -> list[tuple[StoredRun, str]]:

@@ -37,7 +37,7 @@ class RerunComparison:
     code: str  # change of the plugins since, for users; empty if there is none
 
     @property
-    def same(self) -> bool:
+    def identical(self) -> bool:
         """True if all bits that both have are equal."""
         return not self.first
 
@@ -49,13 +49,13 @@ class RerunComparison:
     @property
     def holds(self) -> bool:
         """True if the promise holds: equal bits on the same kind of machine, the bound on another."""
-        return self.same or (self.other_machine and self.difference <= BOUND)
+        return self.identical or (self.other_machine and self.difference <= BOUND)
 
     @property
     def text(self) -> str:
         """Result for users, in lines."""
         all_phases = self.run.record["phases"]
-        if self.same:
+        if self.identical:
             result = f"the same bits in all {all_phases} phases and the final scores"
         elif self.holds:
             result = (

@@ -14,7 +14,7 @@ from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
 from ..base.machine import peak_memory
 from ..errors import Diverged, UserError, shorten
-from ..store.record_schema import FORMAT, MOST_TEXT, parse_record, record_problem
+from ..store.record_schema import FORMAT, MAX_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
 from ..training import checkpoint
@@ -62,7 +62,7 @@ def write_record(
         "before": spec.before(),
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
-        "warnings": [shorten(line, MOST_TEXT) for line in [*simulation.warnings, *leaks]],
+        "warnings": [shorten(line, MAX_TEXT) for line in [*simulation.warnings, *leaks]],
         "fingerprint": made_with,
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),

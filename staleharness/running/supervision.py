@@ -19,7 +19,7 @@ from ..errors import UserError, shorten
 from .plan import PlannedRun
 from .runner_interface import OUT_OF_MEMORY, RunEnd, Runner
 
-MOST_LOSSES = 4  # of a run within `WHILE` seconds; with one more the run fails
+MAX_LOSSES = 4  # of a run within `WHILE` seconds; with one more the run fails
 WHILE = 600.0
 STALL = "a stall"  # begins `RunEnd.cause`
 
@@ -35,7 +35,7 @@ class RetryPolicy:
         self.runner = runner
         self.share = 1  # places on a machine that a run takes from now on
         self._shares: dict[str, int] = {}
-        self._most: dict[str, int] = {}  # maximal number of concurrent runs since this one was started
+        self._concurrency: dict[str, int] = {}  # maximal number of concurrent runs since this one was started
         self._losses: dict[str, deque[float]] = {}
 
     def has_room(self, active: Collection[str]) -> bool:
@@ -44,8 +44,8 @@ class RetryPolicy:
 
     def note_start(self, active: Collection[str], run_id: str) -> int:
         """Record the start of a run, `active` with the others; return its share."""
-        self._shares[run_id], self._most[run_id] = self.share, 0
-        self._most |= {other: max(self._most[other], len(active)) for other in active}
+        self._shares[run_id], self._concurrency[run_id] = self.share, 0
+        self._concurrency |= {other: max(self._concurrency[other], len(active)) for other in active}
         return self.share
 
     def should_retry(self, end: RunEnd) -> bool:
@@ -61,14 +61,14 @@ class RetryPolicy:
         times.append(now)
         while now - times[0] > WHILE:
             times.popleft()
-        if len(times) > MOST_LOSSES:
+        if len(times) > MAX_LOSSES:
             return False
         LOGGER.warning("run %s ended by %s; it is started again", end.run_id, end.cause)
         return True
 
     def _widen(self, end: RunEnd) -> bool:
         share, places = self._shares[end.run_id], self.runner.per_machine
-        if share >= places or self._most[end.run_id] < 2:
+        if share >= places or self._concurrency[end.run_id] < 2:
             return False
         self.share = max(self.share, min(2 * share, places))
         text = "run %s ran out of memory; it is started again, and from now on fewer run at a time (%d instead of %d)"

@@ -37,8 +37,8 @@ from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
 from .runner_interface import NOTE, PREPARING, Job
 
-MOST_MESSAGE = 1000  # characters of an error that are kept
-MOST_TRACEBACK = 20_000  # and of its traceback in the log
+MAX_MESSAGE = 1000  # characters of an error that are kept
+MAX_TRACEBACK = 20_000  # and of its traceback in the log
 PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
 entry_points()  # cached once, in the fork server, as are commit and versions
@@ -76,7 +76,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     except Interrupted as stop:
         tell({"event": "interrupted", "message": str(stop)})
     except BaseException as error:  # every failure is reported: class, message, log tail
-        sys.stderr.write(cut("".join(traceback.format_exception(error)), MOST_TRACEBACK))
+        sys.stderr.write(cut("".join(traceback.format_exception(error)), MAX_TRACEBACK))
         sys.stderr.flush()
         failure = describe(error, attempt)
         try:
@@ -108,8 +108,7 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
             if simulation.phase == 0:
                 for line in simulation.warnings:
                     LOGGER.warning("warning: %s", line)
-            stop = lambda: should_stop() or run.is_lost  # noqa: E731
-            scores = _run_phases(simulation, run, progress, stop)
+            scores = _run_phases(simulation, run, progress, lambda: should_stop() or run.is_lost)
             run.finish_logs()
             run.write_files(simulation.artifacts())
             simulation.save(run.path)
@@ -198,7 +197,7 @@ def check_plugins(job: Job) -> None:
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     """A failure as plain data: its class as users know it, one line, and the end of the log."""
-    kind, message = type(error).__name__, one_line(cut(str(error), MOST_MESSAGE))
+    kind, message = type(error).__name__, one_line(cut(str(error), MAX_MESSAGE))
     if lacks_memory(error):
         kind = "OOM"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
@@ -206,10 +205,10 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     return {"class": kind, "message": message, "log_tail": log_tail(attempt)}
 
 
-def cut(text: str, most: int) -> str:
-    """At most so many characters: the beginning and the end of what is longer."""
-    half = most // 2
-    return text if len(text) <= most else f"{text[:half]} [... {len(text) - 2 * half} more ...] {text[-half:]}"
+def cut(text: str, limit: int) -> str:
+    """Shorten a text to `limit` characters: its beginning and its end."""
+    half = limit // 2
+    return text if len(text) <= limit else f"{text[:half]} [... {len(text) - 2 * half} more ...] {text[-half:]}"
 
 
 def _log_to(path: Path) -> None:

@@ -213,8 +213,8 @@ def _same_runs(target: Path, rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the ids of a bundle's runs if all have these rows, and none if one is another run now. The digest of a
     run's own manifest does not count: it changes when a run is unpacked."""
     bundle_rows = [row for runs, *_ in parts(target) for row in arrow_table(target / runs).to_pylist()]
-    same = all(row[name] == rows[row["id"]][name] for row in bundle_rows for name in ("record", "job"))
-    return {row["id"] for row in bundle_rows} if same else set()
+    equal = all(row[name] == rows[row["id"]][name] for row in bundle_rows for name in ("record", "job"))
+    return {row["id"] for row in bundle_rows} if equal else set()
 
 
 def _write_part(

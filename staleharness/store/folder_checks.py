@@ -59,15 +59,15 @@ def check_readable(root: Path, name: str) -> None:
         if inside := _folders_of_results(root):
             raise UserError(f"{name} holds no results itself; these folders in it do: {', '.join(inside)}")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
-        some = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
+        hint = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
         if not root.exists() and (results_path(str(root)) / MARKER).is_file():
             missing = "is published, and not in this folder"
-            some = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
+            hint = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
         elif root.parent.resolve() == reference_folder().resolve():
-            some = absent_results() or nearest(root.name, _folders_of_results(root.parent))
+            hint = absent_results() or nearest(root.name, _folders_of_results(root.parent))
         elif root.parts[:2] == PLACE and (text := absent_results()):
-            some = text
-        raise UserError(f"{name} {missing}; {some}")
+            hint = text
+        raise UserError(f"{name} {missing}; {hint}")
     check_format(root)
 
 

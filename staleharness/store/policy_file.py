@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 POLICY = "policy.safetensors"
 DTYPES = {"F32": "<f4", "F64": "<f8"}
-MOST_HEADER = 1_000_000  # bytes
+MAX_HEADER = 1_000_000  # bytes
 CLIP, EPSILON = 10.0, 1e-8  # of standardised observations, as `control.moments` has them
 
 
@@ -49,7 +49,7 @@ def from_bytes(content: bytes, where: str) -> tuple[dict[str, NDArray[Any]], dic
 
     try:
         length = int.from_bytes(content[:8], "little")
-        if not 0 < length <= min(MOST_HEADER, len(content) - 8):
+        if not 0 < length <= min(MAX_HEADER, len(content) - 8):
             raise ValueError("no header")
         header, numbers = json.loads(content[8 : 8 + length]), content[8 + length :]
         metadata = {str(key): str(value) for key, value in header.pop("__metadata__", {}).items()}

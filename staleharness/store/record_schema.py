@@ -19,13 +19,13 @@ from ..base.console_log import LOGGER
 from ..errors import shorten
 
 FORMAT = 2
-MOST_VERSIONS = 1_000_000  # in the policy buffer: more phases than any run has
+MAX_VERSIONS = 1_000_000  # in the policy buffer: more phases than any run has
 NUMBERS = frozenset({int, float})
 CONTROL = re.compile(r"\\(?:[bfnrt]|u00[01789])")  # a control character as JSON writes it, and a few others
-MOST_TEXT = 4_096  # characters of any text in a record
+MAX_TEXT = 4_096  # characters of any text in a record
 
 Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
-Text = Annotated[str, Meta(max_length=MOST_TEXT)]
+Text = Annotated[str, Meta(max_length=MAX_TEXT)]
 Digest = Annotated[str, Meta(pattern="^[0-9a-f]{64}$")]
 Count = Annotated[int, Meta(ge=0, le=2**53)]  # exact as a float, too
 Positive = Annotated[int, Meta(ge=1, le=2**53)]
@@ -33,10 +33,10 @@ Integer = Annotated[int, Meta(ge=-(2**63), le=2**63 - 1)]
 # Not NaN; all of float32, and its powers are finite too. Integers count as numbers within NumPy's range.
 Number = Integer | Annotated[float, Meta(ge=-1e40, le=1e40)]
 Seconds = Count | Annotated[float, Meta(ge=0, le=1e12)]
-Capacity = Annotated[int, Meta(ge=1, le=MOST_VERSIONS)]
+Capacity = Annotated[int, Meta(ge=1, le=MAX_VERSIONS)]
 Phases = Annotated[int, Meta(ge=1, le=100_000_000)]
 Seed = Annotated[int, Meta(ge=0, le=2**63 - 1)]
-Lag = Annotated[int, Meta(ge=0, le=MOST_VERSIONS)]
+Lag = Annotated[int, Meta(ge=0, le=MAX_VERSIONS)]
 
 Scalar = None | bool | Number | Text
 Shallow = Scalar | list[Scalar] | dict[Name, Scalar]

@@ -15,7 +15,7 @@ from .locks import seems_alive
 from .store import Store
 from .unfinished_runs import LEASE, attempts_in, log_tail
 
-MOST_TEXT = 100  # characters of a running run's last log line
+MAX_TEXT = 100  # characters of a running run's last log line
 
 
 def run_states(store: Store) -> dict[str, Any]:
@@ -56,7 +56,7 @@ def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
     state = "running" if is_running else "failed" if failure else "stopped"
     row = _row(run_id, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
     if state == "running" and not phase:
-        row["log"] = shorten(log_tail(path, 1), MOST_TEXT)  # its preparations
+        row["log"] = shorten(log_tail(path, 1), MAX_TEXT)  # its preparations
     return {**row, "failure": failure} if state == "failed" else row
 
 

@@ -171,9 +171,9 @@ class Store:
         runs = list(runs)
         readable = [run for run in runs if run.record.get("format") == FORMAT]
         if others := len(runs) - len(readable):
-            who = "1 run is" if others == 1 else f"{others} runs are"
+            subject = "1 run is" if others == 1 else f"{others} runs are"
             text = "in %s %s of another format than %d, written by another version, and not counted"
-            LOGGER.warning(text, self.root, who, FORMAT)
+            LOGGER.warning(text, self.root, subject, FORMAT)
         return readable
 
     def adopt(self, other: Store, labels: Mapping[str, str]) -> int:

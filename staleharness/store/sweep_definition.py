@@ -16,7 +16,7 @@ from ..base.parsing import build, parse_assignments, parse_choice, read_toml, sp
 from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 
-MOST_SEEDS = 10**9  # above what any grid takes
+MAX_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")
 USUAL_LAG = "uniform"  # if neither question nor preset names one
 LISTS = ("env", "algorithm", "capacity", "forward", "mismatch")  # one of them may be written without brackets
@@ -42,7 +42,7 @@ class Question:
     def seed_numbers(self) -> Sequence[int]:
         """Seeds of the runs. Raises `UserError` for a list that is empty, or has a number twice or below 0."""
         if isinstance(self.seeds, int):
-            return range(min(self.seeds, MOST_SEEDS))
+            return range(min(self.seeds, MAX_SEEDS))
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
             raise UserError(f"seeds={list(self.seeds)} is no list of different whole numbers, each 0 or above")
         return self.seeds
@@ -63,9 +63,9 @@ class Question:
 
     def cells(self) -> list[tuple[str, int, str]]:
         """List (algorithm, K, environment) of every cell, as the study's file names them."""
-        several = len(self.forward) > 1
+        several_n = len(self.forward) > 1
         methods = [with_mismatch(a, m) for m in self.mismatch for a in self.algorithm] if len(self.mismatch) > 1 else ()
-        labels = [f"{a} N={n}" if several else a for a in methods or self.algorithm for n in self.forward or (0,)]
+        labels = [f"{a} N={n}" if several_n else a for a in methods or self.algorithm for n in self.forward or (0,)]
         return [(label, k, env) for env in self.env for k in self.capacity or (1,) for label in labels]
 
 
@@ -161,8 +161,8 @@ def _number(text: str, option: str) -> int:
     try:
         return whole_number(text, option)
     except UserError as error:
-        several = len(re.findall(r"\d+(?:\.\d+)?", text)) > 1
-        raise UserError(f"{error}; write several with commas, {option}=1,2,3" if several else str(error)) from None
+        is_list = len(re.findall(r"\d+(?:\.\d+)?", text)) > 1
+        raise UserError(f"{error}; write several with commas, {option}=1,2,3" if is_list else str(error)) from None
 
 
 def plain_env(env: str) -> str:

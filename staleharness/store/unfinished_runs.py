@@ -30,7 +30,7 @@ RUN_FILES = (
     "timing.jsonl",
 )
 TAIL_BYTES = 64_000  # of a log's end that are read for its last lines
-MOST_LOG = 16_000_000  # bytes that a log may have when a run is resumed, and when it is published
+MAX_LOG = 16_000_000  # bytes that a log may have when a run is resumed, and when it is published
 
 
 class AttemptName(NamedTuple):
@@ -92,10 +92,10 @@ def log_tail(attempt: Path, lines: int = 25) -> str:
 
 def shorten_log(log: Path) -> None:
     """Drop the beginning of a log that a plugin has flooded; a process that appends to it continues after the rest."""
-    if not log.is_file() or (size := log.stat().st_size) <= MOST_LOG:
+    if not log.is_file() or (size := log.stat().st_size) <= MAX_LOG:
         return
     with open(log, "rb+") as stream:
-        stream.seek(size - MOST_LOG // 2)
+        stream.seek(size - MAX_LOG // 2)
         end = stream.read()
         stream.seek(0)
         stream.write(f"[{size - len(end)} bytes were here]\n".encode() + end)

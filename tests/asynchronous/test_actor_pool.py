@@ -19,7 +19,7 @@ from toy_actors import LENGTH, Toy, version
 
 from staleharness.asynchronous import actor_pool
 from staleharness.asynchronous.actor import ActorTiming, FinishedGroup
-from staleharness.asynchronous.actor_pool import MOST_DEATHS, ActorPool, PoolConfig
+from staleharness.asynchronous.actor_pool import MAX_DEATHS, ActorPool, PoolConfig
 from staleharness.asynchronous.recorder import Recorder
 from staleharness.errors import ActorsNotStarted, UserError
 from staleharness.lag import read_lag
@@ -35,7 +35,7 @@ def start() -> Iterator[Start]:
     begun: list[ActorPool] = []
 
     def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any) -> ActorPool:
-        asked = {"groups": 3, "rows": 2, "room": 4, "most_lag": 100, "length": LENGTH, **order}
+        asked = {"groups": 3, "rows": 2, "room": 4, "max_lag": 100, "length": LENGTH, **order}
         loads = [ActorTiming(fetch, 0.0)] * actors
         begun.append(
             ActorPool(PoolConfig(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0))
@@ -104,7 +104,7 @@ def test_a_full_queue_holds_the_actors_up(start: Start) -> None:
 
 
 def test_what_is_too_old_is_dropped_when_it_could_be_trained_on(start: Start) -> None:
-    pool = start(Toy(), most_lag=2)
+    pool = start(Toy(), max_lag=2)
     until(lambda: fates(pool).count("queued") == 6)
     pool.weights.publish(version(3))
     batch = take_batch(pool, 3)
@@ -274,7 +274,7 @@ def test_who_hands_over_while_the_run_is_closed_is_told_to_end(start: Start) -> 
     assert there.poll(0) and there.recv() is None
 
 
-@pytest.mark.parametrize("kills", [1, MOST_DEATHS + 1])
+@pytest.mark.parametrize("kills", [1, MAX_DEATHS + 1])
 def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
     start: Start, kills: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -308,7 +308,7 @@ from toy_actors import Toy, version
 from staleharness.asynchronous.actor import ActorTiming
 from staleharness.asynchronous.actor_pool import ActorPool, PoolConfig
 from staleharness.asynchronous.recorder import Recorder
-config = PoolConfig(Toy(), [ActorTiming(0, 0.0)] * 2, groups=1, rows=2, room=1, most_lag=9, length=5)
+config = PoolConfig(Toy(), [ActorTiming(0, 0.0)] * 2, groups=1, rows=2, room=1, max_lag=9, length=5)
 pool = ActorPool(config, Recorder(), version(0))
 pool.take(0)
 print(*pool.pids.values(), flush=True)

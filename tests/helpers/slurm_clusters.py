@@ -23,7 +23,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 COMMANDS = ("sbatch", "squeue", "sacct", "scontrol", "scancel")
-MOST_TASKS = 3  # in an array
+MAX_TASKS = 3  # in an array
 DAEMONS = ("munged", "slurmctld", "slurmd")
 CONFIGURATION = """\
 ClusterName=test
@@ -121,7 +121,7 @@ class StandIn(_Wrapper):
         self.folder = folder
         program = Path(__file__).with_name("slurm_stand_in.py")
         self.put_commands(lambda name: f'exec {sys.executable} -E -s -S {program} {folder} {name} "$@"')
-        self.set(max_array=MOST_TASKS)
+        self.set(max_array=MAX_TASKS)
 
     def set(self, **settings: Any) -> None:
         path = self.folder / "settings.json"
@@ -164,7 +164,7 @@ class Real(_Wrapper):
         host = socket.gethostname().partition(".")[0]
         user = self.call_plain("id", "-un")
         ports = [_free_port(), _free_port()]
-        text = CONFIGURATION.format(host=host, user=user, folder=self.folder, ports=ports, most=MOST_TASKS)
+        text = CONFIGURATION.format(host=host, user=user, folder=self.folder, ports=ports, most=MAX_TASKS)
         (self.folder / "slurm.conf").write_text(text)
         self.put_commands(lambda name: f'echo {name} "$@" >>{self.folder}/calls.txt\nexec {shutil.which(name)} "$@"')
         self.env["SLURM_CONF"] = str(self.folder / "slurm.conf")

@@ -21,7 +21,7 @@ from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
-from staleharness.base.spawn_processes import nothing_of_main
+from staleharness.base.spawn_processes import without_main_module
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan
@@ -75,7 +75,7 @@ def runs_of(seeds: int = 4) -> tuple[PlannedRun, ...]:
 def on_the_cluster(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = None, **asked: Any) -> Outcome:
     store = Store(out)
     store.open_for_writing()
-    with nothing_of_main():
+    with without_main_module():
         return sweep(runs, store, make_runner("ray", ResourceRequest(**asked)), listener or Silent(), QUICKLY)  # type: ignore[arg-type]
 
 
@@ -219,7 +219,7 @@ def test_runs_share_a_gpu_and_have_the_sweep_s_environment(
 
         store = Store(out)
         store.open_for_writing()
-        with nothing_of_main():
+        with without_main_module():
             outcome = sweep(runs_of(2), store, runner, Counting(), QUICKLY)  # type: ignore[arg-type]
     finally:
         cluster.remove_node(node)

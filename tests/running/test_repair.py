@@ -57,7 +57,7 @@ def another_seed(attempt: Path) -> None:
         shutil.copy(path, attempt)
 
 
-def each(pattern: str, act: Act) -> Act:
+def for_each(pattern: str, act: Act) -> Act:
     return lambda attempt: [act(path) for path in sorted(attempt.glob(pattern))]
 
 
@@ -79,17 +79,17 @@ MISFIT: dict[str, Act] = {
     "half a log": lambda a: (a / "metrics.jsonl").write_bytes((a / "metrics.jsonl").read_bytes()[:200]),
     "no log": lambda a: (a / "metrics.jsonl").unlink(),
     "checkpoints of another seed": another_seed,
-    "checkpoints of other instructions": each("checkpoint-*", lambda p: refit(p, fingerprint='{"MKL_CBWR": "x"}')),
-    "a phase beyond the end": each("checkpoint-*", lambda p: forge(p, phase=10**9)),
-    "a phase that is not its own": each("checkpoint-*", lambda p: forge(p, phase=1)),
-    "no learner": each("checkpoint-*", lambda p: forge(p, learner=None)),
+    "checkpoints of other instructions": for_each("checkpoint-*", lambda p: refit(p, fingerprint='{"MKL_CBWR": "x"}')),
+    "a phase beyond the end": for_each("checkpoint-*", lambda p: forge(p, phase=10**9)),
+    "a phase that is not its own": for_each("checkpoint-*", lambda p: forge(p, phase=1)),
+    "no learner": for_each("checkpoint-*", lambda p: forge(p, learner=None)),
 }
 
 DAMAGE: dict[str, Act] = {
     "a log that grew": lambda a: (a / "metrics.jsonl").write_bytes((a / "metrics.jsonl").read_bytes() + b"{torn"),
     "a folder for a log": lambda a: ((a / "metrics.jsonl").unlink(), (a / "metrics.jsonl").mkdir()),
-    "checkpoints cut short": each("checkpoint-*", lambda p: p.write_bytes(p.read_bytes()[:100])),
-    "no checkpoint": each("checkpoint-*", Path.unlink),
+    "checkpoints cut short": for_each("checkpoint-*", lambda p: p.write_bytes(p.read_bytes()[:100])),
+    "no checkpoint": for_each("checkpoint-*", Path.unlink),
     "a folder for a checkpoint": lambda a: (a / "checkpoint-00000009.pt").mkdir(),
     "a broken failure": lambda a: (a / "failure.json").write_text("{"),
     "a manifest of nothing": lambda a: (a / "manifest.json").write_text("{}"),

@@ -98,7 +98,7 @@ def test_another_kind_of_machine_is_held_to_the_bound(
     results, made = twice
     other = {"fingerprint": {**results.record["fingerprint"], "cpu": "Another CPU"}}
     verdict = compare(change(results, other, lag_mean=(0, off)), made)
-    assert (verdict.same, verdict.holds, verdict.phases) == (False, holds, 0)
+    assert (verdict.identical, verdict.holds, verdict.phases) == (False, holds, 0)
     assert verdict.difference == pytest.approx(off) and verdict.machine_changes[0].startswith("cpu: Another CPU -> ")
 
 

@@ -94,7 +94,7 @@ def test_a_run_that_its_machines_do_not_bear_fails(
             raise Lost
 
     outcome, store = swept(tmp_path / "out", runs, OtherMachines(fault=fault))
-    assert starts.count(runs[0].run_id) == 1 + supervision.MOST_LOSSES
+    assert starts.count(runs[0].run_id) == 1 + supervision.MAX_LOSSES
     assert list(outcome.failed) == [runs[0].run_id] and len(outcome.done) == len(runs) - 1
     assert store.failure(runs[0].run_id) is not None
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 from raising import raising
-from slurm_clusters import MOST_TASKS, Cluster, StandIn
+from slurm_clusters import MAX_TASKS, Cluster, StandIn
 from slurm_driving import Drive, job, lives, once
 
 from staleharness.errors import UserError
@@ -31,7 +31,7 @@ def test_arrays_respect_size_and_tasks_at_a_time(cluster: Cluster, tmp_path: Pat
     assert all(drive.phases(n) == [*range(1, 21)] for n in range(5))
     assert all(drive.report(n, "preparing") == ["reading phase 0"] for n in range(5))
     first, second = cluster.calls("sbatch")
-    assert f"--array=0-{MOST_TASKS - 1}%2" in first and "--array=0-1%1" in second
+    assert f"--array=0-{MAX_TASKS - 1}%2" in first and "--array=0-1%1" in second
     assert "--cpus-per-task=1" in first and "--partition=main" in first
     assert not (tmp_path / "slurm").exists()
     spans = [drive.span(n) for n in range(5)]
@@ -42,7 +42,7 @@ def test_arrays_respect_size_and_tasks_at_a_time(cluster: Cluster, tmp_path: Pat
 
 
 def test_a_throttle_grows_as_tasks_of_an_earlier_array_end(cluster: Cluster, tmp_path: Path) -> None:
-    jobs = [job(tmp_path, n, phases=8 if n < MOST_TASKS - 1 else 60) for n in range(MOST_TASKS + 2)]
+    jobs = [job(tmp_path, n, phases=8 if n < MAX_TASKS - 1 else 60) for n in range(MAX_TASKS + 2)]
     drive = Drive(SlurmRunner(2), jobs)
     assert drive.words() == dict.fromkeys(range(len(jobs)), "done")
     assert any("ArrayTaskThrottle=2" in call for call in cluster.calls("scontrol"))

@@ -168,7 +168,7 @@ def test_a_foreign_array_id_is_never_used(stand_in: StandIn, tmp_path: Path, nam
 def test_an_array_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "slurm").symlink_to(tmp_path / "elsewhere")
-    for call in (lambda: JobArray.make(tmp_path, [], []), lambda: list(JobArray.all(tmp_path))):
+    for call in (lambda: JobArray.make(tmp_path, [], []), lambda: list(JobArray.read_all(tmp_path))):
         with pytest.raises(UserError, match="is a link"):
             call()
 
@@ -179,7 +179,7 @@ def test_arrays_that_cannot_be_read_are_forgotten(tmp_path: Path) -> None:
         folder = tmp_path / "slurm" / f"staleharness-{len(content):08x}"
         folder.mkdir()
         (folder / "array.json").write_text(content)
-    assert [array.name for array in JobArray.all(tmp_path)] == [whole.name]
+    assert [array.name for array in JobArray.read_all(tmp_path)] == [whole.name]
     assert [path.name for path in (tmp_path / "slurm").iterdir()] == [whole.name]
     assert json.loads((whole.folder / "array.json").read_text())["jobs"][0]["run_id"] == f"{0:012x}"
 

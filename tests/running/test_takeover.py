@@ -32,7 +32,7 @@ def held(job: Job) -> Job:
     return replace(job, holder=Store(job.root).next_holder(job.run_id))
 
 
-def everything(root: str) -> dict[str, bytes]:
+def all_files(root: str) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(Path(root).rglob("*")) if p.is_file() and p.name != ".lock"}
 
 
@@ -56,10 +56,10 @@ def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: Result
 
     def on_other_machine() -> None:
         assert carry_out(held(job))[-1] == PHASES
-        there.update(everything(job.root))
+        there.update(all_files(job.root))
 
     heard = carry_out(held(job), {phase: on_other_machine})
-    assert heard[-1] == phase and there and everything(job.root) == there
+    assert heard[-1] == phase and there and all_files(job.root) == there
     assert result(job) == straight and list((Path(job.root) / "attempts").iterdir()) == []
 
 
@@ -72,11 +72,11 @@ def test_an_orphan_without_lease_checks_cannot_publish(
 
     def on_other_machine() -> None:
         assert carry_out(held(job)) == [2, 3, 4, 5]  # it begins with the checkpoint after the first phase
-        there.update(everything(job.root))
+        there.update(all_files(job.root))
 
     carry_out(held(job), stop_after=1)
     assert carry_out(replace(held(job), checkpoint_seconds=1e9), {2: on_other_machine}) == [2, 3, 4]
-    assert there and everything(job.root) == there and result(job) == straight
+    assert there and all_files(job.root) == there and result(job) == straight
 
 
 @pytest.mark.parametrize("step", [7, pytest.param(1, marks=pytest.mark.faults)])

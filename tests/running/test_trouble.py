@@ -66,7 +66,7 @@ def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, ki
 def test_a_log_that_was_flooded_keeps_its_end_and_is_written_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unfinished_runs, "MOST_LOG", 1000)
+    monkeypatch.setattr(unfinished_runs, "MAX_LOG", 1000)
     path = tmp_path / "log.txt"
     path.write_bytes(b"flood " * 1000 + b"the reason\n")
     with open(path, "ab") as writer:

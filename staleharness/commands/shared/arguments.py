@@ -125,29 +125,29 @@ class RunFilters:
         from ...statistics.results import Results
 
         store.check_readable(folder)
-        every = Results.of(store.read_all())
-        runs = every.select(env=self.env, k=self.k, algo=self.algo, where=self.where)
+        all_runs = Results.of(store.read_all())
+        runs = all_runs.select(env=self.env, k=self.k, algo=self.algo, where=self.where)
         if not runs:
-            raise no_run(folder, every)
+            raise no_run(folder, all_runs)
         return runs
 
 
-def no_run(folder: str, every: Iterable[StoredRun]) -> UserError:
+def no_run(folder: str, runs: Iterable[StoredRun]) -> UserError:
     """Return the error for filters that select none of a folder's finished runs, with what there is."""
     from ...statistics.matching import holdings
     from ...store.run_grid import cell_of
 
-    cells = [cell_of(run) for run in every]
+    cells = [cell_of(run) for run in runs]
     return UserError(f"{folder} holds no finished run" + (f" that matches; it has {holdings(cells)}" if cells else ""))
 
 
-def output_file(out: str | None, what: str, *endings: str) -> Path | None:
+def output_file(out: str | None, kind: str, *endings: str) -> Path | None:
     """Path of a file to write, None for none, checked before anything is computed. Raises `UserError`."""
     if out is None:
         return None
     path = user_path(out)
     if path.suffix not in endings or path.is_dir():
-        raise UserError(f"OUT={out!r} is not the name of a {what}; give one that ends in {', '.join(endings)}")
+        raise UserError(f"OUT={out!r} is not the name of a {kind}; give one that ends in {', '.join(endings)}")
     if not path.parent.is_dir():
         raise UserError(f"OUT={out}: there is no folder {path.parent}")
     return path

@@ -72,11 +72,11 @@ class PlainLines:
     def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
         self._now_and_then(run, f"phase {progress['phase']}/{progress['phases']}{_score(run, progress)}")
 
-    def _now_and_then(self, run: PlannedRun, what: str) -> None:
+    def _now_and_then(self, run: PlannedRun, progress: str) -> None:
         now = time.monotonic()
         if now - self.last_line[run.run_id] >= PLAIN_EVERY:
             self.last_line[run.run_id] = now
-            self._say(f"       {describe_run(run)}: {what}")
+            self._say(f"       {describe_run(run)}: {progress}")
 
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.ended_runs += event["event"] in ("done", "failed")

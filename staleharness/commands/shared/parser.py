@@ -84,7 +84,7 @@ def parse(words: Sequence[str]) -> tuple[Verb, Any]:
     word; prints help or version and exits where requested."""
     first = words[0] if words else "--help"
     if first in ("--version", "-h", "--help"):
-        print(__version__ if first == "--version" else parser_of_all().format_help().rstrip())
+        print(__version__ if first == "--version" else full_parser().format_help().rstrip())
         sys.exit(0)
     if first not in verbs():
         raise UserError(f"no command is called {first!r}; {nearest(first, verbs())}")
@@ -101,7 +101,7 @@ def parse(words: Sequence[str]) -> tuple[Verb, Any]:
     return verb, verb.command(**vars(values))
 
 
-def parser_of_all() -> argparse.ArgumentParser:
+def full_parser() -> argparse.ArgumentParser:
     """Parser that lists the verbs."""
     form = argparse.RawDescriptionHelpFormatter
     parser = argparse.ArgumentParser("staleharness", description=DESCRIPTION, formatter_class=form)

@@ -68,9 +68,9 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
 
     stream = stream or sys.stderr
     sizes = (plan.labels, "algorithm"), (plan.envs, "environment"), (plan.capacities, "capacity")
-    grid = " x ".join(plural(len(names), what) for names, what in sizes)
-    most = jobs or "as many as fit"
-    waiting = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {most} at a time"
+    grid = " x ".join(plural(len(names), noun) for names, noun in sizes)
+    concurrency = jobs or "as many as fit"
+    waiting = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {concurrency} at a time"
     print(f"{plan.title}: {grid}; {waiting}", file=stream)
     print(f"each run: {plan.runs[0].spec.size}", file=stream)
     for reason in plan.notes:
@@ -81,12 +81,12 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
 
 def check_presentation(command: Presentation) -> None:
     """Raise `UserError` for an unknown scale or score."""
-    for what, value, choices in (
+    for name, value, choices in (
         ("NORMALISE", command.normalise, ("auto", *NORMALISATIONS)),
         ("SCORE", command.score, ("auto", *SCORES)),
     ):
         if value not in choices:
-            raise UserError(f"{what}={value!r} is unknown; {nearest(value, choices)}")
+            raise UserError(f"{name}={value!r} is unknown; {nearest(value, choices)}")
 
 
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
@@ -144,7 +144,7 @@ def publish(
 
     try:
         if reference:
-            results = Results.of([*results, *reference.mine, *reference.published])
+            results = Results.of([*results, *reference.user_runs, *reference.published])
         grid = results.grid  # raises where there is none, before a folder is made
         folder = make_subfolder(store.root, "reports", name)
         scale = _scale(command, results)
@@ -201,7 +201,7 @@ def _reference_notes(table: Table, scale: str, reference: LagReference | None) -
         label: [r for r in table.rows if r["algorithm"] == label and r["n_runs"]]
         for label in sorted({r["algorithm"] for r in table.rows})
     }
-    lacking = [label for label, mine in rows.items() if mine and all(r["capacity"] > 1 for r in mine)]
+    lacking = [label for label, members in rows.items() if members and all(r["capacity"] > 1 for r in members)]
     if lacking:
         notes.append(f"no share retained of {listing(lacking, 4)}: no run at K = 1, to compare with; K=1 adds it")
     return notes

@@ -17,7 +17,7 @@ from typing import Any
 
 from ...base.console_log import LOGGER
 from ...base.machine import package_version
-from ...base.spawn_processes import nothing_of_main
+from ...base.spawn_processes import without_main_module
 from ...errors import UserError, missing_extra, one_line
 from ..ray_cluster import (
     MachineCheck,
@@ -57,7 +57,7 @@ class RemoteWorker:
         return []
 
     def start(self, job: Job) -> list[Event]:
-        with nothing_of_main():
+        with without_main_module():
             self._pool.start(job)
         return []
 
@@ -112,19 +112,19 @@ class RayRunner:
         self._count()
         if not self.per_machine:
             raise UserError(
-                f"RUNNER=ray: no machine of the cluster has room for a run, which takes {self._each} (MEMORY=)"
+                f"RUNNER=ray: no machine of the cluster has room for a run, which takes {self._resources} (MEMORY=)"
             )
         self._probe = self._closing.enter_context(probe_file(root))
         self._check_machines(root)
         self._modules, self._environment = list(modules), run_environment()
 
     @property
-    def _each(self) -> RunResources:
+    def _resources(self) -> RunResources:
         return resources(self.request)
 
     def _count(self) -> None:
         """Count the runs that there is room for now."""
-        room = [self._each.fit(node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
+        room = [self._resources.fit(node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
         self.capacity = min(self.request.jobs or sum(room), max(1, sum(room)))
         self.per_machine = min(self.capacity, max(room, default=0))
         self._counted = time.monotonic()
@@ -135,7 +135,7 @@ class RayRunner:
 
         function = self._ray.remote(check_machine)
         for node in self._ray.nodes():
-            if node["Alive"] and self._each.fit(node["Resources"]):
+            if node["Alive"] and self._resources.fit(node["Resources"]):
                 name = f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
                 node_only = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": node_only}
@@ -148,8 +148,8 @@ class RayRunner:
                     raise UserError(f"RUNNER=ray: {name} {problem}")
 
     def start(self, job: Job) -> None:
-        if self._each.gpu:
-            job = replace(job, runs_per_gpu=max(1, round(1.0 / self._each.gpu) // job.share))
+        if self._resources.gpu:
+            job = replace(job, runs_per_gpu=max(1, round(1.0 / self._resources.gpu) // job.share))
         idle = [actor for actor in self._actors if actor.job is None]
         actor = next((actor for actor in idle if actor.share == job.share), None)
         if actor is None:
@@ -166,16 +166,16 @@ class RayRunner:
         """Give idle actors to runs whose own actor is not placed yet: it may wait for the resources of the idle one."""
         waiting = [actor for actor in self._actors if actor.job and not actor.is_placed and actor.kill_time is None]
         for idle in [actor for actor in self._actors if actor.job is None]:
-            same = next((actor for actor in waiting if actor.share == idle.share), None)
-            if same is not None and same.job is not None:
-                waiting.remove(same)
-                self._drop(same)
-                self._give(idle, same.job)
+            match = next((actor for actor in waiting if actor.share == idle.share), None)
+            if match is not None and match.job is not None:
+                waiting.remove(match)
+                self._drop(match)
+                self._give(idle, match.job)
             elif waiting:
                 self._drop(idle)
 
     def _new(self, share: int) -> _ActorCall:
-        options = self._each.actor_options(share, self._ray.nodes())
+        options = self._resources.actor_options(share, self._ray.nodes())
         options |= {"max_restarts": 0, "max_task_retries": 0}
         cls = self._ray.remote(RemoteWorker).options(runtime_env=code_path(), **options)
         actor = _ActorCall(cls.remote(str(self._probe), self._modules, self._environment), share)

@@ -47,7 +47,7 @@ class SlurmRunner:
             raise UserError("RUNNER=slurm: there is no sbatch here; start the sweep where jobs are submitted")
         self.runs: dict[str, SlurmTask] = {}
         self.arrays: list[JobArray] = []
-        self.most = 0  # tasks in an array
+        self.array_limit = 0  # tasks in an array
         self._root = Path()
         self._earlier: Path | None = None  # folder in which an earlier sweep may have left arrays
         self._unsure: JobArray | None = None  # an array that may have been submitted
@@ -59,7 +59,7 @@ class SlurmRunner:
         """Check that Slurm answers. Its tasks share nothing, so nothing is loaded beforehand."""
         self._root = self._earlier = root
         try:
-            self.most = commands.most_tasks()
+            self.array_limit = commands.max_tasks()
         except SlurmError as error:
             raise UserError(f"RUNNER=slurm: {error}") from error
 
@@ -119,7 +119,7 @@ class SlurmRunner:
             waiting = [r for r in self.runs.values() if not (r.array or r.stop_request or r.kill_request)]
             if not waiting or self._room(len(self.arrays)) < 1:
                 return
-            jobs = [run.job for run in waiting[: self.most]]
+            jobs = [run.job for run in waiting[: self.array_limit]]
             self._unsure = JobArray.make(self._root, jobs, self.options)
             array_id = None
         else:
@@ -134,7 +134,7 @@ class SlurmRunner:
             self._unsure = None
             if not error.too_many or (len(array.jobs) == 1 and not self._live(self.arrays)):
                 raise
-            self.most = max(1, len(array.jobs) // 2)
+            self.array_limit = max(1, len(array.jobs) // 2)
             self._next["submit"] = now + (REPEAT if len(array.jobs) == 1 else 0.0)
             return
         self._unsure = None

@@ -70,7 +70,7 @@ def call(*words: str, stdin: str = "") -> str:
     return done.stdout
 
 
-def most_tasks() -> int:
+def max_tasks() -> int:
     """Return how many tasks an array may have: indices stay below MaxArraySize."""
     match = re.search(r"^MaxArraySize\s*=\s*(\d+)", call("scontrol", "show", "config"), re.MULTILINE)
     return max(1, int(match[1])) if match else 1001

@@ -59,7 +59,7 @@ class JobArray:
         return cls(folder, jobs, content["options"], array_id or None)
 
     @classmethod
-    def all(cls, root: Path) -> Iterator[JobArray]:
+    def read_all(cls, root: Path) -> Iterator[JobArray]:
         """Yield the arrays that earlier sweeps left in a results folder; an unreadable one was never submitted. Raises
         `UserError` if the folder of arrays is a link."""
         check_not_link(root / "slurm")
@@ -166,9 +166,9 @@ class SlurmTask:
         self.phase = self._read = 0
 
     def is_flapping(self, now: float) -> bool:
-        most, window = FLAPS
+        limit, window = FLAPS
         self._requeues = [then for then in self._requeues if now - then <= window]
-        return len(self._requeues) > most
+        return len(self._requeues) > limit
 
     def should_requeue(self) -> bool:
         """Return whether the task did not end of itself and is to be requeued. A task that ran out of time before it
@@ -229,7 +229,7 @@ def adopt_arrays(root: Path, runs: Mapping[str, SlurmTask], options: Sequence[st
 
     Tasks that still wait, with other options or jobs than now, are cancelled. Raises `SlurmError`.
     """
-    return [array for array in JobArray.all(root) if _is_known(array) and _adopt(array, runs, options)]
+    return [array for array in JobArray.read_all(root) if _is_known(array) and _adopt(array, runs, options)]
 
 
 def _is_known(array: JobArray) -> bool:
