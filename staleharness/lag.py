@@ -23,7 +23,7 @@ from .base.options import option as option
 from .base.plugins import Registry
 from .base.streams import stream
 from .errors import UserError, nearest, shorten
-from .schedule import MOST_ROWS, Demand, Schedule
+from .schedule import MAX_ROWS, Demand, Schedule
 from .spec import RunSpec
 
 LEDGER = ("dropped", "waited", "in_flight", "in_queue")
@@ -270,9 +270,9 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     if spec.demand is None:
         raise UserError(f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform")
     rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
-    if rows > MOST_ROWS:
+    if rows > MAX_ROWS:
         raise UserError(
-            f"LAG={shorten(model.text)} plans whole runs, of at most {MOST_ROWS:,} rows; this one has {rows:,}; "
+            f"LAG={shorten(model.text)} plans whole runs, of at most {MAX_ROWS:,} rows; this one has {rows:,}; "
             "give fewer STEPS"
         )
     schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)

@@ -55,15 +55,15 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
     ones = outcome.new_ones(outcome.shape)
     if how == "none":
         return 0.0 * ones, ones
-    same = (group[:, None] == group[None, :]).to(outcome.dtype)
-    count = same.sum(1)
-    agree = (same * (outcome[None, :] != outcome[:, None])).sum(1) == 0
-    mean = outcome.where(agree, same @ outcome / count)  # rounding must not tell equal rewards apart
+    same_group = (group[:, None] == group[None, :]).to(outcome.dtype)
+    count = same_group.sum(1)
+    agree = (same_group * (outcome[None, :] != outcome[:, None])).sum(1) == 0
+    mean = outcome.where(agree, same_group @ outcome / count)  # rounding must not tell equal rewards apart
     if how == "rloo":
-        return outcome.where(agree, (same @ outcome - outcome) / (count - 1.0)), ones
+        return outcome.where(agree, (same_group @ outcome - outcome) / (count - 1.0)), ones
     if how == "dr_grpo":
         return mean, ones
-    variance = (same * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)
+    variance = (same_group * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)
     return mean, (variance.sqrt() + 1e-6).masked_fill(agree, 1.0)
 
 

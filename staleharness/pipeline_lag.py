@@ -14,7 +14,7 @@ from .errors import UserError
 from .lag import LagModel, option
 from .pipeline.event_simulation import simulate
 from .pipeline.pipeline_schedule import schedule_of
-from .pipeline.pipeline_settings import MOST_BATCHES, Pipeline
+from .pipeline.pipeline_settings import MAX_BATCHES, Pipeline
 from .pipeline.workload import Lengths
 from .schedule import Demand, Schedule
 
@@ -130,7 +130,7 @@ class PipelineLag(LagModel):
 
 def rows_of(batches: float, demand: Demand) -> int:
     """Return a number of batches in rows, rounded to whole groups, at least one."""
-    return max(1, round(min(batches, MOST_BATCHES) * demand.groups)) * demand.rows
+    return max(1, round(min(batches, MAX_BATCHES) * demand.groups)) * demand.rows
 
 
 def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str, Any]:

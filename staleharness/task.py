@@ -62,7 +62,7 @@ class Task:
     """Actors can be processes of their own."""
 
     mismatch: ClassVar[bool] = False
-    """Another copy of the policy can sample (MISMATCH)."""
+    """True if another copy of the policy can sample (MISMATCH)."""
 
     paced: ClassVar[bool] = False
     """Rows differ in length, so that their time can follow from it."""

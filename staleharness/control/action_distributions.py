@@ -23,7 +23,7 @@ WIDE = 20.0  # between bounds: a policy of deviation 1 takes very long to reach 
 
 
 class Distribution(Protocol):
-    """Over actions [N, columns], given a network's output [N, outputs] and log σ [deviations]."""
+    """Distribution of actions [N, columns], given a network's output [N, outputs] and log σ [deviations]."""
 
     columns: int
     outputs: int
@@ -130,7 +130,7 @@ class Categorical:
 
 
 def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
-    """Over the actions of a vector of environments: a Box, or Discrete."""
+    """Return the distribution for the action space of a vector of environments: a Box, or Discrete."""
     space: Any = env.single_action_space
     return Categorical(int(space.n)) if hasattr(space, "n") else Gaussian(int(np.prod(space.shape or ())))
 

@@ -279,8 +279,8 @@ def _values(policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, versio
     """V [..., 1] of observations [..., D] by the critics of the versions [...]; [..., 0] where they kept none."""
     values = obs.new_empty((*version.shape, int(policy.with_critic)))
     for v in versions if policy.with_critic else ():
-        mine = torch.from_numpy(version == v).to(obs.device)
-        values[mine, 0] = policy.values_then(versions[v], obs[mine])
+        mask = torch.from_numpy(version == v).to(obs.device)
+        values[mask, 0] = policy.values_then(versions[v], obs[mask])
     return values
 
 

@@ -72,8 +72,8 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
         env.close()
     halves = {"sampled": slice(0, episodes), "deterministic": slice(episodes, None)}
     return Scores(
-        {how: returns[part].tolist() for how, part in halves.items()},
-        {how: lengths[part].tolist() for how, part in halves.items()},
+        {mode: returns[part].tolist() for mode, part in halves.items()},
+        {mode: lengths[part].tolist() for mode, part in halves.items()},
         int(lengths.sum()),
     )
 
@@ -99,14 +99,14 @@ def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> li
     raise UserError(f"an episode of {env} lasts more than {LONGEST_EPISODE:,} steps; give it a time limit")
 
 
-def pictures(policy: StoredPolicy, env: str, most: int) -> list[Any]:
-    """Render one episode, at most `most` steps of it: pictures [height, width, 3]. Raises `UserError` where gymnasium
-    cannot render the environment here."""
+def pictures(policy: StoredPolicy, env: str, max_steps: int) -> list[Any]:
+    """Render one episode, at most `max_steps` steps of it: pictures [height, width, 3]. Raises `UserError` where
+    gymnasium cannot render the environment here."""
     try:
         with contextlib.closing(make(env, render_mode="rgb_array")) as single:
             observation, _ = single.reset(seed=integer(SEED, "evaluation", 0))
             frames = [single.render()]
-            for _ in range(most):
+            for _ in range(max_steps):
                 observation, _, terminated, truncated, _ = single.step(policy.act(observation))
                 frames.append(single.render())
                 if terminated or truncated:

@@ -107,12 +107,12 @@ class ControlLearner(Learner[ControlData, Part]):
         permuted_columns = torch.stack([x for x in fixed if x is not None])[:, torch.cat(parts)]
         steps_before = np.repeat(np.arange(count, dtype=np.float32), [len(part) for part in parts])
         permuted_columns[Columns._fields.index("gradient_lag")] += torch.from_numpy(steps_before).to(batch.lag)[:, None]
-        columns = [Columns(*each.unbind()) for each in permuted_columns.tensor_split(count, 1)]
-        advantages: Sequence[Tensor] = [each.advantage for each in columns]
+        columns = [Columns(*part.unbind()) for part in permuted_columns.tensor_split(count, 1)]
+        advantages: Sequence[Tensor] = [minibatch.advantage for minibatch in columns]
         if realign != "step":  # else the method is asked at each step
             advantages = self._normalise(advantages)
-        for decision, each, advantage in zip(parts, columns, advantages, strict=True):
-            yield Part(decision, each._replace(advantage=advantage))
+        for decision, minibatch, advantage in zip(parts, columns, advantages, strict=True):
+            yield Part(decision, minibatch._replace(advantage=advantage))
 
     def trained_by(self, parts: Sequence[Part]) -> Tensor:
         trained = torch.zeros(self.batch.shape, device=self.policy.device)
@@ -206,8 +206,8 @@ class ControlLearner(Learner[ControlData, Part]):
         """The gradient of the entropy bonus with respect to log σ: summed over decisions, as autograd rounds it."""
         if self.spec.entropy_coef == 0.0:
             return 0.0
-        each = torch.full((decisions,), -self.spec.entropy_coef, device=self.policy.device) / decisions
-        return each.sum()
+        gradient = torch.full((decisions,), -self.spec.entropy_coef, device=self.policy.device) / decisions
+        return gradient.sum()
 
     def _targets(self, now: Evaluation) -> Targets:
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""

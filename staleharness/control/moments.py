@@ -28,7 +28,7 @@ class Moments:
         return cls(0.0, torch.zeros(size, dtype=torch.float64), torch.ones(size, dtype=torch.float64))
 
     def with_samples(self, samples: Tensor) -> Moments:
-        """With `samples` [N, D] added (Chan et al. 1979, parallel update)."""
+        """Return the moments with `samples` [N, D] added (Chan et al. 1979, parallel update)."""
         batch = samples.double()
         n = float(batch.shape[0])
         mean, variance = batch.mean(0), batch.var(0, correction=0)

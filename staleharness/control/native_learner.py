@@ -84,7 +84,7 @@ class NativeAdamW(AdamW):
 
 
 def _pointers(*tensors: Tensor) -> list[int]:
-    return [each.data_ptr() for each in tensors]
+    return [tensor.data_ptr() for tensor in tensors]
 
 
 def _networks(owner: object, inputs: int, hidden: tuple[int, ...], outputs: Sequence[int]) -> int:

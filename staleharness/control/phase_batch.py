@@ -77,8 +77,8 @@ class PhaseBatch:
             first_and_last_lags = policy.values_now(obs)
         next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
         # where the world has ended nothing follows, and what was seen there may be anything
-        nothing = self.discount[index][row, step] == 0
-        next_value[row, step] = first_and_last_lags.masked_fill(nothing & ~first_and_last_lags.isfinite(), 0.0)
+        terminal = self.discount[index][row, step] == 0
+        next_value[row, step] = first_and_last_lags.masked_fill(terminal & ~first_and_last_lags.isfinite(), 0.0)
         return Trajectories(
             reward=self.reward[index],
             discount=self.discount[index],

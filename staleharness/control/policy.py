@@ -205,17 +205,17 @@ class BatchedPolicies:
         weights, log_std = _layers_of(stack["actor"], policy.actor_shapes)
         self.mean, self.inverse_std = stack["mean"][:, None], stack["inverse_std"][:, None]
         counts = np.bincount(assignment, minlength=len(versions))
-        most = int(counts.max())
-        width = max(MIN_ROWS, most)
-        if most < MIN_ROWS and policy.device.type == "cpu":
-            width = fewest_rows(len(versions), most, tuple(policy.actor_shapes))
+        max_count = int(counts.max())
+        width = max(MIN_ROWS, max_count)
+        if max_count < MIN_ROWS and policy.device.type == "cpu":
+            width = fewest_rows(len(versions), max_count, tuple(policy.actor_shapes))
         order = np.argsort(assignment, kind="stable")
         place = np.arange(len(assignment)) - np.repeat(np.cumsum(counts) - counts, counts)
-        slots = np.zeros((len(versions), most), dtype=np.int64)
+        slots = np.zeros((len(versions), max_count), dtype=np.int64)
         slots[assignment[order], place] = order
         position = np.empty(len(assignment), dtype=np.int64)
         position[order] = assignment[order] * width + place
-        self.slots = torch.from_numpy(slots).to(policy.device)  # [K, most] environment behind each row
+        self.slots = torch.from_numpy(slots).to(policy.device)  # [K, max_count] environment behind each row
         self.position = torch.from_numpy(position).to(policy.device)  # [N] padded row of each environment
         self.log_std = log_std.squeeze(1)[torch.from_numpy(assignment).to(policy.device)]  # [N, A]
         self.std = self.log_std.exp()
@@ -223,7 +223,7 @@ class BatchedPolicies:
         self.weights, self.biases = weights[::2], weights[1::2]
         # inputs of every layer, [K, width, in]; what pads them to `width` rows goes through the products only
         self.inputs = [torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights]
-        self.rows = [each[:, :most] for each in self.inputs]
+        self.rows = [x[:, :max_count] for x in self.inputs]
 
     def means(self, obs: Tensor) -> Tensor:
         """Mean actions [N, A] for raw observations [N, D], each by its own version with its own statistics."""
@@ -245,13 +245,13 @@ def _layers_of(stack: Tensor, shapes: Sequence[tuple[int, ...]]) -> tuple[list[T
     """(W, b, W, b, ... as `baddbmm` takes them, log σ [K, 1, A]) of actors [K, P]."""
     *weights, log_std = views_of(stack, list(shapes))
     if weights[-1].shape[-1] == 1:  # see `networks`
-        weights[-2:] = [torch.nn.functional.pad(each, (0, 1)) for each in weights[-2:]]
+        weights[-2:] = [torch.nn.functional.pad(w, (0, 1)) for w in weights[-2:]]
     return weights, log_std
 
 
 @functools.cache
-def fewest_rows(versions: int, most: int, shapes: tuple[tuple[int, ...], ...]) -> int:
-    """Rows per version, at least `most` and at most `MIN_ROWS`, that this machine's products round as `MIN_ROWS` rows.
+def fewest_rows(versions: int, count: int, shapes: tuple[tuple[int, ...], ...]) -> int:
+    """Rows per version, at least `count` and at most `MIN_ROWS`, that this machine's products round as `MIN_ROWS` rows.
 
     Which kernel a product takes depends on shapes alone, so random numbers tell.
     """
@@ -267,7 +267,7 @@ def fewest_rows(versions: int, most: int, shapes: tuple[tuple[int, ...], ...]) -
         fewer = (torch.baddbmm(bias, x[:, :rows].contiguous(), weight) for bias, x, weight in layers)
         return all(torch.equal(y, torch.baddbmm(*layer)[:, :rows]) for y, layer in zip(fewer, layers, strict=True))
 
-    return next((rows for rows in range(-(-most // 4) * 4, MIN_ROWS, 4) if round_alike(rows)), MIN_ROWS)
+    return next((rows for rows in range(-(-count // 4) * 4, MIN_ROWS, 4) if round_alike(rows)), MIN_ROWS)
 
 
 def mixture_logp(

@@ -131,12 +131,12 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
 
         now, then = self._observations, arrays["observations"].astype(self._observations.dtype)
         generators = [state_of(generator) for generator in self._generators()]
-        same = np.array([x.tobytes() == y.tobytes() for x, y in zip(now, then, strict=True)])  # NaN too
-        same &= [x == y for x, y in zip(generators, unpack(arrays["generators"]), strict=True)]
-        if not same.all():
+        equal = np.array([x.tobytes() == y.tobytes() for x, y in zip(now, then, strict=True)])  # NaN too
+        equal &= [x == y for x, y in zip(generators, unpack(arrays["generators"]), strict=True)]
+        if not equal.all():
             raise RuntimeError(
                 "replaying the actions did not lead back to the saved state in environments "
-                f"{np.flatnonzero(~same).tolist()}: they are not a function of their np_random and the "
+                f"{np.flatnonzero(~equal).tolist()}: they are not a function of their np_random and the "
                 "actions, so the run cannot be resumed exactly"
             )
 

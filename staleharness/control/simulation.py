@@ -124,13 +124,13 @@ class ControlSimulation(Simulation[ControlData]):
         sound = rollout.behaviour_logp.isfinite().cumprod(1).bool()  # [B, T], every decision up to this one
         before = torch.cat([torch.ones_like(sound[:, :1]), sound[:, :-1]], 1)
         ends = rollout.final_row, rollout.final_step
-        for what, numbers, to_blame in (
+        for noun, finite, to_blame in (
             ("an observation", rollout.obs.isfinite().all(-1), before),
             ("an observation", rollout.final_obs.isfinite().all(-1), sound[ends] & ~rollout.terminated[ends]),
             ("a reward", rollout.reward.isfinite(), sound),
         ):
-            if bool((~numbers & to_blame).any()):
-                raise Diverged(f"{self.spec.env} gave {what} that is not finite in phase {self.phase}")
+            if bool((~finite & to_blame).any()):
+                raise Diverged(f"{self.spec.env} gave {noun} that is not finite in phase {self.phase}")
 
     def between_phases(self, data: ControlData) -> dict[str, Any]:
         return {"statistics_drift": self._update_statistics(data.fresh_obs)}

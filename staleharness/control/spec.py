@@ -152,8 +152,8 @@ class ControlSpec(RunSpec):
 
     @property
     def demand(self) -> Demand:
-        each = self.envs_per_actor
-        return Demand(self.phases, self.num_envs // each, each, self.num_steps, self.seed)
+        size = self.envs_per_actor
+        return Demand(self.phases, self.num_envs // size, size, self.num_steps, self.seed)
 
     @property
     def size(self) -> str:

@@ -144,10 +144,10 @@ class VerlFullyAsync(PipelineLag):
     partial_rollout: bool = True
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        every = self.trigger_parameter_sync_step
+        interval = self.trigger_parameter_sync_step
         return {
-            "cap": every * (1 + self.staleness_threshold) - 1,
-            "sync_every": every,
+            "cap": interval * (1 + self.staleness_threshold) - 1,
+            "sync_every": interval,
             "in_flight": "switch" if self.partial_rollout else "drain",
             "blocking": not self.partial_rollout,
         }

@@ -141,8 +141,8 @@ class Tinker(PipelineLag):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        most = self.max_steps_off_policy
-        self.require("pipeline_depth", self.pipeline_depth <= most, f"at most max_steps_off_policy={most}")
+        limit = self.max_steps_off_policy
+        self.require("pipeline_depth", self.pipeline_depth <= limit, f"at most max_steps_off_policy={limit}")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         if self.pipeline_depth >= 0:

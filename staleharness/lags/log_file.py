@@ -16,7 +16,7 @@ from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep, option
 from staleharness.logs.lag_log import read_unconverted
 
-MOST = 2**16  # phases: a longer lag is in no buffer
+MAX_LAG = 2**16  # phases: a longer lag is in no buffer
 
 
 class LoggedLags(NamedTuple):
@@ -112,7 +112,7 @@ def _read(file: str, content: tuple[str, int, int, int], column: str, per_phase:
     above = np.where(low > lags - 1e-9, 0.0, lags - low)  # the share of rows that are rounded up
     integers = np.concatenate([low, low + 1])
     weights = np.concatenate([log.weights * (1 - above), log.weights * above])
-    inside = (integers < MOST) & (weights > 0)
+    inside = (integers < MAX_LAG) & (weights > 0)
     counts = np.bincount(integers[inside].astype(np.int64), weights[inside])
     shares: NDArray[np.float64] = np.asarray(counts / weights.sum(), dtype=np.float64)
     shares.setflags(write=False)

@@ -17,7 +17,7 @@ from ..base.files import user_path
 from ..base.options import Options, build_choice, option, parse_choice_of
 from ..errors import UserError, nearest, one_line, shorten
 
-MOST = 1e9  # tokens or seconds: thirty years
+MAX_VALUE = 1e9  # tokens or seconds: thirty years
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ class Constant(WorkloadDistribution):
     """The same value always."""
 
     name: ClassVar[str] = "constant"
-    value: float = option(least=0, most=MOST)
+    value: float = option(least=0, most=MAX_VALUE)
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         return np.full(n, self.value)
@@ -49,7 +49,7 @@ class Lognormal(WorkloadDistribution):
     """Lognormal distribution by its `mean` and `cv`, the standard deviation over the mean."""
 
     name: ClassVar[str] = "lognormal"
-    mean: float = option(above=0, most=MOST)
+    mean: float = option(above=0, most=MAX_VALUE)
     cv: float = option(1.0, least=0, most=100)
 
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
@@ -93,8 +93,8 @@ def _read(text: str) -> NDArray[np.float64]:
         raise
     except Exception as error:  # whatever the readers say of a broken file
         raise UserError(f"file: {text} cannot be read as numbers: {shorten(one_line(error), 100)}") from error
-    if values.ndim != 1 or not len(values) or not 0 <= values.min() <= values.max() <= MOST:
-        raise UserError(f"file: {text} must hold numbers from 0 to {MOST:g}, one a line")
+    if values.ndim != 1 or not len(values) or not 0 <= values.min() <= values.max() <= MAX_VALUE:
+        raise UserError(f"file: {text} must hold numbers from 0 to {MAX_VALUE:g}, one a line")
     return values
 
 

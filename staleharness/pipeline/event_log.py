@@ -134,5 +134,5 @@ def _stretches(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
     row, begin, version = row[order], begin[order], version[order]
     last = np.append(row[1:] != row[:-1], True)
     end = np.where(last, done[row], np.append(begin[1:], 0))
-    some = (end > begin) | (last & (done[row] == 0))
-    return row[some], version[some], end[some]
+    nonempty = (end > begin) | (last & (done[row] == 0))
+    return row[nonempty], version[nonempty], end[nonempty]

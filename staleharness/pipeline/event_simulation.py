@@ -12,7 +12,7 @@ from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
 from .workload import Lengths, Workload
 
-MOST_FAILURES = 10_000
+MAX_FAILURES = 10_000
 """Failures in a row that end the simulation."""
 
 WARM_UP = 0.2
@@ -188,10 +188,10 @@ class _EventLoop:
     def count_failure(self, name: str, now: float) -> None:
         """Count a failure. Raises `StarvationError` after too many in a row."""
         self.failures += 1
-        if self.failures > MOST_FAILURES:
+        if self.failures > MAX_FAILURES:
             raise StarvationError(
                 f"the trainer starves at t = {now:.1f} s, before step {self.trainer.version}: the last "
-                f"{MOST_FAILURES:,} failures let nothing be finished; "
+                f"{MAX_FAILURES:,} failures let nothing be finished; "
                 f"{name}={getattr(self.pipeline, name):g} is too short"
             )
 

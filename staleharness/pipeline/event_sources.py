@@ -66,7 +66,7 @@ class WeightSync:
     """Transfers of new weights, one at a time; a version that is made meanwhile waits, and a newer one replaces it."""
 
     def __init__(self, pipeline: Pipeline, slots: RolloutSlots) -> None:
-        self.seconds, self.every = pipeline.sync_seconds, pipeline.sync_every
+        self.seconds, self.sync_every = pipeline.sync_seconds, pipeline.sync_every
         self.blocking, self.in_flight = pipeline.blocking, pipeline.in_flight
         self.slots = slots
         self.until = inf  # when the transfer under way arrives
@@ -80,7 +80,7 @@ class WeightSync:
 
     def publish(self, version: int, now: float) -> None:
         """Send a new version if it is its turn, now or after the transfer under way."""
-        if version % self.every:
+        if version % self.sync_every:
             return
         if self.under_way:
             self._newer = version
@@ -181,8 +181,8 @@ class BatchQueue(GroupQueue):
         if len(self._batch) == self.needed:
             if len(self._ring) == self.capacity:
                 batch, count = self._ring.popleft()
-                for each in [] if count else batch:
-                    self.discard(each, "dropped_full")
+                for old_group in [] if count else batch:
+                    self.discard(old_group, "dropped_full")
             self._ring.append((self._batch, 0))
             self._batch = []
         return True

@@ -9,10 +9,10 @@ from typing import Any, Literal
 from ..base.options import check_bounds, option
 from ..base.parsing import build
 from ..errors import UserError, nearest
-from ..schedule import MOST_ROWS
-from .distributions import MOST, Constant, read_distribution
+from ..schedule import MAX_ROWS
+from .distributions import MAX_VALUE, Constant, read_distribution
 
-MOST_BATCHES = 1e9
+MAX_BATCHES = 1e9
 """Largest bound in batches; no run has nearly as many."""
 
 
@@ -33,11 +33,11 @@ class Pipeline:
     group: int = option(8, least=1)  # rows
     lengths: str = "lognormal[mean=1000,cv=1]"  # decisions of a row
     max_tokens: int | None = option(None, least=1)  # longer rows are cut
-    token_seconds: float = option(0.02, least=0, most=MOST)  # a decision takes
+    token_seconds: float = option(0.02, least=0, most=MAX_VALUE)  # a decision takes
     environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
     unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
     slow: float = option(0.0, least=0, most=1)  # share of the slots, the last ones
-    slow_factor: float = option(1.0, least=1, most=MOST)  # times as long as in the others a row takes there
+    slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # times as long as in the others a row takes there
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
@@ -57,23 +57,23 @@ class Pipeline:
     stop: bool = False  # groups under way that have become older than max_lag are given up at once
     # The trainer
     batch: int = option(64, least=1)  # rows
-    train_seconds: float = option(15.0, least=0, most=MOST)  # a step
-    train_token_seconds: float = option(0.0, least=0, most=MOST)  # and for each decision in it
+    train_seconds: float = option(15.0, least=0, most=MAX_VALUE)  # a step
+    train_token_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # and for each decision in it
     # Weight sync
-    sync_seconds: float = option(0.0, least=0, most=MOST)  # until new weights have arrived
+    sync_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # until new weights have arrived
     sync_every: int = option(1, least=1)  # steps
     sync_at: Literal["end", "start"] = "end"  # of the step, or of the next one
     blocking: bool = True  # trainer and generation stand still meanwhile
     in_flight: Literal["keep", "switch", "drain"] = "keep"  # rows under way when weights arrive
     recompute_seconds: float = option(
-        0.0, least=0, most=MOST
+        0.0, least=0, most=MAX_VALUE
     )  # to rebuild the cache of one decision of a row that switches
     # Faults
     worker_mtbf: float | None = option(None, above=0)  # seconds between two failures of one worker, in the mean
-    worker_restart: float = option(60.0, least=0, most=MOST)
+    worker_restart: float = option(60.0, least=0, most=MAX_VALUE)
     lost: Literal["again", "continue"] = "again"  # rows of a worker that failed
     trainer_mtbf: float | None = option(None, above=0)  # a step that is interrupted is made again
-    trainer_restart: float = option(60.0, least=0, most=MOST)
+    trainer_restart: float = option(60.0, least=0, most=MAX_VALUE)
     counters: Literal["keep", "forget"] = "keep"  # forget: admission no longer knows what is under way
     # The run
     steps: int = option(200, least=1)
@@ -83,12 +83,12 @@ class Pipeline:
         self._require("cap", self.cap is None or self.cap > -1, "above -1, or none")
         self._require("capacity", self.capacity is None or self.capacity >= 1, "at least 1 batch, or none")
         for name in ("cap", "capacity"):
-            self._require(name, (getattr(self, name) or 0) <= MOST_BATCHES, f"at most {MOST_BATCHES:g}, or none")
-        self._require("slots", self.slots <= MOST_ROWS, f"at most {MOST_ROWS}")
+            self._require(name, (getattr(self, name) or 0) <= MAX_BATCHES, f"at most {MAX_BATCHES:g}, or none")
+        self._require("slots", self.slots <= MAX_ROWS, f"at most {MAX_ROWS}")
         self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
         self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
-        self._require("steps", self.steps * self.batch <= MOST_ROWS, f"at most {MOST_ROWS // self.batch}")
+        self._require("steps", self.steps * self.batch <= MAX_ROWS, f"at most {MAX_ROWS // self.batch}")
         if self.full == "drop_oldest" and self.holds == "groups" and self.order != "completed":
             raise UserError(f"full=drop_oldest needs order=completed, not {self.order}")
         if self.holds == "batches" and (self.full != "drop_oldest" or self.order not in ("completed", "random")):
@@ -113,9 +113,9 @@ class Pipeline:
             self._require(
                 "slots", self.slots % self.unit_rows == 0, f"a multiple of {self.unit_rows} where some are slow"
             )
-            some = self.slow_slots > 0 and (self.slow_slots < self.slots or self.slow == 1)
+            is_partial = self.slow_slots > 0 and (self.slow_slots < self.slots or self.slow == 1)
             units = self.slots // self.unit_rows
-            self._require("slow", some, f"some and not all of {units} units of {self.unit_rows} slots, or 1")
+            self._require("slow", is_partial, f"some and not all of {units} units of {self.unit_rows} slots, or 1")
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
         read_distribution(self.lengths, "lengths")

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
 from ..errors import UserError
-from ..schedule import MOST_ROWS
+from ..schedule import MAX_ROWS
 from .event_log import EventLog
 from .group_queue import Admission
 from .pipeline_settings import Pipeline
@@ -129,7 +129,7 @@ class RolloutSlots:
         self.paused_at = None
 
     def close(self, now: float) -> None:
-        """No new row may begin until `open`; those that a failure stopped go on."""
+        """Let no new row begin until `open`; rows that a failure stopped go on."""
         self.account(now)
         self.closed = True
 
@@ -223,9 +223,9 @@ class RolloutSlots:
     def _admit(self) -> bool:
         if not self.admission.admits(self.version):
             return False
-        if len(self.log.slot) > MOST_ROWS:
+        if len(self.log.slot) > MAX_ROWS:
             raise UserError(
-                f"{MOST_ROWS:,} rows have begun by t = {self.now:.1f} s, far more than are trained on; "
+                f"{MAX_ROWS:,} rows have begun by t = {self.now:.1f} s, far more than are trained on; "
                 "set a cap, or make rows longer"
             )
         self.work.next_group(self.version)
@@ -263,7 +263,7 @@ class RolloutSlots:
                 return
             del self.waiting[unit]
             self.n_waiting -= self.unit
-        self.free.extend(each for each in sorted(leaving) if each not in self.down)
+        self.free.extend(s for s in sorted(leaving) if s not in self.down)
 
     def account(self, now: float) -> None:
         """Add up the states of the slots since the last call."""

@@ -14,21 +14,21 @@ from method_readings import (
     cispo,
     deepseek,
     dppo,
-    each,
     geppo,
     gspo,
     k3_rejection,
     m2po_paper,
     m2po_release,
     mask_out,
-    one,
     otb,
     p3o,
+    per_decision,
     seq_is,
     tba,
     terms,
     tis,
     topr,
+    unit_weight,
     window,
 )
 
@@ -37,7 +37,7 @@ from staleharness.errors import UserError
 from staleharness.testing import decisions, example_trajectories, gradient_coefficients
 
 CASES: list[tuple[Algorithm, Reading]] = [
-    (make("seq_is"), each(seq_is)),
+    (make("seq_is"), per_decision(seq_is)),
     (make("tis"), tis("token", 2.0)),
     (make("tis", level="sequence", cap=8.0), tis("sequence", 8.0)),
     (make("tis", level="geometric", cap=1.1), tis("geometric", 1.1)),
@@ -57,7 +57,7 @@ CASES: list[tuple[Algorithm, Reading]] = [
         make("mis_seq", low=0.8, high=1.2, denominator="kept"),
         mask_out(window("sequence", 0.8, 1.2), terms("sequence"), "kept"),
     ),
-    (make("mis_geo"), mask_out(window("geometric", 0.99, 1.01), one)),
+    (make("mis_geo"), mask_out(window("geometric", 0.99, 1.01), unit_weight)),
     (make("mis_geo", low=0.9, level="token", cap=1.05), mask_out(window("geometric", 0.9, 1.01), terms("token", 1.05))),
     (
         make("mis_geo", high=1.3, level="sequence", denominator="kept"),

@@ -44,7 +44,7 @@ def run(spec: ControlSpec) -> tuple[list[ControlData], list[Tensor], ControlSimu
     return consumed, weights, simulation
 
 
-def same(a: Rollout, b: Rollout) -> bool:
+def equal_rollouts(a: Rollout, b: Rollout) -> bool:
     def equal(x: Any, y: Any) -> bool:
         return x is y is None or torch.equal(x, y)  # None: what only a run with a MISMATCH has
 
@@ -61,7 +61,7 @@ def test_actors_in_lock_step_are_one_vector_of_environments(given_schedule: Say,
     given_schedule(lambda demand: lock_step(demand, 2))
     planned = run(replace(spec, lag="written", envs_per_actor=each))
     for ours, theirs in zip(planned[0], drawn[0], strict=True):
-        assert same(ours.rollout, theirs.rollout) and torch.equal(ours.reward, theirs.reward)
+        assert equal_rollouts(ours.rollout, theirs.rollout) and torch.equal(ours.reward, theirs.reward)
     for mine, other in zip(planned[1], drawn[1], strict=True):
         assert torch.equal(mine, other)
     assert planned[2].evaluate() == drawn[2].evaluate()

@@ -15,7 +15,7 @@ from staleharness.control.networks import gaussian_kl, gaussian_logp
 from staleharness.control.policy import BatchedPolicies, MLPPolicy
 
 
-def several(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
+def several_versions(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
     rng = np.random.default_rng(0)
     policy = MLPPolicy(obs_dim, act_dim, (64, 64), seed=0)
     versions = []
@@ -40,7 +40,7 @@ def act(actors: BatchedPolicies, obs: torch.Tensor, noise: torch.Tensor) -> tupl
 @pytest.mark.parametrize(("obs_dim", "act_dim"), [(3, 1), (11, 3), (17, 6), (105, 8), (348, 17)])
 @pytest.mark.parametrize("envs", [1, 5, 33, 500])
 def test_versions_acting_together_give_the_bits_of_each_acting_alone(obs_dim: int, act_dim: int, envs: int) -> None:
-    policy, versions = several(obs_dim, act_dim, 8)
+    policy, versions = several_versions(obs_dim, act_dim, 8)
     rng = np.random.default_rng(1)
     assignment = rng.integers(0, 8, size=envs)
     obs = torch.from_numpy(rng.normal(size=(envs, obs_dim)).astype("f4"))
@@ -77,7 +77,7 @@ def test_groups_have_as_few_rows_as_round_alike(monkeypatch: pytest.MonkeyPatch,
 
 
 def test_a_snapshot_does_not_change_when_the_policy_does() -> None:
-    policy, versions = several(11, 3, 1)
+    policy, versions = several_versions(11, 3, 1)
     kept = {key: value.clone() for key, value in versions[0].tensors.items()}
     with torch.no_grad():
         policy.flat.add_(1.0)

@@ -115,12 +115,12 @@ class OfSpaces(ControlTask):
     specified = True
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
-        def one() -> gymnasium.Env[Any, Any]:
+        def make_env() -> gymnasium.Env[Any, Any]:
             made: gymnasium.Env[Any, Any] = Odd(self.seen, self.taken, self.length)
             made.spec = EnvSpec("Odd-v0", max_episode_steps=self.limit) if self.specified else None
             return made if self.limit is None else gymnasium.wrappers.TimeLimit(made, self.limit)
 
-        return SyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        return SyncVectorEnv([make_env] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
 
 
 ODD_OBSERVATIONS = [

@@ -14,7 +14,7 @@ from method_examples import Array, Inputs
 Reading = Callable[[Inputs], dict[tuple[int, int], float]]
 
 
-def each(coefficient: Callable[[Inputs, int, int], float]) -> Reading:
+def per_decision(coefficient: Callable[[Inputs, int, int], float]) -> Reading:
     return lambda s: {(b, t): coefficient(s, b, t) for b, t in s.everywhere}
 
 
@@ -105,7 +105,7 @@ def terms(level: str, cap: float = math.inf) -> Callable[[Array, Inputs, int, in
     return lambda log, s, b, t: min(weight_of(level, log, s, b, t), cap)
 
 
-def one(log: Array, s: Inputs, b: int, t: int) -> float:
+def unit_weight(log: Array, s: Inputs, b: int, t: int) -> float:
     return 1.0
 
 
@@ -118,7 +118,7 @@ def cispo(low: float, high: float, proximal: bool = False) -> Reading:
         r = math.exp((s.log_r if proximal else s.log_w)[b, t])
         return min(max(r, low), high) * s.advantage[b, t]
 
-    return each(coefficient)
+    return per_decision(coefficient)
 
 
 def topr(level: str, cap: float) -> Reading:
@@ -126,7 +126,7 @@ def topr(level: str, cap: float) -> Reading:
         a = s.advantage[b, t]
         return a if a > 0 else min(weight_of(level, s.log_w, s, b, t), cap) * a
 
-    return each(coefficient)
+    return per_decision(coefficient)
 
 
 def deepseek(delta: float, low: float, high: float, proximal: bool = False) -> Reading:
@@ -136,7 +136,7 @@ def deepseek(delta: float, low: float, high: float, proximal: bool = False) -> R
             return 0.0
         return ppo_pull(math.exp((s.log_r if proximal else s.log_w)[b, t]), s.advantage[b, t], low, high)
 
-    return each(coefficient)
+    return per_decision(coefficient)
 
 
 def restrict(s: Inputs, log: Array) -> list[tuple[int, int]]:
@@ -175,7 +175,7 @@ def m2po_release(tau: float, floor_low: float, floor_high: float) -> Reading:
 
 
 def gspo(low: float, high: float, proximal: bool = False) -> Reading:
-    return each(
+    return per_decision(
         lambda s, b, t: ppo_pull(
             row_geometric(s.log_r if proximal else s.log_w, s, b), s.advantage[b, t], 1 - low, 1 + high
         )
@@ -190,7 +190,7 @@ def dppo(divergence: str, delta: float, cap: float = 20.0) -> Reading:
             return 0.0
         return min(pi / mu, cap) * a
 
-    return each(coefficient)
+    return per_decision(coefficient)
 
 
 def tba(beta: float) -> Reading:
@@ -245,7 +245,7 @@ def appo(clip: float, cap: float) -> Reading:
         r = min(math.exp(-s.log_u[b, t]), cap) * math.exp(s.log_w[b, t])
         return ppo_pull(r, s.advantage[b, t], 1 - clip, 1 + clip)
 
-    return each(coefficient)
+    return per_decision(coefficient)
 
 
 def p3o(cap: str, kl_coef: float, estimator: str = "k3") -> Reading:

@@ -51,13 +51,13 @@ class Roll(System):
             taken: list[Group] = []
             for begin in list(self.done)[:-1]:
                 if len(taken) < self.batch:
-                    yield from self.get(begin, self.most(begin, len(taken)), taken)
+                    yield from self.get(begin, self.batch_share(begin, len(taken)), taken)
             while len(taken) < self.batch:
                 yield lambda: bool(self.done[self.step])
                 yield from self.get(self.step, self.batch - len(taken), taken)
             yield from self.train(taken)
 
-    def most(self, begin: int, n_taken: int) -> int:
+    def batch_share(self, begin: int, n_taken: int) -> int:
         share, rows = self.ratio % 1, self.demand.rows
         if share and begin == self.step - math.ceil(self.ratio):
             return math.ceil(int(self.batch * rows * share) / rows)  # counted in samples, taken by prompt

@@ -53,7 +53,7 @@ class VerlV1(System):
     def stale(self) -> list[Group]:
         return [] if self.waits else [g for g in self.queue if self.step - g.version + 1 > self.threshold]
 
-    def enough(self) -> bool:
+    def has_batch(self) -> bool:
         late = self.waits and any(self.step - g.version + 1 >= self.threshold for g in self.running)
         return len(self.queue) >= self.batch and not late
 
@@ -61,7 +61,7 @@ class VerlV1(System):
         while True:
             self.limit += self.batch
             while True:
-                yield lambda: bool(self.stale()) or self.enough()
+                yield lambda: bool(self.stale()) or self.has_batch()
                 if not self.stale():
                     break
                 for group in self.stale():

@@ -22,8 +22,8 @@ import mujoco
 import numpy as np
 from numpy.typing import NDArray
 
-Which = NDArray[np.intp] | slice  # simulations: their numbers, sorted and unique, or EVERYTHING
-EVERYTHING = slice(None)
+Indices = NDArray[np.intp] | slice  # simulations: their numbers, sorted and unique, or ALL_SIMULATIONS
+ALL_SIMULATIONS = slice(None)
 INTEGRATION = int(mujoco.mjtState.mjSTATE_INTEGRATION)
 STATE_FIELDS = {
     "qpos": int(mujoco.mjtState.mjSTATE_QPOS),
@@ -59,11 +59,11 @@ class Physics:
         self.initial_row = np.empty(rows.shape[1])
         mujoco.mj_getState(model, blank, self.initial_row, INTEGRATION)
 
-    def step(self, simulations: Which, substeps: int) -> None:
+    def step(self, simulations: Indices, substeps: int) -> None:
         """`mj_step` `substeps` times on the given simulations."""
         raise NotImplementedError
 
-    def forward(self, simulations: Which) -> None:
+    def forward(self, simulations: Indices) -> None:
         """`mj_forward` on the given simulations, as after `mj_resetData` and a write to the state."""
         raise NotImplementedError
 
@@ -82,15 +82,15 @@ class BatchPhysics(Physics):
         self.fields.update({name: self._batch.bind(name) for name in derived})
         self.warnings = self._batch.warning[:, :, 1]  # pairs of (last info, number of times)
 
-    def step(self, simulations: Which, substeps: int) -> None:
+    def step(self, simulations: Indices, substeps: int) -> None:
         self.warnings[simulations] = 0
         self._batch.step(self._ids(simulations), nstep=substeps)
 
-    def forward(self, simulations: Which) -> None:
+    def forward(self, simulations: Indices) -> None:
         self.warnings[simulations] = 0
         self._batch.forward(self._ids(simulations))
 
-    def _ids(self, simulations: Which) -> NDArray[np.intp] | None:
+    def _ids(self, simulations: Indices) -> NDArray[np.intp] | None:
         return None if isinstance(simulations, slice) else simulations
 
 
@@ -110,13 +110,13 @@ class PoolPhysics(Physics):
         self.fields.update({name: np.zeros((count, *getattr(sample, name).shape)) for name in derived})
         self.warnings = np.zeros((count, len(sample.warning.number)), dtype=np.int32)
 
-    def step(self, simulations: Which, substeps: int) -> None:
+    def step(self, simulations: Indices, substeps: int) -> None:
         self._share_out(simulations, substeps)
 
-    def forward(self, simulations: Which) -> None:
+    def forward(self, simulations: Indices) -> None:
         self._share_out(simulations, 0)
 
-    def _share_out(self, simulations: Which, substeps: int) -> None:
+    def _share_out(self, simulations: Indices, substeps: int) -> None:
         """Each thread, the caller's among them, takes the next simulation when it is done with its last: a robot
         on the ground costs more than one in the air, and nobody is woken but once."""
         self.warnings[simulations] = 0
@@ -138,7 +138,7 @@ class PoolPhysics(Physics):
         derived = [(self.fields[name], getattr(data, name)) for name in self._derived]
         complaints = data.warning.number
         complaints[:] = 0
-        none = complaints.tobytes()
+        no_warnings = complaints.tobytes()
         try:
             for i in simulations:
                 row = rows[i]
@@ -153,7 +153,7 @@ class PoolPhysics(Physics):
                 mujoco.mj_getState(model, data, row, INTEGRATION)
                 for target, source in derived:
                     target[i] = source
-                if complaints.tobytes() != none:
+                if complaints.tobytes() != no_warnings:
                     self.warnings[i] = complaints
                     complaints[:] = 0
         finally:

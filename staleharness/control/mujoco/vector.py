@@ -22,7 +22,7 @@ from numpy.typing import NDArray
 
 from ..replay_state import generator_from, pack, state_of, unpack
 from .observations_and_rewards import Bools, Floats, Formulas
-from .physics import EVERYTHING, BatchPhysics, Physics, PoolPhysics, Which
+from .physics import ALL_SIMULATIONS, BatchPhysics, Indices, Physics, PoolPhysics
 
 
 class MujocoVector(VectorEnv[Any, Any, Any]):
@@ -99,11 +99,11 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             raise TypeError(f"options['reset_mask'] must be a bool array of shape ({self.num_envs},), got {mask!r}")
         if not mask.any():
             raise ValueError("options['reset_mask'] must be true somewhere")
-        which = np.flatnonzero(mask)
-        for i in which.tolist():
+        indices = np.flatnonzero(mask)
+        for i in indices.tolist():
             if seeds[i] is not None:
                 self._generators[i], _ = seeding.np_random(seeds[i])
-        self._begin(which)
+        self._begin(indices)
         return self._observations.copy(), {}
 
     def rest(self, mask: Bools) -> None:
@@ -128,7 +128,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         reward = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_), np.zeros(self.num_envs, dtype=np.bool_))
         infos: dict[str, Any] = {}
-        running: Which = EVERYTHING
+        running: Indices = ALL_SIMULATIONS
         over = self._done & ~self._resting
         if over.any():  # only in NEXT_STEP mode: this step is their reset
             self._begin(np.flatnonzero(over))
@@ -150,7 +150,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         return self._observations.copy(), reward, terminated, truncated, infos
 
     def get_state(self) -> dict[str, NDArray[Any]]:
-        """Everything the future depends on, as copies; arrays of plain numbers only."""
+        """Return copies of all arrays that later steps depend on, as plain numbers."""
         if not self._started.any():
             raise RuntimeError("there is no state before the first reset")
         return {
@@ -194,23 +194,23 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._env.close()
         self._started[:] = False
 
-    def _advance(self, which: Which, actions: NDArray[Any]) -> tuple[Floats, Bools]:
-        """Step the environments `which`; their rewards and terminations."""
-        self._physics.fields["ctrl"][which] = actions
-        self._physics.step(which, self._env.frame_skip)
-        d = self._data(which)
+    def _advance(self, indices: Indices, actions: NDArray[Any]) -> tuple[Floats, Bools]:
+        """Step the environments `indices`; their rewards and terminations."""
+        self._physics.fields["ctrl"][indices] = actions
+        self._physics.step(indices, self._env.frame_skip)
+        d = self._data(indices)
         place = self._formulas.place(d)
-        velocity = (place - self._place[which]) / self._seconds
-        self._place[which] = place
-        self._observations[which] = self._formulas.observe(d)
-        self._elapsed[which] += 1
+        velocity = (place - self._place[indices]) / self._seconds
+        self._place[indices] = place
+        self._observations[indices] = self._formulas.observe(d)
+        self._elapsed[indices] += 1
         return self._formulas.judge(d, velocity, actions)
 
-    def _begin(self, which: NDArray[np.intp]) -> None:
-        """Start a new episode in the environments `which`."""
+    def _begin(self, indices: NDArray[np.intp]) -> None:
+        """Start a new episode in the environments `indices`."""
         physics = self._physics
-        physics.rows[which] = physics.initial_row
-        for i in which.tolist():
+        physics.rows[indices] = physics.initial_row
+        for i in indices.tolist():
             generator = self._generators[i]
             if generator is None:
                 generator, _ = seeding.np_random(None)
@@ -218,16 +218,16 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             self._env.np_random = generator
             self._env.reset_model()
             physics.fields["qpos"][i], physics.fields["qvel"][i] = self._drawn
-        physics.forward(which)
-        d = self._data(which)
+        physics.forward(indices)
+        d = self._data(indices)
         place = self._formulas.place(d)
         if self._place.shape[1] != place.shape[1]:  # the formulas say how wide it is
             self._place = np.zeros((self.num_envs, place.shape[1]))
-        self._place[which] = place
-        self._observations[which] = self._formulas.observe(d)
-        self._elapsed[which] = 0
-        self._done[which] = self._resting[which] = False
-        self._started[which] = True
+        self._place[indices] = place
+        self._observations[indices] = self._formulas.observe(d)
+        self._elapsed[indices] = 0
+        self._done[indices] = self._resting[indices] = False
+        self._started[indices] = True
 
     def _intercept_draws(self) -> None:
         """Keep what gymnasium's `reset_model` draws and hands to `set_state`; the rest is done here."""
@@ -238,11 +238,11 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._env.set_state = remember
         self._env._get_obs = lambda: None
 
-    def _data(self, which: Which) -> SimpleNamespace:
+    def _data(self, indices: Indices) -> SimpleNamespace:
         """The MjData fields of some environments; all of them without a copy."""
-        if isinstance(which, slice):
+        if isinstance(indices, slice):
             return self._all_fields
-        return SimpleNamespace(**{name: field[which] for name, field in self._physics.fields.items()})
+        return SimpleNamespace(**{name: field[indices] for name, field in self._physics.fields.items()})
 
     @cached_property
     def _all_fields(self) -> SimpleNamespace:

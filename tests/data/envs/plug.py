@@ -21,7 +21,7 @@ class Odd(ControlTask):
     ids: ClassVar[dict[str, str]] = {i: "odd" for i in gymnasium.registry if i.startswith("Odd/")}
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
-        def one() -> Any:
+        def make_env() -> Any:
             return gymnasium.make(env, disable_env_checker=True)
 
-        return SyncVectorEnv([one] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        return SyncVectorEnv([make_env] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
