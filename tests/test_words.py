@@ -26,6 +26,13 @@ PRIVATE = set(
     told_apart torn understood untold unasked ways went whole whose why without wont worn written yours
     """.split()
 )
+# Pronouns, question words and determiners: no name of an attribute either.
+PRONOUNS = set(
+    """
+    any_ both each enough every every_one everyone everything how less many more most none nothing one same several
+    some what when which who whom
+    """.split()
+)
 NOT_PARTICIPLES = set("bed embed exceed feed need proceed red seed shed sheds speed unneed weightfeed".split())
 # Names that users type, that plugins import, or that are the field's own word for a value.
 PUBLIC = {"fixed", "registered", "trained", "dropped", "generated", "held", "seeded", "unbiased", "mixed", "nested"}
@@ -43,6 +50,18 @@ PUBLIC |= {"kept", "apart", "finished"}  # fields of schedules, which lag models
 HASHED = ("algorithms/", "envs/", *(f"staleharness/lags/{x}.py" for x in ("delay", "queue", "real_time", "trace")))
 PUBLIC |= {"skipped", "failed", "interrupted"}  # states of runs in the output of `--json`
 PUBLIC |= {"decoded", "ended", "trusted", "completed", "identified", "paced"}  # interfaces of decoders and tasks
+# Names that users type or plugins import, in the one file that defines them.
+PUBLIC_IN = {
+    "staleharness/base/options.py": {"most"},  # keyword of `option`
+    "staleharness/lag.py": {"every"},  # field of `Assignment`, which lag models make
+    "staleharness/lags/lag_distributions.py": {"every"},  # options of lag models: `inflight[every=64]`
+    "staleharness/lags/wrappers.py": {"every"},
+    "staleharness/mismatch.py": {"none"},  # the sampler that is the trainer, as users type it
+    "staleharness/objectives.py": {"how"},  # keyword of `aggregation_weights` and `group_baseline`
+    "staleharness/schedule.py": {"every"},  # field of `PhaseRows`, as in `Assignment`
+    "staleharness/statistics/claims/claim.py": {"what"},  # key of the files of figures
+    "tests/data/envs/oddenvs.py": {"both"},  # an environment that ends in both ways
+}
 
 
 def folders() -> list[str]:
@@ -62,11 +81,15 @@ def sources(folder: str) -> Iterator[tuple[str, ast.Module]]:
             yield str(path.relative_to(ROOT)), ast.parse(path.read_text(encoding="utf-8"))
 
 
+def is_pronoun(name: str) -> bool:
+    return name.strip("_").lower() in PRONOUNS
+
+
 def is_private_word(name: str) -> bool:
     word = name.strip("_").lower()
     if word in PUBLIC or word in NOT_PARTICIPLES:
         return False
-    return word in PRIVATE or (word.endswith("ed") and "_" not in word)
+    return word in PRIVATE or is_pronoun(name) or (word.endswith("ed") and "_" not in word)
 
 
 def names_in(tree: ast.Module, values: bool) -> Iterator[tuple[int, str]]:
@@ -78,6 +101,8 @@ def names_in(tree: ast.Module, values: bool) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and values:
             yield node.lineno, node.id
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and values and is_pronoun(node.attr):
+            yield node.lineno, node.attr
 
 
 def field_docstrings(node: ast.ClassDef) -> Iterator[tuple[int, str]]:
@@ -110,7 +135,10 @@ def problems(folder: str) -> list[str]:
             if isinstance(node, ast.FunctionDef) and node.name.startswith("test_") and len(node.name) > 64:
                 found.append(f"{file}:{node.lineno}: a test name of {len(node.name)} characters: {node.name}")
         names = () if file.startswith(HASHED) else names_in(tree, values=folder.startswith(SOURCES))
-        found += [f"{file}:{line}: the name {name!r}" for line, name in names if is_private_word(name)]
+        public = PUBLIC_IN.get(file, set())
+        found += [
+            f"{file}:{line}: the name {n!r}" for line, n in names if is_private_word(n) and n.lower() not in public
+        ]
     return found
 
 
@@ -156,6 +184,8 @@ def test_one_name_is_one_class_and_one_file() -> None:
 def test_the_rules_find_what_they_forbid() -> None:
     tree = ast.parse('def told(asked):\n    """What is said."""\n    kept_rows = found = 1\n')
     assert [name for _, name in names_in(tree, values=True) if is_private_word(name)] == ["told", "asked", "found"]
+    tree = ast.parse("class Row:\n    which: int\nfor each, (_some, rows) in what():\n    rows.every = rows\n")
+    assert {n for _, n in names_in(tree, values=True) if is_private_word(n)} == {"which", "each", "_some", "every"}
     assert CLAUSES.match("Whether it ends") and not CLAUSES.match("Return whether it ends")
     assert is_private_word("advised") and not is_private_word("seed") and not is_private_word("speed")
 
