@@ -28,7 +28,7 @@ class Demand:
     """Amount of data that a run's learner needs."""
 
     phases: int
-    groups: int  # that a phase trains on
+    groups: int  # trained on in a phase
     rows: int  # of a group
     length: int  # decisions of the longest row
     seed: int

@@ -46,7 +46,7 @@ class FinishedGroup:
     began_at: float  # by the clock that all processes of a machine share
     finished_at: float
     content: bytes
-    total: Count  # that this actor has finished so far, by its own count
+    total: Count  # finished by this actor so far, by its own count
 
     @property
     def count(self) -> Count:

@@ -60,9 +60,9 @@ class _ActorProcess:
     process: Any
     channel: Connection
     counter: ProgressCounter
-    total: Count = field(default_factory=Count)  # that it has finished, by its own count
+    total: Count = field(default_factory=Count)  # finished so far, by its own count
     nth: int = -1
-    group: int = -1  # that it is making
+    group: int = -1  # number of the group in progress
 
 
 class ActorPool:
@@ -74,7 +74,7 @@ class ActorPool:
         self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *order.preload])
         self.weights = SharedWeights(self.context, newest)
         self.weights.publish(newest)
-        self.phase = newest.phase  # whose batch is the next
+        self.phase = newest.phase  # the next one to train
         self.queue: deque[tuple[int, FinishedGroup]] = deque()
         self.blocked: deque[tuple[_ActorProcess, int, FinishedGroup]] = deque()  # finished, and waiting for room
         self.error: BaseException | None = None

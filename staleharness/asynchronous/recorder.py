@@ -142,7 +142,7 @@ class Recorder:
         self.publish_times = list(state["published"])
         self.entries = [GroupRecord(**entry) for entry in state["entries"]]
         self.generated, self.lost = Count(**state["generated"]), Count(**state["lost"])
-        phase = max((entry.phase for entry in self.entries), default=NEVER) + 1  # that comes next
+        phase = max((entry.phase for entry in self.entries), default=NEVER) + 1  # the next one
         for group, entry in enumerate(self.entries):
             if entry.fate in ("in_flight", "queued"):
                 self.record_loss(group, phase)

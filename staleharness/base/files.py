@@ -123,7 +123,7 @@ def atomic_write(path: Path) -> Iterator[BinaryIO]:
     except BaseException as error:
         with contextlib.suppress(FileNotFoundError):
             os.unlink(temporary)
-        if isinstance(error, OSError) and error.filename is None:  # as of a write
+        if isinstance(error, OSError) and error.filename is None:  # a failed write does not name its file
             error.filename = str(path)
         raise
     fsync(path.parent)

@@ -93,7 +93,7 @@ def resident_memory() -> int | None:
         return None
     # not active_children(), which reaps exit codes that another thread may be waiting for
     for child in list(getattr(multiprocessing.process, "_children", ())):
-        with contextlib.suppress(OSError, ValueError):  # it has ended meanwhile
+        with contextlib.suppress(OSError, ValueError):  # the process has ended meanwhile
             total += _resident(str(child.pid))
     return total
 

@@ -199,7 +199,7 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
         raise UserError(f"{where}={value} is not finite, or too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
         limit = LARGEST if hint is int else sys.float_info.max if finite else math.inf
-        if not abs(value) <= limit:  # as of NaN
+        if not abs(value) <= limit:  # true of NaN, too
             raise UserError(f"{where}={shorten(_plain(value))} is not finite, or too large")
         if hint is float or value == int(value):
             return hint(value)

@@ -175,7 +175,7 @@ class ControlLearner(Learner[ControlData, Part]):
             if (outputs := self.compiled(decisions)) is not None:
                 return decisions, outputs[0], outputs[1].flatten()
         with torch.enable_grad():
-            for leaf in (now.logp, now.mean, now.log_std):  # what a method's loss may depend on
+            for leaf in (now.logp, now.mean, now.log_std):  # inputs that a method's loss may depend on
                 leaf.requires_grad_()
             decisions = self._decisions(part, now, advantage, mask)
             answer = loss_of(self.algorithm, decisions)

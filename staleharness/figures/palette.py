@@ -37,7 +37,7 @@ OTHER_METHODS = (
     ("aspo", "bapo", "ce_gppo", "dcpo", "dg", "gmpo", "oapl"),
     ("ipo", "prime_rl", "sapo", "truly_ppo", "vespo", "gac"),
 )
-WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # what studies of stale data compare with: PPO-clip's colour, dashed
+WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # reference in studies of stale data: PPO-clip's colour, dashed
 ROW_MARKERS = ("", "s", "^", "o", "D")  # of a row; the first has those of its colours
 LIGHT_TO_DARK = ("#A9CCE3", "#0A2A4A")  # of values in order
 READABLE = 1.05 / 4.5 - 0.05  # most luminance of text on white: a contrast of 4.5:1 (WCAG 2)
@@ -53,7 +53,7 @@ class Style:
     colour: str
     marker: str
     dashes: tuple[float, ...]
-    name: str = ""  # what a figure calls it; empty: its label
+    name: str = ""  # display name; empty: its label
 
 
 Look = tuple[str, str, tuple[float, ...]]  # colour, marker, dashes

@@ -45,7 +45,7 @@ class GenerationRound:
     dropped_groups: int  # turned away by dynamic sampling, or never to be trained on
     flow: Flow
     seconds: Seconds = field(default_factory=Seconds)
-    candidates: Completions | None = None  # those and the ones that dynamic sampling turned away; None: none was
+    candidates: Completions | None = None  # with those that dynamic sampling rejected; None: without it
 
 
 class ScheduledCompletions:

@@ -30,7 +30,7 @@ from .prompt_formatting import PromptSet, closing_token, pad_left
 from .spec import LanguageSpec
 
 BATCH = 16  # problems per step of fine-tuning
-TOKENS = 2048  # that go through the model at once, prompts and padding included: bounds the memory of a step
+TOKENS = 2048  # tokens of a forward pass, prompts and padding included: bounds the memory of a step
 MAX_GRAD_NORM = 1.0
 SAVE_EVERY = 300.0  # seconds
 NO_LABEL = -100  # label that cross-entropy skips

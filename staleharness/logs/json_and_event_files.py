@@ -141,7 +141,7 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
             except RecursionError:
                 raise ValueError("it is nested too deeply") from None
             except json.JSONDecodeError as error:
-                if len(text) - at < LONGEST_OBJECT and (chunk := stream.read(CHARACTERS)):  # it may go on there
+                if len(text) - at < LONGEST_OBJECT and (chunk := stream.read(CHARACTERS)):  # the object may go on in it
                     line += text.count("\n", 0, at)
                     text, at = text[at:] + chunk, 0
                     continue

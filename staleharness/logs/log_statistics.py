@@ -58,7 +58,7 @@ def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
     return np.flatnonzero(np.append(True, leading[1:] != leading[:-1]))
 
 
-SEGMENTS = 512  # that are held at most
+SEGMENTS = 512  # held at most
 LEAST = 8  # rows below which no drift is told
 SHARE = 0.25  # of the mean: a smaller change is none
 ERRORS = 4.0  # standard errors: a smaller change is none

@@ -49,7 +49,7 @@ RUN_COLUMNS = (
 NUMBERS = frozenset(
     {"K", "seed", "sampled", "deterministic", "steps", "evaluation steps", "time", "evaluation time"}
 )  # of the list of runs
-AXES = ("algorithm", "capacity", "env", "seed")  # what a sweep varies, beside hyper-parameters
+AXES = ("algorithm", "capacity", "env", "seed")  # settings that a sweep varies, beside hyper-parameters
 
 
 def columns_of(table: Table) -> list[tuple[str, str, str]]:

@@ -70,7 +70,7 @@ class PipelineRecord:
     finish_time: Floats
     queue_time: Floats
     fate: Ints  # an index of FATES
-    step: Ints  # that trained it first, which is the version it was trained at; -1: none
+    step: Ints  # training step, and so the version, that first used it; -1: none
     exit_step: Ints  # the step before which it had left the queue, trained or dropped; -1: none
     abort_time: Floats  # of its group
     tokens: Ints  # decisions of the whole row

@@ -98,7 +98,7 @@ class _EventLoop:
 
     def queue(self, group: int, now: float) -> None:
         self.log.queue_time[group] = now
-        if self.log.fate[group] == FATES.index("in_flight"):  # it may have been dropped at once
+        if self.log.fate[group] == FATES.index("in_flight"):  # unless it was dropped at once
             self.log.fate[group] = FATES.index("queued")
 
     def go_on(self, now: float) -> None:

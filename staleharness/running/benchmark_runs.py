@@ -141,7 +141,7 @@ def run_method(
         result.missing += len(stage.runs) - len(runs)
 
     rates = look_rates(protocol, published_runs(protocol.name))
-    report_plan(protocol, name, rates, look)  # what the track cannot run is said before anything starts
+    report_plan(protocol, name, rates, look)  # before anything starts: it names what the track cannot run
     if not look:
         run_stage(ladder_plan(protocol, name))
         rates = _chosen_rates(protocol, name, result)

@@ -179,9 +179,9 @@ def _bytes(text: str) -> int:
 class LagReference:
     """Runs at K = 1 to compare a sweep with."""
 
-    user_runs: list[StoredRun]  # the user's own
-    published: list[StoredRun]  # of methods without any of the user's own
-    bundles: list[str]  # that the published ones are in
+    user_runs: list[StoredRun]  # of the user's results folder
+    published: list[StoredRun]  # of methods without runs of the user
+    bundles: list[str]  # bundles of the published runs
 
     @property
     def settings(self) -> dict[str, list[str]]:

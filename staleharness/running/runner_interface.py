@@ -30,7 +30,7 @@ class Job:
     checkpoint_seconds: float = 30.0  # between two checkpoints
     holder: str = ""  # `Store.next_holder`, if workers on several machines share the results folder
     share: int = 1  # places on a machine that it takes: more after a run has run out of memory beside others
-    runs_per_gpu: int = 1  # that share the memory of its GPU
+    runs_per_gpu: int = 1  # number of runs that share the memory of its GPU
     restart: bool = False  # start over if no checkpoint fits, instead of refusing the run
 
 
@@ -42,7 +42,7 @@ class ResourceRequest:
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
     slurm: str = ""  # options of sbatch, as typed; for the runner of that name
-    runs_per_gpu: int | None = None  # that share one; None: the runner's default
+    runs_per_gpu: int | None = None  # number of runs that share a GPU; None: the runner's default
     fills_gpu: bool = False  # a run takes what memory a GPU has
     memory: int | None = None  # bytes of main memory for each; None: unknown
 

@@ -38,7 +38,7 @@ from .run_folder import RunFolder
 from .runner_interface import NOTE, PREPARING, Job
 
 MAX_MESSAGE = 1000  # characters of an error that are kept
-MAX_TRACEBACK = 20_000  # and of its traceback in the log
+MAX_TRACEBACK = 20_000  # characters of its traceback in the log
 PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
 entry_points()  # cached once, in the fork server, as are commit and versions
@@ -173,7 +173,7 @@ def _set_up_torch(threads: int) -> None:
     torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # what deterministic means on a GPU
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
     # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
     torch.backends.cuda.enable_cudnn_sdp(False)
 
@@ -220,6 +220,6 @@ def _log_to(path: Path) -> None:
     os.close(handle)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(line_buffering=True)  # what was printed before a sudden death is there to read
+            stream.reconfigure(line_buffering=True)  # lines printed before a sudden death are in the file
     log_to("stdout", logging.INFO)
     os.chdir(path.parent)

@@ -98,7 +98,7 @@ def score_before_training(run_grid: RunGrid, env: str, score: str) -> tuple[floa
 
 
 NORMALISATIONS = ("minmax", "ppo", "frozen", "raw")
-BASELINE = "ppo_clip"  # whose runs at K = 1 set the scale of "ppo"
+BASELINE = "ppo_clip"  # method whose runs at K = 1 set the scale "ppo"
 CONSTANTS = Path(__file__).with_name("normalisation.json")
 
 

@@ -46,7 +46,7 @@ class Slowdown:
     low: Factor
     high: Factor
     target: float  # the score to reach
-    steps: float  # that the synchronous runs need
+    steps: float  # steps in which the synchronous runs reach it
 
     def to_json(self) -> dict[str, Any]:
         ends = {name: getattr(self, name).to_json() for name in ("factor", "low", "high")}

@@ -147,7 +147,7 @@ Parts = TypedDict(
         "spec": NotRequired[SpecSchema],
         "run.json": RecordSchema,
         "others": dict[Name, Deep],  # entries of run.json that `RecordSchema` does not list
-        "method": dict[Name, Shallow],  # and those of its method
+        "method": dict[Name, Shallow],  # further entries of its method
         "job.json": JobSchema,
     },
 )

@@ -97,7 +97,7 @@ class RowGradients:
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
         self.parameters = parameters
-        self.total = [torch.zeros_like(p) for p in parameters]  # what becomes the gradient of the step
+        self.total = [torch.zeros_like(p) for p in parameters]  # the gradient of the step
         self.group = [torch.zeros_like(p) for p in parameters]  # of the group under way
         self.squared_norm = torch.zeros((), device=parameters[0].device)
         self._coefficients = 0.0, 0.0

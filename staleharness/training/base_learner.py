@@ -21,8 +21,8 @@ if TYPE_CHECKING:
 
     from .optimiser import AdamW
 
-Log = dict[str, "Tensor"]  # what is said of one gradient step: numbers [], or one of each decision [R, T]
-Data = TypeVar("Data")  # what a phase's collecting brings
+Log = dict[str, "Tensor"]  # metrics of one gradient step: numbers [], or one of each decision [R, T]
+Data = TypeVar("Data")  # data that a phase collects
 Part = TypeVar("Part")  # a minibatch of it
 
 
@@ -31,7 +31,7 @@ class Gradient(NamedTuple):
 
     decisions: Decisions
     answer: PolicyLoss
-    log: Log  # what the kind says of this step
+    log: Log  # metrics of the step of this kind of task
 
 
 class Learner(ABC, Generic[Data, Part]):

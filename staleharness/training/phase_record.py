@@ -12,7 +12,7 @@ from .sample_accounting import Flow
 if TYPE_CHECKING:
     from torch import Tensor
 
-Data = TypeVar("Data")  # what the learner of a kind of task takes
+Data = TypeVar("Data")  # input of the learner of a kind of task
 
 
 class PhaseData(NamedTuple, Generic[Data]):

@@ -36,7 +36,7 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
     """A loss of each decision [R, T], and diagnostics of the same shape or numbers []. Raises `UserError`."""
     try:
         answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
-    except (TypeError, AttributeError) as error:  # what None brings about
+    except (TypeError, AttributeError) as error:  # raised by an attribute or operation of None
         if (need_error := _undeclared_need(algorithm, decisions, error)) is not None:
             raise need_error from error
         raise

@@ -182,6 +182,6 @@ def log_warnings() -> None:
 
 
 def _log(text: str) -> None:
-    # what goes wrong in a simulation names its time; the rest are remarks of the compiler on a model file
+    # errors of a simulation contain its time; other messages are remarks of the compiler on a model file
     level = logging.WARNING if "Time = " in text else logging.INFO
     logging.getLogger("mujoco").log(level, text)

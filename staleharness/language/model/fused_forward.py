@@ -21,7 +21,7 @@ from ...training.policy_buffer import Version
 from .kv_caches import CacheLayer, CausalWithPadding, Mask, attend, mask_term
 
 FAMILIES = ("qwen2", "llama")
-ROTARY_TYPES = ("default", "linear", "llama3")  # those that do not depend on the sequence's length
+ROTARY_TYPES = ("default", "linear", "llama3")  # types that do not depend on the sequence's length
 Weights = dict[str, Tensor]
 MATRICES = ("qkv", "out", "gate_up", "down", "logits")  # ends of the names of linear layers
 

@@ -87,7 +87,7 @@ def _convert(model: str, file: Path, folder: Path) -> None:
             source_model, info = causal.from_pretrained(
                 **source, dtype=torch.float32, output_loading_info=True, trust_remote_code=False
             )
-            if lacking := missing_weights(info):  # it would go on with weights drawn at random
+            if lacking := missing_weights(info):  # transformers would initialise them at random
                 raise ValueError(f"it lacks {lacking}")
             # transformers does not save a model that it has just dequantised: its weights go into a plain one
             with torch.device("meta"):

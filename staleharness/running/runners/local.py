@@ -78,7 +78,7 @@ class LocalPool:
             if worker.message is not None and time.monotonic() - worker.since > GRACE:
                 worker.process.kill()  # a plugin's thread keeps it from ending
             if not worker.process.is_alive():
-                yield from _read_messages(run_id, worker)  # those sent just before its end
+                yield from _read_messages(run_id, worker)  # messages sent just before its end
                 worker.process.join()
                 worker.channel.close()
                 cause = self._cause(worker.process.exitcode)

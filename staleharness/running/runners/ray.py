@@ -66,7 +66,7 @@ class RemoteWorker:
         return list(self._pool.poll(POLL_SECONDS))
 
     def ask_to_stop(self, run_id: str) -> None:
-        with contextlib.suppress(KeyError):  # it has ended
+        with contextlib.suppress(KeyError):  # the actor has ended
             self._pool.ask_to_stop(run_id)
 
     def kill(self, run_id: str) -> None:
@@ -86,7 +86,7 @@ class _ActorCall:
     job: Job | None = None
     call: Any = None
     is_placed: bool = False  # Ray has found a machine for it; only then does it get the job
-    is_queued: bool = False  # and the sweep knows that none is found yet
+    is_queued: bool = False  # the sweep has been told that Ray has no machine yet
     kill_time: float | None = None  # since when it has to end
 
 
@@ -153,7 +153,7 @@ class RayRunner:
         idle = [actor for actor in self._actors if actor.job is None]
         actor = next((actor for actor in idle if actor.share == job.share), None)
         if actor is None:
-            for other in idle:  # it may occupy the place of a larger one
+            for other in idle:  # an idle actor may occupy the place of a larger one
                 self._drop(other)
             actor = self._new(job.share)
         self._give(actor, job)

@@ -30,7 +30,7 @@ class BenchmarkTable:
     seeds: int  # reported runs of each environment that the protocol asks for
     rows: tuple[BenchmarkRow, ...]
     runs_done: int  # published runs that are there
-    runs_total: int  # and those that the protocol asks for
+    runs_total: int  # runs that the protocol asks for
     look: int = 0  # seeds of a look at one rate, which is no result; 0: none
     notes: tuple[str, ...] = ()
 

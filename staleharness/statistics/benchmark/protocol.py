@@ -24,7 +24,7 @@ from ..labels import without_option
 from ..scores import Normaliser
 
 FOLDER = "stalebench_v1"  # of experiments/, and the beginning of the names of published bundles
-BASELINE = "ppo_clip"  # that every method is compared with
+BASELINE = "ppo_clip"  # method that all others are compared with
 LEARNT = 0.5  # of the baseline's score at K = 1: a method below it did not learn
 # of a protocol, what changes no score: words, and which methods have rows
 WORDS = ("question", "source", "methods", "controls")
@@ -61,8 +61,8 @@ class Protocol:
     capacity: tuple[int, ...]
     lag: str
     score: str  # `sampled` or `deterministic`
-    seeds: tuple[int, ...]  # that are reported
-    tuning_seeds: tuple[int, ...]  # that choose the learning rate, of each method and capacity
+    seeds: tuple[int, ...]  # reported ones
+    tuning_seeds: tuple[int, ...]  # for the choice of the learning rate, of each method and capacity
     rates: tuple[float, ...]  # factors of the learning rate in `settings`
     settings: Mapping[str, Any]  # of every run
     random: Mapping[str, float]  # score of an untrained policy, by environment: 0 on the scale

@@ -35,7 +35,7 @@ Quantity = Callable[[NumberQuery, Evidence], str]
 
 def quantity_text(query: NumberQuery, evidence: Evidence) -> str:
     """Evaluate a query on the runs of a study. Raises `UserError`."""
-    if query.quantity in WORDS and query.quantity != "slowdown":  # whose curves join the runs of several labels
+    if query.quantity in WORDS and query.quantity != "slowdown":  # a slowdown's curves join the runs of several labels
         labels = query.label.split("+") if query.quantity == "warnings" else [query.label]
         evidence.check(filter(None, [*labels, query.over]))
     if evaluate := WORDS.get(query.quantity) or NUMBERS.get(query.quantity):
