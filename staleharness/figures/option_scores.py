@@ -9,7 +9,6 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..mismatch import NONE
 from ..statistics.labels import display_label, option_text, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
@@ -24,6 +23,7 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
 Cells = Mapping[tuple[int, Any], Mapping[str, Any]]  # (K, value) -> row of the table
+NO_MISMATCH = "none"  # mismatch model of a sampler that is the trainer
 
 
 @dataclass(frozen=True)
@@ -154,7 +154,7 @@ def _score_cell(rows: Cells, k: int, value: Any, order: Sequence[Any]) -> SheetC
 
 def _models(results: Results) -> dict[str, str]:
     """Map each label to its mismatch model."""
-    return {run.label: str(run.spec.get("mismatch", NONE)) for run in results}
+    return {run.label: str(run.spec.get("mismatch", NO_MISMATCH)) for run in results}
 
 
 def _has_several_models(results: Results) -> bool:
@@ -173,7 +173,7 @@ def _has_several_models(results: Results) -> bool:
 def score_by_mismatch(results: Results, table: Table) -> Sheet:
     """IQM with its interval over method and mismatch model, one block per environment and capacity."""
     model_of, names = _models(results), table.settings.get("names", {})
-    models = sorted(set(model_of.values()), key=lambda model: (model != NONE, model))
+    models = sorted(set(model_of.values()), key=lambda model: (model != NO_MISMATCH, model))
     methods = {label: without_option(label, "mismatch") for label in model_of}
     rows: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in table.rows:
@@ -196,14 +196,14 @@ def score_by_mismatch(results: Results, table: Table) -> Sheet:
 
 
 def _model_heading(model: str) -> str:
-    return "no mismatch" if model == NONE else option_text("mismatch", model).removeprefix("mismatch ")
+    return "no mismatch" if model == NO_MISMATCH else option_text("mismatch", model).removeprefix("mismatch ")
 
 
 def _mismatch_cell(cells: dict[tuple[str, str], dict[str, Any]], method: str, model: str) -> SheetCell:
     row = cells.get((method, model))
     if row is None:
         return SheetCell("–")
-    plain, dots = cells.get((method, NONE)), row.get("dots", {}).get("iqm", [])
+    plain, dots = cells.get((method, NO_MISMATCH)), row.get("dots", {}).get("iqm", [])
     upper = row["iqm_high"] if row["iqm_high"] is not None else max(dots, default=None)
     is_lower = plain is not None and plain is not row and upper is not None and upper < plain["iqm"]
     return iqm_cell(row, row["iqm"], is_lower)
