@@ -64,7 +64,7 @@ def program(code: str, folder: Path, *options: str) -> subprocess.CompletedProce
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
     (folder / "script.py").write_text(code)
     words = [sys.executable, *options, "script.py"]
-    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
+    return subprocess.run(words, cwd=folder, env=environment, capture_output=True, text=True, timeout=600)
 
 
 @pytest.fixture(scope="module")

@@ -74,7 +74,7 @@ class Machine:
     def install(self, *arguments: str, code: int = 0) -> str:
         """Standard error of a set-up; nothing may be on standard output."""
         where: Any = {"cwd": self.checkout, "env": self.environment}
-        done = subprocess.run(self.command(*arguments), **where, capture_output=True, text=True, timeout=60)
+        done = subprocess.run(self.command(*arguments), **where, capture_output=True, text=True, timeout=600)
         assert (done.returncode, done.stdout) == (code, ""), done.stderr
         return done.stderr
 

@@ -62,7 +62,7 @@ def test_a_piece_of_python_runs(page: str, code: str, tmp_path: Path) -> None:
     (tmp_path / "snippet.py").write_text(code)
     clean = {**os.environ, "PYTHONPATH": str(ROOT), "MPLBACKEND": "agg", "STALEHARNESS_PLUGINS": ""}
     done = subprocess.run(
-        [sys.executable, "snippet.py"], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=300
+        [sys.executable, "snippet.py"], cwd=tmp_path, env=clean, capture_output=True, text=True, timeout=600
     )
     assert done.returncode == 0, done.stderr
 

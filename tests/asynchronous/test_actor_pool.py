@@ -12,9 +12,9 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from places import HELPERS, ROOT
+from races import until
 from toy_actors import LENGTH, Toy, version
 
 from staleharness.asynchronous import actor_pool
@@ -26,7 +26,6 @@ from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
 from staleharness.training.sample_accounting import Count, Ledger
 
-PATIENCE = 60.0
 Start = Callable[..., ActorPool]
 
 
@@ -45,13 +44,6 @@ def start() -> Iterator[Start]:
     yield start
     for pool in begun:
         pool.close()
-
-
-def until(holds: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + PATIENCE
-    while not holds():
-        assert time.monotonic() < deadline, "it never came to this"
-        time.sleep(0.01)
 
 
 def take_batch(pool: ActorPool, phase: int) -> list[tuple[int, int, list[float], int]]:
@@ -113,18 +105,16 @@ def test_what_is_too_old_is_dropped_when_it_could_be_trained_on(start: Start) ->
 
 
 def test_weights_fetched_inside_a_row_are_recorded_with_their_start(start: Start) -> None:
-    pool = start(Toy(seconds=0.05), actors=1, fetch=2, groups=1)
-    phase, changed = 0, 0
-    while changed < 2:
-        phase += 1
-        pool.weights.publish(version(phase))
-        ((group, _, acted, _),) = take_batch(pool, phase)
-        entry = pool.recorder.entries[group]
-        ends = [*entry.starts[1:], LENGTH]
-        expected = np.repeat(entry.versions, np.diff(ends, prepend=0)).tolist()
-        assert acted == expected and all(start % 2 == 0 for start in entry.starts)
-        changed += len(entry.versions) > 1
-        assert phase < 200, "weights never changed inside a row"
+    """The second group waits before its fourth decision; the next time to fetch is before the fifth."""
+    pool = start(Toy(end="waits"), actors=1, fetch=2, groups=1)
+    (member,) = pool.members
+    until(lambda: (found := member.counter.read(1)) is not None and found.lengths == [3, 3])
+    pool.weights.publish(version(7))
+    until(lambda: fates(pool)[1] == "queued")
+    (_, _, acted, _), (group, _, changed, _) = take_batch(pool, 7)[0], take_batch(pool, 8)[0]
+    entry = pool.recorder.entries[group]
+    assert acted == [0.0] * LENGTH and changed == [0.0] * 4 + [7.0]
+    assert (group, entry.versions, entry.starts) == (1, [0, 7], [0, 4])
 
 
 def test_a_killed_actor_is_replaced_and_its_group_counts_as_lost(start: Start) -> None:

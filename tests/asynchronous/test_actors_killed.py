@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import random
 import signal
-import time
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
-from races import Mortal, but_assigned, digests_and_metrics, learner_digest
+from races import Mortal, but_assigned, digests_and_metrics, learner_digest, until
 from small_specs import small_control
 from whole_runs import one_thread as one_thread
 
@@ -47,10 +46,7 @@ def kill(pool: Any, place: int) -> None:
     with pool.condition:
         (member,) = (m for m in pool.members if m.place == place)
         os.kill(member.process.pid, signal.SIGKILL)
-    deadline = time.monotonic() + 600.0
-    while member.number in pool.pids or len(pool.pids) < ACTORS:
-        assert time.monotonic() < deadline, "nobody took its place"
-        time.sleep(0.01)
+    until(lambda: member.number not in pool.pids and len(pool.pids) == ACTORS)
 
 
 def faulty(seed: int, to: Path) -> tuple[list[str], list[dict[str, Any]]]:

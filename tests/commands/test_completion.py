@@ -28,7 +28,7 @@ def script(tmp_path: Path) -> Callable[[str], Path]:
 
 
 def ran(*words: str) -> str:
-    done = subprocess.run(words, capture_output=True, text=True, timeout=60)
+    done = subprocess.run(words, capture_output=True, text=True, timeout=600)
     assert done.returncode == 0 and not done.stderr, done.stderr
     return done.stdout
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from known_plugins import loaded_plugins
 from places import HELPERS
-from races import but_assigned, digests_and_metrics, kill_one, learner_digest
+from races import but_assigned, change_inside, digests_and_metrics, kill_one, learner_digest
 from small_specs import small_control
 
 from staleharness.control.rollouts import EnvironmentActor
@@ -23,7 +23,7 @@ from staleharness.training.checkpoint import load_newest, save
 from staleharness.training.loop import simulation_of
 
 PHASES = 6
-DELAY = 0.003  # seconds; rows take longer than training, on a busy machine too, so that weights change inside them
+DELAY = 0.003  # seconds
 LAG = f"async[actors=3,queue=2.0,fetch=20,delay={DELAY},spread=4.0,train=0.04]"
 SMALL = small_control(PHASES, 4, 50, capacity=8, lag=LAG, minibatches=4)
 
@@ -31,7 +31,14 @@ SMALL = small_control(PHASES, 4, 50, capacity=8, lag=LAG, minibatches=4)
 def record_run(spec: ControlSpec, to: Path, kill_after: int | None = None) -> tuple[list[str], list[dict[str, Any]]]:
     """Hash of the learner and metrics after each phase of a run with processes, which leaves its trace there."""
     simulation: Any = simulation_of(spec)
-    found = digests_and_metrics(simulation, lambda: simulation.phase == kill_after and kill_one(simulation.actors))
+    wait = change_inside(simulation, simulation.actors)
+
+    def after() -> None:
+        wait()
+        if simulation.phase == kill_after:
+            kill_one(simulation.actors)
+
+    found = digests_and_metrics(simulation, after)
     to.write_bytes(simulation.artifacts()["trace.parquet"])
     return found
 

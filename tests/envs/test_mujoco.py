@@ -341,7 +341,7 @@ def test_a_saved_state_goes_on_in_a_forked_child(env: str, tmp_path: Path) -> No
         [sys.executable, "-W", "ignore", "-c", script],
         env={**os.environ, "PYTHONPATH": str(ROOT)},
         cwd=tmp_path,
-        timeout=60,
+        timeout=600,
     )
     assert run.returncode == 0
     np.testing.assert_array_equal(np.load(tmp_path / "out.npy"), expected)

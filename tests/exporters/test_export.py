@@ -345,7 +345,7 @@ def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_pa
         "print(*wandb_runs.write(Store(sys.argv[1]).read_all(), Path(sys.argv[2])), sep='\\n')"
     )
     command = [sys.executable, "-c", program, str(results), str(tmp_path)]
-    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=120)
+    done = subprocess.run(command, capture_output=True, text=True, check=True, timeout=600)
     for run, path in zip(Store(results).read_all(), map(Path, done.stdout.splitlines()), strict=True):
         words = [sys.executable, "-c", READER, str(path / f"run-{run.id}.wandb")]
         kept = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)

@@ -46,7 +46,7 @@ def in_browser(path: Path, choice: str, profile: Path, *flags: str) -> Page:
         "--window-size=1600,1200",
     )
     command = [CHROMIUM, "--headless", "--no-sandbox", *quiet, *flags, f"--user-data-dir={profile}", "--dump-dom"]
-    done = subprocess.run([*command, f"{path.as_uri()}#{choice}"], capture_output=True, text=True, timeout=90)
+    done = subprocess.run([*command, f"{path.as_uri()}#{choice}"], capture_output=True, text=True, timeout=600)
     return Page(done.stdout)
 
 

@@ -1,5 +1,6 @@
 """Workers that SIGKILL themselves at a chosen point of a run: before its first phase, while a phase is logged, while a
-checkpoint is written, after its rename and before older ones go, or while the run is published.
+checkpoint is written, after its rename and before older ones go, or while the run is published. And workers that stay
+at a phase, so that whatever is to happen to them there happens before they go on.
 """
 
 from __future__ import annotations
@@ -64,6 +65,43 @@ def child(job: Job, channel: Any, gpu: str) -> None:
     """Stand in for `local._in_child`."""
     if point := json.loads(order(job).read_text()):
         ARM[point[0]](point[1])
+    local._in_child(job, channel, gpu)
+
+
+STAYS_AT = 6
+
+
+def waiting_child(job: Job, channel: Any, gpu: str) -> None:
+    """Stand in for `local._in_child`: at phase `STAYS_AT` it waits for the order to stop, or for its sweep's end."""
+    local._in_child(job, WaitingChannel(channel), gpu)  # type: ignore[arg-type]
+
+
+class WaitingChannel:
+    def __init__(self, channel: Any) -> None:
+        self.channel, self.patience = channel, 0.0
+
+    def send(self, message: dict[str, Any]) -> None:
+        self.channel.send(message)
+        self.patience = 600.0 * (message.get("phase") == STAYS_AT)
+
+    def poll(self) -> bool:
+        patience, self.patience = self.patience, 0.0
+        return bool(self.channel.poll(patience))
+
+    def recv(self) -> Any:
+        return self.channel.recv()
+
+
+def pausing_child(job: Job, channel: Any, gpu: str) -> None:
+    """Stand in for `local._in_child`: it pauses, as after SIGSTOP, once phase `STAYS_AT` is logged."""
+    write, now = RunFolder.write, countdown(STAYS_AT)
+
+    def wrapper(self: RunFolder, record: PhaseRecord) -> None:
+        write(self, record)
+        if now():
+            os.kill(os.getpid(), signal.SIGSTOP)
+
+    RunFolder.write = wrapper  # type: ignore[method-assign]
     local._in_child(job, channel, gpu)
 
 

@@ -2,7 +2,8 @@
 counts phases, writes down how far it is after each, and ends as its job's spec says.
 
 spec: phases, nap (seconds a phase), ends ("done", "failed", "dies": without a word), stays (seconds after its
-last word, deaf to SIGTERM), gate (the phase before which it waits for the file `open` beside its own; 0: none).
+last word, deaf to SIGTERM), gate (the phase before which it waits for the file `open` beside its own, or for one of its
+own that ends in `.open`; 0: none).
 """
 
 from __future__ import annotations
@@ -30,7 +31,8 @@ def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     tell({"preparing": f"reading phase {done}"})
     for phase in range(done + 1, job.spec["phases"] + 1):
         time.sleep(job.spec["nap"])
-        while phase == job.spec["gate"] and not (place.parent / "open").exists() and not told and not asked_to_stop():
+        gates = place.parent / "open", place.with_suffix(".open")
+        while phase == job.spec["gate"] and not any(map(Path.exists, gates)) and not told and not asked_to_stop():
             time.sleep(0.01)
         own = place.with_suffix(f".{os.getpid()}")  # a task whose node is lost may go on beside its next life
         own.write_text(str(phase))

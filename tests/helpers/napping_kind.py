@@ -1,4 +1,6 @@
-"""The toy again, with a phase that takes a while and no processor: time to do something to it."""
+"""The toy again, with a phase that takes a while and no processor: time to do something to it. Where the environment
+has `STALEHARNESS_NAP_UNTIL`, it sleeps on in phase 20 until that file exists.
+"""
 
 from __future__ import annotations
 
@@ -12,6 +14,8 @@ from toy_kind import Toy, ToySimulation, ToySpec
 
 from staleharness.spec import RunSpec
 from staleharness.task import ENVS
+
+PHASE = 20
 
 
 @dataclass(frozen=True)
@@ -38,6 +42,9 @@ class Napping(Toy):
 class NappingSimulation(ToySimulation):
     def collect(self, phase: int) -> Any:
         time.sleep(self.spec.nap)  # type: ignore[attr-defined]
+        gate = os.environ.get("STALEHARNESS_NAP_UNTIL", "/")
+        while phase == PHASE and not os.path.exists(gate):
+            time.sleep(0.02)
         if phase == self.spec.dies_at:  # type: ignore[attr-defined]
             os._exit(3)
         return super().collect(phase)

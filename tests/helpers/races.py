@@ -7,7 +7,7 @@ import os
 import signal
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from staleharness.asynchronous.actor import GroupMaker, WeightFeed
@@ -88,10 +88,60 @@ def kill_one(processes: Any) -> None:
     pool = processes.pool
     begun = pool.next_number
     os.kill(next(iter(pool.pids.values())), signal.SIGKILL)
+    until(lambda: any(e.actor >= begun and e.made_at is not None for e in pool.recorder.entries))
+
+
+def until(holds: Callable[[], bool]) -> None:
     deadline = time.monotonic() + 600.0
-    while not any(e.actor >= begun and e.made_at is not None for e in pool.recorder.entries):
-        assert time.monotonic() < deadline, "nobody took its place"
+    while not holds():
+        assert time.monotonic() < deadline, "it never came to this"
         time.sleep(0.01)
+
+
+@dataclass(frozen=True)
+class Patient:
+    """Opens actors of which number 1 waits inside its first group, at the first decision where it may fetch weights,
+    until there are others than it began with."""
+
+    open: Callable[[int], GroupMaker]
+
+    def __call__(self, number: int) -> GroupMaker:
+        actor = self.open(number)
+        return PatientActor(actor) if number == 1 else actor
+
+
+@dataclass
+class PatientActor:
+    actor: GroupMaker
+
+    def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
+        return self.actor.make(group, nth, feed if nth else PatientFeed(feed.weights, feed.load, feed.counter, group))
+
+
+class PatientFeed(WeightFeed):
+    def step(self, t: int) -> int | None:
+        while t and t == self.load.fetch and self.weights.newest_phase == self.versions[-1]:
+            self.counter.reach([t] * self.counter.rows)
+            self.last(t)
+            time.sleep(0.001)
+        return super().step(t)
+
+
+def change_inside(simulation: Any, processes: Any) -> Callable[[], None]:
+    """Give a race an actor whose weights change inside its first group, whatever the speed of anybody. What is returned
+    is to be called after each phase: the first version has to be seen, and what it began in to be finished."""
+    order = processes.order
+    processes.order = replace(order, open=Patient(order.open), preload=[*order.preload, "races"])
+
+    def wait() -> None:
+        pool = processes.pool
+        if order.loads[1].fetch and simulation.phase == 1:
+            (member,) = (m for m in pool.members if m.number == 1)
+            until(lambda: member.counter.read(member.group) is not None)
+        if order.loads[1].fetch and simulation.phase == 2:
+            until(lambda: any(e.actor == 1 and e.made_at is not None for e in pool.recorder.entries))
+
+    return wait
 
 
 def but_assigned(metrics: Metrics) -> Metrics:

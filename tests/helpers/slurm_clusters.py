@@ -103,7 +103,7 @@ class _Wrapper:
 
     def call(self, *words: str) -> str:
         env = {**os.environ, **self.env}
-        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=60, check=True)
+        done = subprocess.run(words, env=env, capture_output=True, text=True, timeout=600, check=True)
         return done.stdout
 
     def tasks(self) -> dict[str, tuple[str, int]]:
@@ -247,7 +247,7 @@ def _free_port() -> int:
         return int(found.getsockname()[1])
 
 
-def wait_for(condition: Callable[[], object], seconds: float = 60.0) -> None:
+def wait_for(condition: Callable[[], object], seconds: float = 600.0) -> None:
     deadline = time.monotonic() + seconds
     while True:
         with contextlib.suppress(subprocess.CalledProcessError):

@@ -28,6 +28,7 @@ SETTINGS = {
     "kill_wait": 2.0,
     "remembers": 300.0,
     "accounting": False,
+    "clock": None,  # seconds by which it goes; that of the machine otherwise
     "away": False,  # the controller is not reached
     "refuses": "",  # what the next submission is told
     "deaf": False,  # the next submission is taken, and its answer is lost
@@ -51,9 +52,13 @@ class Cluster:
         found: dict[str, dict[str, Any]] = self.state["tasks"]
         return found
 
+    def now(self) -> float:
+        clock: float | None = self.settings["clock"]
+        return time.time() if clock is None else clock
+
     def look_after(self) -> None:
         """Do the work of a daemon up to now."""
-        now = time.time()
+        now = self.now()
         for name, task in list(self.tasks.items()):
             if task["state"] in ALIVE:
                 self._watch(name, task, now)
@@ -118,7 +123,7 @@ class Cluster:
                 stdout=stream,
                 stderr=stream,
             )
-        task.update(state="RUNNING", began=time.time(), warned=False, node="stand-in")
+        task.update(state="RUNNING", began=self.now(), warned=False, node="stand-in")
 
     def signal(self, name: str, number: int) -> None:
         with contextlib.suppress(OSError, ValueError):
@@ -128,16 +133,16 @@ class Cluster:
         """End a task like Slurm: SIGTERM, and SIGKILL a while later."""
         task = self.tasks[name]
         if task["state"] == "PENDING":
-            self._ended(task, becomes, time.time())
+            self._ended(task, becomes, self.now())
         elif task["state"] == "RUNNING":
-            task.update(state="COMPLETING", becomes=becomes, killed=time.time())
+            task.update(state="COMPLETING", becomes=becomes, killed=self.now())
             self.signal(name, signal.SIGTERM)
 
     def lose_node(self) -> None:
         """Its tasks are put back in the queue; what they run goes on running, cut off."""
         for task in self.tasks.values():
             if task["state"] in ALIVE:
-                self._ended(task, "NODE_FAIL", time.time())
+                self._ended(task, "NODE_FAIL", self.now())
 
     def by_name(self, words: list[str]) -> list[str]:
         """The tasks that are meant by `17`, `17_3` or `17_[1-3,7]`."""

@@ -31,7 +31,7 @@ class Toy:
     """Rows of `LENGTH` decisions; says what it was asked and which weights it had. It may end in several ways."""
 
     seconds: float = 0.0  # of a decision
-    end: str = ""  # "raise", "no file", "exit", "never opens", "killed" (number 0 alone, in its first group)
+    end: str = ""  # "raise", "no file", "exit", "never opens", "killed" (number 0 alone, in its first group), "waits"
     number: int = -1
 
     def __call__(self, number: int) -> Toy:
@@ -44,6 +44,8 @@ class Toy:
         for t in range(LENGTH):
             if self.end == "killed" and self.number == 0:
                 self._wait(t, feed)
+            if self.end == "waits" and nth == 1 and t == 3:  # until the version that it began with is not the newest
+                self._wait(t, feed, feed.versions[-1] + 1)
             feed.step(t)
             if self.end == "killed" and self.number == 0 and t == 3:
                 os.kill(os.getpid(), signal.SIGKILL)
@@ -57,9 +59,9 @@ class Toy:
             os._exit(1)
         return pickle.dumps((group, nth, acted, os.getpid())), [LENGTH, LENGTH - 2]
 
-    def _wait(self, t: int, feed: WeightFeed) -> None:
-        """For version t, before decision t; meanwhile t decisions are made."""
+    def _wait(self, t: int, feed: WeightFeed, phase: int | None = None) -> None:
+        """For version t, or another, before decision t; meanwhile t decisions are made."""
         feed.counter.reach([t] * feed.counter.rows)
-        while feed.weights.newest_phase < t:
+        while feed.weights.newest_phase < (t if phase is None else phase):
             feed.last(t)
             time.sleep(0.001)

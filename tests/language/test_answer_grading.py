@@ -358,11 +358,11 @@ HOSTILE = {
 @pytest.mark.parametrize("extractor", sorted(EXTRACTORS))
 def test_hostile_text_is_wrong_at_once(extractor: str) -> None:
     def check(kind: str) -> None:
-        began = time.perf_counter()
+        began = time.thread_time()
         verdict = grade(HOSTILE[kind], "18", extractor)
-        took = time.perf_counter() - began
-        # It takes up to some 30 ms. A rule that looks back at every character would take minutes.
-        assert took < 1.0
+        took = time.thread_time() - began
+        # It takes up to some 30 ms of the processor. A rule that looks back at every character would take minutes.
+        assert took < 5.0
         if kind != "NUL bytes around the gold" or extractor in STRICT or extractor == "boxed":
             assert not verdict.correct
 

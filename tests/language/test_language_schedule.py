@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 import torch
 from language_fixtures import Specs
-from races import but_assigned, digests_and_metrics, kill_one
+from races import but_assigned, change_inside, digests_and_metrics, kill_one
 from schedules import Group, lock_step, schedule
 from tiny_model import write_problems
 
@@ -113,7 +113,14 @@ def test_the_replay_of_a_race_is_the_race_bit_for_bit(
         mismatch=mismatch,
     )
     simulation: Any = simulation_of(asked)
-    hashes, said = digests_and_metrics(simulation, lambda: simulation.phase == 3 and kill_one(simulation.generator))
+    wait = change_inside(simulation, simulation.generator)
+
+    def after() -> None:
+        wait()
+        if simulation.phase == 3:
+            kill_one(simulation.generator)
+
+    hashes, said = digests_and_metrics(simulation, after)
     path = tmp_path / "trace.parquet"
     path.write_bytes(simulation.artifacts()["trace.parquet"])
     again, repeated = digests_and_metrics(simulation_of(replace(asked, lag=f"trace:{path}")))

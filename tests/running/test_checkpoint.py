@@ -368,10 +368,10 @@ def test_a_plugins_forked_process_does_not_keep_the_lock(tmp_path: Path, monkeyp
     with run_folder.hold_by_lock(tmp_path):
         child = os.fork()
         if not child:
-            time.sleep(60)
+            signal.pause()
             os._exit(0)
     try:
-        monkeypatch.setattr(run_folder, "PATIENCE", 20.0)  # the child has to get to run
+        monkeypatch.setattr(run_folder, "PATIENCE", 600.0)  # the child has to get to run
         with run_folder.hold_by_lock(tmp_path):
             assert os.waitpid(child, os.WNOHANG) == (0, 0)
     finally:

@@ -175,12 +175,15 @@ def test_an_intact_checkpoint_beats_a_later_damaged_one(tmp_path: Path, log: Pat
 
 
 MAIN = "import deletions; from staleharness import cli; cli.main()"
-# A command line that kills itself, and all of its workers, when a run is at its 30th phase.
+# A command line that kills itself, and all of its workers, when a run is at its sixth phase, and stays there.
 KILLED = """
 import deletions, os, signal
+from kill_points import STAYS_AT, waiting_child
 from staleharness import cli
 from staleharness.commands.shared.display import PlainLines
-PlainLines.on_phase = lambda self, run, heard: heard["phase"] < 30 or os.killpg(0, signal.SIGKILL)
+from staleharness.running.runners import local
+local._in_child = waiting_child
+PlainLines.on_phase = lambda self, run, heard: heard["phase"] < STAYS_AT or os.killpg(0, signal.SIGKILL)
 cli.main()
 """
 
@@ -217,7 +220,7 @@ def test_no_command_loses_work(tmp_path: Path) -> None:
     sweep = f"sweep --env toy --algo spo --k 2 --seeds 1 --jobs 1 --out {out}".split()
     code, errors = command(*sweep, code=KILLED)
     assert code == -signal.SIGKILL, errors
-    wait_until(lambda: not relatives(out), 30)
+    wait_until(lambda: not relatives(out))
     there = contents(out)
     assert there
     code, errors = command(*sweep, MKL_CBWR="COMPATIBLE")

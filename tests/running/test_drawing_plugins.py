@@ -8,12 +8,14 @@ import subprocess
 from pathlib import Path
 
 import pytest
+from kill_points import STAYS_AT, waiting_child
 from killing import Killer, swept
 from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import TINY, AtPhase, environment, metrics, process, sweep_here
 
 from staleharness.running.plan import plan
+from staleharness.running.runners import local
 from staleharness.store.sweep_definition import ask
 
 PLUGIN = HELPERS / "drawing_plugin.py"
@@ -33,22 +35,30 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 
 @pytest.mark.long
-def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
-    interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), 6)
+def test_an_interrupted_sweep_goes_on_to_the_same_bits(
+    tmp_path: Path, straight: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), STAYS_AT)
     with loaded_plugins(PLUGIN):
-        assert sweep_here(tmp_path, listener=interrupt, **ASKED).interrupted
+        with monkeypatch.context() as patch:
+            patch.setattr(local, "_in_child", waiting_child)
+            assert sweep_here(tmp_path, listener=interrupt, **ASKED).interrupted
         assert sorted((tmp_path / "attempts").glob("*/checkpoint-*.pt"))
         assert len(sweep_here(tmp_path, **ASKED).done) == 2
     assert metrics(tmp_path) == straight
 
 
 @pytest.mark.long
-def test_killed_workers_go_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
+def test_killed_workers_go_on_to_the_same_bits(
+    tmp_path: Path, straight: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
     with loaded_plugins(PLUGIN):
         runs = plan(ask(**ASKED)).runs
-        killer = Killer(seed=3, most=2, apart=20)
-        assert swept(tmp_path, runs, killer).failed and killer.killed
-        assert len(swept(tmp_path, runs).done) == len(killer.killed)
+        killer = Killer(seed=3, most=2, apart=STAYS_AT // 2)  # of what two workers say, before both stay where they are
+        with monkeypatch.context() as patch:
+            patch.setattr(local, "_in_child", waiting_child)
+            assert len(swept(tmp_path, runs, killer).failed) == len(killer.killed) == 2
+        assert len(swept(tmp_path, runs).done) == 2
     assert metrics(tmp_path) == straight
 
 
@@ -65,5 +75,5 @@ def test_hash_seeds_do_not_change_bits(tmp_path: Path) -> None:
         )
         for out, seed in ((here, "1"), (there, "2"))
     ]
-    assert [sweep.wait(timeout=300) for sweep in sweeps] == [0, 0]
+    assert [sweep.wait(timeout=600) for sweep in sweeps] == [0, 0]
     assert metrics(here) == metrics(there) and len(metrics(here)) == 1

@@ -8,18 +8,19 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
+import kill_points
 import pytest
 from killing import QUICKLY, Killer, files, records, swept
 from known_plugins import loaded_plugins
 from places import HELPERS
-from sweeping import TINY, Silent, environment, relatives, wait_until
+from sweeping import TINY, environment, relatives, wait_until
 
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import Job
+from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
 from staleharness.store.sweep_definition import ask
@@ -111,7 +112,7 @@ def kill_sweeps(tmp_path: Path, name: str, runs: tuple[PlannedRun, ...], kills: 
             if ended.returncode == 0:
                 break
             killed += 1
-        wait_until(lambda folder=out: not relatives(folder), 60)  # orphans end by themselves  # type: ignore[misc]
+        wait_until(lambda folder=out: not relatives(folder))  # orphans end by themselves  # type: ignore[misc]
         assert not swept(out, runs).failed
         assert records(out) == straight and list((out / "attempts").iterdir()) == []
 
@@ -128,7 +129,7 @@ def test_eight_killed_sweeps_of_real_ppo(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("toy")
-def test_a_worker_that_was_paused_is_no_second_writer(tmp_path: Path) -> None:
+def test_a_worker_that_was_paused_is_no_second_writer(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its sweep is gone, another has begun; whichever publishes, there is one run, with the bits of any."""
     (run,) = toys(1)
     swept(tmp_path / "straight", (run,))
@@ -136,19 +137,22 @@ def test_a_worker_that_was_paused_is_no_second_writer(tmp_path: Path) -> None:
     Store(out).open_for_writing()
     pool = LocalPool(1)
     pool.open([], out)
-    pool.start(Job(run.run_id, run.label, run.spec.to_dict(), str(out), plugins=str(TOY), checkpoint_seconds=0.0))
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "_in_child", kill_points.pausing_child)
+        pool.start(Job(run.run_id, run.label, run.spec.to_dict(), str(out), plugins=str(TOY), checkpoint_seconds=0.0))
     worker = pool._workers[run.run_id].process
-    log = Store(out).attempt_dir(run.run_id) / "metrics.jsonl"
-    wait_until(lambda: log.is_file() and log.stat().st_size)
-    os.kill(worker.pid, signal.SIGSTOP)
+    status = Path(f"/proc/{worker.pid}/stat")
+    wait_until(lambda: status.read_text().rpartition(")")[2].split()[0] == "T")
 
-    class Reviving(Silent):
-        def on_start(self, run: PlannedRun) -> None:
-            threading.Timer(0.5, os.kill, (worker.pid, signal.SIGCONT)).start()
+    def revive() -> None:
+        wait_until(lambda: len(relatives(out)) == 2)  # the next worker is there, and waits
+        os.kill(worker.pid, signal.SIGCONT)
 
-    outcome = swept(out, (run,), Reviving())
-    while worker.is_alive():
-        time.sleep(0.05)
+    reviving = threading.Thread(target=revive)
+    reviving.start()
+    outcome = swept(out, (run,))
+    reviving.join()
+    worker.join(600)
     pool.close()
     assert outcome.done == [run.run_id] and records(out) == records(tmp_path / "straight")
     assert list((out / "attempts").iterdir()) == [] and QUICKLY.stall > 60

@@ -2,21 +2,23 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import signal
 import subprocess
 import sys
-import threading
-import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from known_plugins import loaded_plugins
 from sweeping import AtPhase, Silent, environment, phases_written, relatives, sweep_here, wait_until
 
-from staleharness.running.plan import plan
+from staleharness.running import supervision
+from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import Outcome, sweep
@@ -27,21 +29,30 @@ from staleharness.store.sweep_definition import ask
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
 
 PLUGIN = '''
-import atexit, os, sys, threading, time
+import os, sys, threading, time
 from dataclasses import dataclass
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import PolicyLoss
 from staleharness.objectives import importance_ratio
 
+GATE = os.path.join(os.path.dirname(__file__), "gate")
+
 @ALGORITHMS.register("noisy")
 @dataclass(frozen=True)
 class Noisy(Algorithm):
-    """Prints, leaves files about, and takes its time."""
+    """Prints, leaves files about, and takes its time; from its second phase on it may wait at a gate."""
     pause: float = 0.0
     thread: bool = False
+    waits: bool = False
 
     def policy_loss(self, d):
         print("working")
+        if self.waits and os.path.getsize("metrics.jsonl"):
+            open(GATE + ".reached", "w").close()
+            for _ in range(6000):  # a minute: who should have ended it would else not be missed
+                if os.path.exists(GATE):
+                    break
+                time.sleep(0.01)
         os.makedirs("plots/deep", exist_ok=True)
         self.__class__.kept = open("notes.txt", "a")
         self.__class__.kept.write("written when the process ends")
@@ -57,6 +68,17 @@ def plugin(tmp_path: Path) -> Path:
     path = tmp_path / "noisy.py"
     path.write_text(PLUGIN)
     return path
+
+
+def at_the_gate(plugin: Path, act: Callable[[], object]) -> AtPhase:
+    """Does something while a run that waits is in its second phase, then lets it go on."""
+
+    def act_and_open() -> None:
+        wait_until(plugin.with_name("gate.reached").exists)
+        act()
+        plugin.with_name("gate").touch()
+
+    return AtPhase(act_and_open)
 
 
 # The command line as it is, but for the table and the report, which take most of a small sweep's time.
@@ -89,7 +111,7 @@ def out(tmp_path: Path) -> Iterator[Path]:
     path = tmp_path / "out"
     yield path
     if Path("/proc").is_dir():
-        wait_until(lambda: not relatives(path), 30)  # nothing is left behind, however a sweep ended
+        wait_until(lambda: not relatives(path))  # nothing is left behind, however a sweep ended
 
 
 def run_here(out: Path, listener: Silent | None = None, **asked: str) -> Outcome:
@@ -113,20 +135,24 @@ def test_a_run_is_not_made_with_other_code_than_its_id_names(out: Path, plugin: 
         plugin.write_text(plugin.read_text() + "\nEDITED = 'while the sweep goes on'\n")
 
     with loaded_plugins(plugin):
-        outcome = run_here(out, AtPhase(edit), algo="noisy[pause=0.1],spo", seeds="2", steps="320")
+        outcome = run_here(out, AtPhase(edit), algo="noisy,spo", seeds="2", steps="320")
     (failure,) = outcome.failed.values()
     assert failure["class"] == "Changed" and "was edited since the sweep began" in failure["message"]
     labels = [json.loads((run / "run.json").read_text())["label"] for run in (out / "runs").iterdir()]
-    assert sorted(labels) == ["noisy[pause=0.1]", "spo", "spo"]
+    assert sorted(labels) == ["noisy", "spo", "spo"]
 
 
 @pytest.mark.long
 def test_a_closed_terminal_leaves_a_checkpoint_and_no_process(out: Path, plugin: Path) -> None:
-    words = "--algo noisy[pause=0.1] --seeds 2 --steps 6400".split()
-    sweep = start(*words, out=out, plugin=plugin, start_new_session=True)
-    wait_until(lambda: phases_written(out) > 0)
-    os.killpg(sweep.pid, signal.SIGHUP)  # everybody hears it
-    _, errors = sweep.communicate(timeout=60)
+    words = "--algo noisy[pause=0.1,waits=true] --seeds 2 --steps 6400".split()
+    sweep = start(*words, out=out, plugin=plugin, start_new_session=True, stdout=subprocess.DEVNULL)
+    assert sweep.stderr is not None
+    with sweep:
+        wait_until(plugin.with_name("gate.reached").exists)
+        os.killpg(sweep.pid, signal.SIGHUP)  # everybody hears it
+        said = list(itertools.takewhile(lambda line: not line.startswith("stopping:"), sweep.stderr))
+        plugin.with_name("gate").touch()
+        errors = "".join([*said, *sweep.stderr])
     assert sweep.returncode == 130, errors
     assert "the same command resumes" in errors and "FAILED" not in errors
     assert list((out / "attempts").glob("*/checkpoint-*.pt"))
@@ -144,9 +170,9 @@ def tell_everybody(out: Path, name: signal.Signals) -> None:
 
 
 def test_a_sweep_that_a_batch_system_ends_leaves_a_checkpoint(out: Path, plugin: Path) -> None:
-    act = AtPhase(lambda: tell_everybody(out, signal.SIGTERM))
+    act = at_the_gate(plugin, lambda: tell_everybody(out, signal.SIGTERM))
     with loaded_plugins(plugin):
-        outcome = run_here(out, act, algo="noisy[pause=0.1]", seeds="2", steps="6400")
+        outcome = run_here(out, act, algo="noisy[waits=true]", seeds="2", steps="6400")
     assert outcome == Outcome(interrupted=True)
     # their server is gone, which could tell when they end: a worker may still be writing
     wait_until(lambda: any((out / "attempts").glob("*/checkpoint-*.pt")))
@@ -155,31 +181,31 @@ def test_a_sweep_that_a_batch_system_ends_leaves_a_checkpoint(out: Path, plugin:
 
 def test_what_is_ignored_stays_ignored(out: Path, plugin: Path) -> None:
     """Run as under nohup."""
-    act = AtPhase(lambda: tell_everybody(out, signal.SIGHUP))
+    act = at_the_gate(plugin, lambda: tell_everybody(out, signal.SIGHUP))
     before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
     try:
         with loaded_plugins(plugin):
-            outcome = run_here(out, act, algo="noisy[pause=0.1]", seeds="1", steps="320")
+            outcome = run_here(out, act, algo="noisy[waits=true]", seeds="1", steps="320")
     finally:
         signal.signal(signal.SIGHUP, before)
     assert act.act is None and len(outcome.done) == 1 and not outcome.interrupted
 
 
 def test_a_second_interrupt_ends_everything_at_once(out: Path, plugin: Path) -> None:
-    def twice() -> None:
-        wait_until(lambda: list((out / "attempts").glob("*/notes.txt")))  # in the middle of a long phase
-        os.kill(os.getpid(), signal.SIGINT)
-        time.sleep(0.5)
-        os.kill(os.getpid(), signal.SIGINT)
+    """In the middle of a phase that nobody lets end: whoever finishes it first leaves a checkpoint."""
+
+    class Impatient(Silent):
+        def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+            wait_until(plugin.with_name("gate.reached").exists)
+            os.kill(os.getpid(), signal.SIGINT)
+
+        def on_stop(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
 
     with loaded_plugins(plugin):
-        impatient = threading.Thread(target=twice)
-        impatient.start()
-        begin = time.monotonic()
-        outcome = run_here(out, algo="noisy[pause=60]", seeds="2", steps="6400")
-        impatient.join()
-    assert outcome == Outcome(interrupted=True)
-    assert time.monotonic() - begin < 60
+        outcome = run_here(out, Impatient(), algo="noisy[waits=true]", seeds="2", steps="6400")
+    assert outcome == Outcome(interrupted=True) and phases_written(out) == 1
+    assert not list((out / "attempts").glob("*/checkpoint-*.pt"))
 
 
 def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin: Path) -> None:
@@ -188,7 +214,7 @@ def test_a_worker_that_is_told_to_end_leaves_its_run_to_go_on(out: Path, plugin:
         os.kill(worker, signal.SIGTERM)
 
     with loaded_plugins(plugin):
-        outcome = run_here(out, AtPhase(end), algo="noisy[pause=0.05],spo", seeds="1", steps="1280")
+        outcome = run_here(out, at_the_gate(plugin, end), algo="noisy[waits=true],spo", seeds="1", steps="320")
     (run,) = (out / "runs").iterdir()
     assert outcome == Outcome(done=[run.name])  # neither failed nor interrupted: the other run was made
     assert len(list((out / "attempts").glob("*/checkpoint-*.pt"))) == 1
@@ -204,15 +230,21 @@ def test_a_thread_of_a_plugin_does_not_hold_its_run_s_place(
     assert len(outcome.done) == 2 and not outcome.failed
 
 
-def test_a_run_without_progress_is_said_then_ended(out: Path, plugin: Path, caplog: pytest.LogCaptureFixture) -> None:
+def test_a_run_without_progress_is_said_then_ended(
+    out: Path, plugin: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By a clock that goes on by a minute at each look, once the run is where it stays."""
+    clock = itertools.count(60.0, 60.0)
+    stays = lambda: any((out / "attempts").glob("*/notes.txt"))  # noqa: E731
+    monkeypatch.setattr(supervision, "time", SimpleNamespace(monotonic=lambda: next(clock) if stays() else 0.0))
     store, asked = Store(out), {"env": "Pendulum", "k": "2", "settings": TINY, "seeds": "1", "steps": "128"}
     store.open_for_writing()
     with loaded_plugins(plugin):
         runs = plan(ask(algo="noisy[pause=600]", **asked)).runs
-        outcome = sweep(runs, store, 1, Silent(), Limits(stall=2.0))  # type: ignore[arg-type]
+        outcome = sweep(runs, store, 1, Silent(), Limits(stall=100.0))  # type: ignore[arg-type]
     (failure,) = outcome.failed.values()
-    said = ("Stalled", "the worker ended by a stall: no progress for 2s")
+    said = ("Stalled", "the worker ended by a stall: no progress for 1m40s")
     assert (failure["class"], failure["message"]) == said
-    assert caplog.text.count("has made no progress for 1s") == 1
+    assert caplog.text.count("has made no progress for 1m00s") == 1
     (row,) = run_states(store)["runs"]
     assert (row["state"], row["failure"]["class"]) == ("failed", "Stalled")

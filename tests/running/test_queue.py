@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -11,6 +10,7 @@ from typing import Any
 import pytest
 from sweeping import Silent
 
+from staleharness.running import sweep_loop
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.supervision import Limits
@@ -129,17 +129,26 @@ def test_of_a_run_that_has_only_waited_nothing_is_said(tmp_path: Path, runs: tup
     assert notes.said == [] and not outcome.done and not outcome.failed
 
 
-def test_a_finished_run_that_is_seen_late_is_waited_for(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
-    class Late(Queue):
-        """The run is there a second after it was said to be."""
+@pytest.mark.parametrize("looks", [1, 20, 60])
+def test_a_finished_run_that_is_seen_late_is_waited_for(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch, looks: int
+) -> None:
+    """It is there after so many looks, a fifth of a second each; those of ten seconds are enough."""
+    there, hidden = tmp_path / "runs" / runs[0].run_id, tmp_path / "hidden"
+    clock = [0.0]
 
+    class Late(Queue):
         def poll(self, timeout: float) -> Iterator[Event]:
             for event in super().poll(timeout):
                 if isinstance(event, RunEnd):
-                    there = tmp_path / "runs" / event.run_id
-                    hidden = there.rename(tmp_path / "hidden")
-                    threading.Timer(1.0, hidden.rename, [there]).start()
+                    there.rename(hidden)
                 yield event
 
+    def sleep(seconds: float) -> None:
+        clock[0] += seconds
+        if clock[0] > (looks - 0.5) * seconds and hidden.exists():
+            hidden.rename(there)
+
+    monkeypatch.setattr(sweep_loop, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     outcome = swept(tmp_path, runs[:1], Late(), Notes())
-    assert outcome.done == [runs[0].run_id] and not outcome.failed
+    assert outcome.done == [runs[0].run_id] * (looks < 51) and len(outcome.failed) == (looks > 51)

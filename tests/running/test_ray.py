@@ -151,7 +151,7 @@ def test_an_orphan_of_a_killed_raylet_publishes_nothing(
     before = files(out)
     assert lives(orphan) and not (told / "orphan.txt").exists()
     (told / "go").touch()
-    wait_until(lambda: not lives(orphan), 60)
+    wait_until(lambda: not lives(orphan))
     assert (told / "orphan.txt").read_text().startswith("20\n")  # it has worked on
     assert files(out) == before and equals(out, straight)
 

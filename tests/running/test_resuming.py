@@ -9,7 +9,11 @@ import sys
 from pathlib import Path
 
 import pytest
+from kill_points import STAYS_AT, waiting_child
+from places import HELPERS
 from sweeping import AtPhase, command, environment, hopper, metrics, phases_written, relatives, wait_until
+
+from staleharness.running.runners import local
 
 PHASES = 40
 STEPS = 64 * PHASES
@@ -35,18 +39,25 @@ def goes_on(stopped: Path, straight: dict[str, str]) -> None:
 
 
 @pytest.mark.long
-def test_an_interrupted_sweep_goes_on_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
-    interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), 6)
-    assert hopper(tmp_path, seeds=2, steps=STEPS, listener=interrupt).interrupted
+def test_an_interrupted_sweep_goes_on_to_the_same_bits(
+    tmp_path: Path, straight: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    interrupt = AtPhase(lambda: os.kill(os.getpid(), signal.SIGINT), STAYS_AT)
+    with monkeypatch.context() as patch:
+        patch.setattr(local, "_in_child", waiting_child)
+        assert hopper(tmp_path, seeds=2, steps=STEPS, listener=interrupt).interrupted
     goes_on(tmp_path, straight)
 
 
-# The command line, which kills itself when a run is at its sixth phase.
+# The command line, which kills itself when a run is at its sixth phase, and stays there.
 KILLED = """
 import os, signal
+from kill_points import STAYS_AT, waiting_child
 from staleharness import cli
 from staleharness.commands.shared.display import PlainLines
-PlainLines.on_phase = lambda self, run, heard: heard["phase"] < 6 or os.kill(os.getpid(), signal.SIGKILL)
+from staleharness.running.runners import local
+local._in_child = waiting_child
+PlainLines.on_phase = lambda self, run, heard: heard["phase"] < STAYS_AT or os.kill(os.getpid(), signal.SIGKILL)
 cli.main()
 """
 
@@ -54,9 +65,10 @@ cli.main()
 @pytest.mark.long
 def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path: Path, straight: dict[str, str]) -> None:
     words = [sys.executable, "-c", KILLED, *command(tmp_path, "--seeds", "2", steps=STEPS)]
-    quickly = environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05")
-    killed = subprocess.run(words, env=quickly, capture_output=True, timeout=120)
+    path = os.pathsep.join([environment()["PYTHONPATH"], str(HELPERS)])
+    quickly = environment(STALEHARNESS_CHECKPOINT_SECONDS="0.05", PYTHONPATH=path)
+    killed = subprocess.run(words, env=quickly, capture_output=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     if Path("/proc").is_dir():
-        wait_until(lambda: not relatives(tmp_path), 30)
+        wait_until(lambda: not relatives(tmp_path))
     goes_on(tmp_path, straight)

@@ -104,10 +104,10 @@ class Overlapping:
     def phase(self, seed: int) -> int:
         if seed == 0:
             self.inside.set()
-            assert self.arrived.wait(60)
+            assert self.arrived.wait(600)
         else:
             self.arrived.set()
-            assert self.left.wait(60)
+            assert self.left.wait(600)
         return torch.get_num_threads()
 
 
@@ -128,10 +128,10 @@ def test_runs_in_threads_restore_the_process_settings(monkeypatch: pytest.Monkey
 
     first, second = (threading.Thread(target=run, args=(seed,)) for seed in threads)
     first.start()
-    assert both.inside.wait(60)
+    assert both.inside.wait(600)
     second.start()
-    first.join(60)
-    second.join(60)
+    first.join(600)
+    second.join(600)
     assert found == threads  # each had its own
     assert _settings() == before
 
@@ -148,5 +148,5 @@ def test_three_real_runs_in_threads_have_the_numbers_of_one() -> None:
     for thread in threads:
         thread.start()
     for thread in threads:
-        thread.join(120)
+        thread.join(600)
     assert found == [alone] * 3 and (_settings(), _generators()) == before

@@ -5,17 +5,16 @@ the stand-in for its commands everywhere. The same is asked of both.
 from __future__ import annotations
 
 import subprocess
-import threading
 import time
 from pathlib import Path
 
 import pytest
 from raising import raising
-from slurm_clusters import MAX_TASKS, Cluster, StandIn
-from slurm_driving import Drive, job, lives, once
+from slurm_clusters import MAX_TASKS, Cluster
+from slurm_driving import Act, Drive, job, lives, once, open_gate
 
 from staleharness.errors import UserError
-from staleharness.running.runner_interface import Job, RunEnd, RunProgress, RunStart, RunWait
+from staleharness.running.runner_interface import Event, Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.runners import slurm
 from staleharness.running.runners.slurm import SlurmRunner
 
@@ -25,8 +24,15 @@ def light(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(slurm, "TASK", "light_task")
 
 
+def open_at_start(runner: SlurmRunner, event: Event) -> None:
+    """Keeps each task until it was seen to run."""
+    if isinstance(event, RunStart):
+        open_gate(Path(runner.runs[event.run_id].job.root), event.run_id)
+
+
 def test_arrays_respect_size_and_tasks_at_a_time(cluster: Cluster, tmp_path: Path) -> None:
-    drive = Drive(SlurmRunner(2, "--partition=main --time=5"), [job(tmp_path, n) for n in range(5)])
+    jobs = [job(tmp_path, n, gate=15) for n in range(5)]
+    drive = Drive(SlurmRunner(2, "--partition=main --time=5"), jobs, open_at_start)
     assert drive.words() == dict.fromkeys(range(5), "done")
     assert all(drive.phases(n) == [*range(1, 21)] for n in range(5))
     assert all(drive.report(n, "preparing") == ["reading phase 0"] for n in range(5))
@@ -42,8 +48,17 @@ def test_arrays_respect_size_and_tasks_at_a_time(cluster: Cluster, tmp_path: Pat
 
 
 def test_a_throttle_grows_as_tasks_of_an_earlier_array_end(cluster: Cluster, tmp_path: Path) -> None:
-    jobs = [job(tmp_path, n, phases=8 if n < MAX_TASKS - 1 else 60) for n in range(MAX_TASKS + 2)]
-    drive = Drive(SlurmRunner(2), jobs)
+    """The last of the first array stays until one of the second runs, and this one until it is not alone there."""
+    first, second, third = (f"{MAX_TASKS + n:012x}" for n in (-1, 0, 1))
+    follows = {second: first, third: second}
+
+    def act(runner: SlurmRunner, event: Event) -> None:
+        if isinstance(event, RunStart) and event.run_id in follows:
+            open_gate(tmp_path, follows[event.run_id])
+
+    gates = dict.fromkeys((MAX_TASKS - 1, MAX_TASKS), 3)
+    jobs = [job(tmp_path, n, phases=8, gate=gates.get(n, 0)) for n in range(MAX_TASKS + 2)]
+    drive = Drive(SlurmRunner(2), jobs, act)
     assert drive.words() == dict.fromkeys(range(len(jobs)), "done")
     assert any("ArrayTaskThrottle=2" in call for call in cluster.calls("scontrol"))
 
@@ -78,7 +93,7 @@ def test_a_task_that_fails_is_not_put_back_whatever_it_said(cluster: Cluster, tm
 
 def test_a_task_that_is_killed_says_by_what(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: subprocess.run(["scancel", "--signal=KILL", "--batch", runner.runs[f"{0:012x}"].task]))
-    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=100)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, gate=15)], act)
     assert drive.ends[0].cause.startswith("signal SIGKILL (task ")
 
 
@@ -104,24 +119,24 @@ def test_those_who_are_asked_to_stop_do_and_leave_the_queue(cluster: Cluster, tm
         for run_id in list(runner.runs):
             runner.ask_to_stop(run_id)
 
-    drive = Drive(SlurmRunner(1), [job(tmp_path, n, phases=100) for n in range(5)], once(stop))
+    drive = Drive(SlurmRunner(1), [job(tmp_path, n, gate=15) for n in range(5)], once(stop))
     assert drive.words() == {0: "interrupted"} | dict.fromkeys(range(1, 5))
-    assert drive.phases(0)[-1] < 100
+    assert drive.phases(0)[-1] < 20
     assert all(state not in ("PENDING", "RUNNING") for state, _ in cluster.tasks().values())
     assert not (tmp_path / "slurm").exists()
 
 
 def test_one_that_is_killed_ends_at_once(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: runner.kill(f"{0:012x}"))
-    drive = Drive(SlurmRunner(), [job(tmp_path, 0, phases=1000), job(tmp_path, 1)], act)
+    drive = Drive(SlurmRunner(), [job(tmp_path, 0, gate=15), job(tmp_path, 1)], act)
     assert drive.words()[1] == "done" and drive.words()[0] in (None, "interrupted")
-    assert len(drive.phases(0)) < 1000
+    assert len(drive.phases(0)) < 20
 
 
 def test_closing_ends_what_is_left(cluster: Cluster, tmp_path: Path) -> None:
     runner = SlurmRunner()
     with pytest.raises(KeyboardInterrupt):
-        Drive(runner, [job(tmp_path, 0, phases=1000)], once(raising(KeyboardInterrupt)))
+        Drive(runner, [job(tmp_path, 0, gate=15)], once(raising(KeyboardInterrupt)))
     assert_over(cluster)
 
 
@@ -136,8 +151,13 @@ class KilledSweep(Exception):
     """The sweep is killed: nothing of it is closed."""
 
 
+def go_on(root: Path) -> Act:
+    """Lets those go on that wait, once the first is heard of."""
+    return once(lambda runner: None, gate=root)
+
+
 def abandon(runner: SlurmRunner, jobs: list[Job], phase: int = 4) -> None:
-    """A runner that is let alone when its first job has done some phases."""
+    """A runner that is let alone when its first job has done some phases; the jobs wait meanwhile."""
 
     def leave(runner: SlurmRunner) -> None:
         raise KilledSweep
@@ -148,9 +168,9 @@ def abandon(runner: SlurmRunner, jobs: list[Job], phase: int = 4) -> None:
 
 
 def test_the_next_call_goes_on_with_the_array_of_a_killed_one(cluster: Cluster, tmp_path: Path) -> None:
-    jobs = [job(tmp_path, n, phases=60) for n in range(3)]
+    jobs = [job(tmp_path, n, gate=15) for n in range(3)]
     abandon(SlurmRunner(2), jobs)
-    drive = Drive(SlurmRunner(2), jobs)
+    drive = Drive(SlurmRunner(2), jobs, go_on(tmp_path))
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1], "nothing is begun twice"
     assert len(cluster.calls("sbatch")) == 1
@@ -158,18 +178,18 @@ def test_the_next_call_goes_on_with_the_array_of_a_killed_one(cluster: Cluster, 
 
 
 def test_an_unrecorded_submission_is_found_by_its_name(cluster: Cluster, tmp_path: Path) -> None:
-    jobs = [job(tmp_path, n, phases=60) for n in range(2)]
+    jobs = [job(tmp_path, n, gate=15) for n in range(2)]
     abandon(SlurmRunner(), jobs)
     (array,) = (tmp_path / "slurm").iterdir()
     (array / "id").unlink()
-    assert Drive(SlurmRunner(), jobs).words() == {0: "done", 1: "done"}
+    assert Drive(SlurmRunner(), jobs, go_on(tmp_path)).words() == {0: "done", 1: "done"}
     assert len(cluster.calls("sbatch")) == 1 and lives(tmp_path, 0) == 1
 
 
 def test_waiting_tasks_with_other_options_are_resubmitted(cluster: Cluster, tmp_path: Path) -> None:
-    jobs = [job(tmp_path, n, phases=60) for n in range(3)]
+    jobs = [job(tmp_path, n, gate=15) for n in range(3)]
     abandon(SlurmRunner(1), jobs)
-    drive = Drive(SlurmRunner(2, "--time=9"), jobs)
+    drive = Drive(SlurmRunner(2, "--time=9"), jobs, go_on(tmp_path))
     assert drive.words() == dict.fromkeys(range(3), "done")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1]
     second = cluster.calls("sbatch")[1]
@@ -179,28 +199,31 @@ def test_waiting_tasks_with_other_options_are_resubmitted(cluster: Cluster, tmp_
 def test_what_is_no_longer_asked_for_is_said_and_goes_on(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
-    jobs = [job(tmp_path, n, phases=60) for n in range(2)]
+    jobs = [job(tmp_path, n, gate=15) for n in range(2)]
     abandon(SlurmRunner(), jobs)
-    drive = Drive(SlurmRunner(), jobs[:1])
+    drive = Drive(SlurmRunner(), jobs[:1], lambda runner, event: open_gate(tmp_path, event.run_id))
     assert drive.words() == {0: "done"}
     assert "goes on with 1 tasks of an earlier sweep, which this one does not ask for" in caplog.text
-    assert Drive(SlurmRunner(), jobs[1:]).words()[1] == "done"
-    assert lives(tmp_path, 1) == 1 or (tmp_path / f"{1:012x}").read_text() == "60"
+    other = Drive(SlurmRunner(), jobs[1:], lambda runner, event: open_gate(tmp_path, event.run_id))
+    assert other.words()[1] == "done" and lives(tmp_path, 1) == 1
 
 
 def test_the_sweep_waits_for_an_unreachable_controller(
-    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture
+    cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    away = cluster.cut_off()
+    """It is away until the sweep has noticed."""
+    away, warn = cluster.cut_off(), SlurmRunner._warn_once
 
-    def leave(runner: SlurmRunner) -> None:
-        away.__enter__()
-        threading.Timer(2.0, lambda: away.__exit__(None, None, None)).start()
+    def warn_and_return(runner: SlurmRunner, key: str, text: str, *values: object) -> None:
+        if key == "silent" and key not in runner._warnings:
+            away.__exit__(None, None, None)
+        warn(runner, key, text, *values)
 
-    drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40) for n in range(2)], once(leave))
+    monkeypatch.setattr(SlurmRunner, "_warn_once", warn_and_return)
+    jobs = [job(tmp_path, n, gate=15) for n in range(2)]
+    drive = Drive(SlurmRunner(), jobs, once(lambda runner: away.__enter__(), gate=tmp_path))
     assert drive.words() == {0: "done", 1: "done"} and lives(tmp_path, 0) == 1
-    if isinstance(cluster, StandIn):  # commands of the real one ask for some seconds before they give up
-        assert caplog.text.count("Slurm does not answer") == 1
+    assert caplog.text.count("Slurm does not answer") == 1
 
 
 def test_what_slurm_refuses_is_the_users_to_mend(cluster: Cluster, tmp_path: Path) -> None:

@@ -79,9 +79,10 @@ def swept(
 
 @pytest.mark.long
 def test_a_killed_sweep_continues_to_the_local_results(
-    cluster: Cluster, tmp_path: Path, expected: dict[str, str]
+    cluster: Cluster, tmp_path: Path, expected: dict[str, str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    out = tmp_path / "out"
+    out, gate = tmp_path / "out", tmp_path / "gate"
+    monkeypatch.setenv("STALEHARNESS_NAP_UNTIL", str(gate))
     words = "--env napping --k 4 --algo spo --steps 60 --seeds 2 --jobs 2 --runner slurm --slurm=--time=9".split()
     with open(tmp_path / "said.txt", "w") as said:
         driver = subprocess.Popen(
@@ -91,7 +92,7 @@ def test_a_killed_sweep_continues_to_the_local_results(
         driver.send_signal(signal.SIGKILL)
         driver.wait()
     assert driver.returncode == -signal.SIGKILL, (tmp_path / "said.txt").read_text()
-    listener = Acts(lambda: None)
+    listener = Acts(gate.touch)
     outcome = swept(out, naps(), SlurmRunner(2, "--time=9"), listener)
     assert len(outcome.done) == 2 and not outcome.failed
     assert records(out).items() <= expected.items()

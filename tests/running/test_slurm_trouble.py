@@ -7,7 +7,6 @@ from __future__ import annotations
 import json
 import shutil
 import signal
-import threading
 from pathlib import Path
 
 import pytest
@@ -73,9 +72,15 @@ def test_accounting_knows_a_task_that_left_the_queue(
 
 
 def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp_path: Path) -> None:
-    act: Act = lambda runner, event: isinstance(event, RunStart) and stand_in.fault("out-of-memory", "1_1")  # noqa: E731
-    stand_in.set(kill_wait=0.2)
-    jobs = [job(tmp_path, 0, phases=9, nap=5.0), job(tmp_path, 1, phases=9, nap=5.0)]
+    """Both do nothing from the start on; then three seconds pass, of which they have two."""
+
+    def act(runner: SlurmRunner, event: Event) -> None:
+        if isinstance(event, RunStart):
+            stand_in.fault("out-of-memory", "1_1")
+            stand_in.set(clock=4.0)
+
+    stand_in.set(clock=1.0, kill_wait=-1.0)
+    jobs = [job(tmp_path, n, phases=9, nap=600.0) for n in range(2)]
     drive = Drive(SlurmRunner(2, "--time=0:02 --signal=B:USR1@1"), jobs, act)
     assert drive.ends[0].failure_class == "TimeOut" and "before it had done one phase" in drive.ends[0].cause
     assert drive.ends[1].failure_class == "OOM" and "--mem" in drive.ends[1].cause
@@ -83,10 +88,12 @@ def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp
 
 
 def test_a_task_that_times_out_after_some_phases_goes_on(stand_in: StandIn, tmp_path: Path) -> None:
-    stand_in.set(kill_wait=0.1)
-    drive = Drive(SlurmRunner(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, phases=60, nap=0.05)])
+    """It stays at its gate until it is warned, as it is after the second of the two that it has."""
+    stand_in.set(clock=1.0)
+    act = once(lambda runner: stand_in.set(clock=2.5))
+    drive = Drive(SlurmRunner(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, gate=15)], act)
     assert drive.words() == {0: "done"}
-    assert drive.phases(0) == [*range(1, 61)] and lives(tmp_path, 0) >= 2
+    assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2
 
 
 def test_a_submission_whose_answer_is_lost_is_not_made_again(
@@ -143,11 +150,10 @@ def test_a_task_that_could_not_be_launched_is_let_go_on(stand_in: StandIn, tmp_p
         if isinstance(event, RunWait) and not held:
             held = True
             stand_in.fault("hold", "1_0")
+            stand_in.set(room=8)
 
     stand_in.set(room=0)
-    runner = SlurmRunner()
-    threading.Timer(1.0, lambda: stand_in.set(room=8)).start()
-    assert Drive(runner, [job(tmp_path, 0)], hold).words() == {0: "done"}
+    assert Drive(SlurmRunner(), [job(tmp_path, 0)], hold).words() == {0: "done"}
     assert held and stand_in.calls("scontrol")[-1] == "scontrol release 1_0"
 
 
@@ -159,8 +165,8 @@ def test_a_foreign_array_id_is_never_used(stand_in: StandIn, tmp_path: Path, nam
     array = JobArray.make(tmp_path, [job(tmp_path, 0), job(tmp_path, 1)], ["--time=9"])
     array.set_id(theirs)
     array.folder.rename(array.folder.with_name(name))
-    threading.Timer(0.2, lambda: stand_in.set(room=8)).start()
-    assert Drive(SlurmRunner(), [job(tmp_path, 0)]).words() == {0: "done"}
+    act: Act = lambda runner, event: isinstance(event, RunWait) and stand_in.set(room=8)  # noqa: E731
+    assert Drive(SlurmRunner(), [job(tmp_path, 0)], act).words() == {0: "done"}
     assert {f"{theirs}_0", f"{theirs}_1"} <= set(stand_in.tasks()) and lives(tmp_path, 0) == 1
     assert not any(theirs in call.split("_")[0] for call in stand_in.calls("scancel"))
 

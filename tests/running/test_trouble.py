@@ -147,7 +147,7 @@ def test_a_long_tmpdir_is_no_trouble(tmp_path: Path) -> None:
         env={**os.environ, "PYTHONPATH": str(ROOT), "TMPDIR": str(folder)},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=600,
     )
     assert (done.returncode, done.stderr) == (0, "")
 

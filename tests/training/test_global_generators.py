@@ -51,7 +51,7 @@ def test_a_run_is_a_function_of_its_spec_and_resumes_exactly(tmp_path: Path, res
             here = {name: digests.digest_of_run(run) for name, run in runs.items()}
             assert len(set(here.values())) == len(here) == 6, "each generator counts"
             assert {name: digests.digest_of_resumption(run) for name, run in runs.items()} == here
-        assert json.loads(process.communicate(timeout=300)[0]) == here
+        assert json.loads(process.communicate(timeout=600)[0]) == here
 
 
 def test_the_generators_are_functions_of_seed_stage_and_phase(restore_generators: None) -> None:

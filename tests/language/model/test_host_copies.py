@@ -14,7 +14,7 @@ from staleharness.language.model.host_copies import HostCopies
 
 def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
     go, copy = threading.Event(), host_copies._to_host
-    monkeypatch.setattr(host_copies, "_to_host", lambda *args: (go.wait(10), copy(*args))[1])
+    monkeypatch.setattr(host_copies, "_to_host", lambda *args: (go.wait(600), copy(*args))[1])
     tensors = {"b": torch.zeros(3), "a": torch.ones(2, requires_grad=True)}
     copies = HostCopies(tensors)
     tensors["b"].add_(7.0)
