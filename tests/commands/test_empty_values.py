@@ -7,19 +7,13 @@ from pathlib import Path
 
 import pytest
 from command_line import Cli
+from each_case import check_each
 from raising import raising
 from results_helper import write_run
 
 import staleharness as sh
 from staleharness.commands.shared.parser import flag_of, parse, verbs
 from staleharness.errors import UserError
-
-OPTIONS = [
-    (verb, field.name)
-    for verb, known in verbs().items()
-    for field in fields(known.command)
-    if not isinstance(field.default, bool)
-]
 
 
 def command_line(verb: str, option: str, value: str) -> list[str]:
@@ -33,12 +27,16 @@ def command_line(verb: str, option: str, value: str) -> list[str]:
     return line
 
 
-@pytest.mark.parametrize(("verb", "option"), OPTIONS)
-def test_no_option_of_any_command_takes_an_empty_value(verb: str, option: str) -> None:
-    for value in ("", " ", ",", " , "):
-        with pytest.raises(UserError, match=f"^{verb}: .* is empty; give "):
-            parse(command_line(verb, option, value))
-    parse(command_line(verb, option, "x"))
+@pytest.mark.parametrize("verb", verbs())
+def test_no_option_of_any_command_takes_an_empty_value(verb: str) -> None:
+    def check(option: str) -> None:
+        for value in ("", " ", ",", " , "):
+            with pytest.raises(UserError, match=f"^{verb}: .* is empty; give "):
+                parse(command_line(verb, option, value))
+        parse(command_line(verb, option, "x"))
+
+    known = fields(verbs()[verb].command)
+    check_each([field.name for field in known if not isinstance(field.default, bool)], check)
 
 
 def test_a_variable_of_the_shell_that_is_not_set_starts_nothing(call: Cli) -> None:
