@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 from known_plugins import loaded_plugins
 from places import HELPERS
-from races import but_assigned, change_inside, digests_and_metrics, kill_one, learner_digest
+from races import but_assigned, change_inside, digests_and_metrics, kill_one, learner_digest, until
 from small_specs import small_control
 
 from staleharness.control.rollouts import EnvironmentActor
@@ -151,6 +151,8 @@ def test_a_resumed_run_has_new_actors_and_is_replayed_exactly(tmp_path: Path) ->
     first: Any = simulation_of(spec)
     said = [first.advance().metrics for _ in range(2)]
     hashes = [learner_digest(first)]
+    members = first.actors.pool.members  # each of which is to hold something
+    until(lambda: all(m.group < 0 or m.counter.read(m.group) is not None for m in members))
     save(tmp_path, 2, first.state_dict())
     first.close()
     second: Any = simulation_of(spec)

@@ -115,7 +115,9 @@ class PatientActor:
     actor: GroupMaker
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
-        return self.actor.make(group, nth, feed if nth else PatientFeed(feed.weights, feed.load, feed.counter, group))
+        if not nth:
+            feed.__class__ = PatientFeed  # not another one: what it holds goes into the message
+        return self.actor.make(group, nth, feed)
 
 
 class PatientFeed(WeightFeed):
