@@ -116,11 +116,11 @@ class PatientActor:
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         if not nth:
-            feed.__class__ = PatientFeed  # not another one: what it holds goes into the message
+            feed.__class__ = PatientWeights  # not another one: what it holds goes into the message
         return self.actor.make(group, nth, feed)
 
 
-class PatientFeed(WeightFeed):
+class PatientWeights(WeightFeed):
     def step(self, t: int) -> int | None:
         while t and t == self.load.fetch and self.weights.newest_phase == self.versions[-1]:
             self.counter.reach([t] * self.counter.rows)

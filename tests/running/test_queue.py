@@ -133,7 +133,7 @@ def test_of_a_run_that_has_only_waited_nothing_is_said(tmp_path: Path, runs: tup
 def test_a_finished_run_that_is_seen_late_is_waited_for(
     tmp_path: Path, runs: tuple[PlannedRun, ...], monkeypatch: pytest.MonkeyPatch, looks: int
 ) -> None:
-    """It is there after so many looks, a fifth of a second each; those of ten seconds are enough."""
+    """Seen after so many looks, a fifth of a second each; those of ten seconds are enough."""
     there, hidden = tmp_path / "runs" / runs[0].run_id, tmp_path / "hidden"
     clock = [0.0]
 

@@ -211,7 +211,7 @@ def test_what_is_no_longer_asked_for_is_said_and_goes_on(
 def test_the_sweep_waits_for_an_unreachable_controller(
     cluster: Cluster, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It is away until the sweep has noticed."""
+    """Away until the sweep has noticed."""
     away, warn = cluster.cut_off(), SlurmRunner._warn_once
 
     def warn_and_return(runner: SlurmRunner, key: str, text: str, *values: object) -> None:

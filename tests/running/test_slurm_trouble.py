@@ -88,7 +88,7 @@ def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp
 
 
 def test_a_task_that_times_out_after_some_phases_goes_on(stand_in: StandIn, tmp_path: Path) -> None:
-    """It stays at its gate until it is warned, as it is after the second of the two that it has."""
+    """A task stays at its gate until it is warned, as it is after the first of the two seconds that it has."""
     stand_in.set(clock=1.0)
     act = once(lambda runner: stand_in.set(clock=2.5))
     drive = Drive(SlurmRunner(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, gate=15)], act)
