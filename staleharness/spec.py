@@ -69,7 +69,7 @@ class RunSpec:
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
     fills_gpu: ClassVar[bool] = False  # a run takes what memory a GPU has, so by default no other runs beside it
-    unit: ClassVar[str] = "steps"  # what `steps` counts, in words
+    unit: ClassVar[str] = "steps"  # unit of `steps`, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
     of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide the time of evaluations
     positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"

@@ -25,14 +25,14 @@ class ControlSpec(RunSpec):
     num_envs: int = 16  # stepped at once; each is an actor with a version of its own
     num_steps: int = 128  # per environment and phase
     mechanism: Literal["reexecute", "replay"] = "reexecute"  # past policies act anew, or their stored data return
-    assignment: Literal["phase", "episode"] = "phase"  # how long an actor keeps the version it was given
-    density: Literal["component", "mixture"] = "component"  # what the behaviour log-probability refers to
-    # of past versions: their own, today's, or those of the first phase
+    assignment: Literal["phase", "episode"] = "phase"  # an actor keeps its version for a phase or an episode
+    density: Literal["component", "mixture"] = "component"  # behaviour policy: the version that acted, or the mixture
+    # statistics with which past versions act: their own, today's, or those of the first phase
     observation_statistics: Literal["snapshot", "shared_live", "frozen"] = "snapshot"
-    # whose critic values what past versions did: today's, or that of the version that acted
+    # critic for the data of past versions: today's, or that of the version that acted
     value_function: Literal["learner", "behaviour"] = later("learner", before="learner")
-    reset_each_phase: bool = False  # whether episodes begin anew in each phase
-    envs_per_actor: int = later(1, before=1)  # that one actor steps together, where a schedule says who acts
+    reset_each_phase: bool = False  # begin new episodes in each phase
+    envs_per_actor: int = later(1, before=1)  # environments of an actor, where a schedule assigns actors
 
     # learning
     epochs: int = 10  # passes over the data of a phase

@@ -35,21 +35,21 @@ class LanguageSpec(TokenSpec):
     question: str = later("", before="")
     answer: str = later("", before="")  # column of the answer: a number, or a solution that ends in one
     prompt_format: str = ""  # by name; empty: the task's own
-    most_steps: int = later(0, before=0)  # of a problem's worked solution; longer ones are left out; 0: none is
+    most_steps: int = later(0, before=0)  # longest worked solution of a problem; 0: any length
     training_problems: int = later(0, before=0)  # the first so many of the training split; 0: all
     # steps of supervised fine-tuning on the training solutions, before the run; no part of its phases
     warm_start: int = later(0, before=0)
     # problems of the warm start: the run's own, or the others of the training split
     warm_start_problems: Literal["same", "others"] = later("same", before="same")
     warm_start_most_steps: int = later(0, before=0)  # of the worked solutions of the warm start; 0: any
-    # what the warm start teaches: whole solutions, or only the calculations in them (problems without are left out)
+    # texts of the warm start: whole solutions, or only their calculations (problems without any are left out)
     warm_start_text: Literal["solutions", "equations"] = later("solutions", before="solutions")
     warm_start_rate: float = later(2e-5, before=2e-5)  # highest learning rate of the warm start
     # the model of a finished run, in its folder as model/, which transformers loads
     keep: Literal["none", "last"] = later("none", before="none")
     start: str = later("", before="")  # folder of a finished run whose model this one begins with, in place of `model`
     chat_template: bool = False  # the prompt as one user turn of the model's chat template (instruct models)
-    extractor: str = ""  # how the answer is read from a completion, by name; empty: the prompt format's
+    extractor: str = ""  # rule to read the answer from a completion; empty: the prompt format's
 
     # generation, at temperature 1 without truncation of the distribution
     prompts: int = 32  # per minibatch
@@ -57,11 +57,11 @@ class LanguageSpec(TokenSpec):
     prompt_tokens: int = 512  # longest prompt
     long_prompts: Literal["refuse", "drop"] = "refuse"  # drop: the problems are left out, and counted
     completion_tokens: int = 512  # longest completion
-    versions: Literal["full", "lora"] = "full"  # what a version is: all weights, or a LoRA adapter
+    versions: Literal["full", "lora"] = "full"  # content of a version: all weights, or a LoRA adapter
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    # what samples completions, by name; on a CPU shared_prompts in bfloat16, else native with learner=native, else
+    # sampler of completions, by name; on a CPU shared_prompts in bfloat16, else native with learner=native, else
     # packed_weights with MODEL
     decoder: str = later("transformers", before="transformers")
     decode_batch: int = later(0, before=0)  # completions sampled together; 0: as many as memory allows, all on a CPU
@@ -78,8 +78,8 @@ class LanguageSpec(TokenSpec):
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group
     dynamic_sampling: bool = False  # only groups with some but not all correct (DAPO); others are counted
-    aggregation: Aggregation = "token-mean"  # how the losses of tokens become one number
-    mask_truncated: bool = False  # completions cut at the limit teach nothing; otherwise graded as they are
+    aggregation: Aggregation = "token-mean"  # reduction of the losses of tokens to one number
+    mask_truncated: bool = False  # no training on completions cut at the limit; otherwise graded as they are
     weight_decay: float = 0.0  # of AdamW
 
     # learning
@@ -98,7 +98,7 @@ class LanguageSpec(TokenSpec):
     evaluation_samples: int = later(0, before=0)
 
     # machine
-    # what scores and trains: torch, or C++ between its products, on a CPU in float32 (Qwen2, Llama)
+    # implementation of scoring and training: torch, or C++ between its products, on a CPU in float32 (Qwen2, Llama)
     learner: Literal["torch", "native"] = later("torch", before="torch")
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
     gradient_checkpointing: bool = False  # less memory, a third forward pass

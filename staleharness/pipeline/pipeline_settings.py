@@ -29,7 +29,7 @@ class Pipeline:
 
     # Generation
     slots: int = option(64, least=1)  # rows generated at once, over all workers
-    workers: int = option(8, least=1)  # that share the slots evenly, and fail one by one
+    workers: int = option(8, least=1)  # workers with equal shares of the slots; each fails alone
     group: int = option(8, least=1)  # rows
     lengths: str = "lognormal[mean=1000,cv=1]"  # decisions of a row
     max_tokens: int | None = option(None, least=1)  # longer rows are cut
@@ -40,8 +40,8 @@ class Pipeline:
     slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # times as long as in the others a row takes there
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
-    cap_counts: Literal["begun", "finished"] = "begun"  # which batches these are
-    cap_version: Literal["slots", "trainer", "taken"] = "slots"  # whose; taken: batches taken, not version + 1
+    cap_counts: Literal["begun", "finished"] = "begun"  # batches that the cap counts
+    cap_version: Literal["slots", "trainer", "taken"] = "slots"  # its version; taken: batches taken, not version + 1
     # The queue of finished groups
     # in which the trainer takes them
     order: Literal["completed", "began", "submitted", "window", "version", "version_completed", "random"] = "completed"
@@ -58,7 +58,7 @@ class Pipeline:
     # The trainer
     batch: int = option(64, least=1)  # rows
     train_seconds: float = option(15.0, least=0, most=MAX_VALUE)  # a step
-    train_token_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # and for each decision in it
+    train_token_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # for each decision in the step, too
     # Weight sync
     sync_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # until new weights have arrived
     sync_every: int = option(1, least=1)  # steps
