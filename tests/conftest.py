@@ -19,6 +19,10 @@ from skip_record import SkipRecord
 # theirs do nothing but wait for a second thread.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+# What terminals and CI services say of width and colour: rich believes it of a file, too.
+for name in ("COLUMNS", "LINES", "FORCE_COLOR", "NO_COLOR", "TTY_COMPATIBLE", "TTY_INTERACTIVE"):
+    os.environ.pop(name, None)
+
 # Collection makes a million objects, all of which stay: looking for garbage among them takes a quarter of its time.
 gc.disable()
 
