@@ -238,6 +238,18 @@ def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
     assert "K=4: rank 1 of 2 by score" in text
 
 
+def test_how_far_a_method_moved_is_read_at_the_ends_of_phases_where_no_step_is_recorded() -> None:
+    runs = method("ppo_clip", {1: 1.0})
+    for run in runs:
+        run.record["summary"] = {"tv_end": 0.01 * (1 + run.seed), "ess_end": 0.7, "tv_data": 0.5}
+    row = table_of(runs).row("ppo_clip", 1)
+    assert row is not None and (row.tv, row.ess) == (pytest.approx(0.025), pytest.approx(0.7))
+    for run in runs:
+        run.record["summary"]["tv"] = 0.2
+    row = table_of(runs).row("ppo_clip", 1)
+    assert row is not None and row.tv == pytest.approx(0.2)
+
+
 def test_a_look_has_two_seeds_or_all_and_a_row_a_ladder() -> None:
     flags = [(False, False), (True, False), (False, True), (True, True)]
     assert [look_seeds(TOY, quick, one_rate) for quick, one_rate in flags] == [0, 2, 4, 2]

@@ -46,8 +46,10 @@ class BenchmarkRow:
     p: float | None = None  # Welch: no difference from PPO-clip
     holm: float | None = None  # the same, corrected over the rows of this K that learnt
     detectable: float | None = None  # difference from PPO-clip that so many runs see with 80 % power
-    tv: float | None = None  # D_TV of the learner from the policies that acted, over all gradient steps of the budget
-    ess: float | None = None  # effective sample size over n, the same
+    # D_TV of the learner from the policies that acted, and effective sample size over n: means over the budget of all
+    # gradient steps on tokens, of the ends of the phases on control
+    tv: float | None = None
+    ess: float | None = None
     rate: float | None = None  # factor of the learning rate that the ladder chose
     did_not_learn: bool = False  # below half of PPO-clip's score at K = 1 without lag
     cpus: tuple[str, ...] = ()  # kinds of processor that made the runs
@@ -69,7 +71,8 @@ def with_scores(
         for env, by_seed in zip(protocol.env, by_env, strict=True)
     }
     cpus = tuple(sorted({str(run.record["fingerprint"].get("cpu", "")) for run in runs} - {""}))
-    row = replace(row, scores=scores, cpus=cpus, tv=_mean_of(runs, "tv"), ess=_mean_of(runs, "ess"))
+    tv, ess = _mean_of(runs, "tv", "tv_end"), _mean_of(runs, "ess", "ess_end")
+    row = replace(row, scores=scores, cpus=cpus, tv=tv, ess=ess)
     columns = row.columns
     row = replace(row, score=float(pooled_iqm(*columns)))
     if row.n >= 2:
@@ -79,9 +82,10 @@ def with_scores(
     return row if fresh is None else _with_loss(row, fresh)
 
 
-def _mean_of(runs: Sequence[StoredRun], name: str) -> float | None:
-    """Mean of a metric's means over the budget of runs; None where no run has it."""
-    values = [value for run in runs if (value := run.record["summary"].get(name)) is not None]
+def _mean_of(runs: Sequence[StoredRun], *names: str) -> float | None:
+    """Mean of the first of some metrics that a run has, of its means over the budget; None where no run has any."""
+    found = [[value for name in names if (value := run.record["summary"].get(name)) is not None] for run in runs]
+    values = [of_run[0] for of_run in found if of_run]
     return float(np.mean(values)) if values else None
 
 
