@@ -72,12 +72,16 @@ def test_accounting_knows_a_task_that_left_the_queue(
 
 
 def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp_path: Path) -> None:
-    """Both do nothing from the start on; then three seconds pass, of which they have two."""
+    """Both have begun and do nothing; then three seconds pass, of which they have two."""
+
+    begun = set()
 
     def act(runner: SlurmRunner, event: Event) -> None:
-        if isinstance(event, RunStart):
-            stand_in.fault("out-of-memory", "1_1")
-            stand_in.set(clock=4.0)
+        if isinstance(event, RunProgress):
+            begun.add(event.run_id)
+            if len(begun) == 2:
+                stand_in.fault("out-of-memory", "1_1")
+                stand_in.set(clock=4.0)
 
     stand_in.set(clock=1.0, kill_wait=-1.0)
     jobs = [job(tmp_path, n, phases=9, nap=600.0) for n in range(2)]
@@ -90,7 +94,7 @@ def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp
 def test_a_task_that_times_out_after_some_phases_goes_on(stand_in: StandIn, tmp_path: Path) -> None:
     """A task stays at its gate until it is warned, as it is after the first of the two seconds that it has."""
     stand_in.set(clock=1.0)
-    act = once(lambda runner: stand_in.set(clock=2.5))
+    act = once(lambda runner: stand_in.set(clock=2.5), phase=14)
     drive = Drive(SlurmRunner(1, "--time=0:02 --signal=B:USR1@1"), [job(tmp_path, 0, gate=15)], act)
     assert drive.words() == {0: "done"}
     assert drive.phases(0) == [*range(1, 21)] and lives(tmp_path, 0) == 2
