@@ -238,7 +238,7 @@ def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
     assert "K=4: rank 1 of 2 by score" in text
 
 
-def test_how_far_a_method_moved_is_read_at_the_ends_of_phases_where_no_step_is_recorded() -> None:
+def test_how_far_a_method_moved_on_control_is_at_the_ends_of_phases() -> None:
     runs = method("ppo_clip", {1: 1.0})
     for run in runs:
         run.record["summary"] = {"tv_end": 0.01 * (1 + run.seed), "ess_end": 0.7, "tv_data": 0.5}

@@ -84,8 +84,9 @@ def with_scores(
 
 def _mean_of(runs: Sequence[StoredRun], *names: str) -> float | None:
     """Mean of the first of some metrics that a run has, of its means over the budget; None where no run has any."""
-    found = [[value for name in names if (value := run.record["summary"].get(name)) is not None] for run in runs]
-    values = [of_run[0] for of_run in found if of_run]
+    summaries = [run.record["summary"] for run in runs]
+    means = [next((s[name] for name in names if s.get(name) is not None), None) for s in summaries]
+    values = [mean for mean in means if mean is not None]
     return float(np.mean(values)) if values else None
 
 
