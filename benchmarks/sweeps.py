@@ -129,8 +129,11 @@ def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
             path, record = made[cell]
             copy = folder / "results" / "runs" / run.run_id
             copy.mkdir()
-            for name in ("job.json", "metrics.parquet", "timing.parquet"):
+            for name in ("metrics.parquet", "timing.parquet"):
                 os.link(path / name, copy / name)
+            job = json.loads((path / "job.json").read_text())
+            own = {"label": run.label, "spec": run.spec.to_dict()}
+            (copy / "job.json").write_text(json.dumps({**job, **own}))
             scale = 1 + 0.01 * (run.spec.seed % 17)
             scores = {way: {**s, "mean": s["mean"] * scale} for way, s in record["scores"].items()}
             said = {**record, "id": run.run_id, "label": run.label, "spec": run.spec.to_dict(), "scores": scores}

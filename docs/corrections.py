@@ -143,12 +143,12 @@ def _significance_text(results: Results, evidence: Evidence) -> str:
 
 
 def _lists(results: Results, evidence: Evidence) -> str:
-    """Lists of the methods above, below and indistinguishable from the baseline."""
+    """Lists of the methods above, below and not significantly different from the baseline."""
     differences = sorted(compare_with_baseline(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
     groups = {
         "Above PPO-clip": [d for d in differences if d.significant and d.mean > 0],
         "below it": [d for d in differences if d.significant and d.mean < 0],
-        "indistinguishable from it": [d for d in differences if not d.significant],
+        "not significantly different": [d for d in differences if not d.significant],
     }
     lists = (f"{where}: {' · '.join(display_label(d.a) for d in ds) or 'none'}" for where, ds in groups.items())
     return f"{'; '.join(lists)}."

@@ -83,8 +83,8 @@ def test_chance_and_slowdown_of_few_seeds_have_no_interval(evidence: Evidence, t
         ("<each PPO's: above on A; above on B; above on C>", "above PPO's on A, on B and on C"),
         ("<each PPO's: below on A; above on B; below on C>", "below PPO's on A and on C, above it on B"),
         (
-            "x < 1, <each it: indistinguishable from at 4; above at 5>.",
-            "x < 1, indistinguishable from it at 4, above it at 5.",
+            "x < 1, <each it: not significantly different from at 4; above at 5>.",
+            "x < 1, not significantly different from it at 4, above it at 5.",
         ),
     ],
 )
@@ -95,5 +95,7 @@ def test_a_list_says_each_side_once(evidence: Evidence, text: str, filled: str) 
 
 
 def test_a_list_without_a_side_is_refused(evidence: Evidence) -> None:
-    with pytest.raises(UserError, match="'over on A' begins with none of above, below, indistinguishable from"):
+    with pytest.raises(
+        UserError, match="'over on A' begins with none of above, below, not significantly different from"
+    ):
         fill_numbers("<each it: over on A>", lambda _: evidence)

@@ -178,7 +178,7 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
         ("{seeds spo}", "1 seed"),
         ("{environments vaco K=4}", "Hopper (5 seeds)"),
         ("{reached vaco K=1 level=0.4 plain as=%}", "100%"),
-        ("{told spo over=vaco K=4}", "indistinguishable from"),
+        ("{told spo over=vaco K=4}", "not significantly different from"),
         ("{chance vaco K=4 plain}", "1.00"),
     ):
         assert fill_numbers(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked

@@ -44,8 +44,8 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
 
 
 def _by_side(other: str, places: Sequence[str]) -> str:
-    """Join places, each after its side of `other`, so that a side is said once: `above PPO-clip's at K = 4,
-    indistinguishable from it at 16 and 64`. Raises `UserError` for a place without a side."""
+    """Join places, each after its side of `other`, so that a side is said once: `above PPO-clip's at K = 4, not
+    significantly different from it at 16 and 64`. Raises `UserError` for a place without a side."""
     sides: dict[str, list[str]] = {}
     for text in places:
         side = next((side for side in SIDES if text.startswith(f"{side} ")), None)
@@ -106,7 +106,7 @@ def evaluate_claim(
 
 
 def _tests_in_text(text: str, evidence_of: Callable[[str], Evidence]) -> set[tuple[float, float]]:
-    """Value and p of each difference that a text tells above, below or indistinguishable."""
+    """Value and p of each difference that a text calls above, below or not significantly different."""
 
     def test(query: NumberQuery) -> set[tuple[float, float]]:
         if query.quantity != "told":

@@ -29,7 +29,7 @@ from .run_measures import Evidence, measure
 
 REPS = 2000
 BASELINE = "ppo_clip"  # where a query does not say over
-SIDES = ("above", "below", "indistinguishable from")  # of 0, as a text tells them
+SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them
 Quantity = Callable[[NumberQuery, Evidence], str]
 
 
@@ -125,7 +125,7 @@ def told_difference(query: NumberQuery, evidence: Evidence) -> Contrast:
 
 
 def _direction(query: NumberQuery, evidence: Evidence) -> str:
-    """Side of 0 on which a test puts a difference: `above`, `below` or `indistinguishable from`."""
+    """Side of 0 on which a test puts a difference: `above`, `below` or `not significantly different from`."""
     difference = told_difference(query, evidence)
     p = difference.p_beyond("more")
     if p is None or p > query.alpha:
