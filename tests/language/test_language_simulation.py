@@ -11,7 +11,7 @@ import pytest
 import torch
 from language_fixtures import PROBLEMS, Specs
 from places import GSM8K
-from whole_runs import assert_resumes, metrics_of, run_whole, same
+from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
@@ -29,7 +29,7 @@ pytestmark = pytest.mark.usefixtures("grades_by_length")
 
 def test_the_same_spec_gives_the_same_bits(spec: Specs) -> None:
     (a, x), (b, y) = (run_whole(spec(capacity=3, steps=4)) for _ in range(2))
-    assert a == b and same(x, y)
+    assert a == b and all_equal(x, y)
     assert metrics_of(spec(capacity=3, steps=4, seed=1)) != a
 
 

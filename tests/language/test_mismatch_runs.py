@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from language_fixtures import Specs, error_line
-from whole_runs import assert_resumes, metrics_of, run_whole, same
+from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import DECODERS, Decoded, Request, check_sampler
@@ -33,7 +33,7 @@ def test_noise_of_size_zero_gives_the_bits_of_none(spec: Specs, lag: str) -> Non
     """With μ by the trainer's arithmetic: decoding and scoring round differently."""
     settings = {"capacity": 3, "lag": lag, "steps": 3, "behaviour": "version"}
     (a, x), (b, y) = (run_whole(spec(mismatch=text, **settings)) for text in ("none", "noise:0"))
-    assert a == b and same(x, y)
+    assert a == b and all_equal(x, y)
     assert metrics_of(spec(mismatch="noise:0.1", **settings)) != a
 
 

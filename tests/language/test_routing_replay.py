@@ -10,7 +10,7 @@ import pytest
 import torch
 from language_fixtures import Specs, error_line
 from torch import Tensor
-from whole_runs import assert_resumes, metrics_of, run_whole, same
+from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import DECODERS
@@ -75,7 +75,7 @@ def test_the_sampler_reports_the_experts_of_each_row_alone(mixture: Specs) -> No
 def test_on_policy_replay_of_the_same_weights_changes_nothing(mixture: Specs, replay: str) -> None:
     """One step a round: the learner's own choice is what is forced. Decoding and teacher forcing choose alike."""
     (plain, x), (replayed, y) = (run_whole(mixture(routing_replay=text)) for text in ("none", replay))
-    assert plain == replayed and same(x, y)
+    assert plain == replayed and all_equal(x, y)
 
 
 @pytest.mark.parametrize("settings", [{"minibatches": 2}, {"capacity": 3, "lag": "oldest"}], ids=["steps", "lag"])
