@@ -2,41 +2,59 @@
 
 from __future__ import annotations
 
+import json
+import multiprocessing
+import re
 from pathlib import Path
+from typing import Any
 
 import pytest
-from sweeping import staleharness, without_report
 
-from staleharness.commands.shared import display
-from staleharness.running.plan import PlannedRun
+from staleharness.base import cancellation
+from staleharness.running import worker
+from staleharness.running.plan import plan
+from staleharness.running.runner_interface import PREPARING, Job
 from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
+from staleharness.store.sweep_definition import ask
 
-SIZE = "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false"
-STEPS = 400  # some seconds: progress is reported once a second
+SIZE = (
+    "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false,"
+    "training_problems=64,warm_start=3"
+)
+
+
+def work(job: Job, path: Path) -> None:
+    """Execute the job, and write each report with what `status` says at that moment (nothing runs meanwhile)."""
+    reports: list[tuple[str, str, int, str]] = []
+
+    def tell(message: dict[str, Any]) -> None:
+        if PREPARING in message:
+            states = run_states(Store(Path(job.root)))
+            (row,) = states["runs"]
+            reports.append((message[PREPARING], row["state"], row["phase"], as_text(states)))
+
+    cancellation.REPORT_EVERY = 0.0
+    worker.main(job, tell, lambda: False)
+    path.write_text(json.dumps(reports))
 
 
 @pytest.mark.long
-@pytest.mark.long
-def test_status_and_log_show_the_progress_of_a_warm_start(
-    tiny: Path, tmp_path: Path, own_cache: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: Path, own_cache: Path) -> None:
+    """In a process of its own, whose cache is empty: a shared fork server keeps that of earlier runs."""
     out = tmp_path / "out"
-    states = []
-    on_preparing = display.PlainLines.on_preparing
-
-    def look(self: display.PlainLines, run: PlannedRun, step: str) -> None:
-        states.append((run_states(Store(out))["runs"][0], as_text(run_states(Store(out)))))
-        on_preparing(self, run, step)
-
-    monkeypatch.setattr(display.PlainLines, "on_preparing", look)
-    monkeypatch.setattr(display, "PLAIN_EVERY", 0.0)
-    asked = ["--env=word-problems", "--algo=ppo_clip", f"--model={tiny}", "--steps=1", "--seeds=1", "--jobs=1"]
-    with without_report():
-        done = staleharness("sweep", *asked, f"--set={SIZE},training_problems=64,warm_start={STEPS}", f"--out={out}")
-    assert done.returncode == 0, done.stderr
-    shown = [(row["state"], row["phase"]) for row, text in states if ": warm start: step " in text]
-    assert shown and set(shown) == {("running", 0)}
-    told = [line for line in done.stderr.splitlines() if " word-problems K=1 seed 0: warm start: step " in line]
-    assert told and all(f"of {STEPS}, loss " in line for line in told)
+    asked = ask(env="word-problems", algo="ppo_clip", model=str(tiny), steps="1", seeds="1", settings=SIZE)
+    (run,) = plan(asked).runs
+    Store(out).open_for_writing()
+    job = Job(run.run_id, run.label, run.spec.to_dict(), str(out), str(tmp_path))
+    process = multiprocessing.get_context("spawn").Process(target=work, args=(job, tmp_path / "reports.json"))
+    process.start()
+    process.join()
+    reports = json.loads((tmp_path / "reports.json").read_text())
+    steps = [report for report in reports if report[0].startswith("warm start: step ")]
+    texts = [re.sub(r"[\d.]+$", "", text) for text, *_ in steps]
+    assert texts == [f"warm start: step {n} of 3, loss " for n in (1, 2, 3)]
+    for text, state, phase, status in steps:
+        assert (state, phase) == ("running", 0)
+        assert status.splitlines()[-1].endswith(f"ppo_clip word-problems K=1 seed 0: {text}")
     assert "warm start" not in as_text(run_states(Store(out)))  # it is done
