@@ -26,7 +26,7 @@ PRIVATE = set(
     told_apart torn understood untold unasked ways went whole whose why without wont worn written yours
     """.split()
 )
-# Pronouns, question words and determiners: no name of an attribute either.
+# Pronouns, question words and determiners.
 PRONOUNS = set(
     """
     any_ both each enough every every_one everyone everything how less many more most none nothing one same several
@@ -41,6 +41,7 @@ PUBLIC |= {"truncated", "unparsed", "expected"}  # keys of stored records
 PUBLIC |= {"diverged", "actorsnotstarted", "changed", "interrupted", "runsfailed", "failed"}  # errors
 PUBLIC |= {"completed", "identified", "paced", "vetoed", "terminated"}  # of kinds of task, weights and gymnasium
 PUBLIC |= {"queued", "reused", "lost", "derived"}  # entries of the ledger; of environment plugins
+PUBLIC |= {"closed"}  # as Python's files and pools say it
 PUBLIC |= {"untested"}  # a key of the files of figures
 PUBLIC |= {"drawn", "retired", "buffered"}  # of lag models and plugins
 PUBLIC |= {"published"}  # runs, as opposed to those that a user made
@@ -93,7 +94,8 @@ def is_private_word(name: str) -> bool:
 
 
 def names_in(tree: ast.Module, values: bool) -> Iterator[tuple[int, str]]:
-    """Names that the file gives to functions, classes and, if `values`, arguments and variables, with lines."""
+    """Names that the file gives to functions, classes and, if `values`, arguments, variables and attributes, with
+    lines."""
     for node in ast.walk(tree):
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
             yield node.lineno, node.name
@@ -101,7 +103,7 @@ def names_in(tree: ast.Module, values: bool) -> Iterator[tuple[int, str]]:
             yield node.lineno, node.arg
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) and values:
             yield node.lineno, node.id
-        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and values and is_pronoun(node.attr):
+        elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store) and values:
             yield node.lineno, node.attr
 
 

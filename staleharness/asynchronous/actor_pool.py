@@ -76,7 +76,7 @@ class ActorPool:
         self.weights.publish(newest)
         self.phase = newest.phase  # the next one to train
         self.queue: deque[tuple[int, FinishedGroup]] = deque()
-        self.blocked: deque[tuple[_ActorProcess, int, FinishedGroup]] = deque()  # finished, and waiting for room
+        self.overflow: deque[tuple[_ActorProcess, int, FinishedGroup]] = deque()  # finished, and waiting for room
         self.error: BaseException | None = None
         self.deaths = 0
         self.dropped = Count()  # since the learner took its last batch
@@ -126,7 +126,7 @@ class ActorPool:
         waiting = Count()
         for group_data in (
             *(group_data for _, group_data in self.queue),
-            *(group_data for _, _, group_data in self.blocked),
+            *(group_data for _, _, group_data in self.overflow),
         ):
             waiting += group_data.count
         generated, lost = self.recorder.pop_counts()
@@ -144,7 +144,7 @@ class ActorPool:
         """End all actors; what they were making goes down in the record as far as it got."""
         self.weights.closed.value = 1
         with self.condition:
-            for member in {id(m): m for m, _, _ in self.blocked}.values():
+            for member in {id(m): m for m, _, _ in self.overflow}.values():
                 _send(member, None)
         self.thread.join(PATIENCE)
         for member in self.members:
@@ -165,8 +165,8 @@ class ActorPool:
 
     def _admit(self) -> None:
         """Take what waits outside into the queue, as far as there is room; its actors go on."""
-        while self.blocked and len(self.queue) < self.order.room:
-            member, group, group_data = self.blocked.popleft()
+        while self.overflow and len(self.queue) < self.order.room:
+            member, group, group_data = self.overflow.popleft()
             self._enqueue(group, group_data)
             self._next(member)
 
@@ -238,7 +238,7 @@ class ActorPool:
             self.recorder.generated += message.total - member.total
             member.total = message.total
             self.deaths = 0
-            self.blocked.append((member, group, message))
+            self.overflow.append((member, group, message))
             self._admit()
             if self.weights.closed.value:  # since `close` told those that waited
                 _send(member, None)

@@ -46,19 +46,19 @@ class ProcessRollouts:
         self.training = pace.train  # seconds that a phase of training takes at least
         self.recorder = Recorder()
         self.pool: ActorPool | None = None
-        self.taken = 0.0  # when the learner took its last batch
+        self.batch_time = 0.0  # when the learner took its last batch
 
     def take(self, buffer: PolicyBuffer, phase: int) -> tuple[list[bytes], Flow]:
         """Announce the newest version, and wait for what this phase trains on."""
         if self.pool is None:
             self.pool = ActorPool(self.order, self.recorder, buffer.newest)
         else:
-            time.sleep(max(0.0, self.taken + self.training - self.recorder.now()))
+            time.sleep(max(0.0, self.batch_time + self.training - self.recorder.now()))
             self.pool.weights.publish(buffer.newest)
         if phase:
             self.recorder.publish_times.append(self.recorder.now())
         groups, flow = self.pool.take(phase)
-        self.taken = self.recorder.now()
+        self.batch_time = self.recorder.now()
         return groups, flow
 
     def artifacts(self) -> dict[str, bytes]:

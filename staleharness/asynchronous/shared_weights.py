@@ -34,12 +34,12 @@ class SharedWeights:
         self.size = ends[-1]
         self.bytes: Any = context.RawArray("B", 2 * self.size)
         self.header: Any = context.RawArray("q", [EMPTY] * 8)
-        self.announced: Any = context.RawValue("q", EMPTY)  # how many versions were published before the newest
+        self.version_count: Any = context.RawValue("q", EMPTY)  # how many versions were published before the newest
         self.closed: Any = context.RawValue("b", 0)  # actors are to end
 
     def publish(self, version: Version) -> None:
         """Make a version the newest one. Called by one process, with a version it has not published."""
-        count = self.announced.value + 1
+        count = self.version_count.value + 1
         place, offset = count % 2, 4 * (count % 2)
         self.header[offset + COUNT] = EMPTY
         content = torch.frombuffer(self._content(place), dtype=torch.uint8)
@@ -49,12 +49,12 @@ class SharedWeights:
         self.header[offset + PHASE], self.header[offset + STEP] = version.phase, version.gradient_step
         self.header[offset + CHECKSUM] = zlib.crc32(self._content(place))
         self.header[offset + COUNT] = count
-        self.announced.value = count
+        self.version_count.value = count
 
     def newest(self) -> Version:
         """A copy of the newest version."""
         while True:
-            count = self.announced.value
+            count = self.version_count.value
             offset = 4 * (count % 2)
             before = self.header[offset : offset + 4]
             content = bytearray(self._content(count % 2))
@@ -65,7 +65,7 @@ class SharedWeights:
     @property
     def newest_phase(self) -> int:
         """Number of the newest version, without a copy; it may be a moment behind."""
-        phase: int = self.header[4 * (self.announced.value % 2) + PHASE]
+        phase: int = self.header[4 * (self.version_count.value % 2) + PHASE]
         return phase
 
     def _content(self, place: int) -> memoryview:

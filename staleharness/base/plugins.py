@@ -45,9 +45,9 @@ class Registry(Generic[T]):
         """base: class that every plugin of the kind extends; its `check_class`, if any, is called once per plugin.
         builtin: whether the kind has a built-in folder of plugin files."""
         self.kind, self.base, self.builtin = kind, base, builtin
-        self._checked: set[type] = set()
+        self._checked_types: set[type] = set()
         self._classes: dict[str, T] = {}
-        self._loaded: set[Path] = set()
+        self._loaded_files: set[Path] = set()
         self._broken: list[str] = []  # a line on each plugin of a package that does not import
         self._complete: str | None = None  # the value of the path variable for which all is loaded
         _registries.add(self)
@@ -95,9 +95,9 @@ class Registry(Generic[T]):
             hints = "; ".join([nearest(name, self._classes), *self.broken])
             raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {hints}")
         cls = self._classes[name]
-        if cls not in self._checked:
+        if cls not in self._checked_types:
             self._check(cls)
-            self._checked.add(cls)
+            self._checked_types.add(cls)
         return cls
 
     def _check(self, cls: type) -> None:
@@ -127,7 +127,7 @@ class Registry(Generic[T]):
     def load_file(self, path: Path) -> None:
         """Execute one plugin file (once per file)."""
         path = path.resolve()
-        if path in self._loaded:
+        if path in self._loaded_files:
             return
         module_name = self._module(path)
         spec = importlib.util.spec_from_file_location(module_name, path)
@@ -135,7 +135,7 @@ class Registry(Generic[T]):
             raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
-        self._loaded.add(path)  # now: a file may ask the registry, and must not be executed within itself
+        self._loaded_files.add(path)  # now: a file may ask the registry, and must not be executed within itself
         done, environments = False, _environments()
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
@@ -149,7 +149,7 @@ class Registry(Generic[T]):
             raise UserError(f"plugin {path} does not import: {type_and_message(error)}") from error
         finally:
             if not done:  # so that the next access executes it again
-                self._loaded.discard(path)
+                self._loaded_files.discard(path)
                 _forget(sys.modules.pop(module_name).__name__)
 
     def _load_entry_point(self, point: importlib.metadata.EntryPoint) -> None:

@@ -30,6 +30,9 @@ from .spec import ControlSpec
 if TYPE_CHECKING:
     import gymnasium
 
+STORED_ARRAYS = {name: name for name in ("obs", "episode_return", "episode_length")} | {"assigned": "env_versions"}
+"""Key in a checkpoint -> attribute of the collector."""
+
 
 def temperature_of(models: Sequence[Mismatch]) -> float:
     """Return the temperature of all models together."""
@@ -116,7 +119,7 @@ class Collector:
         self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
-        self.assigned = np.zeros(self.size, dtype=np.int64)
+        self.env_versions = np.zeros(self.size, dtype=np.int64)
 
     def generate(self, buffer: PolicyBuffer, nth: int, next_versions: NextVersions) -> tuple[Rollout, Episodes]:
         """Step every environment for `num_steps`, the `nth` time; returns rows [size, num_steps] and the episodes that
@@ -133,7 +136,7 @@ class Collector:
                 action, mean = (x.cpu().numpy() for x in actors.act(obs, noise[t]))
                 next_obs, reward, terminated, truncated, _ = self.env.step(self.to_env(action))
                 done = terminated | truncated
-                record.write(t, action, mean, log_std, self.assigned, reward, terminated, truncated)
+                record.write(t, action, mean, log_std, self.env_versions, reward, terminated, truncated)
                 self.episode_return += reward
                 self.episode_length += 1
                 over, last = done.any(), t == spec.num_steps - 1
@@ -155,7 +158,7 @@ class Collector:
     def _assign(self, versions: NDArray[np.int64] | None) -> bool:
         """Take over `versions`; returns whether there were any."""
         if versions is not None:
-            self.assigned = versions
+            self.env_versions = versions
         return versions is not None
 
     def _noise(self, nth: int) -> NDArray[np.float32]:
@@ -171,7 +174,7 @@ class Collector:
 
     def _actors(self, buffer: PolicyBuffer) -> tuple[BatchedPolicies, NDArray[np.float32]]:
         """Return the policies of the assigned versions, and log σ [size, A] of each environment's."""
-        numbers, position = np.unique(self.assigned, return_inverse=True)
+        numbers, position = np.unique(self.env_versions, return_inverse=True)
         versions = [buffer[v] for v in numbers.tolist()]
         if self.copies is not None:
             versions = [self.copies.of(version) for version in versions]
@@ -191,13 +194,13 @@ class Collector:
         self.episode_length[mask] = 0
 
     def state_dict(self) -> dict[str, Any]:
-        arrays = {name: getattr(self, name) for name in ("obs", "episode_return", "episode_length", "assigned")}
+        arrays = {name: getattr(self, attribute) for name, attribute in STORED_ARRAYS.items()}
         env_state = self.env.get_state()  # type: ignore[attr-defined]
         return {key: _tensors(value) for key, value in (("arrays", arrays), ("env", env_state))}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, tensor in state["arrays"].items():
-            setattr(self, name, tensor.numpy())
+            setattr(self, STORED_ARRAYS[name], tensor.numpy())
         self.env.set_state({k: v.numpy() for k, v in state["env"].items()})  # type: ignore[attr-defined]
 
 

@@ -32,7 +32,7 @@ class CompiledLoss:
 
     def __init__(self, algorithm: Algorithm, rows: Container[int]) -> None:
         self.algorithm, self.rows = algorithm, rows
-        self.compiled: dict[torch.Size, tuple[CompiledFunction, list[str]] | None] = {}  # None: eager
+        self.functions: dict[torch.Size, tuple[CompiledFunction, list[str]] | None] = {}  # None: eager
 
     def __call__(self, decisions: Decisions) -> tuple[PolicyLoss, Tensor] | None:
         """Return the loss with its diagnostics and its gradient [R, T] with respect to the mean over decisions of
@@ -40,9 +40,9 @@ class CompiledLoss:
         shape = decisions.target_logp.shape
         if shape[0] not in self.rows:
             return None
-        if shape not in self.compiled:
-            self.compiled[shape] = self._compile(_example(decisions))
-        if (entry := self.compiled[shape]) is None:
+        if shape not in self.functions:
+            self.functions[shape] = self._compile(_example(decisions))
+        if (entry := self.functions[shape]) is None:
             return None
         function, names = entry
         gradient, loss, *diagnostics = function(*_inputs(decisions))

@@ -68,7 +68,7 @@ class ControlLearner(Learner[ControlData, Part]):
         rows = (spec.num_envs if self.in_rows else spec.batch_size) // spec.minibatches
         # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
         compiles = spec.learner == "compiled" and "distribution" not in algorithm.needs
-        self.compiled = CompiledLoss(algorithm, (rows, rows + 1)) if compiles else None
+        self.compiled_loss = CompiledLoss(algorithm, (rows, rows + 1)) if compiles else None
 
     def make_optimizer(self) -> AdamW:
         return self.policy.make_optimizer(self.spec)
@@ -170,9 +170,9 @@ class ControlLearner(Learner[ControlData, Part]):
     ) -> tuple[Decisions, PolicyLoss, Tensor]:
         """The method's loss and its gradient [N] with respect to log π; gradients with respect to mean and log σ stay
         with these tensors."""
-        if self.compiled is not None:
+        if self.compiled_loss is not None:
             decisions = self._decisions(part, now, advantage, mask)
-            if (outputs := self.compiled(decisions)) is not None:
+            if (outputs := self.compiled_loss(decisions)) is not None:
                 return decisions, outputs[0], outputs[1].flatten()
         with torch.enable_grad():
             for leaf in (now.logp, now.mean, now.log_std):  # inputs that a method's loss may depend on

@@ -24,14 +24,14 @@ class RolloutStore:
         self.unseen_rows = 0  # rows that left without ever being consumed
         self.reused_rows = 0  # of those that were consumed last, how many had been before
         self._rollouts: dict[int, Rollout] = {}
-        self._seen: dict[int, NDArray[np.bool_]] = {}
+        self._seen_rows: dict[int, NDArray[np.bool_]] = {}
 
     def push(self, phase: int, rollout: Rollout) -> None:
         self._rollouts[phase] = rollout
-        self._seen[phase] = np.zeros(rollout.reward.shape[0], dtype=bool)
+        self._seen_rows[phase] = np.zeros(rollout.reward.shape[0], dtype=bool)
         while len(self._rollouts) > self.capacity:
             leaving = min(self._rollouts)
-            self.unseen_rows += int((~self._seen.pop(leaving)).sum())
+            self.unseen_rows += int((~self._seen_rows.pop(leaving)).sum())
             del self._rollouts[leaving]
 
     def draw(self, phases: NDArray[np.int64]) -> Rollout:
@@ -39,27 +39,27 @@ class RolloutStore:
         parts, self.reused_rows = [], 0
         for phase in np.unique(phases).tolist():
             rows = np.flatnonzero(phases == phase)
-            self.reused_rows += int(self._seen[phase][rows].sum())
-            self._seen[phase][rows] = True
+            self.reused_rows += int(self._seen_rows[phase][rows].sum())
+            self._seen_rows[phase][rows] = True
             parts.append(self._rollouts[phase].rows(torch.from_numpy(rows).to(self.device)))
         return concatenate(parts)
 
     @property
     def waiting_rows(self) -> int:
         """Rows that are held and have not been consumed yet."""
-        return sum(int((~is_seen).sum()) for is_seen in self._seen.values())
+        return sum(int((~is_seen).sum()) for is_seen in self._seen_rows.values())
 
     def state_dict(self) -> dict[str, Any]:
         return {
             "unseen_rows": self.unseen_rows,
             "rollouts": {phase: rollout.columns for phase, rollout in self._rollouts.items()},
-            "seen": {phase: torch.from_numpy(is_seen) for phase, is_seen in self._seen.items()},
+            "seen": {phase: torch.from_numpy(is_seen) for phase, is_seen in self._seen_rows.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.unseen_rows = state["unseen_rows"]
         self._rollouts = {phase: Rollout(**tensors).to(self.device) for phase, tensors in state["rollouts"].items()}
-        self._seen = {phase: is_seen.numpy() for phase, is_seen in state["seen"].items()}
+        self._seen_rows = {phase: is_seen.numpy() for phase, is_seen in state["seen"].items()}
 
 
 def concatenate(rollouts: list[Rollout]) -> Rollout:

@@ -172,11 +172,11 @@ class ScheduledRollouts:
             fresh: NDArray[np.bool_] = done
             if t == 0:
                 available = [v for v in range(self.lags.oldest(phase), phase + 1) if v in buffer]
-                fresh = (collector.episode_length == 0) | ~np.isin(collector.assigned, available)
+                fresh = (collector.episode_length == 0) | ~np.isin(collector.env_versions, available)
             elif not done.any():
                 return None
             drawn = self.lags.draw(phase, collector.size, *((t,) if t else ()), fresh=fresh).starts
-            return np.where(fresh, drawn, collector.assigned)
+            return np.where(fresh, drawn, collector.env_versions)
 
         return next_versions
 

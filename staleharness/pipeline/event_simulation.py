@@ -48,7 +48,7 @@ class _EventLoop:
         self.sync = WeightSync(pipeline, self.slots)
         self.workers = WorkerFailures(pipeline, seed, self.slots)
         self.outside: list[tuple[int, int]] = []  # groups that find no room in the queue, and their slots
-        self.taken = self.dropped = 0  # groups
+        self.trained_groups = self.dropped = 0  # groups
         self.dropped_in_a_row = self.failures = 0
         self.warm = int(WARM_UP * pipeline.steps)
         self.since, self.before = 0.0, dict[str, float]()
@@ -122,7 +122,7 @@ class _EventLoop:
             log.step_start.append(now)
             self.group_queue.make_ahead()
             self.let_in(now)
-            self.taken += 0 if is_reused else len(batch)
+            self.trained_groups += 0 if is_reused else len(batch)
             self.dropped_in_a_row = 0
             tokens = 0
             if self.pipeline.train_token_seconds:
@@ -148,7 +148,7 @@ class _EventLoop:
         if event == "failed":
             self.count_failure("trainer_mtbf", now)
         if event == "restarted" and self.pipeline.counters == "forget":
-            self.admission.forget(self.taken)
+            self.admission.forget(self.trained_groups)
             self.slots.fill(now)
         if event != "step":
             return
@@ -159,7 +159,7 @@ class _EventLoop:
         if self.trainer.version == self.warm:
             self.slots.account(now)
             self.since, self.before = now, dict(self.slots.seconds)
-        self.log.under_way.append(len(self.log.slot) - (self.taken + self.dropped) * self.pipeline.group)
+        self.log.under_way.append(len(self.log.slot) - (self.trained_groups + self.dropped) * self.pipeline.group)
         if self.pipeline.full == "pause":
             self.slots.resume(now)
             self.slots.fill(now)

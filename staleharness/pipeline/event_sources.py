@@ -178,7 +178,7 @@ class BatchQueue(GroupQueue):
 
     def put(self, group: int) -> bool:
         self._batch.append(group)
-        if len(self._batch) == self.needed:
+        if len(self._batch) == self.groups:
             if len(self._ring) == self.capacity:
                 batch, count = self._ring.popleft()
                 for old_group in [] if count else batch:
@@ -191,7 +191,7 @@ class BatchQueue(GroupQueue):
         open_batches = [i for i, (_, count) in enumerate(self._ring) if count < self.uses]
         if not open_batches:
             return []
-        self.taken += 1
+        self.batch_count += 1
         if self.rng is None:
             return self._ring.popleft()[0]
         i = open_batches[int(self.rng.integers(len(open_batches)))]

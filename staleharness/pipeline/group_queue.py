@@ -69,18 +69,18 @@ class GroupQueue:
     def __init__(
         self, pipeline: Pipeline, version_of: Callable[[int], int | None], discard: Callable[[int, Fate], None]
     ) -> None:
-        self.needed, self.order = pipeline.groups, pipeline.order
+        self.groups, self.order = pipeline.groups, pipeline.order
         self.window = pipeline.window if pipeline.order == "window" else 1
         self.in_order, self.ahead = pipeline.order != "completed", pipeline.ahead
-        self.room = None if pipeline.capacity is None else max(self.needed, int(pipeline.capacity * self.needed))
+        self.room = None if pipeline.capacity is None else max(self.groups, int(pipeline.capacity * self.groups))
         self.full = pipeline.full
         self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
         self.wait_lag = pipeline.max_lag if pipeline.stale == "wait" else None
         self.version_of, self.discard = version_of, discard
-        self.taken = 0  # batches
+        self.batch_count = 0  # batches
         self._ready: deque[int] = deque()  # in the order in which they finished
         self._waiting: dict[int, None] = {}  # the same, where the order is another
-        self._gone: set[int] = set()  # ahead of the oldest one that is not taken
+        self._absent: set[int] = set()  # ahead of the oldest one that is not taken
         self._head = 0  # the oldest group that is not taken
         self._batch: list[int] = []  # being made up
         self._batches: deque[list[int]] = deque()  # made up ahead
@@ -92,12 +92,12 @@ class GroupQueue:
     @property
     def n_taken(self) -> int:
         """Number of groups that have come into batches, the one being made up ahead included."""
-        return self.step * self.needed + (0 if self.ahead is None else len(self._batch))
+        return self.step * self.groups + (0 if self.ahead is None else len(self._batch))
 
     @property
     def step(self) -> int:
         """Number of the step that trains on the batch being made up."""
-        return self.taken + len(self._batches)
+        return self.batch_count + len(self._batches)
 
     def put(self, group: int) -> bool:
         """Add a group. Returns False where there is no room and it has to wait outside."""
@@ -124,7 +124,7 @@ class GroupQueue:
     def take(self) -> list[int]:
         """Remove and return the groups of one batch; empty where there are not enough that may be trained on."""
         batch = self._batches.popleft() if self._batches else self._make_up()
-        self.taken += bool(batch)
+        self.batch_count += bool(batch)
         return batch
 
     def make_ahead(self) -> None:
@@ -137,7 +137,7 @@ class GroupQueue:
     def _make_up(self) -> list[int]:
         """Return a complete batch, and begin with the next one; empty where there is none."""
         self._fill_batch()
-        if len(self._batch) < self.needed:
+        if len(self._batch) < self.groups:
             return []
         batch, self._batch = self._batch, []
         return batch
@@ -148,7 +148,7 @@ class GroupQueue:
             return
         batch = self._batch
         while True:
-            while len(batch) < self.needed and (group := self._next()) is not None:
+            while len(batch) < self.groups and (group := self._next()) is not None:
                 batch.append(group)
             # Versions may have moved on since a group was set aside.
             stale = [group for group in batch if self.too_old(group)]
@@ -160,13 +160,13 @@ class GroupQueue:
 
     def _is_late(self) -> bool:
         """Return whether the oldest unfinished group is so old that the trainer waits for it."""
-        group = next(group for group in count(self._head) if group not in self._gone and group not in self._waiting)
+        group = next(group for group in count(self._head) if group not in self._absent and group not in self._waiting)
         version = self.version_of(group)
         return version is not None and self.wait_lag is not None and self.step - version >= self.wait_lag
 
     def _next(self) -> int | None:
         if not self.in_order:
-            if self.ahead is None and len(self._ready) + len(self._batch) < self.needed:
+            if self.ahead is None and len(self._ready) + len(self._batch) < self.groups:
                 return None
             return self._ready.popleft() if self._ready else None
         group = self._first()
@@ -189,9 +189,9 @@ class GroupQueue:
         return first if self.version_of(first) == self.version_of(self._head) else None
 
     def _step_over(self, group: int) -> None:
-        self._gone.add(group)
-        while self._head in self._gone:
-            self._gone.remove(self._head)
+        self._absent.add(group)
+        while self._head in self._absent:
+            self._absent.remove(self._head)
             self._head += 1
 
     def too_old(self, group: int) -> bool:

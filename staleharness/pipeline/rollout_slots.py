@@ -49,10 +49,10 @@ class RolloutSlots:
         self.interrupted: deque[tuple[int, int]] = deque()  # rows that a failure stopped, and their decisions so far
         self.waiting: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
         self.n_waiting = 0  # of all units
-        self.blocked: set[int] = set()  # slots whose group finds no room in the queue
+        self.queue_waits: set[int] = set()  # slots whose group finds no room in the queue
         self.down: set[int] = set()
         self.lost = 0  # decisions that failures took
-        self.aborted: dict[int, int] = {}  # aborted row -> its decisions so far
+        self.aborted_rows: dict[int, int] = {}  # aborted row -> its decisions so far
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
         self.now = 0.0  # when a row finished last
         self._since = 0.0
@@ -93,7 +93,7 @@ class RolloutSlots:
             if free:
                 self._leave(slot)
             else:
-                self.blocked.add(slot)
+                self.queue_waits.add(slot)
             self.fill(now)
 
     def fill(self, now: float) -> None:
@@ -185,22 +185,22 @@ class RolloutSlots:
         heapify(self.rows)
         for finish, slot in sorted(rows):
             row = self.row[slot]
-            self.aborted[row] = max(self._done(row, finish - clock), self._cut.pop(row, 0))
+            self.aborted_rows[row] = max(self._done(row, finish - clock), self._cut.pop(row, 0))
             self._leave(slot)
-        self.aborted |= {row: done for row, done in self.interrupted if row // self.group == group}
+        self.aborted_rows |= {row: done for row, done in self.interrupted if row // self.group == group}
         self.interrupted = deque(entry for entry in self.interrupted if entry[0] // self.group != group)
 
     def restart(self, slots: range, now: float) -> None:
         """Bring a worker back."""
         self.account(now)
         self.down.difference_update(slots)
-        self.free.extend(slot for slot in slots if slot not in self.blocked)
+        self.free.extend(slot for slot in slots if slot not in self.queue_waits)
         self.fill(now)
 
     def unblock(self, slot: int, now: float) -> None:
         """Free a slot whose group has got room in the queue."""
         self.account(now)
-        self.blocked.remove(slot)
+        self.queue_waits.remove(slot)
         self._leave(slot)
 
     def under_way(self, now: float) -> dict[int, int]:
@@ -209,7 +209,7 @@ class RolloutSlots:
         rows = {
             self.row[s]: max(self._done(self.row[s], f - clock), self._cut.get(self.row[s], 0)) for f, s in self.rows
         }
-        return rows | dict(self.interrupted) | self.aborted
+        return rows | dict(self.interrupted) | self.aborted_rows
 
     def _duration(self, row: int) -> float:
         """Return the seconds from the first decision of a row to its last, in its slot."""
@@ -275,7 +275,7 @@ class RolloutSlots:
             ("sync" if stands else "working", len(self.rows)),
             ("sync" if stands or self.closed else "admission", len(self.free)),
             ("unit", self.n_waiting),
-            ("queue", len(self.blocked - self.down)),
+            ("queue", len(self.queue_waits - self.down)),
             ("down", len(self.down)),
         ):
             if slots:

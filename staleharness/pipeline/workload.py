@@ -38,7 +38,7 @@ class Workload:
         self.seconds: list[float] = []
         self._chunk: tuple[list[int], list[float]] = ([], [])
         self._position = 0
-        self._recycled: deque[int] = deque()  # groups whose rows are generated once more
+        self._recycled_groups: deque[int] = deque()  # groups whose rows are generated once more
 
     def next_group(self, version: int = 0) -> None:
         """Append a group, which begins with `version`: a recycled one with its lengths, or else a new one."""
@@ -46,8 +46,8 @@ class Workload:
             tokens = list(self.lengths_of(self.groups, version))
             first, seconds = 0, self._seconds(np.array(tokens)).tolist()
             self.groups += 1
-        elif self._recycled:
-            first = self._recycled.popleft() * self.group
+        elif self._recycled_groups:
+            first = self._recycled_groups.popleft() * self.group
             tokens, seconds = self.tokens, self.seconds
         else:
             if self._position == len(self._chunk[0]):
@@ -59,7 +59,7 @@ class Workload:
 
     def recycle(self, group: int) -> None:
         """Let the rows of `group` be generated again."""
-        self._recycled.append(group)
+        self._recycled_groups.append(group)
 
     def _draw(self) -> None:
         n = CHUNK * self.group if self.group < 64 else 64 * self.group

@@ -82,20 +82,20 @@ class Watchdog:
     def __init__(self, patience: float) -> None:
         self.patience = patience
         self._last: dict[str, float] = {}
-        self._announced: set[str] = set()
+        self._warned_runs: set[str] = set()
         self._stalls: set[str] = set()
 
     def note_progress(self, run_id: str) -> None:
         self._last[run_id] = time.monotonic()
-        self._announced.discard(run_id)
+        self._warned_runs.discard(run_id)
 
     def find_stalls(self, active: Mapping[str, PlannedRun]) -> list[str]:
         """Return the runs to kill; log once those that have waited for half of the time."""
         now = time.monotonic()
         silent = {run_id: now - self._last[run_id] for run_id in active}
         for run_id, seconds in silent.items():
-            if seconds > self.patience / 2 and run_id not in self._announced:
-                self._announced.add(run_id)
+            if seconds > self.patience / 2 and run_id not in self._warned_runs:
+                self._warned_runs.add(run_id)
                 left = duration(self.patience - seconds)
                 text = "%s (%s) has made no progress for %s; it will be ended in %s (STALEHARNESS_STALL_SECONDS)"
                 spec = active[run_id].spec

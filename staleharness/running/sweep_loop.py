@@ -98,7 +98,7 @@ class _SweepLoop:
         self.pending: list[PlannedRun] = []
         self.active: dict[str, PlannedRun] = {}
         self.waiting: set[str] = set()  # active runs in the runner's queue
-        self.announced: set[str] = set()  # runs that the listener knows
+        self.known_runs: set[str] = set()  # runs that the listener knows
 
     def find_pending(self, runs: Sequence[PlannedRun], done: Collection[str] | None) -> None:
         """Sort out stored runs; a damaged run is put aside and runs again."""
@@ -168,8 +168,8 @@ class _SweepLoop:
         )
 
     def _announce(self, run: PlannedRun) -> None:
-        if run.run_id not in self.announced:
-            self.announced.add(run.run_id)
+        if run.run_id not in self.known_runs:
+            self.known_runs.add(run.run_id)
             self.listener.on_start(run)
 
     def _handle(self, event: Event) -> None:
@@ -204,7 +204,7 @@ class _SweepLoop:
             self._await_visible(run)
         stopped_silently = self.outcome.interrupted and end.message is None
         event = self._record(run, end, stopped_silently or self.interrupts.count > 1)
-        if event["event"] != "interrupted" or run.run_id in self.announced:  # otherwise it never left the queue
+        if event["event"] != "interrupted" or run.run_id in self.known_runs:  # otherwise it never left the queue
             self._announce(run)
             self.listener.on_end(run, event)
 

@@ -48,16 +48,16 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.trained)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
-        self.aligned = self.start  # under the learner when targets were last asked
+        self.realigned_logp = self.start  # under the learner when targets were last asked
         self.timer("proximal", begin)
         return of_round(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
 
     def minibatches(self, epoch: int) -> Iterator[Minibatch]:
         """Groups in the order they were generated, shuffled from the second epoch on."""
         spec, data = self.spec, self.data
-        if epoch > 0 and self.algorithm.realign_every == "epoch" and self.aligned is not None:
+        if epoch > 0 and self.algorithm.realign_every == "epoch" and self.realigned_logp is not None:
             begin = time.perf_counter()
-            self.aligned = self._score(data)
+            self.realigned_logp = self._score(data)
             self.timer("proximal", begin)
         groups = len(data.token) // spec.completions
         order = np.arange(groups)
@@ -65,11 +65,11 @@ class TokenLearner(Learner[Completions, Minibatch]):
             order = stream(spec.seed, "minibatch", self.phase, epoch).permutation(groups)
         for part in np.array_split(order, spec.minibatches):
             if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
-                yield self.minibatch(data, self.trained, self.start, self.aligned)
+                yield self.minibatch(data, self.trained, self.start, self.realigned_logp)
             else:
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
-                anchors = (None if x is None else x[index] for x in (self.start, self.aligned))
+                anchors = (None if x is None else x[index] for x in (self.start, self.realigned_logp))
                 yield self.minibatch(data.rows(index), self.trained[index], *anchors)
 
     def trained_by(self, parts: Sequence[Minibatch]) -> Tensor:
@@ -87,7 +87,7 @@ class TokenLearner(Learner[Completions, Minibatch]):
         return gradient_step._replace(log=gradient_step.log | {"untaught_steps": (part.mask.sum() == 0).float()})
 
     def end(self) -> dict[str, Any]:
-        del self.data, self.trained, self.start, self.aligned  # not two rounds' data at once
+        del self.data, self.trained, self.start, self.realigned_logp  # not two rounds' data at once
         return {}
 
     def optimise(self, rate: float) -> Tensor:

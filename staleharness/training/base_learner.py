@@ -63,13 +63,13 @@ class Learner(ABC, Generic[Data, Part]):
         self.state |= self.state_parameters.tensors
         self.changes_each_step = defines(algorithm, "step_state")
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
-        self.stopped: Stop = "no"
+        self.stop: Stop = "no"
         self.shadow = [p.detach().clone() for p in self.followed_by_shadow] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
         self.rows: LearnerRows | None = None
         self.first: MinibatchLags | None = None
         self.last: MinibatchLags | None = None
-        self.passed = 0
+        self.first_epoch_decisions = 0
 
     def make_optimizer(self) -> AdamW:
         from .optimiser import AdamW
@@ -105,17 +105,17 @@ class Learner(ABC, Generic[Data, Part]):
             self.progress = Progress(spec.budget_phase(phase), spec.budget_phases, epoch, epochs, 0, spec.minibatches)
             for part in self.minibatches(epoch):
                 steps.append(self.step(part, rate))
-                if self.stopped != "no":
+                if self.stop != "no":
                     untaken += 1
                     break
                 if epoch == 0 and self.may_stop:
                     parts.append(part)
                 self.progress = self.progress._replace(step=self.progress.step + 1)
             if epoch == 0:
-                self.passed = sum(int(mask.sum()) for _, mask in steps[: len(steps) - untaken])
+                self.first_epoch_decisions = sum(int(mask.sum()) for _, mask in steps[: len(steps) - untaken])
                 if untaken and self.rows is not None:
                     self.rows = self.rows._replace(trained=self.trained_by(parts))
-            if self.stopped == "phase":
+            if self.stop == "phase":
                 break
         return steps
 
@@ -175,8 +175,8 @@ class Learner(ABC, Generic[Data, Part]):
             )
         self.last = decisions.lag, decisions.gradient_lag, decisions.mask
         self.first = self.first or self.last
-        self.stopped = stop_of(self.algorithm, decisions) if self.may_stop else "no"
-        if self.stopped == "no":
+        self.stop = stop_of(self.algorithm, decisions) if self.may_stop else "no"
+        if self.stop == "no":
             scale = step_scale_of(self.algorithm, decisions) * step_factor(decisions, self.spec.step_size)
             norm = self.optimise(rate * scale)
             self.state_parameters.step(rate * scale)
@@ -192,7 +192,7 @@ class Learner(ABC, Generic[Data, Part]):
             log["algorithm/gradient_cosine"] = torch.zeros_like(norm) if cosine is None else cosine
         if self.says_step_scale:
             log["step_scale"] = torch.tensor(scale, device=norm.device)
-        if self.changes_each_step and self.stopped == "no":
+        if self.changes_each_step and self.stop == "no":
             means = {key: float(masked_mean(x.detach().float(), decisions.mask)) for key, x in of_step.items()}
             answer = self.algorithm.step_state(self.state, means)
             self.state = state_of(self.algorithm, "step_state", answer, self.state_parameters.tensors)

@@ -33,7 +33,7 @@ class Accounts:
     ) -> dict[str, Any]:
         """Return a phase's metrics; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
-        flow, first_epoch, assigned_lags = phase_data.flow, learner.passed, lags.assigned_lags(phase)
+        flow, first_epoch, assigned_lags = phase_data.flow, learner.first_epoch_decisions, lags.assigned_lags(phase)
         columns: dict[str, Any] = {
             "lags/assigned": mean_lag(assigned_lags),
             **first_and_last_lags(learner.first, learner.last),

@@ -88,7 +88,7 @@ def test_a_full_queue_holds_the_actors_up(start: Start) -> None:
     pool = start(Toy())
     until(lambda: fates(pool).count("queued") == 6)
     time.sleep(0.2)
-    assert fates(pool) == ["queued"] * 6 and len(pool.queue) == 4 and len(pool.blocked) == 2
+    assert fates(pool) == ["queued"] * 6 and len(pool.queue) == 4 and len(pool.overflow) == 2
     assert [e.queued_at is None for e in pool.recorder.entries].count(True) == 2
     pool.take(0)
     until(lambda: fates(pool).count("queued") == 6)

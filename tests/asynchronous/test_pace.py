@@ -64,7 +64,7 @@ def test_a_version_is_published_after_the_minimum_training_time(clock: Clock) ->
     )
     buffer = PolicyBuffer(4)
     buffer.push(version(0))
-    source.taken = source.recorder.now()  # the batch of phase 0
+    source.batch_time = source.recorder.now()  # the batch of phase 0
     begun = clock.now
     for phase, work in ((1, 0.5), (2, 1.9), (3, 7.0)):
         clock.now += work

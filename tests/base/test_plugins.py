@@ -67,7 +67,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for registry in (ALGORITHMS, ENVS):
         list(registry)
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
-        monkeypatch.setattr(registry, "_loaded", set(registry._loaded))
+        monkeypatch.setattr(registry, "_loaded_files", set(registry._loaded_files))
         monkeypatch.setattr(registry, "_complete", None)
         monkeypatch.setattr(registry, "_broken", [])
     (tmp_path / "cwd").mkdir()

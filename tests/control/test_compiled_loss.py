@@ -161,7 +161,7 @@ def test_a_run_with_a_compiled_loss_is_the_native_run_up_to_rounding(method: str
     for learner in ("native", "compiled"):
         simulation = simulation_of(replace(SMALL, algorithm=method, learner=learner, steps=SMALL.batch_size))
         runs.append(simulation.advance().metrics)
-    compiled = simulation.learner.compiled.compiled  # type: ignore[attr-defined]
+    compiled = simulation.learner.compiled_loss.functions  # type: ignore[attr-defined]
     assert any(compiled.values()) == (method not in EAGER)
     for name in ("policy_loss", "value_loss", "grad_norm"):
         assert runs[1][name] == pytest.approx(runs[0][name], rel=1e-3, abs=1e-5), name

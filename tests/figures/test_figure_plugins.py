@@ -44,7 +44,7 @@ def write(runs, folder):
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(PATH_VARIABLE, "")
     list(ALGORITHMS)
-    monkeypatch.setattr(ALGORITHMS, "_loaded", set(ALGORITHMS._loaded))
+    monkeypatch.setattr(ALGORITHMS, "_loaded_files", set(ALGORITHMS._loaded_files))
     monkeypatch.setattr(ALGORITHMS, "_complete", None)
     monkeypatch.setattr(package_registry, "_PLUGINS", {})
     for registry in (FIGURES, SHEETS, EXPORTERS):

@@ -68,10 +68,10 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._formulas = formulas
         self._time_limit = np.inf if max_episode_steps is None else max_episode_steps
         self._generators: list[np.random.Generator | None] = [None] * num_envs
-        self._started = np.zeros(num_envs, dtype=np.bool_)
+        self._has_started = np.zeros(num_envs, dtype=np.bool_)
         self._done = np.zeros(num_envs, dtype=np.bool_)
         self._resting = np.zeros(num_envs, dtype=np.bool_)
-        self._elapsed = np.zeros(num_envs, dtype=np.int64)
+        self._elapsed_steps = np.zeros(num_envs, dtype=np.int64)
         self._observations: Floats = np.zeros(self.observation_space.shape or ())
         self._place: Floats = np.empty((num_envs, 0))
         self._intercept_draws()
@@ -119,7 +119,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}, got {actions.shape}")
-        waiting = ~self._started
+        waiting = ~self._has_started
         if self.autoreset_mode is AutoresetMode.DISABLED:
             waiting |= self._done & ~self._resting
         if waiting.any():
@@ -136,7 +136,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             running = np.flatnonzero(~still)
         if isinstance(running, slice) or running.size:
             reward[running], terminated[running] = self._advance(running, actions[running])
-            truncated[running] = self._elapsed[running] >= self._time_limit
+            truncated[running] = self._elapsed_steps[running] >= self._time_limit
             if self._physics.warnings[running].any():
                 infos["mujoco_warning"] = np.zeros(self.num_envs, dtype=np.bool_)
                 infos["mujoco_warning"][running] = self._physics.warnings[running].any(axis=1)
@@ -151,14 +151,14 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
 
     def get_state(self) -> dict[str, NDArray[Any]]:
         """Return copies of all arrays that later steps depend on, as plain numbers."""
-        if not self._started.any():
+        if not self._has_started.any():
             raise RuntimeError("there is no state before the first reset")
         return {
             "physics": self._physics.rows.copy(),
             "place": self._place.copy(),  # may be a substep behind the physics: not to be had from them
             "observations": self._observations.copy(),
-            "elapsed": self._elapsed.copy(),
-            "started": self._started.copy(),
+            "elapsed": self._elapsed_steps.copy(),
+            "started": self._has_started.copy(),
             "done": self._done.copy(),
             "generators": pack([state_of(generator) for generator in self._generators]),
         }
@@ -176,8 +176,8 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             "physics": self._physics.rows,
             "place": place,
             "observations": self._observations,
-            "elapsed": self._elapsed,
-            "started": self._started,
+            "elapsed": self._elapsed_steps,
+            "started": self._has_started,
             "done": self._done,
         }
         for name, target in targets.items():
@@ -192,7 +192,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         if "_physics" in self.__dict__:
             self._physics.close()
         self._env.close()
-        self._started[:] = False
+        self._has_started[:] = False
 
     def _advance(self, indices: Indices, actions: NDArray[Any]) -> tuple[Floats, Bools]:
         """Step the environments `indices`; their rewards and terminations."""
@@ -203,7 +203,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         velocity = (place - self._place[indices]) / self._seconds
         self._place[indices] = place
         self._observations[indices] = self._formulas.observe(d)
-        self._elapsed[indices] += 1
+        self._elapsed_steps[indices] += 1
         return self._formulas.judge(d, velocity, actions)
 
     def _begin(self, indices: NDArray[np.intp]) -> None:
@@ -225,9 +225,9 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             self._place = np.zeros((self.num_envs, place.shape[1]))
         self._place[indices] = place
         self._observations[indices] = self._formulas.observe(d)
-        self._elapsed[indices] = 0
+        self._elapsed_steps[indices] = 0
         self._done[indices] = self._resting[indices] = False
-        self._started[indices] = True
+        self._has_started[indices] = True
 
     def _intercept_draws(self) -> None:
         """Keep what gymnasium's `reset_model` draws and hands to `set_state`; the rest is done here."""

@@ -99,7 +99,7 @@ class RayRunner:
         self.request = request
         self.capacity = self.per_machine = 0
         self._actors: list[_ActorCall] = []
-        self._counted = 0.0
+        self._count_time = 0.0
         self._is_connected = False  # by this sweep
         self._closing = contextlib.ExitStack()
 
@@ -127,7 +127,7 @@ class RayRunner:
         room = [self._resources.fit(node["Resources"]) for node in self._ray.nodes() if node["Alive"]]
         self.capacity = min(self.request.jobs or sum(room), max(1, sum(room)))
         self.per_machine = min(self.capacity, max(room, default=0))
-        self._counted = time.monotonic()
+        self._count_time = time.monotonic()
 
     def _check_machines(self, root: Path) -> None:
         """Raise `UserError` for a machine that cannot take part."""
@@ -183,7 +183,7 @@ class RayRunner:
         return actor
 
     def poll(self, timeout: float) -> Iterator[Event]:
-        if time.monotonic() - self._counted > RECOUNT:
+        if time.monotonic() - self._count_time > RECOUNT:
             self._count()
         self._fill()
         busy = {actor.call: actor for actor in self._actors if actor.job is not None}
