@@ -31,7 +31,7 @@ class A3PO(Algorithm):
     interpolation: Literal["loglinear", "linear"] = "loglinear"
     d0: Literal["areal", "paper"] = "areal"  # what d = 0 means
     lag_unit: Literal["phases", "gradient_steps"] = "phases"
-    behaviour_weight: Literal["raw", "truncate", "mask", "none"] = "raw"  # u · min(u, cap) · u·1[u ≤ cap] · 1
+    behaviour_weight: Literal["raw", "truncate", "mask", "none"] = "raw"  # u; min(u, cap); u·1[u ≤ cap]; 1
     weight_cap: float = 5.0
 
     def __post_init__(self) -> None:

@@ -18,7 +18,7 @@ class GAC(Algorithm):
 
     With g and g' the policy's gradients of this step and the one before, and c their cosine, the step is along
 
-        g − share (g·g'/|g'|²) g'   where c > `aligned`,     0   where c > `skip`,     g   elsewhere.
+        0   where c > skip,     g − share (g·g'/|g'|²) g'   elsewhere where c > aligned,     g   otherwise.
 
     Gradients of stale data stay aligned from step to step where those of fresh data are nearly orthogonal, so that
     steps add up and overshoot (Xu et al. 2026). The loss is PPO's clip around μ, which is GRPO's with group-relative

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rejecting(Algorithm):
-    """Rule that leaves decisions out, and importance weight on the others, in four methods.
+    """Masked policy gradient: decisions that a rule rejects are left out, and the others have an importance weight.
 
     Maximises  m u A log π; with `clip` > 0 (IcePop's paper, verl's decoupled presets) all ratios are π_prox/μ and
     m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no gradient.
@@ -94,7 +94,7 @@ class Rejecting(Algorithm):
 
 @dataclass(frozen=True)
 class Window(Rejecting):
-    """A rule that leaves out what has its ratio, at some level, outside [low, high]."""
+    """Masked policy gradient whose rule is a window: a ratio outside [low, high] is rejected."""
 
     low: float = 0.5
     high: float = 5.0

@@ -50,8 +50,8 @@ figures](gallery/stress.md).
 STRESS_RESULTS = """{lists}
 
 What it says: {told}. The order of methods that cannot be distinguished from PPO-clip means nothing. The DeepSeek
-mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip}): it masks completions that drift far,
-and few do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for
+mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip seeds=paired}): it masks completions that
+drift far, and few do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for
 PPO-clip, {tv_data ppo_kl plain digits=3} for PPO-KL and {tv_data spo plain digits=3} for SPO, where TOPR has
 {tv_data topr plain digits=3} and sequence MIS {tv_data mis_seq plain digits=3}; but TIS moves further still
 ({tv_data tis plain digits=3}) and ends between them.
@@ -191,8 +191,8 @@ def _gap(d: PairedDifference | None, digits: int) -> str:
     if d is None:
         return ""
     bold = "**" if d.significant else ""
-    ends = "–" if d.low is None or d.high is None else f"{d.low:.{digits}f}, {d.high:.{digits}f}"
-    return f"{bold}{d.mean:+.{digits}f} [{ends}]{bold}"
+    ends = "–" if d.low is None or d.high is None else f"{d.low:z.{digits}f}, {d.high:z.{digits}f}"
+    return f"{bold}{d.mean:+z.{digits}f} [{ends}]{bold}".replace("-", "−")
 
 
 def _summary(runs: Iterable[StoredRun], name: str) -> float:

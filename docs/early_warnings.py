@@ -48,8 +48,8 @@ def row_of(metric: Metric, level: float, counts: Counts) -> list[str]:
     ranges = intervals(counts)
 
     def percent(name: str, sign: str = "") -> str:
-        low, high = (f"{100 * x:.0f}" for x in ranges[name])
-        return f"{getattr(counts, name):{sign}.0%} [{low}, {high}]"
+        low, high = (f"{100 * x:z.0f}" for x in ranges[name])
+        return f"{getattr(counts, name):{sign}z.0%} [{low}, {high}]".replace("-", "−")
 
     gain = percent("gain", "+")
     told = ranges["gain"][0] > 0 or ranges["gain"][1] < 0

@@ -33,6 +33,10 @@ from staleharness.training.method_metadata import MethodEntry, entry_of, extra_p
 FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"
 TABLE = "<!-- {} of the table, which docs/generate.py writes from algorithms/methods.toml -->"
+CONTROLS = {  # of StaleBench
+    "ppo_clip_window": "Control: PPO-clip with the window of d usual ones, [0.8^d, 1.2^d] at a mean lag of d phases.",
+    "vaco_no_trust_region": "Control: VACO without its filter, so that nothing bounds the step.",
+}
 MAP = "<!-- {} of the map, which docs/generate.py writes from results/reference/{} -->"
 
 
@@ -49,12 +53,13 @@ def built_in_methods() -> list[type[Algorithm]]:
 def method_texts() -> dict[str, MethodText]:
     """Words for the card of each built-in method on the leaderboard."""
     methods = built_in_methods()
-    return {cls.name: MethodText(summary(cls), card_text(cls), cls.paper, f"methods/{cls.name}.md") for cls in methods}
+    texts = {cls.name: MethodText(summary(cls), card_text(cls), cls.paper, f"methods/{cls.name}.md") for cls in methods}
+    return texts | {name: MethodText(text) for name, text in CONTROLS.items()}
 
 
 def card_text(cls: type[Algorithm]) -> str:
     """Docstrings of a method and its bases as text: paragraphs without an indented line are one line each."""
-    parts = [body(cls), *(inspect.cleandoc(base.__doc__ or "") for base in documented_bases(cls))]
+    parts = [body(cls), *base_texts(cls)]
     paragraphs = "\n\n".join(filter(None, parts)).split("\n\n")
     flowing = [p if re.search(r"^\s|^`[^`]+`\s{2}", p, re.MULTILINE) else " ".join(p.split("\n")) for p in paragraphs]
     return re.sub(r"`([^`]+)`", r"\1", "\n\n".join(flowing))
@@ -70,7 +75,7 @@ def page(cls: type[Algorithm]) -> str:
         "## Formula",
         prose(body(cls)),
     ]
-    parts += [prose(inspect.cleandoc(base.__doc__ or "")) for base in documented_bases(cls)]
+    parts += [prose(text) for text in base_texts(cls)]
     if rows := option_rows(cls):
         parts += ["## Options", f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own."]
         parts.append(markdown_table(("option", "default", "values", "what it is"), rows))
@@ -110,7 +115,19 @@ def prose(text: str) -> str:
             heads = [re.sub(r"^(`[^`]+`)\s{2,}", r"- \1: ", line) for line in lines]
             paragraph = "\n".join(line if line.startswith("- `") else f"  {line}" for line in heads)
         paragraphs.append(paragraph)
-    return "\n\n".join(paragraphs)
+    return re.sub(r"\b(\w)\*", r"\1\*", "\n\n".join(paragraphs))  # V*, a symbol and no emphasis
+
+
+def base_texts(cls: type[Algorithm]) -> list[str]:
+    """Text of each base class of the method: what its methods share, or the name of the method that it is."""
+    texts = []
+    for base in documented_bases(cls):
+        names = sorted(f"`{c.name}`" for c in built_in_methods() if base in c.__mro__)
+        if "name" in base.__dict__:
+            texts.append(f"Everything else is as in `{base.name}`.")
+        elif text := body(base):
+            texts.append(f"{', '.join(names[:-1])} and {names[-1]} have this in common.\n\n{text}")
+    return texts
 
 
 def documented_bases(cls: type[Algorithm]) -> list[type[Algorithm]]:

@@ -73,7 +73,10 @@ def board(folder: Path) -> Leaderboard:
         if track is None and name in EARLIER:
             study, about, names = EARLIER[name]
             track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about, names)
-            words += f"; until then its place is taken by {study}, whose data only grow old in the course of a run"
+            words += (
+                f"; until {FEW_ROWS} methods have all of theirs, its place is taken by {study}, whose data only grow "
+                "old in the course of a run"
+            )
         if track is not None:
             tracks[name] = track
         notes.append(f"{words}.")
@@ -180,23 +183,24 @@ def _place(tracks: Sequence[Track], name: str) -> tuple[int, float, str]:
 
 
 def _cells(track: Track, name: str) -> list[str]:
-    for place, row in enumerate(track.ranking, 1):
+    places = {row.name: str(place) for place, row in enumerate(track.methods, 1)}
+    for row in track.ranking:
         if row.name == name:
             last = row.capacities[track.ks[-1]]
             gap = last.difference
-            difference = "" if gap is None else f"{gap.value:+.2f}".replace("-", "−")
+            difference = "" if gap is None else f"{gap.value:+z.2f}".replace("-", "−")
             if last.p is not None and last.p < ALPHA:
                 difference = f"**{difference}**"
             kept = "–" if row.retention is None else f"{row.retention.value:.0%}"
-            return [str(place), _interval(row.score), _interval(last.score), difference, kept]
+            return [places.get(name, ""), _interval(row.score), _interval(last.score), difference, kept]
     return [""] * 5
 
 
 def _interval(estimate: ScoreEstimate | None) -> str:
     if estimate is None:
         return "–"
-    ends = "" if estimate.low is None else f" [{estimate.low:.2f}, {estimate.high:.2f}]"
-    return f"{estimate.value:.2f}{ends}".replace("-", "−")
+    ends = "" if estimate.low is None else f" [{estimate.low:z.2f}, {estimate.high:z.2f}]"
+    return f"{estimate.value:z.2f}{ends}".replace("-", "−")
 
 
 def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> None:

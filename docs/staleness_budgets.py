@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -110,7 +111,7 @@ def _section(bundle: BundleAdvice, env: str) -> str:
                 display_label(method.curve.algorithm),
                 f"`{method.curve.algorithm}`",
                 str(row["n"]),
-                f"{row['synchronous']:.{digits}f}",
+                f"{row['synchronous']:z.{digits}f}".replace("-", "−"),
                 *(_score_cell(points.get(place), digits) for place in places),
                 _budget_cell(method, 1.0, 1),
                 _budget_cell(method, row["gradient_steps_per_phase"], 0),
@@ -137,13 +138,18 @@ def _about(bundle: BundleAdvice, level: float) -> str:
     sizes = " or ".join(f"{steps:,} steps in {phases} phases" for phases, steps in s["sizes"])
     facts = []
     for name in SETTINGS:
-        values = sorted({str(run.spec[name]) for run in bundle.results if name in run.spec})
+        values = sorted({str(run.spec[name]) for run in bundle.results if name in run.spec}, key=_by_number)
         facts += [f"{name} = {' or '.join(values)}"] if values else []
     dates = " to ".join(dict.fromkeys((s["dates"][0], s["dates"][-1])))
     return (
         f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(facts)}; runs of {dates}. "
         f"Slowdown to {level:.0%} of the best synchronous score."
     )
+
+
+def _by_number(text: str) -> list[tuple[float, str]]:
+    """Sort key: numbers in a text by their size."""
+    return [(float(part) if i % 2 else 0.0, part) for i, part in enumerate(re.split(r"([\d.]+(?:e-\d+)?)", text))]
 
 
 def _slowdowns(advice: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
@@ -190,7 +196,7 @@ def _score_cell(point: dict[str, float] | None, digits: int) -> str:
     if point is None:
         return "–"
     share = f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
-    return f"{point['iqm']:.{digits}f}, {share}"
+    return f"{point['iqm']:z.{digits}f}, {share}".replace("-", "−")
 
 
 def _budget_cell(method: MethodAdvice, scale: float | None, digits: int) -> str:

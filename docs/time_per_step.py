@@ -21,7 +21,7 @@ HERE = Path(__file__).resolve().parent
 LENGTHS = (250, 500, 1000, 2000, 4000)  # decisions of a row, in the mean
 SPREADS = {"light": 0.3, "heavy": 1.0}  # standard deviation over mean
 CAPS = (0.0, 1.0, 2.0, 4.0, 8.0, None)
-COLOURS = ("#A9CCE3", "#7FA8CB", "#5585B2", "#2F6297", "#0A2A4A", INK)  # light to dark; black: no cap
+COLOURS = ("#8FBDDD", "#6D96B5", "#4A6E8C", "#284764", "#06203C", INK)  # light to dark; black: no cap
 BEGIN, END = (f"<!-- {edge} of the table that docs/time_per_step.py writes -->" for edge in ("Begin", "End"))
 
 

@@ -277,8 +277,8 @@ class PolicyLoss:
 
         clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
         truncated   the importance weight was cut to its cap, and the gradient stays
-        masked      of `clipped`, what a rule on importance ratios rejected
-        vetoed      of `clipped`, the whole row went because of one impossible decision in it
+        masked      of those clipped, what a rule on importance ratios rejected
+        vetoed      of those clipped, where the whole row went because of one impossible decision in it
 
     and one is a weight: `behaviour_weight`, π_prox/μ as the loss was multiplied with it.
     """

@@ -31,9 +31,9 @@ def masked_mean(x: Tensor, mask: Tensor) -> Tensor:
 def aggregation_weights(mask: Tensor, how: Aggregation, length: int) -> Tensor:
     """W [B, T] such that the minibatch's loss is Σ W·L; the denominators are those of the whole minibatch.
 
-    `token-mean`               Σ L / Σ tokens (DAPO)
-    `seq-mean-token-mean`      mean over completions of their token means (GRPO, GSPO)
-    `seq-mean-token-sum-norm`  mean over completions of Σ L / `length`, the longest allowed (Dr. GRPO)
+    - `token-mean`: Σ L / Σ tokens (DAPO)
+    - `seq-mean-token-mean`: mean over completions of their token means (GRPO, GSPO)
+    - `seq-mean-token-sum-norm`: mean over completions of Σ L / `length`, the longest allowed (Dr. GRPO)
     """
     if how == "token-mean":
         return mask / mask.sum().clamp(min=1.0)
@@ -46,11 +46,11 @@ def aggregation_weights(mask: Tensor, how: Aggregation, length: int) -> Tensor:
 def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Tensor]:
     """(baseline, scale) [B] of a row's reward: the group-relative advantage is (R − baseline)/scale.
 
-    `grpo`     mean and standard deviation (n − 1) + 1e-6 of the group (Shao et al. 2024, arXiv:2402.03300); where all
-               rewards are equal the scale is 1, or what a discount leaves of them would count a millionfold
-    `dr_grpo`  mean and 1 (Liu et al. 2025, arXiv:2503.20783)
-    `rloo`     mean of the others and 1 (Ahmadian et al. 2024, arXiv:2402.14740)
-    `none`     0 and 1
+    - `grpo`: mean and standard deviation (n − 1) + 1e-6 of the group (Shao et al. 2024, arXiv:2402.03300); where all
+      rewards are equal the scale is 1, or what a discount leaves of them would count a millionfold
+    - `dr_grpo`: mean and 1 (Liu et al. 2025, arXiv:2503.20783)
+    - `rloo`: mean of the others and 1 (Ahmadian et al. 2024, arXiv:2402.14740)
+    - `none`: 0 and 1
     """
     ones = outcome.new_ones(outcome.shape)
     if how == "none":
@@ -99,9 +99,9 @@ def sequence_log_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
 def step_factor(d: Decisions, rule: StepSize) -> float:
     """Factor on the coming gradient step's size, whatever the method.
 
-    `ess`          √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ratio 1)
-    `inverse_lag`  1/max(1, mean lag in phases): holds lag × rate, which limits the rate only where the stale data
-                   bind; otherwise steps × rate does (arXiv:2607.01083)
+    - `ess`: √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ratio 1)
+    - `inverse_lag`: 1/max(1, mean lag in phases): holds lag × rate, which limits the rate only where the stale data
+      bind; otherwise steps × rate does (arXiv:2607.01083)
     """
     if rule == "ess":
         weight = sequence_log_ratio(d.target_logp.detach() - d.behaviour_logp, d.mask).exp()
@@ -204,8 +204,8 @@ def vtrace(t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: Adva
 
         v_t − V(s_t) = ρ_t (r_t + γ V(s_{t+1}) − V(s_t)) + γ c_t (v_{t+1} − V(s_{t+1}))
 
-    `vs`          A = r + γ v_{t+1} − V(s_t), the papers' q − V; on-policy this is GAE(λ) only at λ = 1
-    `lambda_mix`  A = r + γ [λ v_{t+1} + (1 − λ) V(s_{t+1})] − V(s_t), rlax's form; on-policy this is GAE(λ)
+    - `vs`: A = r + γ v_{t+1} − V(s_t), the papers' q − V; on-policy this is GAE(λ) only at λ = 1
+    - `lambda_mix`: A = r + γ [λ v_{t+1} + (1 − λ) V(s_{t+1})] − V(s_t), rlax's form; on-policy this is GAE(λ)
 
     The advantage carries no factor ρ_t: the loss brings the importance weight. Nothing crosses an end: where
     the next column is no successor (terminated, truncated, padding, the row's end) v_{t+1} is V(s_{t+1}).

@@ -54,7 +54,7 @@ class RunSpec:
     fill_phases: int = later(0, before=0)  # on-policy phases before the budget
     fill_learning_rate: float = later(0.0, before=0.0)  # of the fill phases; 0: the run's first one
     mismatch: str = later("none", before="none")  # between sampler and trainer, see `mismatch.read_mismatch`
-    # log μ of methods: the sampler's, its version's by the trainer's arithmetic, or as docs/mismatch.md says
+    # log μ of methods: the sampler's, its version's by the trainer's arithmetic, or what the mismatch model says
     behaviour: Literal["auto", "sampler", "version"] = later("auto", before="auto")
 
     evaluations: int = 10  # points on the learning curve, the final one included

@@ -149,10 +149,14 @@ def _score_words(frame: pd.DataFrame, results: Sequence[tuple[str, str, str, str
         cost = {load: d for t, load, a, b, d in results if (t, a, b) == (task, "recorded", ON_POLICY) and load != "all"}
         if cost:
             line += "; real lag changes that by " + ", ".join(
-                f"{d.mean:+.0%} ({load}: {d.words})" for load, d in cost.items()
+                f"{_minus(f'{d.mean:+z.0%}')} ({load}: {d.words})" for load, d in cost.items()
             )
         sentences.append(line + ".")
     return " ".join(sentences)
+
+
+def _minus(text: str) -> str:
+    return text.replace("-", "−")
 
 
 def _score_table(results: Sequence[tuple[str, str, str, str, Difference]]) -> str:
@@ -164,9 +168,9 @@ def _score_table(results: Sequence[tuple[str, str, str, str, Difference]]) -> st
     ]
     for task, load, first, second, d in results:
         low, high = d.wide
+        mean = _minus(f"{d.mean:+z.0%} [{low:+z.0%}, {high:+z.0%}]")
         lines.append(
-            f"| {task} | {load} | {LABELS[first]} − {LABELS[second]} | {d.mean:+.0%} [{low:+.0%}, {high:+.0%}] | "
-            f"{d.n} | {d.margin:.0%} | {d.words} |"
+            f"| {task} | {load} | {LABELS[first]} − {LABELS[second]} | {mean} | {d.n} | {d.margin:.0%} | {d.words} |"
         )
     note = (
         "Differences of final scores are given as shares of what learning gains without lag. The intervals are "

@@ -71,9 +71,9 @@ def budgets(
     n = span(len(values) for shares in panel_shares.values() for values in shares.values())
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
-        f"score over the mean at K = 1; n = {n} seeds); black: mean, bars: {table.settings['level']:.0%} interval "
-        f"(Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × gradient "
-        f"steps of a phase, and mean lag in gradient steps{_left_out(studies, table, panel_shares, k)}"
+        f"score over the mean at K = 1; n = {n} seeds); upright line: mean, bars: {table.settings['level']:.0%} "
+        f"interval (Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × "
+        f"gradient steps of a phase, and mean lag in gradient steps{_left_out(studies, table, panel_shares, k)}"
     )
     table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
     columns = columns_for(width, min(3, len(places)))
@@ -187,8 +187,8 @@ def slowdown(
     subtitle = (
         f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
         f"{table.settings['measure']} (n = {span(c.n for c in curves)} seeds); bars: "
-        f"{table.settings['level']:.0%} bootstrap interval; arrow: more than where it begins, not reached in the steps "
-        "that there were, and behind all estimates"
+        f"{table.settings['level']:.0%} bootstrap interval; arrow: a lower bound, as the level was not reached within "
+        "the run; such methods are sorted last"
     )
     zeros = " or ".join(sorted({c.zero_note for c in curves}))
     subtitle += f"; scores are counted from {zeros}"
@@ -220,7 +220,13 @@ def _slowdown_panel(
         edge = ends[1] / 1.04
         draw_interval(ax, look, [row.low.value, edge if row.high.never else row.high.value], [at, at], 3, 0.25)
         if row.factor.never:
-            pen: dict[str, Any] = {"color": look.colour, "marker": ">", "markevery": [1], "markersize": 5}
+            pen: dict[str, Any] = {
+                "color": look.colour,
+                "marker": ">",
+                "markevery": [1],
+                "markersize": 5,
+                "clip_on": False,
+            }
             ax.plot([row.factor.value, edge], [at, at], linewidth=1.1, dashes=(2, 1), gid=gid(look), **pen)
         else:
             ax.plot(row.factor.value, at, color=look.colour, marker=look.marker, markersize=5, gid=gid(look))

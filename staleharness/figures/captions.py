@@ -106,6 +106,8 @@ def interval(table: Table) -> str:
 
 def _interval_or_runs(table: Table, interval: str, runs: str) -> str:
     """Legend of rows with enough runs for an interval, of those without, or of both."""
+    if all(row["n_runs"] <= 1 for row in table.rows):
+        return "one run each, no interval"
     if not has_small_samples(table):
         return interval
     if has_intervals(table):

@@ -109,8 +109,8 @@ def paired_differences(results: Results, table: Table, width: float = PAGE, *, b
     last = {label: pairs(grid, table, label, baseline, ks[-1]) for label in looks}
     looks = highest_first(looks, {name: float(mean_of_tasks(*tasks)[0]) for name, tasks in last.items() if tasks})
     subtitle = (
-        f"{axis(table)} minus that of {display_label(baseline)} with the same seed, environment and K: dots; black: "
-        f"mean over environments and seeds ({seeds(grid)} seeds), {bars(table)} over pairs; {scale(table)}"
+        f"{axis(table)} minus that of {display_label(baseline)} with the same seed, environment and K: dots; upright "
+        f"line: mean over environments and seeds ({seeds(grid)} seeds), {bars(table)} over pairs; {scale(table)}"
     )
     title, height = f"Differences from {display_label(baseline)}, seed by seed", 0.5 + 0.19 * len(looks)
     with panels(title, subtitle, [0] * len(ks), table, width, height) as (figure, axes):
@@ -184,8 +184,9 @@ def differences_from_baseline(
     at_k = RunGrid({cell: runs for cell, runs in grid.cells.items() if cell.capacity == k})
     of_panel = " of a panel" if len(scores) > 1 else ""
     subtitle = (
-        f"K = {k}; dots: runs ({seeds(at_k)} seeds); black: mean; dotted line: that of {base}. Bars: {LEVEL:.0%} "
-        "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; dark and bold: "
+        f"K = {k}; dots: runs ({seeds(at_k)} seeds); upright line: mean; dotted: that of {base}. Bars: {LEVEL:.0%} "
+        "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; full colour and "
+        "bold: "
         f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows{of_panel}. "
         + "; ".join(spread_of(runs, beside, env if len(scores) > 1 else "") for env, runs in scores.items())
     )

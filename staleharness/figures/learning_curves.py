@@ -93,7 +93,9 @@ def curves_by_method(
     """Learning curves of one environment and capacity, a small panel per method: IQM and band, the others' in grey."""
     grid, looks, tasks_of = results.grid, looks_of(table), returns(results, table)
     env, k = single_choice("env", env, grid.envs), single_choice("k", k, grid.capacities)
-    tasks = {label: tasks_of(label, env, k) for label in looks if grid.cells.get(Cell(label, k, env))}
+    names = list(table.settings.get("names", ()))  # in the order in which the figure names them
+    in_order = sorted(looks, key=lambda label: names.index(label) if label in names else len(names))
+    tasks = {label: tasks_of(label, env, k) for label in in_order if grid.cells.get(Cell(label, k, env))}
     fewest, titles = table.settings.get("fewest", 0), [short_label(looks[label].name, width / 2) for label in tasks]
     subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(grid)}), {band(table)}"
     subtitle += f"; grey: the other methods{UNTRAINED_NOTE}"

@@ -135,7 +135,7 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
         lines = [(f"{v:g}", [_score_cell(rows, k, v, order) for k in ks]) for v in order]
         blocks.append(Block(display_label(method), name or option, [f"K = {k}" for k in ks], lines))
     about = (
-        f"IQM over {size(table)}, below it {below(table)}; bold: the best value at its K, where its interval, or each "
+        f"IQM over {size(table)}, with {below(table)}; bold: the best value at its K, where its interval, or each "
         f"of its runs, is above the next best's estimate; {scale(table)}"
     )
     return Sheet(f"Score over K and {name or option}", [about, run_facts(table)], blocks, table.draft)
@@ -173,7 +173,9 @@ def _has_several_models(results: Results) -> bool:
 def score_by_mismatch(results: Results, table: Table) -> Sheet:
     """IQM with its interval over method and mismatch model, one block per environment and capacity."""
     model_of, names = _models(results), table.settings.get("names", {})
-    models = sorted(set(model_of.values()), key=lambda model: (model != NO_MISMATCH, model))
+    order = list(names)  # of models that a figure names, after the others
+    place = {model: order.index(model) if model in names else -1 for model in model_of.values()}
+    models = sorted(place, key=lambda model: (model != NO_MISMATCH, place[model], model))
     methods = {label: without_option(label, "mismatch") for label in model_of}
     rows: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in table.rows:
@@ -188,15 +190,14 @@ def score_by_mismatch(results: Results, table: Table) -> Sheet:
             if any((method, model) in cells for model in models)
         ]
         title = f"{env}, K = {k}" if len(results.grid.envs) > 1 else f"K = {k}"
-        blocks.append(Block(title, "algorithm", [_model_heading(model) for model in models], lines))
-    about = (
-        f"IQM over {size(table)}, below it {below(table)}; bold: below the estimate without a mismatch; {scale(table)}"
-    )
+        blocks.append(Block(title, "algorithm", [_model_heading(model, names) for model in models], lines))
+    about = f"IQM over {size(table)}, with {below(table)}; bold: below the estimate without a mismatch; {scale(table)}"
     return Sheet("Score by mismatch model", [about, run_facts(table)], blocks, table.draft)
 
 
-def _model_heading(model: str) -> str:
-    return "no mismatch" if model == NO_MISMATCH else option_text("mismatch", model).removeprefix("mismatch ")
+def _model_heading(model: str, names: dict[str, str]) -> str:
+    default = "no mismatch" if model == NO_MISMATCH else option_text("mismatch", model).removeprefix("mismatch ")
+    return names.get(model, default)
 
 
 def _mismatch_cell(cells: dict[tuple[str, str], dict[str, Any]], method: str, model: str) -> SheetCell:

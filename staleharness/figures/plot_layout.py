@@ -179,7 +179,7 @@ def percent_axis(ax: Axes, across: bool = False) -> None:
 
 def short_label(label: str, width: float = COLUMN) -> str:
     """An algorithm's label, shortened to fit a figure of this width."""
-    return shorten(printable(label), 28 if width < 5 else 40)
+    return shorten(printable(label), 34 if width < 5 else 40)
 
 
 def gid(look: Style) -> str:

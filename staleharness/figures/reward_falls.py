@@ -128,9 +128,9 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         Block(f"Time of the fall × S × {corner}", corner, [f"S = {lag}" for lag in stale], products),
     ]
     about = (
-        f"mean over seeds ({seeds(results.grid)}), no interval; below it the {table.settings['unit']} at which the "
+        f"mean over seeds ({seeds(results.grid)}), no interval, and the {table.settings['unit']} at which the "
         f"reward of each run fell: a mean of {WINDOW} phases below {SHARE:.0%} of the best so far; >: the mean of "
-        "those that fell, where others never did; S: the lag once the buffer is full"
+        "those that fell, where others never did (–); S: the lag once the buffer is full"
     )
     return Sheet("Learning rate and lag", [about, run_facts(table)], blocks, table.draft)
 
@@ -141,8 +141,8 @@ def fell(run: StoredRun) -> float:
 
 
 def _fall_times(runs: Sequence[StoredRun]) -> str:
-    """`fell at 16, 23`; `fell at 40, never`."""
+    """`(fell at 16, 23)`; `(fell at 40, –)`."""
     times = [fell(run) for run in runs]
     if all(map(math.isnan, times)):
-        return "never fell"
-    return "fell at " + ", ".join("never" if math.isnan(t) else f"{t:.0f}" for t in times)
+        return "(never fell)"
+    return f"(fell at {', '.join('–' if math.isnan(t) else f'{t:.0f}' for t in times)})"

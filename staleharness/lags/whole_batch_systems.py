@@ -119,7 +119,7 @@ class Megatron(PipelineLag):
     (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B), and take new weights. What is
     consumed in B waits for its whole batch, in the order of submission, and keeps its place until then, unless it is
     submitted in R: B/B and G/B are exactly `lag` versions behind at their first decision. G/G is (1 + lag) behind on
-    average, R/G that times the tail of a group. R/B is older than the published law says (docs/pipeline.md).
+    average, R/G that times the tail of a group. R/B is older than the published law says.
 
     Leaves out: training time, for inference is suspended meanwhile, so that of the rows' timing only `cv` matters; and
     a `lag` that tunes itself.

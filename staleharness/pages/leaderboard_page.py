@@ -71,7 +71,7 @@ def _plots(board: Leaderboard) -> dict[str, str]:
 
 
 def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, Any]:
-    ranks = {row.label: str(place) for place, row in enumerate(track.ranking, 1) if row.kind == "method"}
+    ranks = {row.label: str(place) for place, row in enumerate(track.methods, 1)}
     return {
         "index": index,
         "track": track,
@@ -109,7 +109,7 @@ def _capacity(result: CapacityResult | None, baseline: bool) -> dict[str, Any]:
     d, p = result.difference, result.p
     return {
         **_estimate(result.score),
-        "difference": "" if baseline or d is None else f"{round(d.value, 2) + 0.0:+.2f}".replace("-", "−"),
+        "difference": "" if baseline or d is None else f"{d.value:+z.2f}".replace("-", "−"),
         "interval_of_difference": "" if baseline or d is None else _interval(d, 2),
         "p": "" if baseline or p is None else p_text(p),
         "distinct": p is not None and p < ALPHA and not baseline,
@@ -121,14 +121,14 @@ def _estimate(estimate: ScoreEstimate | None, percent: bool = False) -> dict[str
         return {"value": "", "text": "–", "interval": ""}
     scale, digits = (100, 0) if percent else (1, 2)
     display = ScoreEstimate(*(None if v is None else scale * v for v in (estimate.value, estimate.low, estimate.high)))  # type: ignore[arg-type]
-    text = f"{display.value:.{digits}f}".replace("-", "−") + (" %" if percent else "")
+    text = f"{display.value:z.{digits}f}".replace("-", "−") + (" %" if percent else "")
     return {"value": round(estimate.value, 6), "text": text, "interval": _interval(display, digits)}
 
 
 def _interval(estimate: ScoreEstimate, digits: int) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
-    return f"[{estimate.low:.{digits}f}, {estimate.high:.{digits}f}]".replace("-", "−")
+    return f"[{estimate.low:z.{digits}f}, {estimate.high:z.{digits}f}]".replace("-", "−")
 
 
 def p_text(p: float) -> str:

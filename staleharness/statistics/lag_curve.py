@@ -167,13 +167,13 @@ def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: fl
     for run in sorted(runs, key=lambda r: r.seed):
         held.setdefault(canonical_json({**run.spec, "seed": None}), []).append(run)
     if differ := _differences(runs):
-        raise UserError(f"its runs differ in more than lag: {', '.join(differ)}")
+        raise UserError(f"runs differ in more than lag: {', '.join(differ)}")
     settings = sorted(held.values(), key=lambda s: (_mean(s, "lag_mean") or 0.0, s[0].spec["capacity"]))
     lags = np.array([_mean(s, "lag_mean") or 0.0 for s in settings])
     if lags[0] > 0:
-        raise UserError("no synchronous reference: it has no runs at K = 1")
+        raise UserError("no synchronous reference, as there are no runs at K = 1")
     if len(settings) < 2:
-        raise UserError("no stale runs: it has lag 0 only")
+        raise UserError("no stale runs, only runs with lag 0")
     if np.any(np.diff(lags) < 1e-9):
         at = int(np.argmin(np.diff(lags)))
         names = " and ".join(f"K={s[0].spec['capacity']} LAG={s[0].spec.get('lag')}" for s in settings[at : at + 2])
@@ -229,5 +229,5 @@ def _zero(env: str, runs: list[StoredRun], score: str, scale: str, zero: str | f
         return 0.0, "a score of 0"
     entry: dict[str, Any] = constants()["envs"].get(env, {}).get("random") or {}
     if score not in entry:
-        raise UserError("a random policy's score is not known: give ZERO, a number or worst")
+        raise UserError("a random policy's score is not known; set ZERO to a number or worst")
     return float(entry[score]["return"]), "a random policy"

@@ -165,6 +165,11 @@ class Track:
         return sorted(rows, key=lambda row: (-row.score.value if row.score else 0.0, row.label))
 
     @property
+    def methods(self) -> list[LeaderboardRow]:
+        """Rows of `ranking` without controls: a row's place in it is its rank."""
+        return [row for row in self.ranking if row.kind == "method"]
+
+    @property
     def apart(self) -> list[LeaderboardRow]:
         """Rows that did not learn or have no score, by label."""
         return sorted((row for row in self.rows if not row.has_learned or row.score is None), key=lambda row: row.label)

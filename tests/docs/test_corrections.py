@@ -33,7 +33,7 @@ def test_each_method_has_a_row_with_its_runs_or_their_range() -> None:
 def test_rows_are_sorted_and_bold_ones_are_those_of_the_lists() -> None:
     section = corrections(PUBLISHED).split("\n## ")[1]
     rows = [line.split(" | ") for line in section.splitlines() if line.startswith("| [")]
-    means = [float(row[1].split(" ")[0]) for row in rows]
+    means = [float(row[1].split(" ")[0].replace("−", "-")) for row in rows]
     assert means == sorted(means, reverse=True) and len(rows) == len(
         load(PUBLISHED / "stress_word_problems").grid.labels
     )
@@ -41,7 +41,7 @@ def test_rows_are_sorted_and_bold_ones_are_those_of_the_lists() -> None:
     lists = " ".join(section[section.index("Above PPO-clip: ") :].split("\n\n")[0].split())
     above, below, _ = (part.split(": ")[1].split(" · ") for part in lists.rstrip(".").split("; "))
     assert {name for name, gap in told.items() if gap.startswith("**+")} == set(above) - {"none"}
-    assert {name for name, gap in told.items() if gap.startswith("**-")} == set(below) - {"none"}
+    assert {name for name, gap in told.items() if gap.startswith("**−")} == set(below) - {"none"}
 
 
 def test_differences_without_an_interval_have_a_dash() -> None:

@@ -55,8 +55,8 @@ def test_rows_are_sorted_by_stale_score_and_gaps_have_reasons(tmp_path: Path) ->
     assert [row[:2] for row in rows] == [["| VACO", "`vaco`"], ["| SPO", "`spo`"], ["| IMPALA", "`impala`"]]
     assert [row[6][0] for row in rows] == ["≥", "1", "<"]
     page = staleness_budgets(tmp_path)
-    assert "No answer for A-3PO, PPO-KL: no stale runs: it has lag 0 only." in page.splitlines()
-    assert "- poor: no stale runs: it has lag 0 only (vaco on Hopper-v5)" in page.splitlines()
+    assert "No answer for A-3PO, PPO-KL: no stale runs, only runs with lag 0." in page.splitlines()
+    assert "- poor: no stale runs, only runs with lag 0 (vaco on Hopper-v5)" in page.splitlines()
     assert "24,576 steps in 12 phases" in page and "lag = uniform" in page
 
 

@@ -54,7 +54,7 @@ def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: Found, sma
 def test_tables_say_what_stands_below_a_number(mixed: Found, small: Found) -> None:
     assert "with its runs (too few for an interval); time" in score_and_time(*small).about[0]
     assert "with its 95% stratified bootstrap interval, or its runs where" in score_and_time(*mixed).about[0]
-    assert "below it its runs (too few" in phase_diagram(*small, option="num_steps").about[0]
+    assert "with its runs (too few" in phase_diagram(*small, option="num_steps").about[0]
 
 
 def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: Found, small: Found) -> None:

@@ -93,8 +93,9 @@ def test_dark_pages_keep_hues_and_the_order_of_greys() -> None:
     assert np.abs(dark("#FFFFFF") - to_rgb(BACKGROUND)).max() < 0.01
     greys = [dark(to_hex((x, x, x))).mean() for x in (0.13, 0.37, 0.8, 0.94, 1.0)]
     assert np.diff(greys).max() < -0.02
-    values = [lab(dark(s.colour))[0] for s in sequential_styles({f"v[x={i}]": i for i in range(5)}).values()]
-    assert np.diff(values).min() > 7.5  # from dark to light
+    ordered = [s.colour for s in sequential_styles({f"v[x={i}]": i for i in range(5)}).values()]
+    assert np.diff([lab(dark(colour))[0] for colour in ordered]).min() > 6.5  # from dark to light
+    assert min(contrast(to_rgb("#FFFFFF"), to_rgb(ordered[0])), contrast(dark(ordered[0]), dark("#FFFFFF"))) > 2
 
 
 def contrast(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:

@@ -11,6 +11,7 @@ from needs import require_model
 from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES, is_published, published_figures
 from places import ROOT
 
+from staleharness.base.parsing import parse_choice
 from staleharness.figures import registry
 from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
@@ -57,7 +58,8 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     lines = {label.partition(" N=")[0] for label in labels}  # of a figure over N
     for option in ("option", "across"):
         lines |= {without_option(label, entry.options.get(option, "")) for label in lines}
-    assert set(entry.names) <= (set(entry.only) or labels | lines)
+    models = {parse_choice(label.partition(" N=")[0]).options.get("mismatch") for label in labels}  # heads of columns
+    assert set(entry.names) <= (set(entry.only) or labels | lines | models)
 
 
 @pytest.mark.parametrize("name", FIGURES)

@@ -54,11 +54,11 @@ def test_runs_without_a_curve_have_a_reason(tmp_path: Path) -> None:
     curves, refused = lag_curves(load(tmp_path))
     assert curves == []
     assert {r.algorithm: r.reason for r in refused} == {
-        "a3po": "no stale runs: it has lag 0 only",
-        "spo": "no synchronous reference: it has no runs at K = 1",
+        "a3po": "no stale runs, only runs with lag 0",
+        "spo": "no synchronous reference, as there are no runs at K = 1",
         "vaco": "2 seeds at K=4: at least 3 are needed",
-        "impala": "its runs differ in more than lag: learning_rate=0.1 or null",
-        "ppo_kl": "a random policy's score is not known: give ZERO, a number or worst",
+        "impala": "runs differ in more than lag: learning_rate=0.1 or null",
+        "ppo_kl": "a random policy's score is not known; set ZERO to a number or worst",
     }
 
 
@@ -86,7 +86,7 @@ def test_runs_older_than_a_setting_share_a_curve_with_newer_ones(tmp_path: Path)
     assert not refused and curve.seeds == ((0, 1, 2, 3),) * 2
     write_run(tmp_path, "spo", 4, capacity=8, settings={"warmth": 5})
     (refusal,) = refusals(tmp_path)
-    assert refusal.reason == "its runs differ in more than lag: warmth=0 or 5"
+    assert refusal.reason == "runs differ in more than lag: warmth=0 or 5"
 
 
 def test_lag_models_share_synchronous_runs(tmp_path: Path) -> None:

@@ -71,7 +71,7 @@ def verdict(parts: Sequence[Outcome]) -> str:
     return DISAGREES if "no" in parts else CANNOT_TELL
 
 
-OPTIONS = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "level", "over_k", "of")
+OPTIONS = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "level", "over_k", "of", "seeds")
 
 
 @dataclass(frozen=True)
@@ -115,7 +115,7 @@ class NumberQuery:
         digits = int(self.options.get("digits", 0 if percent or self.quantity == "return" else 2))
 
         def text(x: float) -> str:
-            return f"{100 * x if percent else x:.{digits}f}".replace("-", "−")
+            return f"{100 * x if percent else x:z.{digits}f}".replace("-", "−")
 
         number = text(value) + ("%" if percent else "")
         if self.plain:

@@ -200,5 +200,8 @@ def _text(part: ClaimPart, label: str, other: str, k: int, names: Mapping[str, s
         where += f" {sign} K = {part.over_k}"
     if part.reduce in ("change", "jump", "turn"):
         quantity += f" ({part.reduce})"
-    phases = f"phases {part.phases[0]} to {part.phases[1] - 1}" if part.phases else ""
+    phases = ""
+    if part.phases:
+        first, last = part.phases[0], part.phases[1] - 1
+        phases = f"phase {last}" if first == last else f"phases {first} to {last}"
     return ", ".join(filter(None, [quantity, labels, where, phases, part.env, part.study]))

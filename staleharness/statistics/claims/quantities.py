@@ -106,7 +106,15 @@ def _difference(query: NumberQuery, evidence: Evidence) -> Contrast:
     terms = [Term(query.label, k, 1.0, share), Term(query.over or query.label, other_k, -1.0, share)]
     ratio = query.options.get("as") == "ratio"
     part = ClaimPart(
-        "", (query.label,), "more", query.quantity, than=0.0, env=query.env, phases=query.phases, ratio=ratio
+        "",
+        (query.label,),
+        "more",
+        query.quantity,
+        than=0.0,
+        env=query.env,
+        phases=query.phases,
+        ratio=ratio,
+        by_seed=query.options.get("seeds") == "paired",
     )
     return compare_terms(evidence, terms, part)
 
