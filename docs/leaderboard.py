@@ -74,7 +74,7 @@ def board(folder: Path) -> Leaderboard:
             study, about, names = EARLIER[name]
             track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about, names)
             words += (
-                f"; until {FEW_ROWS} methods have all of theirs, its place is taken by {study}, whose data only grow "
+                f"; until {FEW_ROWS} rows are complete, its place is taken by {study}, whose data only grow "
                 "old in the course of a run"
             )
         if track is not None:

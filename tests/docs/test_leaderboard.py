@@ -162,3 +162,23 @@ def test_a_protocol_without_runs_is_counted_and_replaced_by_a_study(tmp_path: Pa
     notes = " ".join(published.notes)
     for shown in published.tracks:
         assert shown.protocol or f"place is taken by {earlier_tracks.EARLIER[shown.name][0]}" in notes
+
+
+def test_a_method_page_keeps_stars_of_symbols_and_names_its_base() -> None:
+    import generate
+
+    assert generate.prose("V* = log, and b* is *not* it") == r"V\* = log, and b\* is *not* it"
+    pages = generate.pages()
+    assert "`icepop`, `k3_rejection`, `mis_geo` and `mis_seq` have this in common." in pages["mis_geo.md"]
+    assert "Everything else is as in `prime_rl`." in pages["ipo.md"] and "loss.py:109" not in pages["ipo.md"]
+
+
+def test_controls_have_no_rank_and_a_line_on_their_card(published: Leaderboard) -> None:
+    import generate
+
+    (tokens,) = [track for track in published.tracks if track.name == "tokens"]
+    assert {row.name for row in tokens.ranking} - {row.name for row in tokens.methods} == set(generate.CONTROLS)
+    first = [line.split(" | ") for line in leaderboard.markdown(published).splitlines() if line.startswith("| ")]
+    ranks = {cells[0].removeprefix("| "): cells[-6].strip() for cells in first if len(cells) == 11}
+    assert sorted(filter(str.isdigit, ranks.values())) == [str(place) for place in range(1, 1 + len(tokens.methods))]
+    assert ranks["PPO-clip, wide window"] == "" and generate.method_texts()["ppo_clip_window"].summary

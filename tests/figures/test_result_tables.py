@@ -260,6 +260,10 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
     noise = iqm["ppo_clip[mismatch=noise:0.1]"], False
     assert cells["PPO-clip"] == [("–", False), ("–", False), noise], "no run without a mismatch to be below"
     assert [entry.bold for entry in dict(blocks[1].rows)["TIS"]] == [False, False, False]
+    table = quick(runs)
+    table.settings["names"] = {"noise:0.1": "noise 0.1", "int4": "4 bits"}
+    columns = option_scores.score_by_mismatch(results, table).blocks[0].columns
+    assert list(columns) == ["no mismatch", "noise 0.1", "4 bits"], "not in the order in which the figure names them"
 
 
 # --- the drift in two factors

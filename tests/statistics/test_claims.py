@@ -10,12 +10,12 @@ from typing import Any
 import numpy as np
 import pytest
 from results_helper import write_run
+from scipy.stats import sem, ttest_ind
 from scipy.stats import t as student_t
-from scipy.stats import ttest_ind
 
 from staleharness.errors import UserError
 from staleharness.statistics.claims import early_warning as warning
-from staleharness.statistics.claims.claim import ClaimPart
+from staleharness.statistics.claims.claim import ClaimPart, read_query
 from staleharness.statistics.claims.claim_results import evaluate_claim, fill_numbers
 from staleharness.statistics.claims.part_tests import evaluate_part
 from staleharness.statistics.claims.run_measures import Evidence, measure
@@ -183,6 +183,17 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
     ):
         assert fill_numbers(f"a {asked} b", lambda study: evidence) == f"a {said} b", asked
     assert fill_numbers("{iqm vaco K=4}", lambda study: evidence).count("[") == 1  # five runs have an interval
+
+
+def test_a_number_paired_by_seed_has_the_interval_of_its_differences(evidence: Evidence) -> None:
+    differences = 30 + np.array(SEEDS["vaco"]) - np.array(SEEDS["ppo_clip"])
+    low, high = student_t.interval(0.95, 4, differences.mean(), sem(differences))
+    text = fill_numbers("{return vaco K=4 over=ppo_clip seeds=paired digits=2}", lambda study: evidence)
+    assert text == f"{differences.mean():.2f} [{low:.2f}, {high:.2f}]"
+
+
+def test_zero_has_no_minus() -> None:
+    assert read_query("score vaco").text(-0.001, -0.004, -0.2) == "0.00 [0.00, −0.20]"
 
 
 def test_a_share_of_an_accuracy_is_counted_from_nothing(tmp_path: Path) -> None:
