@@ -178,7 +178,8 @@ def test_controls_have_no_rank_and_a_line_on_their_card(published: Leaderboard) 
 
     (tokens,) = [track for track in published.tracks if track.name == "tokens"]
     assert {row.name for row in tokens.ranking} - {row.name for row in tokens.methods} == set(generate.CONTROLS)
-    first = [line.split(" | ") for line in leaderboard.markdown(published).splitlines() if line.startswith("| ")]
-    ranks = {cells[0].removeprefix("| "): cells[-6].strip() for cells in first if len(cells) == 11}
+    lines = [line for line in leaderboard.markdown(published).splitlines() if line.startswith("| ")]
+    cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
+    ranks = {row[0]: row[6] for row in cells if len(row) == 11}
     assert sorted(filter(str.isdigit, ranks.values())) == [str(place) for place in range(1, 1 + len(tokens.methods))]
     assert ranks["PPO-clip, wide window"] == "" and generate.method_texts()["ppo_clip_window"].summary
