@@ -209,7 +209,7 @@ def legend(figure: Figure, looks: Mapping[str, Style]) -> None:
         loc="outside lower left",
         ncols=per_row,
         frameon=False,
-        handlelength=1.4 if len({s.colour for s in looks.values()}) == len(looks) else 2.4,  # to see dashes
+        handlelength=2.4 if any(s.dashes for s in looks.values()) else 1.4,  # to see dashes
         columnspacing=1.4,
     )
     for line, text, look in zip(box.get_lines(), box.get_texts(), looks.values(), strict=True):
