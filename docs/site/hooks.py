@@ -17,7 +17,6 @@ from mkdocs.config.defaults import MkDocsConfig
 from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).resolve().parents[2]
-TEMPLATES = ROOT / "staleharness" / "pages" / "templates"
 PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # to the site's
 WHOLE_LEADERBOARD = "leaderboard_table.html"  # the site's copy of docs/leaderboard.html, beside the page of that name
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)([^)]*\))")
@@ -73,11 +72,6 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return match[0] if target is None else before + posixpath.relpath(target, folder or ".") + after
 
     return SOURCE.sub(replace, LINK.sub(replace, markdown))
-
-
-def on_post_page(output: str, **_: Any) -> str:
-    """Add the filter of pictures on dark pages, the report's own."""
-    return output.replace("</body>", (TEMPLATES / "dark.svg").read_text("utf-8") + "</body>")
 
 
 def on_post_template(output: str, template_name: str, **_: Any) -> str:

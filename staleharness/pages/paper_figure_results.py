@@ -203,7 +203,7 @@ def _and_list(names: Sequence[str]) -> str:
 def _methods_and_seeds(runs: Sequence[StoredRun]) -> str:
     """Algorithms of the runs, if they are few, and seeds."""
     labels, seeds = sorted({display_label(run.label) for run in runs}), sorted({run.seed for run in runs})
-    methods = ", ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
+    methods = " / ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
     return f"{methods}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 

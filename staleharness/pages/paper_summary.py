@@ -103,7 +103,8 @@ def finding(s: GalleryFigure) -> str:
         return ""
     holding = [result for result in parts if result.outcome == "yes"]
     text = part_text(holding[0] if holding else min(parts, key=lambda result: RANK[result.outcome]))
-    count = f" {len(holding)} of {len(parts)} parts of the claim hold." if len(parts) > 1 else ""
+    verb = "holds" if len(holding) == 1 else "hold"
+    count = f" {len(holding)} of {len(parts)} parts of the claim {verb}." if len(parts) > 1 else ""
     return f"{text[0].upper()}{text[1:]}.{count}"
 
 
@@ -225,8 +226,8 @@ def _cells(result: PartResult, row: PartComparison) -> list[str]:
 
 
 def runs_text(n: tuple[int, ...]) -> str:
-    """Runs on each side of a comparison: `15`, or `15, 22` where they differ."""
-    return str(n[0]) if len(set(n)) == 1 else ", ".join(map(str, n))
+    """Runs on each side of a comparison: `15`, `15, 22` where two differ, `5 to 7` of more."""
+    return str(n[0]) if len(set(n)) == 1 else ", ".join(map(str, n)) if len(n) == 2 else f"{min(n)} to {max(n)}"
 
 
 def interval_text(result: PartResult, contrast: Contrast) -> str:

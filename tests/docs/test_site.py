@@ -77,12 +77,6 @@ def test_every_link_within_the_site_leads_somewhere(site: Path, pages: dict[Path
     assert not dead
 
 
-def test_each_page_holds_the_filter_of_dark_pictures_once(site: Path, pages: dict[Path, Links]) -> None:
-    assert "url(#dark)" in (site / "site" / "extra.css").read_text()
-    for path in pages:
-        assert path.read_text().count('<filter id="dark"') == 1, path.name
-
-
 def test_every_plot_has_a_narrow_form_and_a_description(site: Path, pages: dict[Path, Links]) -> None:
     found = 0
     for path in pages:

@@ -90,7 +90,7 @@ def test_numbers_of_the_page_lead_to_single_runs(paper: Path, tmp_path: Path) ->
         if "vaco" in run.label and run.record["spec"]["capacity"] == 4
     ]
     assert page.count('<span id="run-s-') == 16
-    finding = "Holds: VACO ends higher (40 [38, 42], n = 4). 1 of 2 parts of the claim hold."
+    finding = "Holds: VACO ends higher (40 [38, 42], n = 4). 1 of 2 parts of the claim holds."
     assert re.findall(r'<p class="finding">(.*?)</p>', page) == [finding]
 
 

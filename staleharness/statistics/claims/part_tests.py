@@ -29,6 +29,7 @@ NAMES = {
     "algorithm/filter_active": "share of minibatches filtered",
     "second_moment_ratio": "second moment",
     "fell": "step of the fall",
+    "mismatch/kl_k3": "KL of sampler and trainer",
     "eval_deterministic": "greedy score in evaluations",
     "eval_sampled": "sampled score in evaluations",
     "seconds": "training time",
