@@ -123,10 +123,13 @@ def _section(bundle: BundleAdvice, env: str) -> str:
         if r.env == env:
             reasons.setdefault(r.reason, []).append(display_label(r.algorithm))
     few = [
-        f"{display_label(m.curve.algorithm)} {m.row['synchronous']:.{digits}f}" for m in everyone if m not in methods
+        f"{display_label(m.curve.algorithm)} ({m.row['synchronous']:z.{digits}f})".replace("-", "−")
+        for m in everyone
+        if m not in methods
     ]
     note = [f"Learned less than {LEARNED:.0%} of what PPO-clip did at K = 1: {', '.join(few)}.\n"] if few else []
     refusals = [f"No answer for {', '.join(names)}: {why}.\n" for why, names in reasons.items()]
+    refusals = [re.sub(r"(?<= )-(?=[0-9])", "−", line) for line in refusals]
     return "\n".join(
         [f"## {env}, {bundle.name}", "", _about(bundle, level), "", markdown_table(head, rows), "", *note, *refusals]
     )

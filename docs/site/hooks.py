@@ -20,6 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # to the site's
 WHOLE_LEADERBOARD = "leaderboard_table.html"  # the site's copy of docs/leaderboard.html, beside the page of that name
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)([^)]*\))")
+CELL, CODE = re.compile(r"<td\b.*?</td>", re.DOTALL), re.compile(r"(?<=<code>)[^<]*(?=</code>)")
 SOURCE = re.compile(r'(<(?:img|a|source)\b[^>]*?\b(?:src|href|srcset)=")([^"#]+)(")')
 
 # modules that plugins and notebooks import, and their public names in the order of the source
@@ -72,6 +73,15 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         return match[0] if target is None else before + posixpath.relpath(target, folder or ".") + after
 
     return SOURCE.sub(replace, LINK.sub(replace, markdown))
+
+
+def on_page_content(html: str, **_: Any) -> str:
+    """Allow line breaks in code in tables after the signs between its words."""
+
+    def divide(code: re.Match[str]) -> str:
+        return re.sub(r"([/_:,=\[]+(?=\w)|\.(?=[a-z]))", r"\1<wbr>", code[0])
+
+    return CELL.sub(lambda cell: CODE.sub(divide, cell[0]), html)
 
 
 def on_post_template(output: str, template_name: str, **_: Any) -> str:
