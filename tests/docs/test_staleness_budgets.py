@@ -78,7 +78,7 @@ def test_a_method_that_learned_less_than_half_is_named_apart(tmp_path: Path) -> 
     for label, fresh in (("impala", 299.0), ("ppo_clip", 2441.0), ("vaco", 1400.0)):
         write(tmp_path / "a", label, {1: (0, fresh), 4: (3, fresh)})
     assert [row[1] for row in cells(tmp_path)] == ["`ppo_clip`", "`vaco`"]
-    assert "Learned less than 50% of what PPO-clip did at K = 1: IMPALA 300." in staleness_budgets(tmp_path)
+    assert "Learned less than 50% of what PPO-clip did at K = 1: IMPALA (300)." in staleness_budgets(tmp_path)
 
 
 def test_bounds_that_differ_by_the_draw_of_lags_are_equal(tmp_path: Path) -> None:
