@@ -16,19 +16,14 @@ from staleharness.statistics.t_intervals import t_p_value, t_reach
 from staleharness.store.flat_columns import curve_area
 from staleharness.store.stored_run import StoredRun
 
-EARLIER: dict[str, tuple[str, str, dict[str, str]]] = {  # track -> study, its settings, names of labels on all tracks
-    "control": (
-        "vaco_control",
-        "HalfCheetah, Hopper and Walker2d; 100 phases of 16 × 128 steps, lag uniform, published defaults, five seeds.",
-        {},
-    ),
-    "tokens": (
-        "stress_lags",
-        "word-problems, a model of 90k parameters; 64 optimiser steps in 32 phases, lag oldest, one learning rate, "
-        "five seeds.",
-        {"vaco[delta=0.05]": "vaco"},
-    ),
+EARLIER: dict[str, tuple[str, str]] = {  # track -> study, its settings
+    "paper": (
+        "vaco_ratio",
+        "HalfCheetah, Hopper and Walker2d at the ratios of VACO's paper: 200 phases of 320 gradient steps, lag "
+        "uniform, published defaults, five seeds.",
+    )
 }
+TOKEN_NAMES = {"vaco[delta=0.05]": "vaco"}  # labels of the earlier studies on tokens -> names on all tracks
 BASELINE = "ppo_clip"
 LEARNED = 0.5  # share of the baseline's score at the smallest K that a method has to reach
 REPS = 2000  # bootstrap resamples

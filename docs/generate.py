@@ -34,7 +34,7 @@ FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"
 TABLE = "<!-- {} of the table, which docs/generate.py writes from algorithms/methods.toml -->"
 CONTROLS = {  # of StaleBench
-    "ppo_clip_window": "Control: PPO-clip with the window of d usual ones, [0.8^d, 1.2^d] at a mean lag of d phases.",
+    "ppo_clip_window": "Control: PPO-clip with the window of d usual ones, [0.8ᵈ, 1.2ᵈ] at a mean lag of d phases.",
     "vaco_no_trust_region": "Control: VACO without its filter, so that nothing bounds the step.",
 }
 MAP = "<!-- {} of the map, which docs/generate.py writes from results/reference/{} -->"

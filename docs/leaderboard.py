@@ -8,15 +8,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from itertools import product
 from pathlib import Path
 
 import numpy as np
-from earlier_tracks import EARLIER, earlier_track
+from earlier_tracks import EARLIER, TOKEN_NAMES, earlier_track
 
 from staleharness.base.text import markdown_table
 from staleharness.figures.aggregate_scores import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
-from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, p_text, robustness, run_count
+from staleharness.pages.leaderboard_page import (
+    MethodText,
+    control_comparisons,
+    leaderboard_html,
+    p_text,
+    robustness,
+    run_count,
+)
 from staleharness.pages.paper_summary import picture, picture_file
 from staleharness.statistics.benchmark.benchmark_row import REFERENCE
 from staleharness.statistics.benchmark.benchmark_table import benchmark_table
@@ -41,6 +49,9 @@ under the evaluation curve, 0 for a random policy and 1 for PPO-clip without lag
 with 95 % bootstrap intervals. "Less PPO-clip" is a difference of means at the largest K, bold where Welch's test tells
 it from 0 at 5 % after Holm's correction over the rows. **[The whole leaderboard](leaderboard.html)** is one file to
 open in a browser: it sorts and filters, and has every method's formula, curves and runs.
+"""
+CONTROLS = """Width controls take larger steps and correct nothing: a correction that is not above them has shown no
+more than a larger step (Welch, Holm over all pairs at that K; [every pair](leaderboard.html)).
 """
 TAIL = """[Which corrections survive](corrections.md) tests each study by its own rules;
 [staleness budgets](staleness_budgets.md) has what each method keeps at each lag.
@@ -71,8 +82,8 @@ def board(folder: Path) -> Leaderboard:
             few.append(replace(track, name=f"{name} v1"))
             track = None
         if track is None and name in EARLIER:
-            study, about, names = EARLIER[name]
-            track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about, names)
+            study, about = EARLIER[name]
+            track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about)
             words += (
                 f"; until {FEW_ROWS} rows are complete, its place is taken by {study}, whose data only grow "
                 "old in the course of a run"
@@ -86,9 +97,8 @@ def board(folder: Path) -> Leaderboard:
 
 def _token_settings(folder: Path) -> str:
     """Agreement of the two earlier token settings on the order of methods, as a sentence."""
-    names = EARLIER["tokens"][2]
     studies = (load(folder / "stress_lags"), load(folder / "corrections_word_problems", k=16))
-    both = order_agreement(*(_scores_at(earlier_track(study, "", "", "", names), 16) for study in studies))
+    both = order_agreement(*(_scores_at(earlier_track(study, "", "", "", TOKEN_NAMES), 16) for study in studies))
     assert both is not None
     return (
         f"On tokens an order is that of one setting: of {both.methods} methods at K = 16, the orders of two earlier "
@@ -111,7 +121,7 @@ def markdown(board: Leaderboard) -> str:
     names = sorted({row.name for track in tracks for row in track.ranking}, key=lambda name: _place(tracks, name))
     head = ["method"]
     for track in tracks:
-        head += [f"{track.name}: #", "score", f"K = {track.ks[-1]}", f"less {display_label(track.baseline)}", "kept"]
+        head += [f"{track.name}: #", "score", _head_at_last(track), "kept"]
     labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
     rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MAX_ROWS]]
     parts = [HEAD, *(f"{note}\n" for note in board.notes), picture("Score against K, by track", "leaderboard"), ""]
@@ -122,6 +132,8 @@ def markdown(board: Leaderboard) -> str:
     for track in board.tracks:
         if apart := ", ".join(display_label(row.label) for row in track.apart if not row.has_learned):
             parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {apart}.\n")
+    if controls := [f"- {line}" for line in control_comparisons(board)]:
+        parts += ["## Is it the correction, or a larger step?", "", CONTROLS, *controls, ""]
     parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]
     return "\n".join(parts)
 
@@ -146,11 +158,26 @@ def readme_table(board: Leaderboard) -> str:
     counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
     text = (
         "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
-        f"without lag; IQM with 95 % bootstrap intervals ({counts}). On tokens, the wide window and VACO without its "
-        "trust region are controls: they take larger steps and correct nothing, so a correction has to beat them.*"
+        f"without lag; IQM with 95 % bootstrap intervals ({counts}). The wide window and VACO without its trust region "
+        f"are controls: larger steps that correct nothing. {_above_controls(tracks)}*"
     )
     image = picture("Score against K, by track", "leaderboard", "docs/").replace("<img ", '<img width="760" ')
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
+
+
+def _above_controls(tracks: Sequence[Track]) -> str:
+    """Sentence on which methods are significantly above each control of their track at the largest capacity."""
+    parts = []
+    for track in tracks:
+        tests = track.pair_tests(track.ks[-1])
+        controls = [row.label for row in track.ranking if row.kind == "control"]
+        above = [
+            display_label(row.label)
+            for row in track.methods
+            if all(label_pair in tests and tests[label_pair].side == 1 for label_pair in product([row.label], controls))
+        ]
+        parts += [f"{' · '.join(above) or 'none'} on {track.name}"] if controls else []
+    return f"Above each control at K = {tracks[0].ks[-1]}: {'; '.join(parts)}." if parts else ""
 
 
 def with_readme_table(page: str, published: Path) -> str:
@@ -167,13 +194,17 @@ def _few_rows(track: Track) -> list[str]:
     rows = [
         [
             display_label(row.label),
-            *(_interval(row.capacities[k].score) for k in track.ks),
-            *_cells(track, row.name)[3:],
+            *(_interval(row.capacities[k].score) for k in track.ks[:-1]),
+            *_cells(track, row.name)[2:],
         ]
         for row in track.ranking
     ]
-    head = ["method", *(f"K = {k}" for k in track.ks), f"less {display_label(track.baseline)}", "kept"]
+    head = ["method", *(f"K = {k}" for k in track.ks[:-1]), _head_at_last(track), "kept"]
     return [f"## Rows of {track.name}", "", markdown_table(head, rows), ""]
+
+
+def _head_at_last(track: Track) -> str:
+    return f"K = {track.ks[-1]} (less {display_label(track.baseline)})"
 
 
 def _place(tracks: Sequence[Track], name: str) -> tuple[int, float, str]:
@@ -192,8 +223,9 @@ def _cells(track: Track, name: str) -> list[str]:
             if last.p is not None and last.p < ALPHA:
                 difference = f"**{difference}**"
             kept = "–" if row.retention is None else f"{row.retention.value:.0%}"
-            return [places.get(name, ""), _interval(row.score), _interval(last.score), difference, kept]
-    return [""] * 5
+            at_last = f"{_interval(last.score)} {difference and f'({difference})'}".rstrip()
+            return [places.get(name, ""), _interval(row.score), at_last, kept]
+    return [""] * 4
 
 
 def _interval(estimate: ScoreEstimate | None) -> str:

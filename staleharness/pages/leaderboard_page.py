@@ -16,7 +16,7 @@ from ..statistics.benchmark.benchmark_table import BenchmarkTable
 from ..statistics.benchmark.protocol import Protocol
 from ..statistics.benchmark.track_rows import leaderboard_track
 from ..statistics.labels import display_label
-from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
+from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, PairTest, ScoreEstimate, Track
 from ..statistics.significance import ALPHA
 from ..store.stored_run import StoredRun
 from .page_shell import read_template, shell
@@ -54,6 +54,7 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
         looks=list(looks.values()),
         plots={form: Markup(svg) for form, svg in plots.items()},
         robustness=robustness(board),
+        controls=control_comparisons(board),
         cards=[_card(name, look, board, texts) for name, look in looks.items()],
     )
 
@@ -79,7 +80,50 @@ def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, An
         "baseline": display_label(track.baseline),
         "rows": [_row(row, track, looks, ranks) for row in track.ranking],
         "apart": [_row(row, track, looks, {}) for row in track.apart],
+        "squares": [square for k in track.ks if (square := _square(track, k, looks))],
     }
+
+
+def _square(track: Track, k: int, looks: Mapping[str, Style]) -> dict[str, Any]:
+    """Table of all pairs at one capacity; empty without any."""
+    tests = track.pair_tests(k)
+    rows = [row for row in track.ranking if any(row.label in pair for pair in tests)]
+    cells = [[_pair_cell(tests.get((a.label, b.label))) for b in rows] for a in rows]
+    lines = [
+        {"look": looks[a.name], "name": display_label(a.label), "cells": c} for a, c in zip(rows, cells, strict=True)
+    ]
+    return {"k": k, "names": [display_label(row.label) for row in rows], "lines": lines} if tests else {}
+
+
+def _pair_cell(test: PairTest | None) -> dict[str, str]:
+    if test is None:
+        return {"text": "", "more": "", "side": ""}
+    interval = _interval(ScoreEstimate(test.value, test.low, test.high), 2)
+    return {
+        "text": f"{test.value:+z.2f}".replace("-", "−"),
+        "more": ", ".join(filter(None, [interval, p_text(test.p)])),
+        "side": ("", "above", "below")[test.side],
+    }
+
+
+def control_comparisons(board: Leaderboard) -> list[str]:
+    """Sentences on which methods are above a width control under lag: what a correction has beyond a larger step."""
+    lines = []
+    for track in board.tracks:
+        for control in (row for row in track.ranking if row.kind == "control"):
+            for k in track.ks[1:]:
+                tests = track.pair_tests(k)
+                sides: dict[int, list[str]] = {1: [], 0: [], -1: []}
+                for row in track.methods:
+                    if (test := tests.get((row.label, control.label))) is not None:
+                        sides[test.side].append(display_label(row.label))
+                if any(sides.values()):
+                    above, between, below = (" · ".join(names) or "none" for names in sides.values())
+                    lines.append(
+                        f"{track.title}, K = {k}: above {display_label(control.label)}: {above}; not significantly "
+                        f"different: {between}; below: {below}."
+                    )
+    return lines
 
 
 def run_count(have: int, expected: int) -> str:

@@ -14,6 +14,9 @@ from typing import NamedTuple
 
 import numpy as np
 
+from .significance import ALPHA, holm
+from .t_intervals import welch
+
 NODES = 31  # of the quadrature: more change no digit that is shown
 
 
@@ -25,6 +28,27 @@ class Agreement(NamedTuple):
     p: float
     """Two-sided, of unrelated orders."""
     methods: int
+
+
+class PairTest(NamedTuple):
+    """Difference of the mean scores of two rows at one capacity, the first less the second."""
+
+    value: float
+    low: float | None
+    high: float | None
+    p: float
+    """Welch's, after Holm's correction over all pairs of the track at this capacity."""
+
+    @property
+    def side(self) -> int:
+        """1 where the first is significantly above, −1 where it is below, else 0."""
+        return 0 if self.p >= ALPHA else 1 if self.value > 0 else -1
+
+    @property
+    def reverse(self) -> PairTest:
+        """The second less the first."""
+        low, high = (None if end is None else -end for end in (self.high, self.low))
+        return PairTest(-self.value, low, high, self.p)
 
 
 def replication_tau(scores: Mapping[str, Sequence[Sequence[float]]]) -> float | None:
@@ -168,6 +192,25 @@ class Track:
     def methods(self) -> list[LeaderboardRow]:
         """Rows of `ranking` without controls: a row's place in it is its rank."""
         return [row for row in self.ranking if row.kind == "method"]
+
+    def pair_tests(self, k: int) -> dict[tuple[str, str], PairTest]:
+        """Tests of every two rows of `ranking` at one capacity: labels -> test, in both orders.
+
+        Rows without two runs of each task there are left out, and pairs of rows that are the same runs.
+        """
+        runs = {row.label: row.capacities[k].runs for row in self.ranking if k in row.capacities}
+        columns = {
+            label: [np.array(list(by_id.values())) for _, by_id in sorted(by_env.items())]
+            for label, by_env in runs.items()
+            if by_env.keys() == set(self.envs) and min(map(len, by_env.values())) >= 2
+        }
+        pairs = [(a, b) for a, b in combinations(columns, 2) if runs[a] != runs[b]]
+        tests = [welch(columns[a], columns[b]) for a, b in pairs]
+        table: dict[tuple[str, str], PairTest] = {}
+        for (a, b), test, p in zip(pairs, tests, holm([test.p for test in tests]), strict=True):
+            table[a, b] = PairTest(test.value, test.low, test.high, float(p))
+            table[b, a] = table[a, b].reverse
+        return table
 
     @property
     def apart(self) -> list[LeaderboardRow]:

@@ -11,7 +11,7 @@ import pytest
 from boards import board, row, track
 from browser import CHROMIUM, Page, assert_only_its_own_script, in_browser, unique_ids
 
-from staleharness.pages.leaderboard_page import MethodText, leaderboard_html, robustness, run_count
+from staleharness.pages.leaderboard_page import MethodText, control_comparisons, leaderboard_html, robustness, run_count
 from staleharness.statistics.leaderboard import CapacityResult, Leaderboard
 
 TEXTS = {"method_01": MethodText("One line.", "L = min(r A, clip(r) A)\n  r ≤ 1", "A. Author 2026", "methods/m.md")}
@@ -95,6 +95,19 @@ def test_rows_apart_and_missing_runs_are_stated() -> None:
     assert "56 of 60 runs" in made.text and "8 of 12" in made.text and "width control" in made.text
     assert "Apart: did not reach half of PPO-clip’s score at K = 1" in made.text
     assert run_count(3, 3) == "3 runs" and run_count(1200, 1300) == "1,200 of 1,300 runs"
+
+
+def test_controls_are_compared_with_each_method_under_lag() -> None:
+    rows = [row(x, s, seeds=4) for x, s in (("ppo_clip", 0.7), ("spo", 0.9), ("vaco", 0.801))]
+    made = track("control", [*rows, row("wide", 0.8, seeds=4, kind="control")])
+    lines = control_comparisons(Leaderboard("B", (made, track("tokens", rows))))
+    assert lines == [
+        f"Control, K = {k}: above wide: SPO; not significantly different: VACO; below: PPO-clip." for k in (4, 16)
+    ]
+    text = Page(leaderboard_html(Leaderboard("B", (made,)), {})).text
+    assert lines[0] in text and "Every row against every other" in text
+    test = made.pair_tests(16)["spo", "wide"]
+    assert f"+{test.value:.2f} [{test.low:.2f}, {test.high:.2f}], p < 0.001" in text
 
 
 def test_hostile_names_and_texts_stay_text() -> None:

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import numpy as np
 import pytest
 from boards import row, track
+from scipy import stats
 
 from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, replication_tau
 
@@ -22,6 +24,31 @@ def test_runs_are_counted_with_those_that_are_missing() -> None:
     whole = row("spo", 0.5)  # 2 runs on each of 2 environments at 3 capacities
     partial = replace(whole, label="vaco", capacities={**whole.capacities, 16: CapacityResult(None, expected=4)})
     assert track("control", [whole, partial]).runs == (12 + 8, 24)
+
+
+def test_every_pair_is_welchs_after_holms_correction() -> None:
+    rows = [row(label, score, seeds=4) for label, score in (("a", 0.9), ("b", 0.895), ("c", 0.88))]
+    copy, alone = replace(rows[1], label="copy"), row("alone", 0.5, seeds=1)  # the same runs; too few
+    made = track("control", [*rows, copy, alone]).pair_tests(4)
+    assert {label for pair in made for label in pair} == {"a", "b", "c", "copy"}
+    assert ("b", "copy") not in made and len(made) == 2 * (6 - 1)
+    p = {}
+    for a, b in (("a", "b"), ("a", "c"), ("a", "copy"), ("b", "c"), ("c", "copy")):
+        runs = [{r.label: r for r in (*rows, copy)}[x].capacities[4].runs for x in (a, b)]
+        means = [np.mean([list(by_id.values()) for by_id in by_env.values()]) for by_env in runs]
+        assert made[a, b].value == pytest.approx(means[0] - means[1])
+        # the runs of both environments are the same numbers: variances s²/n of four groups, and their freedom
+        s2 = np.var([0.01 * (i - 1.5) for i in range(4)], ddof=1) / 4 / 4
+        p[a, b] = 2 * stats.t.sf(abs(made[a, b].value) / np.sqrt(4 * s2), (4 * s2) ** 2 / (4 * s2**2 / 3))
+    for pair, corrected in zip(p, stats_holm(list(p.values())), strict=True):
+        assert made[pair].p == pytest.approx(corrected) and made[pair].side == (corrected < 0.05)
+        assert made[pair[::-1]].side == -made[pair].side and made[pair[::-1]].high == -made[pair].low
+    assert {test.side for test in made.values()} == {-1, 0, 1}
+
+
+def stats_holm(p: list[float]) -> list[float]:
+    """Holm's correction as its definition says: the largest of the corrected values of all smaller p."""
+    return [min(1.0, max(q * sum(r >= q for r in p) for q in p if q <= x)) for x in p]
 
 
 def test_the_order_replicates_as_runs_of_each_task_say() -> None:
