@@ -156,7 +156,8 @@ def torch_arguments(python: Path, pins: Path, build: str) -> list[str]:
             if plain
             else f"{absent}, nor is the plain one within reach: is there a network? (docs/install.md: without one)"
         )
-    say(f"{absent}; taking the plain build, which on Linux brings CUDA: some 3 GB more to download, 6 GB more on disk")
+    cost = "which on Linux brings CUDA: some 3 GB more to download, 6 GB more on disk (TORCH=cpu stops here instead)"
+    say(f"{absent}; taking the plain build, {cost}")
     return plain
 
 
