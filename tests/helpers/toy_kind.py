@@ -64,7 +64,7 @@ class ShuffledToy:
     """Policy and learner in one, which keeps no account of what it trains on but how much."""
 
     rows = first = last = None
-    passed = ROWS
+    first_epoch_decisions = ROWS
 
     def __init__(self, spec: RunSpec) -> None:
         self.x: Floats = stream(spec.seed, "init").normal(size=SIZE)
