@@ -111,7 +111,7 @@ def _section(bundle: BundleAdvice, env: str) -> str:
                 display_label(method.curve.algorithm),
                 f"`{method.curve.algorithm}`",
                 str(row["n"]),
-                f"{row['synchronous']:z.{digits}f}".replace("-", "−"),
+                _minus(f"{row['synchronous']:z.{digits}f}"),
                 *(_score_cell(points.get(place), digits) for place in places),
                 _budget_cell(method, 1.0, 1),
                 _budget_cell(method, row["gradient_steps_per_phase"], 0),
@@ -123,7 +123,7 @@ def _section(bundle: BundleAdvice, env: str) -> str:
         if r.env == env:
             reasons.setdefault(r.reason, []).append(display_label(r.algorithm))
     few = [
-        f"{display_label(m.curve.algorithm)} ({m.row['synchronous']:z.{digits}f})".replace("-", "−")
+        f"{display_label(m.curve.algorithm)} ({_minus(format(m.row['synchronous'], f'z.{digits}f'))})"
         for m in everyone
         if m not in methods
     ]
@@ -148,6 +148,10 @@ def _about(bundle: BundleAdvice, level: float) -> str:
         f"{sizes.capitalize()}; IQM of {s['measure']}; {', '.join(facts)}; runs of {dates}. "
         f"Slowdown to {level:.0%} of the best synchronous score."
     )
+
+
+def _minus(numbers: str) -> str:
+    return numbers.replace("-", "−")
 
 
 def _by_number(text: str) -> list[tuple[float, str]]:
@@ -199,7 +203,7 @@ def _score_cell(point: dict[str, float] | None, digits: int) -> str:
     if point is None:
         return "–"
     share = f"{point['kept']:.0%} [{100 * point['kept_low']:.0f}, {100 * point['kept_high']:.0f}]"
-    return f"{point['iqm']:z.{digits}f}, {share}".replace("-", "−")
+    return _minus(f"{point['iqm']:z.{digits}f}, {share}")
 
 
 def _budget_cell(method: MethodAdvice, scale: float | None, digits: int) -> str:

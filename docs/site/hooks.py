@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 PAGES = {"README.md": "start.md", "CONTRIBUTING.md": "CONTRIBUTING.md", "CHANGELOG.md": "CHANGELOG.md"}  # to the site's
 WHOLE_LEADERBOARD = "leaderboard_table.html"  # the site's copy of docs/leaderboard.html, beside the page of that name
 LINK = re.compile(r"(!?\[[^\]]*\]\()([^)\s#]+)([^)]*\))")
-CELL, CODE = re.compile(r"<td\b.*?</td>", re.DOTALL), re.compile(r"(?<=<code>)[^<]*(?=</code>)")
+CELL, CODE = re.compile(r"<t[dh]\b.*?</t[dh]>", re.DOTALL), re.compile(r"(?<=<code>)[^<]*(?=</code>)")
 SOURCE = re.compile(r'(<(?:img|a|source)\b[^>]*?\b(?:src|href|srcset)=")([^"#]+)(")')
 
 # modules that plugins and notebooks import, and their public names in the order of the source
