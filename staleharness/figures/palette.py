@@ -39,7 +39,7 @@ OTHER_METHODS = (
 )
 WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # reference in studies of stale data: PPO-clip's colour, dashed
 ROW_MARKERS = ("", "s", "^", "o", "D")  # of a row; the first has those of its colours
-LIGHT_TO_DARK = ("#8FBDDD", "#06203C")  # of values in order; both ends stand out from the page by 2:1, light or dark
+LIGHT_TO_DARK = ("#8FBDDD", "#06203C")  # of values in order; the first stands out from white by 2:1
 READABLE = 1.05 / 4.5 - 0.05  # most luminance of text on white: a contrast of 4.5:1 (WCAG 2)
 MARKERS = "osD^vPX<>"
 DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5), (5, 1.2, 1.2, 1.2, 1.2, 1.2))  # in points; the first is solid

@@ -192,6 +192,11 @@ def test_a_number_paired_by_seed_has_the_interval_of_its_differences(evidence: E
     assert text == f"{differences.mean():.2f} [{low:.2f}, {high:.2f}]"
 
 
+def test_seeds_can_only_be_paired() -> None:
+    with pytest.raises(UserError, match="seeds=pairs is not known: seeds=paired"):
+        read_query("return vaco over=ppo_clip seeds=pairs")
+
+
 def test_zero_has_no_minus() -> None:
     assert read_query("score vaco").text(-0.001, -0.004, -0.2) == "0.00 [0.00, −0.20]"
 

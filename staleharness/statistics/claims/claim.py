@@ -136,6 +136,8 @@ def read_query(text: str) -> NumberQuery:
         if equals and "[" not in name and name != "N":
             if name not in OPTIONS:
                 raise UserError(f"unknown option {name!r}; {nearest(name, OPTIONS)}")
+            if name == "seeds" and value != "paired":
+                raise UserError(f"seeds={value} is not known: seeds=paired, or nothing")
             options[name] = value
         elif word == "plain":
             plain = True
