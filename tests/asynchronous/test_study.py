@@ -215,7 +215,7 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     moved = study.page.page(elsewhere, (study.design.HOPPER,), 4)
     assert "27 of 27 runs had the recorded metrics bit for bit" in moved
     assert "Another 9 were recorded on one kind of processor and replayed on another" in moved
-    assert "| Hopper | full queue | fitted pipeline − recorded | -50%" in said
+    assert "| Hopper | full queue | fitted pipeline − recorded | −50%" in said
     assert (
         "**fitted pipeline against recorded** (the fitted pipeline in place of the real one): lower: all 3 loads"
         in said
