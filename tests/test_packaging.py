@@ -77,6 +77,19 @@ def test_plain_make_lists_every_target():
 
 
 @needs_make
+@pytest.mark.parametrize("variable", ["ALGO=spo", "TRACK=tokens", "QUICK=1", "ADD=bundle"])
+def test_make_bench_with_a_method_names_make_benchmark(tmp_path, variable):
+    (tmp_path / "venv").mkdir()
+    (tmp_path / "venv" / "staleharness-setup.json").touch()
+    done = make(f"VENV={tmp_path / 'venv'}", "bench", variable)
+    method = "spo" if variable == "ALGO=spo" else "my_idea"
+    assert done.returncode == 2 and done.stdout == ""
+    assert done.stderr.startswith(
+        f"make bench measures speed; for the verdict on a method: make benchmark ALGO={method}\n"
+    )
+
+
+@needs_make
 def test_a_make_variable_is_the_flag_of_the_same_name(program):
     assert program("sweep", "ENV=Hopper", "K=8")[0] == ["sweep", "--env=Hopper", "--k=8"]
     argv, _ = program("sweep", *(f"{name}={name.title()}" for name in NAMES))

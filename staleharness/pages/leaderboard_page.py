@@ -25,6 +25,7 @@ KINDS = {"method": "", "control": "width control", "added": "added"}
 WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card
 MARGIN = 16.0
 FEWEST = 3  # methods that have an order
+BETWEEN_CPUS = "†"  # mark of a difference between rows of different kinds of CPU
 
 
 @dataclass(frozen=True)
@@ -60,11 +61,10 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
 
 
 def _plots(board: Leaderboard) -> dict[str, str]:
-    from ..figures.plot_layout import COLUMN, to_bytes
-    from ..figures.plot_layout import PAGE as FULL
+    from ..figures.plot_layout import COLUMN, PAGE, to_bytes
     from .page_figures import hover_axes, inline_svg
 
-    drawings = {"wide": draw_tracks(board, FULL), "narrow": draw_tracks(board, COLUMN)}
+    drawings = {"wide": draw_tracks(board, PAGE), "narrow": draw_tracks(board, COLUMN)}
     return {
         form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score against K", hover_axes(figure))
         for form, figure in drawings.items()
@@ -80,6 +80,7 @@ def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, An
         "baseline": display_label(track.baseline),
         "rows": [_row(row, track, looks, ranks) for row in track.ranking],
         "apart": [_row(row, track, looks, {}) for row in track.apart],
+        "between_cpus": any(r.between_cpus for row in track.rows for r in row.capacities.values()),
         "squares": [square for k in track.ks if (square := _square(track, k, looks))],
     }
 
@@ -156,6 +157,7 @@ def _capacity(result: CapacityResult | None, baseline: bool) -> dict[str, Any]:
         "difference": "" if baseline or d is None else f"{d.value:+z.2f}".replace("-", "−"),
         "interval_of_difference": "" if baseline or d is None else _interval(d, 2),
         "p": "" if baseline or p is None else p_text(p),
+        "mark": BETWEEN_CPUS if result.between_cpus else "",
         "distinct": p is not None and p < ALPHA and not baseline,
     }
 
@@ -188,7 +190,7 @@ def robustness(board: Leaderboard) -> list[str]:
     """Sentences on how far the orders would come out again, and how far tracks agree."""
     lines = []
     for track in board.tracks:
-        n = len(track.ranking)
+        n = len(track.methods)
         if n >= FEWEST and (tau := track.replication) is not None:
             lines.append(
                 f"{track.title}: the order of {n} methods would agree with that of other seeds by τ = {tau:.2f} "
@@ -210,7 +212,7 @@ def _card(name: str, look: Style, board: Leaderboard, texts: Mapping[str, Method
         "text": texts.get(name, texts.get(name.partition("[")[0], MethodText())),
         "tracks": [_card_track(track, row) for track, row in rows],
         "cpus": sorted({cpu for _, row in rows for cpu in row.cpus}),
-        "digests": sorted({row.digest for _, row in rows if row.digest}),
+        "code": sorted({code for _, row in rows for code in row.code}),
     }
 
 

@@ -131,6 +131,8 @@ class CapacityResult:
     """Score less the baseline's at the same K; None for the baseline."""
     p: float | None = None
     """p value of no difference from the baseline, after Holm's correction over the rows of the track."""
+    between_cpus: bool = False
+    """True if its runs and the baseline's are of different kinds of CPU."""
     curve: tuple[tuple[float, float], ...] = ()
     """(share of training, mean score) of each evaluation."""
 
@@ -156,8 +158,8 @@ class LeaderboardRow:
     """True if its score at the smallest K is at least half of the baseline's; other methods are listed apart."""
     cpus: tuple[str, ...] = ()
     """Kinds of CPU of its runs."""
-    digest: str = ""
-    """Hash of the method's code, from its runs."""
+    code: tuple[str, ...] = ()
+    """Hashes of the method's code, as its runs recorded them."""
     method: str = ""
     """Name by which tracks are compared, where options differ between them; empty: the label."""
 
@@ -225,18 +227,18 @@ class Track:
 
     @property
     def replication(self) -> float | None:
-        """Expected Kendall τ between the orders of two further replications (`replication_tau`)."""
+        """Expected Kendall τ between the orders of methods in two further replications (`replication_tau`)."""
         return replication_tau(
             {
                 row.label: [list(runs.values()) for k in self.ks for runs in row.capacities[k].runs.values()]
-                for row in self.ranking
+                for row in self.methods
                 if set(self.ks) <= row.capacities.keys()
             }
         )
 
     def agreement(self, other: Track) -> Agreement | None:
         """Agreement of the two orders, over the methods that both rank."""
-        scores = ({r.name: r.score.value for r in track.ranking if r.score} for track in (self, other))
+        scores = ({r.name: r.score.value for r in track.methods if r.score} for track in (self, other))
         return order_agreement(*scores)
 
 

@@ -10,8 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..algorithm import Algorithm
+from ..base.options import active_options
 from ..base.parsing import build
-from ..base.plugins import source_file, summary
+from ..base.plugins import source_file, source_hash, summary
 from ..batch import Decisions
 from ..errors import UserError
 from ..mismatch import NONE
@@ -161,6 +162,7 @@ def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
     return {
         "summary": summary(cls),
         "paper": cls.paper,
+        "code": source_hash(cls, active_options(algorithm)),
         "family": place.family,
         "level": place.level,
         "transform": place.transform,

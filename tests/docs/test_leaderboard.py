@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import earlier_tracks
@@ -14,7 +15,11 @@ from boards import board, row, track
 from places import ROOT
 from scipy import stats
 
+from staleharness.algorithm import ALGORITHMS
+from staleharness.base.options import active_options
+from staleharness.base.plugins import source_hash
 from staleharness.pages.leaderboard_page import leaderboard_html
+from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.bootstrap import iqm
 from staleharness.statistics.leaderboard import Leaderboard, Track
 
@@ -92,6 +97,24 @@ def test_p_values_are_corrected_over_the_rows() -> None:
     assert min(p for _, p in found.values()) == pytest.approx(min(1.0, 4 * plain[0]))
 
 
+def test_methods_that_a_track_refuses_are_named() -> None:
+    control, tokens = (leaderboard.undefined_methods(read_protocol(name)) for name in ("control", "tokens"))
+    assert control == ["oapl", "otb", "tba", "vcpo"] and tokens == ["truly_ppo"]
+
+
+def test_rows_older_than_the_record_of_their_code_have_its_hash(published: Leaderboard) -> None:
+    rows = {row.name: row.code for track in published.tracks if track.protocol for row in track.rows}
+    ours = source_hash(ALGORITHMS["ppo_clip"], active_options(ALGORITHMS["ppo_clip"]()))
+    assert rows["ppo_clip"] == rows["ppo_clip_window"] == (ours,) and all(rows.values())
+
+
+def test_a_difference_between_kinds_of_cpu_is_marked() -> None:
+    base, other = row("ppo_clip", 0.5), row("spo", 0.7)
+    marked = replace(other, capacities={k: replace(r, between_cpus=True) for k, r in other.capacities.items()})
+    pages = [leaderboard.markdown(Leaderboard("B", (track("a", [base, spo]),))) for spo in (other, marked)]
+    assert "†" not in pages[0] and pages[1].count("†") == 2
+
+
 def test_the_headline_has_thirty_rows_at_most_best_on_both_first(published: Leaderboard) -> None:
     def names(page: str) -> list[str]:
         table = page.partition("| --- |")[2].partition("\n## ")[0]
@@ -160,7 +183,7 @@ def test_pages_are_written_with_a_picture_in_two_widths(tmp_path: Path, monkeypa
 
 def test_a_protocol_without_runs_is_counted_and_replaced_by_a_study(tmp_path: Path, published: Leaderboard) -> None:
     track, words = leaderboard.protocol_track(tmp_path, "tokens")
-    assert track is None and re.fullmatch(r"tokens v1: 0 of \d+ runs of the protocol are published", words)
+    assert track is None and re.match(r"tokens v1: 0 of [\d,]+ runs of the protocol are published; ", words)
     notes = " ".join(published.notes)
     for shown in published.tracks:
         assert shown.protocol or f"place is taken by {earlier_tracks.EARLIER[shown.name][0]}" in notes

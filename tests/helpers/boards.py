@@ -35,7 +35,7 @@ def row(label: str, score: float, has_learned: bool = True, seeds: int = 2, kind
         retention=ScoreEstimate(0.8, 0.7, 0.9),
         has_learned=has_learned,
         cpus=("Test CPU",),
-        digest="abc123",
+        code=("abc123",),
         kind=kind,
     )
 

@@ -128,6 +128,16 @@ def test_sentences_on_the_order_state_what_the_rows_say() -> None:
     assert "over the 5 methods on both, the orders agree by τ = -1.00 (p = 0.017)" in lines[2]
 
 
+def test_a_difference_between_kinds_of_cpu_has_a_mark_and_a_note() -> None:
+    base, other = row("ppo_clip", 0.7), row("spo", 0.9)
+    note = "† its runs and those of PPO-clip are of different kinds of CPU."
+    assert "†" not in Page(leaderboard_html(Leaderboard("B", (track("control", [base, other]),)), {})).text
+    marked = replace(other, capacities={k: replace(r, between_cpus=k == 4) for k, r in other.capacities.items()})
+    text = Page(leaderboard_html(Leaderboard("B", (track("control", [base, marked]),)), {})).text
+    difference = other.capacities[4].difference
+    assert text.count("†") == 3 and note in text and f"+{difference.value:.2f}†, p = 0.03" in text
+
+
 @pytest.mark.long
 def test_thirty_methods_weigh_less_than_two_megabytes() -> None:
     made = board(methods=30, tracks=("control", "tokens", "paper"), seeds=8)

@@ -217,7 +217,10 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
         assert "stalebench toy v1 (protocol " in done.stdout and "K=4: rank" in done.stdout
         pages.append(Path(done.stdout.rpartition("page: ")[2].strip()).read_bytes())
     assert pages[0] == pages[1]
+    share = f"to share this row: staleharness pack {place / 'out'}/toy mine_row"
+    assert share in done.stdout and share in pages[0].decode()
     assert "0 runs to do; nothing to do" in done.stderr
+    assert "to share" not in staleharness(*words, "--quick").stdout  # a look is no row
     dry = staleharness(*words, "--dry", "--json")
     assert json.loads(dry.stdout) == {"dry": True, "plan": [], "seconds": 0.0, "bytes": 0, "checkpoint_bytes": 0}
 

@@ -14,7 +14,7 @@ from places import ROOT
 from scipy import stats
 
 from staleharness.errors import UserError
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table, rank, verdict
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table, rank, remarks, verdict
 from staleharness.statistics.benchmark.protocol import (
     MethodRuns,
     Protocol,
@@ -362,3 +362,31 @@ def test_a_run_has_the_digest_of_the_protocol_that_it_follows() -> None:
     for other in ({"fill_phases": 0}, {"capacity": 5}, {"learning_rate": 1e-2}):
         stranger = replace(run, record={**run.record, "spec": spec | other})
         assert digest_of(stranger) == "" and benchmark_command([run, stranger]) == ""
+
+
+def test_a_difference_between_kinds_of_cpu_is_marked() -> None:
+    other = method("other", {1: 1.1, 4: 0.9})
+    runs = [*method("ppo_clip", {1: 1.0, 4: 0.6}), *other]
+    for run in runs:
+        run.record["fingerprint"] = {"cpu": "Xeon"}
+    words = "these runs and those of PPO-clip are of different kinds of CPU"
+    assert not any(row.between_cpus for row in table_of(runs).rows) and words not in remarks(
+        table_of(runs), "other", "reference"
+    )
+    for run in other:
+        run.record["fingerprint"] = {"cpu": "EPYC"}
+    table = table_of(runs)
+    assert {row.method: row.between_cpus for row in table.rows if row.capacity == 4} == {
+        "ppo_clip": False,
+        "other": True,
+        "wide": False,
+    }
+    assert words in remarks(table, "other", "reference") and words in verdict(table, "other", "reference")
+
+
+def test_a_row_has_the_hashes_of_its_code() -> None:
+    runs = [*method("ppo_clip", {1: 1.0, 4: 0.6}), *method("other", {1: 1.1, 4: 0.9})]
+    for run in runs:
+        run.record["method"] = {"code": f"code of {run.label.partition('[')[0]}"}
+    rows = {row.method: row.code for row in table_of(runs).rows}
+    assert rows["other"] == ("code of other",) and rows["ppo_clip"] == ("code of ppo_clip",)

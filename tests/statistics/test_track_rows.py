@@ -107,3 +107,21 @@ def test_a_look_asks_for_its_own_seeds_alone() -> None:
     track = leaderboard_track(TOY, benchmark_table(TOY, sources, look=2), sources)
     expected = {row.label: row.capacities[4].expected for row in track.rows}
     assert (expected["mine"], expected["other"]) == (2 * 2, 2 * 4)
+
+
+def test_a_track_takes_cpus_and_code_from_the_table() -> None:
+    other = method("other", {1: 1.1, 4: 0.9})
+    for run in other:
+        run.record.update(fingerprint={"cpu": "EPYC"}, method={"code": "0123"})
+    _, track = table_and_track([*method("ppo_clip", {1: 1.0, 4: 0.6}), *other])
+    rows = {row.label: row for row in track.rows}
+    assert rows["other"].code == ("0123",) and rows["ppo_clip"].code == ()
+    assert rows["other"].capacities[4].between_cpus and not rows["ppo_clip"].capacities[4].between_cpus
+
+
+def test_an_order_is_that_of_methods_without_controls() -> None:
+    controls = method("wide", {1: 2.0, 4: 2.0}, spread=0.5)
+    _, with_control = table_and_track([*RUNS, *controls])
+    _, without = table_and_track(RUNS)
+    assert len(with_control.ranking) == len(without.ranking) + 1
+    assert with_control.replication == without.replication

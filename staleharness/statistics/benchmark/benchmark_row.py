@@ -53,6 +53,8 @@ class BenchmarkRow:
     rate: float | None = None  # factor of the learning rate that the ladder chose
     did_not_learn: bool = False  # below half of PPO-clip's score at K = 1 without lag
     cpus: tuple[str, ...] = ()  # kinds of processor that made the runs
+    between_cpus: bool = False  # of the difference: PPO-clip's runs are of other kinds of processor
+    code: tuple[str, ...] = ()  # hashes of the method's code, as the runs recorded them
     scores: Mapping[str, Any] = field(default_factory=dict)  # environment -> run id -> score of each reported run
 
     @property
@@ -71,8 +73,9 @@ def with_scores(
         for env, by_seed in zip(protocol.env, by_env, strict=True)
     }
     cpus = tuple(sorted({str(run.record["fingerprint"].get("cpu", "")) for run in runs} - {""}))
+    code = tuple(sorted({str(run.record.get("method", {}).get("code", "")) for run in runs} - {""}))
     tv, ess = _mean_of(runs, "tv", "tv_end"), _mean_of(runs, "ess", "ess_end")
-    row = replace(row, scores=scores, cpus=cpus, tv=tv, ess=ess)
+    row = replace(row, scores=scores, cpus=cpus, code=code, tv=tv, ess=ess)
     columns = row.columns
     row = replace(row, score=float(pooled_iqm(*columns)))
     if row.n >= 2:
@@ -137,4 +140,5 @@ def _against(row: BenchmarkRow, base: BenchmarkRow | None) -> BenchmarkRow:
         difference_high=test.high,
         p=test.p,
         detectable=float(effect),
+        between_cpus=row.cpus != base.cpus,
     )

@@ -162,6 +162,8 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
     if table.look and source == USER:
         lines.append(f"a look and not a result: {table.look} seeds at the learning rates of {BASELINE_NAME}, no ladder")
     lines += [line for row in rows if row.score is not None for line in _sentences(table, row)]
+    if any(row.between_cpus for row in rows):
+        lines.append(f"these runs and those of {BASELINE_NAME} are of different kinds of CPU")
     if any(row.did_not_learn for row in rows):
         lines.append(f"did not learn: below half of {BASELINE_NAME}'s score at K={table.capacities[0]}")
     if missing := sum(row.missing for row in rows):

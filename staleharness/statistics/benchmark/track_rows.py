@@ -56,6 +56,7 @@ def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, he
         kind="control" if control else "added" if foreign else "method",
         has_learned=not any(row.did_not_learn for row in by_k.values()),
         cpus=tuple(sorted({cpu for row in by_k.values() for cpu in row.cpus})),
+        code=tuple(sorted({code for row in by_k.values() for code in row.code})),
         method=method if control else label if foreign else parse_choice(method).name,
     )
 
@@ -93,6 +94,7 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
         ess=row.ess,
         difference=None if baseline else _estimate(row.difference, row.difference_low, row.difference_high),
         p=None if baseline else row.holm,
+        between_cpus=row.between_cpus,
         curve=_mean_curve(protocol, all_runs),
     )
 
