@@ -68,6 +68,7 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
                 **_means(grid.members(label, k)),
                 difference=differences[k].get(label, (None, None))[0],
                 p=differences[k].get(label, (None, None))[1],
+                between_cpus=False,
                 curve=_mean_curve(grid.members(label, k), measure, zero, top),
             )
             for k, runs in by_k.items()
