@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -197,6 +197,8 @@ def _score_cell(row: Mapping[str, Any] | None, low: float, high: float) -> Sheet
 
 
 DRIFT = ("engine", "lag", "both")
+SAMPLER = {"kl_k3": ("k3", 6), "surprisal_gap": ("surprisal gap", 2)}  # column -> heading, digits
+APART = {"mismatch/kl_k3": 1e-7, "mismatch/surprisal_gap": 3.0}  # means of a run whose sampler is not its trainer
 TAILS = {
     "tails_engine": "engine",
     "tails_lag": "lag",
@@ -208,7 +210,15 @@ TAILS = {
 
 
 def _has_mismatch(results: Results) -> bool:
-    return any(str(run.spec.get("mismatch", "none")) != "none" for run in results)
+    return any(samples_apart(run) for run in results)
+
+
+def samples_apart(run: StoredRun) -> bool:
+    """Return whether a run's sampler was not its trainer, by its settings or as measured: another engine, number format
+    or a kept cache is not set by `MISMATCH`."""
+    if str(run.spec.get("mismatch", "none")) != "none":
+        return True
+    return any(abs(float(np.nanmean(column))) > APART[name] for name, column in run.columns(list(APART)).items())
 
 
 def two_factors_of(run: StoredRun) -> dict[str, Array] | None:
@@ -230,16 +240,17 @@ def two_factors_of(run: StoredRun) -> dict[str, Array] | None:
         62,
         "Drift: engine and lag",
         "KL of the data from the newest policy (estimator k1, nats per decision) in its two factors, which add up: "
-        "what sampled against the version that it stands for, and that version against the newest policy. Tails: "
-        "shares of decisions whose ratio is above 2 or below ½, over gradient steps.",
+        "what sampled against the version that it stands for, and that version against the newest policy. Sampler: the "
+        "first of these by k3, and the surprisal gap in standard errors. Tails: shares of decisions whose ratio is "
+        "above 2 or below ½, over gradient steps.",
         _has_mismatch,
     ),
 )
 def two_factors(results: Results, table: Table) -> Sheet:
-    """KL in its two factors by method and K, mean over phases and runs and below it the last phase; and tails by
-    factor, sign of the advantage and age."""
+    """KL in its two factors by method and K, mean over phases and runs and below it the last phase; the sampler's k3
+    and surprisal gap; and tails by factor, sign of the advantage and age."""
     looks, ks = looks_of(table), results.grid.capacities
-    drift, tails = [], []
+    drift, sampler, tails = [], [], []
     for label, look in looks.items():
         for k in ks:
             runs = [r for r in results if r.label == label and int(r.spec["capacity"]) == k]
@@ -247,12 +258,16 @@ def two_factors(results: Results, table: Table) -> Sheet:
             parts = [of_run for run in runs if (of_run := two_factors_of(run)) is not None]
             if parts:
                 drift.append((name, [_drift_cell([of_run[part] for of_run in parts]) for part in DRIFT]))
-            columns = [run.columns([f"mismatch/{tail}" for tail in TAILS]) for run in runs]
-            if columns := [of_run for of_run in columns if of_run]:
-                tails.append(
-                    (name, [_drift_cell([of_run[f"mismatch/{tail}"] for of_run in columns], True) for tail in TAILS])
-                )
-    blocks = [Block("KL (k1)", "algorithm", DRIFT, drift), Block("Tails", "algorithm", list(TAILS.values()), tails)]
+            if columns := _columns(runs, SAMPLER):
+                cells = [_drift_cell([run[c] for run in columns], digits) for c, (_, digits) in SAMPLER.items()]
+                sampler.append((name, cells))
+            if columns := _columns(runs, TAILS):
+                tails.append((name, [_drift_cell([run[tail] for run in columns], percent=True) for tail in TAILS]))
+    blocks = [
+        Block("KL (k1)", "algorithm", DRIFT, drift),
+        Block("Sampler", "algorithm", [heading for heading, _ in SAMPLER.values()], sampler),
+        Block("Tails", "algorithm", list(TAILS.values()), tails),
+    ]
     about = (
         f"means over phases and runs ({seeds(results.grid)} seeds), below them the last phase; newer, older: lag up to "
         "the minibatch's mean and above it"
@@ -260,9 +275,16 @@ def two_factors(results: Results, table: Table) -> Sheet:
     return Sheet("Drift: engine and lag", [about, run_facts(table)], [b for b in blocks if b.rows], table.draft)
 
 
-def _drift_cell(columns: Sequence[Array], percent: bool = False) -> SheetCell:
+def _columns(runs: Sequence[StoredRun], names: Iterable[str]) -> list[dict[str, Array]]:
+    """Return columns of `mismatch/` by name, of the runs that have all of them."""
+    places = {name: f"mismatch/{name}" for name in names}
+    columns = [run.columns(list(places.values())) for run in runs]
+    return [{name: c[place] for name, place in places.items()} for c in columns if len(c) == len(places)]
+
+
+def _drift_cell(columns: Sequence[Array], digits: int = 4, percent: bool = False) -> SheetCell:
     def text(value: float) -> str:
-        return f"{100 * value:.2f}%" if percent else number(round(value, 4) + 0.0, 4)  # no -0.0000
+        return f"{100 * value:.2f}%" if percent else number(round(value, digits) + 0.0, digits)  # no -0.0000
 
     mean = float(np.mean([np.nanmean(column) for column in columns]))
     return SheetCell(text(mean), f"last {text(float(np.mean([column[-1] for column in columns])))}")

@@ -294,3 +294,23 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     ]
     assert [(x.value, x.below) for x in tail.rows[0][1]] == [("2.00%", "last 3.00%")] * 6
     assert lag_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
+
+
+def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
+    """Another number format, decoder or a kept cache is no setting of `MISMATCH`; what is measured tells."""
+    lag = {"mismatch/kl_k1": [0.0, 0.0], "kl_k1_data": [0.1, 0.2]}
+    for label, k3, gap in (
+        ("tis", [2e-5, 1e-5], [0.1, -0.3]),
+        ("vaco", [0.0, 0.0], [-4.0, -5.0]),
+        ("spo", [1e-9, 0.0], [0.5, 2.0]),
+    ):
+        columns = lag | {"mismatch/kl_k3": k3, "mismatch/surprisal_gap": gap}
+        write_run(tmp_path, label, settings={"hyper": {}}, phases=2, columns=columns)
+    runs = {run.label: run for run in read(tmp_path)}
+    apart = {label: lag_tables._has_mismatch(Results.of([run])) for label, run in runs.items()}
+    assert apart == {"tis": True, "vaco": True, "spo": False}
+    results = Results.of([runs["tis"]])
+    drift, sampler = lag_tables.two_factors(results, quick([runs["tis"]])).blocks
+    assert list(sampler.columns) == ["k3", "surprisal gap"] and len(drift.rows) == 1
+    cells = [(x.value, x.below) for x in sampler.rows[0][1]]
+    assert cells == [("0.000015", "last 0.000010"), ("-0.10", "last -0.30")]
