@@ -37,7 +37,12 @@ from .rollouts import GenerationRound, LanguageProcessRollouts, ScheduledComplet
 from .sampler import completion_texts
 from .setup import prepare
 from .spec import LanguageSpec
-from .task import LanguageTask, resolve_paths, with_usual_columns
+from .task import LanguageTask, changes_within_rows, resolve_paths, with_usual_columns
+
+KEPT_CACHE = (
+    "kv_cache=keep: behind a change of weights no version alone has sampled, a third source of off-policy data beside "
+    "lag and engine; the columns mismatch/* hold it together with the engine"
+)
 
 
 class LanguageSimulation(Simulation[Completions]):
@@ -54,6 +59,8 @@ class LanguageSimulation(Simulation[Completions]):
         local_spec = resolve_paths(spec, folder)
         setup = prepare(local_spec, task)
         self.warnings += setup.warnings
+        if spec.kv_cache == "keep" and changes_within_rows(spec):
+            self.warnings.append(KEPT_CACHE)
         self.policy, self.sampler, self.test = setup.policy, setup.sampler, setup.test
         self.decoder = self.sampler.decoder
         self.extractor, self.stops = self.sampler.extractor, self.sampler.stops

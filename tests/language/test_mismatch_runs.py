@@ -13,6 +13,7 @@ from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 from staleharness.errors import UserError
 from staleharness.language.decoder_interface import DECODERS, Decoded, Request, check_sampler
 from staleharness.language.sampler import Seconds
+from staleharness.language.simulation import KEPT_CACHE
 from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.mismatch import Place, read_mismatch
 from staleharness.training.loop import simulation_of
@@ -73,6 +74,17 @@ def test_mu_is_the_number_that_the_setting_names(spec: Specs, settings: dict[str
     _, made = first_round(spec(**settings))
     assert torch.equal(made.behaviour_logp, made.sampler_logp if sampler else made.version_logp)
     assert not torch.equal(made.sampler_logp, made.version_logp)
+
+
+def test_a_kept_cache_is_called_a_third_source(spec: Specs) -> None:
+    """Only where weights change inside a completion: elsewhere nothing is kept."""
+    for lag, kv_cache, is_noted in (
+        ("inflight:3", "keep", True),
+        ("inflight:3", "recompute", False),
+        ("oldest", "keep", False),
+    ):
+        simulation: Any = simulation_of(spec(lag=lag, kv_cache=kv_cache, capacity=2))
+        assert [line for line in simulation.warnings if "third source" in line] == [KEPT_CACHE] * is_noted
 
 
 @pytest.mark.parametrize("decoder", ["transformers", "shared_prompts"])
