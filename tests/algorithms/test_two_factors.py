@@ -188,3 +188,68 @@ def test_both_families_can_correct_the_engine_alone() -> None:
     d = example(2)
     same = [m.policy_loss(d).loss for m in (make("seq_is"), make("tis", level="sequence", cap=0.0))]
     torch.testing.assert_close(*same, rtol=0.0, atol=TOLERANCE)
+
+
+# --- what the clip around another engine does by itself
+
+
+def step_without_signal(method: Algorithm, policy: Tensor, sampler: Tensor) -> Tensor:
+    """Expected step on logits [tokens] of a learner that is the version, over tokens of the sampler and A = ±1."""
+    logits = policy.log().requires_grad_()
+    logp = logits.log_softmax(-1).repeat(2)[:, None]
+    ones = torch.ones_like(logp)
+    d = Decisions(
+        target_logp=logp,
+        behaviour_logp=sampler.log().repeat(2)[:, None],
+        proximal_logp=logp.detach(),
+        advantage=torch.cat([ones[: len(policy)], -ones[: len(policy)]]),
+        lag=0 * ones,
+        gradient_lag=0 * ones,
+        mask=ones,
+        version_logp=logp.detach(),
+    )
+    loss = (method.policy_loss(d).loss[:, 0] * sampler.repeat(2) / 2).sum()
+    return -torch.autograd.grad(loss, logits)[0]
+
+
+def test_a_clip_around_the_sampler_pulls_without_signal() -> None:
+    """The expected step leads π towards μ although advantages ±a say nothing of any token.
+
+    The gradient of min(wA, clip(w, 1 − ε, 1 + ε)A) in log π is wA, but 0 where A > 0 and w > 1 + ε, and where A < 0 and
+    w < 1 − ε. Of both signs, each in half of the cases, the mean is −½aw above 1 + ε, +½aw below 1 − ε and
+    ½a(w − w) = 0 between. A token comes with probability μ, and μw = π: c = −½aπ, +½aπ and 0, in logits c − πΣc.
+
+    Here a = 1, μ = (.4, .3, .2, .1) and π = (.52, .3, .14, .04): w = (1.3, 1, .7, .4), c = (−.26, 0, .07, .02) and
+    Σc = −.17. KL[μ ‖ π] changes by (π − μ) · (c − πΣc) = −.0278 per step size.
+    """
+    sampler = torch.tensor([0.4, 0.3, 0.2, 0.1], dtype=torch.float64)
+    policy = torch.tensor([0.52, 0.3, 0.14, 0.04], dtype=torch.float64)
+    step = step_without_signal(make("ppo_clip"), policy, sampler)
+    expected = torch.tensor([-0.1716, 0.051, 0.0938, 0.0268], dtype=torch.float64)
+    torch.testing.assert_close(step, expected, rtol=0.0, atol=1e-12)
+    assert float((policy - sampler) @ step) == pytest.approx(-0.027828)
+    for method in (
+        make("ppo_clip", anchor="proximal"),  # blind to the sampler
+        make("tis"),  # without a clip
+        make("tis", clip=0.2),  # around the learner at the start of the round
+        make("tis", clip=0.2, correct="engine"),  # around the version
+    ):
+        assert step_without_signal(method, policy, sampler).abs().max() < 1e-15, method
+
+
+@pytest.mark.parametrize("moves", [False, True])
+def test_a_copy_that_moves_with_the_learner_is_never_reached(moves: bool) -> None:
+    """A sampler that stands still, as with lag, pulls π no further than the clip; one with the same error in every
+    version goes ahead of π until a single token is left."""
+    error = torch.tensor([0.0, 0.3, -0.4, 0.6], dtype=torch.float64)
+    logits, most = torch.zeros_like(error), 0.0
+    for _ in range(400):
+        sampler = ((logits if moves else torch.zeros_like(error)) + error).softmax(-1)
+        policy = logits.softmax(-1)
+        step = step_without_signal(make("ppo_clip"), policy, sampler)
+        logits, most = logits + 0.5 * step, float(policy.max())
+    ratio = policy / sampler
+    if moves:
+        assert most > 0.95 and ratio.max() > 1.2
+    else:
+        assert step.abs().max() == 0 and ratio.min() >= 0.8 and ratio.max() <= 1.2 and most < float(sampler.max())
