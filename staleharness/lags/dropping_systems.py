@@ -130,7 +130,8 @@ class Tinker(PipelineLag):
     of which we know the description) generation runs at most that many steps ahead and nothing is thrown away: no batch
     is taken while a group under way would then become too old.
 
-    Leaves out: streamed mini-batches, and when prompts come again that were thrown away.
+    Leaves out: streamed mini-batches, and when prompts come again that were thrown away: at once here, behind a batch
+    of others there, where the mean lag is up to 0.15 steps higher in the tests' loads.
     """
 
     paper = "thinking-machines-lab/tinker-cookbook rl/train.py at 9dfcc3a, 2026-08"

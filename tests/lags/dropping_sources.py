@@ -81,14 +81,25 @@ class Miles(BoundedBuffer):
     full (fully_async_rollout.py, `_worker_loop`; fully_async_data_buffer.py, `put`). A batch is asked for before the
     step on the one before it (train_async.py): groups are got one by one, and go where the version at that time is more
     than the bound beyond their oldest one (`get`). After the step the trainer waits for the next
-    batch, and then sends weights.
+    batch, and then sends weights. With async_unused_samples_handler=retry, prompts of what goes are added to the data
+    source's buffer (`_recycle`), whose first one is taken before any new one (data_source.py, `get_samples`).
     """
 
     bound = -1
+    retries = False
 
     def setup(self) -> None:
         super().setup()
         self.requests, self.ready = [0], list[list[Group]]()  # versions; batches
+        self.recycled: list[list[float]] = []
+
+    def next_prompt(self) -> list[float]:
+        return self.recycled.pop(0) if self.recycled else self.new_prompt()
+
+    def drop(self, group: Group) -> None:
+        super().drop(group)
+        if self.retries:
+            self.recycled.append(group.seconds)
 
     def processes(self) -> list[Process]:
         return [self.drain(), self.training(), self.generation()]
@@ -156,11 +167,35 @@ class Tinker(System):
     """tinker: thinking-machines-lab/tinker-cookbook at 9dfcc3a, tinker_cookbook/rl/train.py.
 
     As many workers as a batch has groups (1000) keep the client that they began with (1038), and put groups into an
-    unbounded queue. Those more than max_steps_off_policy steps old are thrown away, or their prompts sent again (1099).
+    unbounded queue. Those more than max_steps_off_policy steps old are thrown away, or their prompts sent again (1099):
+    put into the queue of prompts behind what is there, a batch (975), and behind the prompt with which the data loader
+    waits for room in it (1015).
     """
 
     in_flight = False
     bound = 0
+    requeues = False
+
+    def setup(self) -> None:
+        self.prompts: list[list[float]] = []  # in the queue, and behind a batch of them those that wait to be put
+        self.loaded = 0  # place behind the data loader's last prompt
+        self.load()
+
+    def load(self) -> None:
+        while self.loaded <= self.batch:  # the last one is in the queue
+            self.prompts.append(self.new_prompt())
+            self.loaded = len(self.prompts)
+
+    def next_prompt(self) -> list[float]:
+        prompt = self.prompts.pop(0)
+        self.loaded -= 1
+        self.load()
+        return prompt
+
+    def drop(self, group: Group) -> None:
+        super().drop(group)
+        if self.requeues:
+            self.prompts.append(group.seconds)
 
     def training(self) -> Process:
         while True:

@@ -132,12 +132,18 @@ class System:
         """True where a machine can begin a group now."""
         return not self.still and len(self.running) < self.room
 
+    def next_prompt(self) -> list[float]:
+        """Take the prompt that is generated next; return the seconds of its rows."""
+        return self.new_prompt()
+
+    def new_prompt(self) -> list[float]:
+        self.work.next_group()
+        return self.work.seconds[-self.demand.rows :]
+
     def launch(self) -> Group:
         """Begin a group; `hand_over` is called when it is."""
         assert self.free
-        self.work.next_group()
-        rows, n = self.demand.rows, len(self.groups)
-        group = Group(n, self.clock.now, self.work.seconds[n * rows : (n + 1) * rows], self.weights)
+        group = Group(len(self.groups), self.clock.now, self.next_prompt(), self.weights)
         self.groups.append(group)
         self.running.append(group)
         self.clock.start(self._generate(group))
