@@ -39,7 +39,7 @@ def is_complete() -> bool:
 def definition(text: str) -> str:
     """Tests of a figure's file, without their words; empty without tests."""
     content = tomllib.loads(text)
-    words = ("says", "role", "untested")
+    words = ("says", "claim", "role", "untested")
     parts = [{k: v for k, v in part.items() if k not in words} for part in content.get("part", [])]
     parts = [part for part in parts if part]
     return json.dumps([content.get("study"), parts], sort_keys=True) if parts else ""

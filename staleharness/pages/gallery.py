@@ -31,6 +31,7 @@ from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
 from .paper_summary import (
     anchor,
+    claims_text,
     conclusion_on_page,
     finding,
     picture,
@@ -259,6 +260,7 @@ def html(
                 "forms": forms,
                 "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
                 "verdict": verdict_words(s),
+                "claims": claims_text(s.reading),
                 "finding": finding(s),
                 "texts": {
                     key: prose(getattr(s.figure.entry, key), name) for key in ("question", "claim", "motivation")

@@ -14,6 +14,7 @@ from pathlib import Path
 
 from ..base.text import invocation
 from ..errors import UserError
+from ..statistics.claims.claim import verdict
 from ..statistics.claims.claim_results import ClaimResult, fill_numbers
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_intervals import Contrast
@@ -83,7 +84,20 @@ def figure_line(s: GalleryFigure) -> str:
     parts = [result for result in s.reading.parts if result.part.role == "claim"]
     if not parts and verdict_words(s) in (NO_CLAIM, UNSEEN):
         return link
-    return f"| {link} | {verdict_words(s)} | {parts_text(parts).replace('|', chr(92) + '|')} |"
+    text = "; ".join(filter(None, [claims_text(s.reading), parts_text(parts)]))
+    return f"| {link} | {verdict_words(s)} | {text.replace('|', chr(92) + '|')} |"
+
+
+def claims_text(reading: ClaimResult) -> str:
+    """Verdict on each of several claims, with the number of its parts that hold; empty for a single claim."""
+    verdicts = [
+        f"{name}: {verdict([r.outcome for r in parts])} ({_count(parts)})" for name, parts in reading.by_claim.items()
+    ]
+    return ", ".join(verdicts)
+
+
+def _count(parts: Sequence[PartResult]) -> str:
+    return f"{sum(result.outcome == 'yes' for result in parts)} of {len(parts)} hold"
 
 
 def parts_text(parts: Sequence[PartResult]) -> str:
@@ -91,8 +105,7 @@ def parts_text(parts: Sequence[PartResult]) -> str:
     if not parts:
         return ""
     worst = min(parts, key=lambda result: RANK[result.outcome])
-    count = sum(result.outcome == "yes" for result in parts)
-    return part_text(worst) if len(parts) == 1 else f"{count} of {len(parts)} hold; {part_text(worst)}"
+    return part_text(worst) if len(parts) == 1 else f"{_count(parts)}; {part_text(worst)}"
 
 
 def finding(s: GalleryFigure) -> str:
@@ -111,7 +124,7 @@ def finding(s: GalleryFigure) -> str:
 def part_text(result: PartResult) -> str:
     """Outcome, statement and deciding comparison of a part."""
     row = deciding_comparison(result.rows)
-    return f"{OUTCOMES[result.outcome]}: {result.part.says} ({comparison_text(result, row)})"
+    return f"{OUTCOMES[result.outcome]}: {result.part.text} ({comparison_text(result, row)})"
 
 
 def deciding_comparison(rows: Sequence[PartComparison]) -> PartComparison:
@@ -178,7 +191,8 @@ def verdict_on_page(page: str) -> str:
 def verdict_lines(s: GalleryFigure) -> list[str]:
     """Markdown of verdict, text and tests."""
     reading = s.reading
-    lines = [f"**Verdict:** {verdict_words(s)}.", ""]
+    by_claim = claims_text(reading)
+    lines = [f"**Verdict:** {verdict_words(s)}." + (f" {by_claim}." if by_claim else ""), ""]
     if reading.observation:
         lines += [f"**We saw:** {reading.observation}", ""]
     if rows := test_rows(reading):
@@ -201,7 +215,7 @@ def _part(result: PartResult) -> list[list[str]]:
     rows = []
     for i, row in enumerate(result.rows):
         several_rows = len(result.rows) > 1
-        part = [result.part.says, OUTCOMES[result.outcome] + ROLES[result.part.role]] if i == 0 else ["", ""]
+        part = [result.part.text, OUTCOMES[result.outcome] + ROLES[result.part.role]] if i == 0 else ["", ""]
         rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several_rows else ""])
     return rows
 

@@ -23,6 +23,7 @@ def test_a_page_says_when_its_tests_were_written() -> None:
 def test_words_of_a_test_are_no_part_of_it() -> None:
     text = 'study = "a"\n[[part]]\nsays = "x"\nof = ["tis"]\nthan = 1.0\n'
     assert dates.definition(text) == dates.definition(text.replace('"x"', '"another"'))
+    assert dates.definition(text) == dates.definition(text.replace("says", 'claim = "TIS"\nsays'))
     assert dates.definition(text) != dates.definition(text.replace("1.0", "2.0"))
     assert dates.definition(text) != dates.definition(text.replace('"a"', '"b"'))
     assert dates.definition('study = "a"\n[[part]]\nsays = "x"\nuntested = "no runs"\n') == ""

@@ -11,7 +11,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.pages import gallery
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.paper_summary import deciding_comparison
+from staleharness.pages.paper_summary import deciding_comparison, verdict_on_page
 from staleharness.statistics.claims.part_tests import PartComparison
 from staleharness.store.store import Store
 
@@ -117,3 +117,15 @@ def test_the_worst_comparison_decides() -> None:
     assert deciding_comparison([sure, yes]) is yes
     assert deciding_comparison([yes, open_, sure]) is open_
     assert deciding_comparison([open_, no, surely_no, yes]) is surely_no
+
+
+def test_each_of_several_claims_has_its_own_verdict(paper: Path, tmp_path: Path) -> None:
+    file = paper / "p" / "fig2.toml"
+    text = file.read_text().replace('says = "VACO ends', 'claim = "A"\nsays = "VACO ends')
+    file.write_text(text.replace('says = "and without', 'claim = "B"\nsays = "and without'))
+    claims = "A: agrees (1 of 1 hold), B: cannot tell (0 of 1 hold)"
+    row = f"| partly | {claims}; 1 of 2 hold; open: B: and without lag, too (the same computation without lag) |"
+    assert row in make(paper, tmp_path)
+    evidence = (tmp_path / "out" / "p" / "evidence.md").read_text()
+    assert f"**Verdict:** partly. {claims}.\n" in evidence and "| A: VACO ends higher | holds |" in evidence
+    assert verdict_on_page(evidence) == "partly" and claims in (tmp_path / "out" / "p.html").read_text()

@@ -39,8 +39,14 @@ class ClaimPart:
     reduce: Literal["mean", "max", "geometric", "change", "jump", "turn"] = "mean"  # over those phases
     ratio: bool = False  # of positive values: their ratio is compared, by differences of logarithms
     by_seed: bool = False  # seed by seed: runs of one seed share their random numbers, or their machine
+    claim: str = ""  # name of the claim that this is part of, where a figure has several: each has its verdict then
     role: Role = "claim"  # identity: true by definition; ours: nobody's claim. The verdict is that of claims alone
     untested: str = ""  # reason why no run can test it; then nothing else is given
+
+    @property
+    def text(self) -> str:
+        """The statement, behind the name of its claim where it has one."""
+        return f"{self.claim}: {self.says}" if self.claim else self.says
 
     def __post_init__(self) -> None:
         if self.untested or self.what in ("warned", "warned first"):

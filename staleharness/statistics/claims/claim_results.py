@@ -73,6 +73,13 @@ class ClaimResult:
     observation: str  # text with numbers
     parts: Sequence[PartResult]
 
+    @property
+    def by_claim(self) -> dict[str, Sequence[PartResult]]:
+        """Parts of each claim by its name, where the file names claims."""
+        of_claims = [result for result in self.parts if result.part.role == "claim" and result.part.claim]
+        names = dict.fromkeys(result.part.claim for result in of_claims)
+        return {name: [result for result in of_claims if result.part.claim == name] for name in names}
+
 
 def evaluate_claim(
     parts: Sequence[ClaimPart],
