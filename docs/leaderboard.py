@@ -45,6 +45,7 @@ from staleharness.store.store import MARKER
 
 MAX_ROWS = 30  # of the table in Markdown
 README_ROWS = 9
+PICTURE_ROWS = 12
 FEW_ROWS = 5  # a track with fewer has a table of its own, and an earlier study keeps its place
 README_MARKS = "<!-- Begin of the table that docs/generate.py writes -->", "<!-- End of the table -->"
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
@@ -168,6 +169,7 @@ def markdown(board: Leaderboard) -> str:
     if any(BETWEEN_CPUS in cell for row in rows for cell in row):
         parts.append(f"{BETWEEN_CPUS} The row's runs and PPO-clip's are of different kinds of CPU.\n")
     parts += [f"{len(names) - MAX_ROWS} more rows are on the page.\n"] if len(names) > MAX_ROWS else []
+    parts += [f"The picture has the first {PICTURE_ROWS} rows.\n"] if len(names) > PICTURE_ROWS else []
     parts += [part for track in few if track not in tracks for part in _few_rows(track)]
     for track in board.tracks:
         if apart := ", ".join(display_label(row.label) for row in track.apart if not row.has_learned):
@@ -276,11 +278,20 @@ def _interval(estimate: ScoreEstimate | None) -> str:
     return f"{estimate.value:z.2f}{ends}".replace("-", "−")
 
 
+def first_rows(board: Leaderboard) -> Leaderboard:
+    """Leaderboard of the first rows of its table alone, as many as a picture can name."""
+    names = sorted({row.name for t in board.tracks for row in t.ranking}, key=lambda name: _place(board.tracks, name))
+    first = set(names[:PICTURE_ROWS])
+    tracks = (replace(t, rows=tuple(row for row in t.rows if row.name in first)) for t in board.tracks)
+    return replace(board, tracks=tuple(tracks))
+
+
 def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> None:
     """Write leaderboard.md, its picture in two widths, and leaderboard.html into a folder."""
     tracks = board(published)
+    first = first_rows(tracks)
     for form, width in (("wide", PAGE), ("narrow", COLUMN)):
-        png = reduce_colours(to_bytes(draw_tracks(tracks, width), "png"))
+        png = reduce_colours(to_bytes(draw_tracks(first, width), "png"))
         (folder / picture_file("leaderboard", form)).write_bytes(png)
     (folder / "leaderboard.html").write_text(leaderboard_html(tracks, texts), encoding="utf-8")
     (folder / "leaderboard.md").write_text(markdown(tracks), encoding="utf-8")

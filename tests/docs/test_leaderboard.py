@@ -130,6 +130,15 @@ def test_the_headline_has_thirty_rows_at_most_best_on_both_first(published: Lead
     assert names(leaderboard.markdown(two)) == ["SPO", "PPO-clip", "VACO"]
 
 
+def test_the_picture_names_the_first_rows_of_the_table() -> None:
+    rows = [row(f"method_{i:02d}", 1.0 - 0.01 * i) for i in range(30)]
+    one = Leaderboard("B", (track("a", rows[20:]), track("b", rows)))
+    shown = leaderboard.first_rows(one)
+    names = [[row.name for row in t.ranking] for t in shown.tracks]
+    both = [f"method_{i:02d}" for i in range(20, 30)]
+    assert names == [both, ["method_00", "method_01", *both]]
+
+
 def test_the_readme_shows_tracks_with_enough_rows_between_two_marks(monkeypatch: pytest.MonkeyPatch) -> None:
     rows = [row("ppo_clip", 0.5), row("vaco", 0.9), *(row(f"method_{i:02d}", 0.1) for i in range(9))]
     small = track("tokens v1", rows[:2])
