@@ -5,11 +5,12 @@
 Of each figure with tests: `first`, the day of the first version of its file that had any; `last`, the day since which
 its tests are what they are now; `runs`, the day on which its study's bundle was first committed; `before`, whether the
 tests as they are now (`yes`), or earlier ones (`earlier ones`), were committed before the bundle. A file that differs
-from the last commit counts as changed today.
+from the last commit counts as changed today. A study with a program of its own has its tests in `compare.py`.
 """
 
 from __future__ import annotations
 
+import ast
 import datetime
 import functools
 import io
@@ -45,6 +46,15 @@ def definition(text: str) -> str:
     return json.dumps([content.get("study"), parts], sort_keys=True) if parts else ""
 
 
+def program_definition(text: str) -> str:
+    """Syntax tree of a program of tests, without its docstrings."""
+    tree = ast.parse(text)
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Module | ast.ClassDef | ast.FunctionDef) and ast.get_docstring(node) is not None:
+            del node.body[0]
+    return ast.dump(tree)
+
+
 def versions(path: Path) -> list[tuple[str, str]]:
     """Times and texts of a file, oldest first; the working copy last if it differs from the last commit."""
     name = str(path.relative_to(ROOT))
@@ -77,13 +87,15 @@ def first_commit(path: str) -> str:
 
 
 def dates_of(path: Path) -> dict[str, str] | None:
-    """Entry of a figure; None without tests, or without a committed bundle."""
-    now = definition(path.read_text(encoding="utf-8"))
-    study = tomllib.loads(path.read_text(encoding="utf-8"))["study"]
+    """Entry of a figure or of a study's program; None without tests, or without a committed bundle."""
+    text, is_program = path.read_text(encoding="utf-8"), path.suffix == ".py"
+    tests_in = program_definition if is_program else definition
+    study = path.parent.name if is_program else tomllib.loads(text)["study"]
+    now = tests_in(text)
     runs = first_commit(f"results/reference/{study}/runs.parquet")
     if not now or not runs:
         return None
-    tests = [(time, definition(text)) for time, text in versions(path)]
+    tests = [(time, tests_in(version)) for time, version in versions(path)]
     first = next(time for time, tested in tests if tested)
     last = ""
     for time, tested in reversed(tests):
@@ -96,8 +108,9 @@ def dates_of(path: Path) -> dict[str, str] | None:
 
 
 def all_dates() -> dict[str, Any]:
-    """Entries by `paper/figure`."""
-    files = [p for p in sorted((ROOT / "experiments").glob("*/*.toml")) if p.name != "paper.toml"]
+    """Entries by `paper/figure`, or `study/compare`."""
+    folder = ROOT / "experiments"
+    files = [p for p in sorted(folder.glob("*/*.toml")) if p.name != "paper.toml"] + sorted(folder.glob("*/compare.py"))
     entries = {f"{path.parent.name}/{path.stem}": dates_of(path) for path in files}
     return {name: entry for name, entry in entries.items() if entry}
 

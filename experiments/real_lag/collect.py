@@ -59,14 +59,17 @@ def _rows(study_runs: StudyRuns, cells: Sequence[Cell]) -> Iterator[dict[str, An
 
 
 def row(run: StoredRun, cell: Cell) -> dict[str, Any]:
-    """score: of the final policy. area: mean of the evaluations along the way. untrained: before any of them."""
+    """score: of the final policy. area: mean of the evaluations along the way. untrained: before any of them. filtered:
+    share of the minibatches in which a method's filter acts; NaN where it has none."""
     curve = run.column(f"eval_{cell.task.score}")
     untrained = run.column(f"untrained/{cell.task.score}")
     assert curve is not None and untrained is not None
+    filtered = run.column("algorithm/filter_active")
     return {
         "score": float(run.record["scores"][cell.task.score]["mean"]),
         "area": float(np.nanmean(curve)),
         "untrained": float(untrained[0]),
+        "filtered": np.nan if filtered is None else float(np.nanmean(filtered)),
         "mean_lag": mean_lag(run),
         "lags": histogram(run),
         "capacity": int(run.record["spec"]["capacity"]),

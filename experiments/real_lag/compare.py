@@ -1,22 +1,25 @@
-"""Tests of whether two ways of making lag come to the same: paired differences, and equivalence within a margin.
+"""Tests of whether two ways of making lag come to the same for a method: differences, and equivalence within a margin.
 
-A pair is a seed: the mean over methods (and loads) of what two ways differ by. Runs of one seed begin with the same
-weights whatever the method and load, so they count as one. Intervals of the mean difference are Student's. Two ways
-are *equivalent* where the 90 % interval lies within ± margin, which is the two one-sided tests at 5 % (Schuirmann
-1987); they *differ* where the 95 % interval leaves zero out. Either may hold, both, or neither: then there are too few
-runs.
+Methods are never averaged, for lag may raise one and lower another. Ways whose runs have the same seeds are compared
+seed by seed (Student), others are independent (Welch). Two ways *differ* where the two-sided test says so; they are
+*equivalent* within ± margin where both one-sided tests do (Schuirmann 1987). All tests at 5 %, each kind with Holm's
+correction for all of it on the page. Either may hold, both, or neither: then there are too few runs. Equivalence is
+about something only where lag changes the score.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from itertools import accumulate, zip_longest
 
 import numpy as np
 import pandas as pd
 from design import ON_POLICY
 from scipy import stats
+
+from staleharness.statistics.significance import ALPHA, holm
+from staleharness.statistics.t_intervals import contrast, t_reach
 
 MARGIN = 0.1  # of what learning gains without lag
 PAIRS = (  # what is compared, the first less the second, and what the difference is the effect of
@@ -26,29 +29,34 @@ PAIRS = (  # what is compared, the first less the second, and what the differenc
     ("uniform", "recorded", "a uniform lag of equal mean in place of the real one"),
     ("uniform", "fresh seed", "a uniform lag of equal mean in place of the replay, with the same seeds"),
 )
+FRESH_SEEDS = {ON_POLICY, "fresh seed", "pipeline", "uniform"}  # ways that share their seeds
 
 
 @dataclass(frozen=True)
 class Difference:
-    """Difference of two variants over `n` seeds, in shares of the gain of learning without lag."""
+    """Difference of two ways, in shares of the gain of learning without lag."""
 
     mean: float
     wide: tuple[float, float]  # 95 %
-    narrow: tuple[float, float]  # 90 %
-    n: int
-
-    @property
-    def margin(self) -> float:
-        """The smallest one within which they would be called equivalent."""
-        return max(abs(self.narrow[0]), abs(self.narrow[1]))
+    margin: float  # the smallest one of which an uncorrected test of equivalence at 5 % would say so
+    runs: tuple[int, int]  # on both sides
+    p: float  # two-sided, of no difference
+    p_equivalence: float  # the larger of the two one-sided ones of a difference of `MARGIN`
+    holm: float = 1.0  # p with Holm's correction
+    holm_equivalence: float = 1.0
 
     @property
     def equivalent(self) -> bool:
-        return self.margin < MARGIN
+        return self.holm_equivalence < ALPHA
 
     @property
     def different(self) -> bool:
-        return self.wide[0] > 0 or self.wide[1] < 0
+        return self.holm < ALPHA
+
+    @property
+    def different_alone(self) -> bool:
+        """Return whether it is different without the correction, as a single comparison."""
+        return self.p < ALPHA
 
     @property
     def words(self) -> str:
@@ -58,24 +66,38 @@ class Difference:
         return "the same within the margin" if self.equivalent else "cannot tell"
 
 
-def difference(values: Sequence[float]) -> Difference | None:
-    """Student's intervals of the mean of paired differences; None of fewer than two."""
-    x = np.asarray(values, dtype=float)
-    if len(x) < 2:
+@dataclass(frozen=True)
+class Comparison:
+    """Difference of a method's scores between two ways, under a load on a task."""
+
+    task: str
+    load: str
+    method: str
+    first: str
+    second: str
+    difference: Difference
+
+
+def difference(a: Sequence[float], b: Sequence[float], by_seed: bool = False) -> Difference | None:
+    """Tests of a less b; None where a side has fewer than two runs, or where nothing varies.
+
+    by_seed: run i of both sides has the same seed.
+    """
+    sides = [np.asarray(a, dtype=float), np.asarray(b, dtype=float)]
+    found = contrast({"": sides}, lambda m: float(m[0] - m[1]), by_seed)
+    if found.low is None or found.high is None or found.p is None or not found.error:
         return None
-    error = x.std(ddof=1) / len(x) ** 0.5
-    wide, narrow = (_around(x.mean(), error * stats.t.ppf(p, len(x) - 1)) for p in (0.975, 0.95))
-    return Difference(float(x.mean()), wide, narrow, len(x))
-
-
-def _around(mean: float, half: float) -> tuple[float, float]:
-    return float(mean - half), float(mean + half)
+    distance = (MARGIN - abs(found.value)) / found.error
+    margin = abs(found.value) + found.error * stats.t.ppf(1 - ALPHA, found.freedom)
+    p_equivalence = float(stats.t.sf(distance, found.freedom))
+    return Difference(found.value, (found.low, found.high), float(margin), (len(a), len(b)), found.p, p_equivalence)
 
 
 def interval(values: Sequence[float]) -> tuple[float, float]:
     """Student's 95 % interval of a mean; the value itself where there is one."""
-    rows = difference(values)
-    return rows.wide if rows else (float(values[0]), float(values[0]))
+    x = np.asarray(values, dtype=float)
+    reach = float(t_reach(np.array([x.var(ddof=1) / len(x)]), [len(x)])) if len(x) > 1 else 0.0
+    return float(x.mean() - reach), float(x.mean() + reach)
 
 
 def gain(frame: pd.DataFrame, outcome: str = "score") -> float:
@@ -84,31 +106,42 @@ def gain(frame: pd.DataFrame, outcome: str = "score") -> float:
     return float((plain[outcome] - plain["untrained"]).mean())
 
 
-def pairs(frame: pd.DataFrame, first: str, second: str, outcome: str = "score") -> pd.DataFrame:
-    """Differences on one task: load, method, seed and difference in shares of the gain, for each complete pair."""
-    keys = ["method", "seed"] if second == ON_POLICY else ["load", "method", "seed"]
-    one, other = (frame[frame["way"] == way] for way in (first, second))
-    other = other[[*keys, outcome]].rename(columns={outcome: "other"})
-    both = one[["load", "method", "seed", outcome]].merge(other, on=keys)
-    return both.assign(difference=(both[outcome] - both["other"]) / gain(frame, outcome))
-
-
-def comparisons(frame: pd.DataFrame, outcome: str = "score") -> Iterator[tuple[str, str, str, str, Difference]]:
-    """(task, load, first, second, difference); load "all": over loads, too."""
+def comparisons(frame: pd.DataFrame, outcome: str = "score") -> list[Comparison]:
+    """Every comparison of two ways that have runs, by task, method and load."""
+    found = []
     for task, part in frame.groupby("task", sort=False):
-        for first, second, _ in PAIRS:
-            rows = pairs(part, first, second, outcome)
-            loads = [*dict.fromkeys(rows["load"]), "all"]
-            for load in loads:
-                some = rows if load == "all" else rows[rows["load"] == load]
-                if (d := difference(by_seed(some))) is not None:
-                    yield str(task), load, first, second, d
+        scale = gain(part, outcome)
+        for method, mine in part.groupby("method", sort=False):
+            for load in (load for load in dict.fromkeys(mine["load"]) if load):
+                there = mine[mine["load"].isin([load, ""])].set_index("seed").groupby("way")[outcome]
+                scores = {str(way): values / scale for way, values in there}
+                for first, second, _ in PAIRS:
+                    if (d := _of_ways(scores, first, second)) is not None:
+                        found.append(Comparison(str(task), load, str(method), first, second, d))
+    return _corrected(found)
 
 
-def by_seed(rows: pd.DataFrame) -> list[float]:
-    """The mean difference of each seed that has all its pairs."""
-    seeds = rows.groupby("seed")["difference"]
-    return [float(mean) for mean in seeds.mean()[seeds.size() == seeds.size().max()]]
+def _of_ways(scores: Mapping[str, pd.Series], first: str, second: str) -> Difference | None:
+    """Difference of two ways, scores by seed of each; None where there are too few."""
+    if not {first, second} <= scores.keys():
+        return None
+    a, b = scores[first], scores[second]
+    by_seed = {first, second} <= FRESH_SEEDS
+    if by_seed:
+        seeds = a.index.intersection(b.index)
+        a, b = a[seeds], b[seeds]
+    return difference(a.tolist(), b.tolist(), by_seed)
+
+
+def _corrected(found: Sequence[Comparison]) -> list[Comparison]:
+    """Set p values with Holm's correction: for all differences, and for all equivalences."""
+    differences = [c.difference for c in found]
+    p = holm([d.p for d in differences]).tolist()
+    p_equivalence = holm([d.p_equivalence for d in differences]).tolist()
+    return [
+        replace(c, difference=replace(c.difference, holm=a, holm_equivalence=b))
+        for c, a, b in zip(found, p, p_equivalence, strict=True)
+    ]
 
 
 def distance(a: Sequence[float], b: Sequence[float]) -> float:

@@ -14,6 +14,7 @@ import pandas as pd
 import pytest
 from places import ROOT
 from scipy import stats
+from statsmodels.stats.multitest import multipletests
 from trace_tables import trace_table
 
 from staleharness.lag import read_lag
@@ -124,21 +125,29 @@ def test_the_buffer_of_equal_mean_lag_includes_the_filling_phase(study: SimpleNa
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_intervals_and_margins_are_students(study: SimpleNamespace, seed: int) -> None:
+def test_differences_are_welchs_or_paired(study: SimpleNamespace, seed: int) -> None:
     rng = np.random.default_rng(seed)
-    one, other = rng.normal(0.1 * seed, 1, (2, 7))
-    found = study.compare.difference(one - other)
-    paired = stats.ttest_rel(one, other)
-    for said, level in ((found.wide, 0.95), (found.narrow, 0.90)):
-        assert said == pytest.approx(tuple(paired.confidence_interval(level)))
-    assert found.different == (paired.pvalue < 0.05)
+    one, other = rng.normal(0.02 * seed, 0.1, 7), rng.normal(0, 0.03, 6)
+    found = study.compare.difference(one, other)
+    welch = stats.ttest_ind(one, other, equal_var=False)
+    assert found.wide == pytest.approx(tuple(welch.confidence_interval(0.95)))
+    assert (found.p, found.runs) == (pytest.approx(welch.pvalue), (7, 6))
+
+    def largest(bound: float) -> float:
+        """The larger p of the two one-sided tests."""
+        above = stats.ttest_ind(one + bound, other, equal_var=False, alternative="greater").pvalue
+        below = stats.ttest_ind(one - bound, other, equal_var=False, alternative="less").pvalue
+        return float(max(above, below))
+
+    assert found.p_equivalence == pytest.approx(largest(study.compare.MARGIN))
     # Two one-sided tests at 5 % hold for the smallest margin, and for none below it.
-    for factor, holds in ((1.001, True), (0.999, False)):
-        bound = factor * found.margin
-        above = stats.ttest_rel(one + bound, other, alternative="greater").pvalue
-        below = stats.ttest_rel(one - bound, other, alternative="less").pvalue
-        assert bool(max(above, below) < 0.05) is holds
-    assert study.compare.difference([1.0]) is None and study.compare.interval([1.0]) == (1.0, 1.0)
+    assert largest(1.001 * found.margin) < 0.05 < largest(0.999 * found.margin)
+    mean = study.compare.interval(one)
+    assert mean == pytest.approx(stats.t.interval(0.95, 6, one.mean(), stats.sem(one)))
+    paired = study.compare.difference(one[:6], other, by_seed=True)
+    assert paired.p == pytest.approx(stats.ttest_rel(one[:6], other).pvalue)
+    assert study.compare.difference([1.0], [1.0, 2.0]) is None and study.compare.interval([1.0]) == (1.0, 1.0)
+    assert study.compare.difference([1.0, 1.0], [2.0, 2.0]) is None
 
 
 @pytest.mark.parametrize("seed", range(4))
@@ -155,16 +164,18 @@ SHIFT = {"recorded": 0.0, "same seed": 0.0, "fresh seed": 0.01, "pipeline": -0.5
 
 @pytest.fixture(scope="module")
 def frame(study: SimpleNamespace) -> pd.DataFrame:
-    """Learning gains 100 without lag and 80 with it; a pipeline that costs half of the gain more; seeds differ by much,
-    and all runs of a seed alike."""
+    """Learning gains 100 without lag; lag takes 20 of that, but gives 40 to SPO, and nothing to VACO with few actors; a
+    pipeline costs half of the gain more."""
     rows = []
     noise = np.random.default_rng(0).normal(0, 1, 1000).tolist()
     for seed, method in product(range(4), study.design.METHODS):
         base = {"task": "Hopper", "method": method, "seed": seed, "untrained": 20.0, "capacity": 3, "id": ""}
+        base |= {"filtered": 0.25 if method == "vaco" else np.nan}
         plain = {"load": "", "way": "on-policy", "mean_lag": 0.0, "lags": [1.0], "bits": False, "alike": False}
         rows.append(base | plain | {"score": 120.0 + noise.pop(), "area": 0.0})
         for load, way in product(study.design.HOPPER.loads, study.design.VARIANTS):
-            score = 100.0 + 100 * SHIFT[way] + 0.3 * noise.pop()
+            lost = -40.0 if method == "spo" else 0.0 if (method, load) == ("vaco", "few actors") else 20.0
+            score = 120.0 - lost + 100 * SHIFT[way] + 0.3 * noise.pop()
             lags = [0.0, 1.0] if way in ("recorded", "same seed", "fresh seed") else [0.5, 0.0, 0.5]
             rows.append(
                 base
@@ -182,21 +193,35 @@ def frame(study: SimpleNamespace) -> pd.DataFrame:
     return pd.DataFrame(rows)
 
 
-def test_a_pair_is_a_seed_and_words_follow_from_the_tests(study: SimpleNamespace, frame: pd.DataFrame) -> None:
-    found = {(load, a, b): d for _, load, a, b, d in study.compare.comparisons(frame)}
+def test_methods_are_compared_apart_and_words_follow(study: SimpleNamespace, frame: pd.DataFrame) -> None:
+    rows = study.compare.comparisons(frame)
+    assert len(rows) == 3 * 3 * 5
+    found = {(c.method, c.load, c.first, c.second): c.difference for c in rows}
     gain = frame.loc[frame["way"] == "on-policy", "score"].mean() - 20.0
-    one, other = (frame[(frame["way"] == w) & (frame["load"] == "full queue")] for w in ("pipeline", "recorded"))
-    by_seed = one.groupby("seed")["score"].mean() - other.groupby("seed")["score"].mean()
-    d = found["full queue", "pipeline", "recorded"]
-    assert d.n == 4 and d.mean == pytest.approx(by_seed.mean() / gain)
+    mine = frame[(frame["method"] == "vaco") & (frame["load"] == "full queue")].groupby("way")["score"]
+    d = found["vaco", "full queue", "pipeline", "recorded"]
+    assert d.runs == (4, 4) and d.mean == pytest.approx((mine.mean()["pipeline"] - mine.mean()["recorded"]) / gain)
     assert d.words == "lower"
-    assert found["all", "fresh seed", "recorded"].equivalent
-    assert found["all", "recorded", "on-policy"].words == "lower"
-    assert "the same within the margin" in found["few actors", "uniform", "fresh seed"].words or found[
-        "few actors", "uniform", "fresh seed"
-    ].words.endswith("by less than the margin")
-    short = study.compare.difference([0.3, -0.4, 0.1])
-    assert short.words == "cannot tell"
+    lag = {(method, load): d.words for (method, load, _, second), d in found.items() if second == "on-policy"}
+    assert lag["ppo_clip", "full queue"] == "lower" and lag["spo", "full queue"] == "higher", "the mean of three is 0"
+    assert lag["vaco", "few actors"] == "the same within the margin"
+    assert found["spo", "slow actors", "uniform", "fresh seed"].equivalent
+    shared = frame[(frame["method"] == "spo") & (frame["load"] == "few actors")].pivot(columns="way", index="seed")[
+        "score"
+    ]
+    expected = stats.ttest_rel(shared["uniform"], shared["fresh seed"]).pvalue
+    assert found["spo", "few actors", "uniform", "fresh seed"].p == pytest.approx(expected), "they share their seeds"
+    expected = stats.ttest_ind(shared["uniform"], shared["recorded"], equal_var=False).pvalue
+    assert found["spo", "few actors", "uniform", "recorded"].p == pytest.approx(expected), "they do not"
+
+
+def test_the_tests_of_the_page_are_corrected_together(study: SimpleNamespace, frame: pd.DataFrame) -> None:
+    rows = [c.difference for c in study.compare.comparisons(frame)]
+    for of, corrected in (("p", "holm"), ("p_equivalence", "holm_equivalence")):
+        expected = multipletests([getattr(d, of) for d in rows], method="holm")[1]
+        assert [getattr(d, corrected) for d in rows] == pytest.approx(list(expected))
+    barely = study.compare.Difference(0.3, (0.1, 0.5), 0.45, (5, 5), p=0.01, p_equivalence=0.9, holm=0.2)
+    assert not barely.different and barely.words == "cannot tell"
 
 
 def test_lags_are_compared_cell_by_cell(study: SimpleNamespace, frame: pd.DataFrame) -> None:
@@ -215,14 +240,23 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     moved = study.page.page(elsewhere, (study.design.HOPPER,), 4)
     assert "27 of 27 runs had the recorded metrics bit for bit" in moved
     assert "Another 9 were recorded on one kind of processor and replayed on another" in moved
-    assert "| Hopper | full queue | fitted pipeline − recorded | −50%" in said
+    tables = said.split("### ")[1:]
+    assert [text.split("\n")[0] for text in tables] == ["PPO-clip", "VACO", "SPO"]
+    assert all("| Hopper | full queue | fitted pipeline − recorded | −5" in text for text in tables)
+    pipeline = "**fitted pipeline against recorded** (the fitted pipeline in place of the real one)"
+    assert f"{pipeline}: lower: all 9" in said
+    assert "PPO-clip, full queue on Hopper\\*" in said and "VACO, few actors on Hopper\\*" not in said
+    assert "; no effect is seen on VACO (+0% [−" in said and "is shown for PPO-clip and SPO alone." in said
     assert (
-        "**fitted pipeline against recorded** (the fitted pipeline in place of the real one): lower: all 3 loads"
-        in said
+        "*Full queue:* lag changes PPO-clip by −20% [" in said and "is shown for PPO-clip, VACO and SPO alone." in said
     )
+    assert "In 8 of 9 combinations" in said
+    assert "no upper bound" in said
+    assert "Of the minibatches under lag its filter acts in 25.0% on Hopper." in said
+    assert "The question is ours, no paper's. Its tests were written on 2026-11-22" in said
     assert "the rest still to be made" in study.page.page(frame, (study.design.HOPPER,), 5)
     begun = study.page.page(frame[frame["seed"] == 0], (study.design.HOPPER,), 4)
-    assert begun.count("No two seeds have runs to compare yet, so nothing is tested.") == 2
+    assert begun.count("No two ways have two runs each to compare yet, so nothing is tested.") == 2
     for draw in (study.figure.draw_lags, study.figure.draw_scores):
         wide, narrow = draw(frame), draw(frame, 3.5)
         assert wide.startswith(b"\x89PNG") and draw(frame) == wide != narrow

@@ -29,6 +29,12 @@ def test_words_of_a_test_are_no_part_of_it() -> None:
     assert dates.definition('study = "a"\n[[part]]\nsays = "x"\nuntested = "no runs"\n') == ""
 
 
+def test_docstrings_of_a_program_are_no_part_of_its_tests() -> None:
+    text = 'def p():\n    "Return p."\n    return 0.05\n'
+    assert dates.program_definition(text) == dates.program_definition(text.replace("Return p", "p of the test"))
+    assert dates.program_definition(text) != dates.program_definition(text.replace("0.05", "0.1"))
+
+
 @pytest.mark.long
 def test_the_file_is_what_git_says() -> None:
     if not dates.is_complete():
