@@ -14,12 +14,13 @@ from staleharness.statistics.claims.claim_results import fill_numbers
 from staleharness.statistics.claims.run_measures import Evidence
 from staleharness.statistics.labels import display_label
 from staleharness.statistics.results import Results, load
+from staleharness.statistics.scores import Array
 from staleharness.statistics.significance import (
-    PairedDifference,
+    MethodDifference,
     compare_all_pairs,
     compare_with_baseline,
     f_ratio,
-    scores_by_seed,
+    final_scores,
 )
 from staleharness.store.stored_run import StoredRun
 
@@ -34,8 +35,8 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 
 Every method that is defined on a task, at K = 16, with the published defaults of each. Nothing was tuned, so this
 compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods. The difference from
-PPO-clip is taken seed by seed, with Student's 95 % interval; bold where a paired t-test tells the two apart at 5 %,
-after Holm's correction for all rows of the table.
+PPO-clip has Welch's 95 % interval; bold where Welch's t-test tells the two apart at 5 %, after Holm's correction for
+all rows of the table.
 """
 STRESS = """## On tokens: word-problems
 
@@ -122,9 +123,9 @@ def _wrap(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
-def _scores(results: Results, evidence: Evidence) -> dict[str, dict[int, float]]:
+def _scores(results: Results, evidence: Evidence) -> dict[str, Array]:
     (env,), (k,) = results.grid.envs, results.grid.capacities
-    return scores_by_seed(results.grid, k, env, evidence.table.settings["score"])
+    return final_scores(results.grid, k, env, evidence.table.settings["score"])
 
 
 def _significance_text(results: Results, evidence: Evidence) -> str:
@@ -133,7 +134,7 @@ def _significance_text(results: Results, evidence: Evidence) -> str:
     differences = [d for d in compare_with_baseline(scores, BASELINE) if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
     pairs, alone = compare_all_pairs(methods), sum(d.significant_alone for d in differences)
-    ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
+    ratio = f_ratio(list(methods.values()))
     singles, doubles = (sum(d.significant for d in each) for each in (differences, pairs))
     return (
         f"{singles} of {len(differences)} methods differ from PPO-clip beyond chance ({alone} before Holm's correction "
@@ -167,15 +168,15 @@ def _table(results: Results, evidence: Evidence) -> str:
     head += ["training reward"] if raw else []
     head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
     rows = []
-    for label in sorted(scores, key=lambda name: (-_mean(scores[name].values()), name)):
-        runs, ends = results.grid.members(label, k), list(scores[label].values())
+    for label in sorted(scores, key=lambda name: (-scores[name].mean(), name)):
+        runs, ends = results.grid.members(label, k), scores[label].tolist()
         few = len(ends) <= MAX_LISTED
         span = (", " if few else " to ").join(f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends))))
         gap, name = _gap(differences.get(label), digits), parse_choice(label).name
         rows.append(
             [
                 f"[{display_label(label)}](methods/{name}.md)",
-                f"{_mean(scores[label].values()):.{digits}f} ({span})",
+                f"{scores[label].mean():.{digits}f} ({span})",
                 gap,
                 *([f"{_summary(runs, 'reward'):.2f}"] if raw else []),
                 f"{_summary(runs, 'tv_data'):.3f}",
@@ -186,7 +187,7 @@ def _table(results: Results, evidence: Evidence) -> str:
     return markdown_table(head, rows) + "\n"
 
 
-def _gap(d: PairedDifference | None, digits: int) -> str:
+def _gap(d: MethodDifference | None, digits: int) -> str:
     """Difference with its interval, bold if significant; empty for the baseline's own."""
     if d is None:
         return ""

@@ -15,7 +15,7 @@ from ..statistics.bootstrap import LEVEL, fast_interval, mean_of_tasks, percenti
 from ..statistics.labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score, normaliser_of
-from ..statistics.significance import ALPHA, Scores, compare_all_pairs, compare_with_baseline, f_ratio, scores_by_seed
+from ..statistics.significance import ALPHA, Scores, compare_all_pairs, compare_with_baseline, f_ratio, final_scores
 from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
@@ -167,8 +167,8 @@ def differences_from_baseline(
     beside: str = "",
     k: int | None = None,
 ) -> Figure:
-    """Final scores at one K (None: the largest), best method first: a dot per run, the mean, and the result of a paired
-    t-test against the baseline. One panel per environment; scores as they are.
+    """Final scores at one K (None: the largest), best method first: a dot per run, the mean, and the result of
+    Welch's t-test against the baseline. One panel per environment; scores as they are.
 
     beside: a label that is shown and compared with the baseline like the others, but no method of its own (the baseline
     without lag): left out where methods are compared with each other.
@@ -177,7 +177,7 @@ def differences_from_baseline(
     if baseline not in grid.labels:
         raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, grid.labels)}")
     k = max(grid.capacities) if k is None else k
-    scores = {env: runs for env in grid.envs if baseline in (runs := scores_by_seed(grid, k, env, score))}
+    scores = {env: runs for env in grid.envs if baseline in (runs := final_scores(grid, k, env, score))}
     if not scores:
         raise UserError(f"k={k}: {baseline} has no run there")
     base = short_label(looks[baseline].name, width)
@@ -185,9 +185,8 @@ def differences_from_baseline(
     of_panel = " of a panel" if len(scores) > 1 else ""
     subtitle = (
         f"K = {k}; dots: runs ({seeds(at_k)} seeds); upright line: mean; dotted: that of {base}. Bars: {LEVEL:.0%} "
-        "Student's interval of the difference from it, seed by seed, set at the mean, cut at the edge; full colour and "
-        "bold: "
-        f"a paired t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows{of_panel}. "
+        "Welch's interval of the difference from it, set at the mean, cut at the edge; full colour and bold: "
+        f"Welch's t-test tells the two apart at {ALPHA:.0%}, after Holm's correction for all rows{of_panel}. "
         + "; ".join(spread_of(runs, beside, env if len(scores) > 1 else "") for env, runs in scores.items())
     )
     columns, height = columns_for(width, min(2, len(scores))), 0.5 + 0.165 * max(map(len, scores.values()))
@@ -203,18 +202,18 @@ def spread_of(scores: Scores, beside: str, env: str) -> str:
     """Spread of methods against that of seeds, in words."""
     methods = {label: runs for label, runs in scores.items() if label != beside}
     differences = compare_all_pairs(methods)
-    ratio = f_ratio([np.array(list(runs.values())) for runs in methods.values()])
+    ratio = f_ratio(list(methods.values()))
     count = sum(d.significant for d in differences)
     spread = "all runs score the same" if np.isnan(ratio) else f"F = {ratio:.1f} between methods"
     text = f"{spread}; {count} of {len(differences)} pairs told apart after Holm's correction for all"
     if not differences:
         single = max(map(len, methods.values())) == 1
-        text = "one run a method" if single else "no two methods have two seeds in common"
+        text = "one run a method" if single else "no two methods have two runs each"
     return f"{env}: {text}" if env else text
 
 
 def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], width: float) -> None:
-    means = {label: float(np.mean(list(runs.values()))) for label, runs in scores.items()}
+    means = {label: float(runs.mean()) for label, runs in scores.items()}
     order = sorted(means, key=lambda label: (-means[label], label))
     differences = {d.a: d for d in compare_with_baseline(scores, baseline)}
     ax.axvline(means[baseline], **REFERENCE_LINE)
@@ -224,13 +223,13 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
             ends = [means[label] + d.low - d.mean, means[label] + d.high - d.mean]
             alpha = 0.75 if d.significant else 0.25
             ax.barh(at, ends[1] - ends[0], left=ends[0], height=0.6, color=look.colour, alpha=alpha, gid=gid(look))
-        runs = list(scores[label].values())
+        runs = scores[label]
         pen: dict[str, Any] = {"color": look.colour, "markersize": 2.8, "markeredgewidth": 0.4}
         ax.plot(runs, np.full(len(runs), at), "o", markeredgecolor="white", gid=gid(look), **pen)
         ax.plot([means[label]] * 2, [at - 0.38, at + 0.38], color=INK, linewidth=1.4, gid=gid(look))
-    all_values = [x for runs in scores.values() for x in runs.values()]
-    margin = 0.15 * (max(all_values) - min(all_values)) or 0.1  # intervals of few seeds would squeeze the runs
-    ax.set_xlim(min(all_values) - margin, max(all_values) + margin)
+    all_values = np.concatenate(list(scores.values()))
+    margin = 0.15 * float(np.ptp(all_values)) or 0.1  # intervals of few seeds would squeeze the runs
+    ax.set_xlim(all_values.min() - margin, all_values.max() + margin)
     row_axis(ax, [short_label(looks[label].name, width) for label in order])
     for text, label in zip(ax.get_yticklabels(), order, strict=True):
         text.set_gid(gid(looks[label]))

@@ -1,4 +1,4 @@
-"""Differences between methods: paired t-tests with Holm's correction, F ratio, probability of improvement and effect
+"""Differences between methods: Welch's t-tests with Holm's correction, F ratio, probability of improvement and effect
 size of every pair; and the seeds needed to see one: a two-sided t-test at 5 %, with 80 % power."""
 
 from __future__ import annotations
@@ -15,27 +15,26 @@ import numpy as np
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import improvement, percentiles, resampled_improvement, stable_seed
 from .scores import Array, deviations, final_score
-from .t_intervals import mean_over_groups, t_p_value
+from .t_intervals import t_p_value, welch
 
 POWER, ALPHA = 0.80, 0.05
 REPS = 2000  # bootstrap resamples
 MAX_SEEDS = 1000  # seeds that are tried
 BLOCK = 2**16  # numbers that are drawn at once
-Scores = Mapping[str, Mapping[int, float]]  # label -> seed -> final score
+Scores = Mapping[str, Array]  # label -> final scores [runs]
 
 
 @dataclass(frozen=True)
-class PairedDifference:
-    """Difference `a` − `b` over shared seeds. The ends are None where all seeds differ by the same and are too few for
-    an interval."""
+class MethodDifference:
+    """Difference `a` − `b` of the mean scores. The ends are None where they differ and no run does from its method's
+    others. Runs of one seed are no pairs: under two methods their random numbers soon differ."""
 
     a: str
     b: str
-    n: int  # seeds
     mean: float
-    low: float | None  # ends of Student's interval, of this difference alone
+    low: float | None  # ends of Welch's interval, of this difference alone
     high: float | None
-    p: float  # of the two-sided paired t-test; of the sign test where all seeds differ by the same
+    p: float  # of Welch's two-sided t-test; of the exact rank test where nothing varies (`welch`)
     holm: float  # p with Holm's correction for all comparisons of the list
 
     @property
@@ -49,33 +48,27 @@ class PairedDifference:
         return self.p < ALPHA
 
 
-def scores_by_seed(run_grid: RunGrid, k: int, env: str, score: str) -> dict[str, dict[int, float]]:
-    """Final scores of each method, by seed."""
-    return {
-        c.label: {run.seed: final_score(run, score) for run in run_grid.cells[c]}
-        for c in (Cell(label, k, env) for label in run_grid.labels)
-        if c in run_grid.cells
-    }
+def final_scores(run_grid: RunGrid, k: int, env: str, score: str) -> dict[str, Array]:
+    """Final scores [runs] of each method, in the order of the seeds."""
+    cells = (Cell(label, k, env) for label in run_grid.labels)
+    return {c.label: _scores(run_grid, *c, score) for c in cells if c in run_grid.cells}
 
 
-def compare_with_baseline(scores: Scores, baseline: str) -> list[PairedDifference]:
-    """Compare every other method with one, corrected together. Pairs with fewer than two shared seeds are left out."""
-    return _paired_differences(scores, ((label, baseline) for label in scores if label != baseline))
+def compare_with_baseline(scores: Scores, baseline: str) -> list[MethodDifference]:
+    """Compare every other method with one, corrected together. Pairs with a method of one run are left out."""
+    return _differences(scores, ((label, baseline) for label in scores if label != baseline))
 
 
-def compare_all_pairs(scores: Scores) -> list[PairedDifference]:
+def compare_all_pairs(scores: Scores) -> list[MethodDifference]:
     """Compare every method with every other once, corrected together."""
-    return _paired_differences(scores, combinations(scores, 2))
+    return _differences(scores, combinations(scores, 2))
 
 
-def _paired_differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> list[PairedDifference]:
+def _differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> list[MethodDifference]:
     differences = []
     for a, b in pairs:
-        seeds = sorted(scores[a].keys() & scores[b].keys())
-        if (n := len(seeds)) > 1:
-            gaps = np.array([scores[a][s] - scores[b][s] for s in seeds])
-            mean, low, high, p, *_ = mean_over_groups([gaps.mean()], [gaps.var(ddof=1) / n], [n])
-            differences.append(PairedDifference(a, b, n, mean, low, high, p, 1.0))
+        if min(len(scores[a]), len(scores[b])) > 1:
+            differences.append(MethodDifference(a, b, *welch([scores[a]], [scores[b]])[:4], 1.0))
     p_holm = holm([d.p for d in differences])
     return [replace(d, holm=float(p)) for d, p in zip(differences, p_holm, strict=True)]
 

@@ -7,7 +7,7 @@ from corrections import _gap, corrections
 from places import ROOT
 
 from staleharness.statistics.results import load
-from staleharness.statistics.significance import PairedDifference
+from staleharness.statistics.significance import MethodDifference
 
 PUBLISHED = ROOT / "results" / "reference"
 
@@ -45,6 +45,6 @@ def test_rows_are_sorted_and_bold_ones_are_those_of_the_lists() -> None:
 
 
 def test_differences_without_an_interval_have_a_dash() -> None:
-    few = PairedDifference("a", "b", 5, 0.5, None, None, 0.0625, 0.0625)
-    many = PairedDifference("a", "b", 6, 0.5, 0.5, 0.5, 0.03125, 0.03125)
+    few = MethodDifference("a", "b", 0.5, None, None, 0.0625, 0.0625)
+    many = MethodDifference("a", "b", 0.5, 0.5, 0.5, 0.03125, 0.03125)
     assert (_gap(few, 1), _gap(many, 1), _gap(None, 1)) == ("+0.5 [–]", "**+0.5 [0.5, 0.5]**", "")

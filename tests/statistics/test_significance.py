@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from results_helper import write_run
-from scipy.stats import f_oneway, ttest_rel
+from scipy.stats import f_oneway, ttest_ind
 from statsmodels.stats.multitest import multipletests
 
 from staleharness.figures.comparisons import spread_of
@@ -18,26 +18,26 @@ from staleharness.statistics.significance import (
     compare_all_pairs,
     compare_with_baseline,
     f_ratio,
+    final_scores,
     hedges_g,
     holm,
     method_pairs,
-    scores_by_seed,
 )
 
 RNG = np.random.default_rng(7)
 SCORES = {
-    label: dict(enumerate(level + RNG.normal(0, 0.1, 8)))
-    for label, level in {"base": 0.5, "better": 0.9, "close": 0.55, "worse": 0.3}.items()
+    label: level + RNG.normal(0, 0.1, 8 - i)
+    for i, (label, level) in enumerate({"base": 0.5, "better": 0.9, "close": 0.55, "worse": 0.3}.items())
 }
 THREE_A, THREE_B = np.full(3, 0.1), np.full(3, 0.7)  # whose mean is 0.1 only but for rounding
 
 
-def test_a_difference_is_the_paired_t_test_of_scipy() -> None:
+def test_a_difference_is_welchs_t_test_of_scipy() -> None:
     differences = compare_with_baseline(SCORES, "base")
     for d in differences:
-        expected = ttest_rel(list(SCORES[d.a].values()), list(SCORES["base"].values()))
+        expected = ttest_ind(SCORES[d.a], SCORES["base"], equal_var=False)
         low, high = expected.confidence_interval(0.95)
-        assert (d.p, d.low, d.high) == pytest.approx((expected.pvalue, low, high)) and (d.b, d.n) == ("base", 8)
+        assert (d.p, d.low, d.high) == pytest.approx((expected.pvalue, low, high)) and d.b == "base"
     assert {d.a: d.significant for d in differences} == {"better": True, "close": False, "worse": True}
 
 
@@ -50,43 +50,40 @@ def test_many_comparisons_are_corrected_as_statsmodels_does() -> None:
     assert len(pairs) == 6 and [d.holm for d in pairs] == pytest.approx(list(holm([d.p for d in pairs])))
 
 
-def test_only_seeds_that_both_have_are_compared() -> None:
-    scores = {"a": {0: 1.0, 1: 3.0, 2: 9.0}, "b": {1: 1.0, 2: 5.0, 3: 7.0}, "lonely": {0: 1.0}}
+def test_a_pair_needs_two_runs_on_both_sides() -> None:
+    scores = {"a": np.array([1.0, 3.0, 9.0]), "b": np.array([1.0, 4.0]), "lonely": np.array([1.0])}
     (only,) = compare_all_pairs(scores)
-    assert (only.a, only.b, only.n, only.mean) == ("a", "b", 2, 3.0)
-    scores = {"a": {0: 1.0, 1: 2.0}, "b": {2: 1.0, 3: 2.0}}
-    assert spread_of(scores, "", "Mine-v0") == "Mine-v0: no two methods have two seeds in common"
+    assert (only.a, only.b, only.mean) == ("a", "b", pytest.approx(13 / 3 - 2.5))
+    lonely = {"a": np.array([1.0]), "b": np.array([1.0, 2.0])}
+    assert spread_of(lonely, "", "Mine-v0") == "Mine-v0: no two methods have two runs each"
 
 
-@pytest.mark.parametrize(("n", "p"), [(2, 0.5), (3, 0.25), (5, 0.0625), (6, 0.03125)])
-def test_constant_difference_has_the_p_of_the_sign_test(n: int, p: float) -> None:
-    """Six of one sign are one chance in 32; two accuracies that are multiples of 1/8 often differ by the same."""
-    base = {seed: 0.25 * seed for seed in range(n)}
-    scores = {"base": base, "same": base, "shifted": {s: v + 0.5 for s, v in base.items()}}
+@pytest.mark.parametrize(("n", "p"), [(2, 1 / 3), (3, 0.1), (4, 1 / 35)])
+def test_runs_without_spread_have_the_p_of_the_rank_test(n: int, p: float) -> None:
+    """Four runs of 0.5 and four of 1 are two of the 70 ways to deal them out."""
+    scores = {"base": np.full(n, 0.5), "same": np.full(n, 0.5), "shifted": np.full(n, 1.0)}
     equal, shifted = compare_with_baseline(scores, "base")
     assert (equal.mean, equal.p, equal.significant) == (0.0, 1.0, False)
-    assert (shifted.mean, shifted.p) == (0.5, p) and shifted.significant_alone == (p < 0.05)
-    ends = (0.5, 0.5) if p < 0.05 else (None, None)
-    assert (shifted.low, shifted.high) == ends and shifted.holm == min(1.0, 2 * p)
+    assert (shifted.mean, shifted.p) == (0.5, pytest.approx(p)) and shifted.significant_alone == (p < 0.05)
+    assert (shifted.low, shifted.high) == (None, None) and shifted.holm == min(1.0, 2 * shifted.p)
 
 
 def test_the_f_ratio_is_that_of_an_analysis_of_variance() -> None:
-    columns = [np.array(list(runs.values())) for runs in SCORES.values()]
+    columns = list(SCORES.values())
     assert f_ratio(columns) == pytest.approx(f_oneway(*columns).statistic)
     assert f_ratio([THREE_A, THREE_B]) == float("inf") and np.isnan(f_ratio([THREE_A, THREE_A]))
     assert np.isnan(f_ratio([np.array([1.0, 2.0])])) and np.isnan(f_ratio([np.array([1.0]), np.array([2.0])]))
-    same = dict.fromkeys(range(3), 0.1)
-    assert spread_of({"a": same, "b": same}, "", "").startswith("all runs score the same; 0 of 1 pairs")
+    assert spread_of({"a": THREE_A, "b": THREE_A}, "", "").startswith("all runs score the same; 0 of 1 pairs")
 
 
-def test_scores_by_seed_of_a_capacity_and_environment(tmp_path: Path) -> None:
+def test_final_scores_of_a_capacity_and_environment(tmp_path: Path) -> None:
     runs = [
         write_run(tmp_path, label, seed, env=env, capacity=k, sampled=10.0 * seed + k, phases=2)
         for label, env, k in (("a", "E", 1), ("a", "E", 4), ("b", "E", 4), ("b", "F", 4))
         for seed in (3, 5)
     ]
-    scores = scores_by_seed(Results.of(runs).grid, 4, "E", "sampled")
-    assert scores == {"a": {3: 34.0, 5: 54.0}, "b": {3: 34.0, 5: 54.0}}
+    scores = final_scores(Results.of(runs).grid, 4, "E", "sampled")
+    assert {label: x.tolist() for label, x in scores.items()} == {"a": [34.0, 54.0], "b": [34.0, 54.0]}
 
 
 def test_hedges_g_by_hand() -> None:
