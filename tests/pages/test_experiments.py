@@ -48,6 +48,13 @@ def test_a_planned_study_has_the_labels_of_its_runs(file: Path, scale: str, monk
 
 
 @pytest.mark.parametrize("name", FIGURES)
+def test_a_share_kept_is_tested_after_a_score(name: str) -> None:
+    """A share is a ratio with a noisy denominator: five seeds rarely tell two apart."""
+    measures = [part.what for part in FIGURES[name].entry.part if not part.untested]
+    assert "kept" not in measures or measures[0] in ("score", "return", "area")
+
+
+@pytest.mark.parametrize("name", FIGURES)
 def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> None:
     entry = FIGURES[name].entry
     registry.check_drawing(entry.draw, entry.options, name)
