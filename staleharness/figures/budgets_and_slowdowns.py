@@ -143,11 +143,11 @@ def _budget_panel(
     ax.xaxis.set_major_locator(MaxNLocator(4))
     n = sorted({len(values) for values in shares.values()})
     runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
-    lag = next(lag for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k)
+    lag = next((f", lag {lag:,.0f}" for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k), "")
     phases = int(runs[0].record["phases"])
     steps = int(runs[0].record["gradient_steps"]) // phases
     seeds = f"n = {n[0]}" if len(n) == 1 else f"n = {n[0]} to {n[-1]}"
-    ax.set_title(f"{short_label(env)}, {seeds}\n{phases} × {steps}, lag {lag:,.0f}", loc="left")
+    ax.set_title(f"{short_label(env)}, {seeds}\n{phases} × {steps}{lag}", loc="left")
 
 
 @FIGURES.register("slowdown")

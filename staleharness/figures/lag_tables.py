@@ -34,13 +34,14 @@ class Setting(NamedTuple):
 
 
 def lags_of(results: Results) -> dict[Setting, float]:
-    """Mean lag of each setting, over decisions, phases and runs: in gradient steps, or phases if runs did not record
-    them."""
+    """Mean lag of each setting, over decisions, phases and the runs that recorded it: in gradient steps, or phases if
+    runs did not record them."""
     lags: dict[Setting, list[float]] = {}
     for run in results:
         summary = run.record["summary"]
-        lag = summary.get("gradient_lag_mean")
-        lags.setdefault(_setting(run.spec), []).append(float(summary["lag_mean"] if lag is None else lag))
+        lag = summary.get("gradient_lag_mean", summary.get("lag_mean"))
+        if lag is not None:
+            lags.setdefault(_setting(run.spec), []).append(float(lag))
     return {setting: float(np.mean(values)) for setting, values in lags.items()}
 
 

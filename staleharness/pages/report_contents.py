@@ -11,6 +11,7 @@ from typing import Any
 from ..base.text import duration, number, rows_to_csv, word
 from ..figures.palette import Style
 from ..statistics.labels import display_label
+from ..statistics.scores import SCORES
 from ..statistics.table import AGGREGATES, Table, count, distinct_aggregates, is_published, raw_digits, retained_text
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
@@ -135,9 +136,9 @@ def run_records(
 
 
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
-    """Mean and deviation of each evaluation mode; for answers, accuracy with its Wilson interval."""
+    """Mean and deviation of both evaluation modes; for answers, accuracy with its Wilson interval."""
     out: dict[str, Any] = {}
-    for way, score in scores.items():
+    for way, score in ((way, scores[way]) for way in SCORES if way in scores):
         out |= {way: score["mean"], f"{way}_std": score["std"]}
         if "wilson" in score:
             low, high = score["wilson"]

@@ -83,11 +83,11 @@ def _rows_outside_ledger(run: StoredRun) -> int:
     records from before such rows were generated."""
     if not run.record.get("pipeline_ledger") or "completions" not in run.spec:
         return 0
-    rows = run.record.get("ledger", {}).get("sequences", {})
+    rows = ledger_of([run], "sequences")
     if run.spec.get("ledger") == "trained":
         return int(rows["dropped"] + rows["queued"])
     groups = round(run.record["summary"].get("dropped_groups", 0) * run.record["phases"])
-    return 0 if rows.get("dropped") else groups * int(run.spec["completions"])
+    return 0 if rows["dropped"] else groups * int(run.spec["completions"])
 
 
 def on_untrained(run_grid: RunGrid, score: str) -> list[str]:

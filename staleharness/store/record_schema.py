@@ -10,6 +10,7 @@ import datetime
 import re
 import sys
 import unicodedata
+from collections.abc import Iterator
 from typing import Annotated, Any, Literal, NotRequired, TypedDict
 
 import msgspec
@@ -55,20 +56,26 @@ class TaskSchema(TypedDict):
     axes: dict[Name, Name]
 
 
-class SpecSchema(TypedDict):
-    """Settings that readers rely on; the others belong to a kind of task, each a `Shallow`."""
+class OptionalSettings(TypedDict):
+    """Settings that readers rely on where a run has them; also those of `before`, which complete older runs."""
 
-    env: Annotated[str, Meta(min_length=1, max_length=150)]  # fits into a figure
-    algorithm: Annotated[str, Meta(max_length=1_000)]
-    capacity: Capacity
-    seed: Seed
     hyper: NotRequired[dict[Name, Shallow]]
     lag: NotRequired[Text]
     steps: NotRequired[Positive]
     epochs: NotRequired[Positive]
     minibatches: NotRequired[Positive]
     completions: NotRequired[Positive]
+    fill_phases: NotRequired[Count]
     warm_phases: NotRequired[Count]
+
+
+class SpecSchema(OptionalSettings):
+    """Settings that readers rely on; the others belong to a kind of task, each a `Shallow`."""
+
+    env: Annotated[str, Meta(min_length=1, max_length=150)]  # fits into a figure
+    algorithm: Annotated[str, Meta(max_length=1_000)]
+    capacity: Capacity
+    seed: Seed
 
 
 class ScoreSchema(TypedDict):
@@ -146,6 +153,7 @@ Parts = TypedDict(
     {
         "spec": NotRequired[SpecSchema],
         "run.json": RecordSchema,
+        "before": NotRequired[OptionalSettings],
         "others": dict[Name, Deep],  # entries of run.json that `RecordSchema` does not list
         "method": dict[Name, Shallow],  # further entries of its method
         "job.json": JobSchema,
@@ -226,8 +234,9 @@ def _others(content: dict[str, Any], schema: Any) -> dict[str, Any]:
 
 def _inconsistency(record: dict[str, Any], job: dict[str, Any]) -> str | None:
     """Describe a fault between entries that are each well-formed, or return None."""
-    if absent := [name for name in ("total", "evaluate") if name not in record["seconds"]]:
-        return f"run.json.seconds: Object missing required field `{absent[0]}`"
+    for place, content, name in _needs(record):
+        if name not in content:
+            return f"run.json.{place}: Object missing required field `{name}`"
     if (score := record["task"]["score"]) not in record["scores"]:
         return f"run.json.scores: Object missing required field `{score}`, which its task is reported by"
     values, job_values = ({"label": content["label"], **content["spec"]} for content in (record, job))
@@ -243,7 +252,23 @@ def _inconsistency(record: dict[str, Any], job: dict[str, Any]) -> str | None:
     lag = max((int(lag) for lag, count in record["lag_histogram"].items() if count), default=0)
     if lag >= (capacity := record["spec"]["capacity"]):
         return f"run.json.lag_histogram has a lag of {lag} phases, and capacity={capacity}"
+    for unit, entries in record.get("ledger", {}).items():
+        if sum(entries.values()) != 2 * entries.get("generated", 0) + entries.get("reused", 0):
+            return f"run.json.ledger of {shorten(unit)}: generated is not the sum of what became of it"
     return None
+
+
+def _needs(record: dict[str, Any]) -> Iterator[tuple[str, dict[str, Any], str]]:
+    """Yield (place, content there, name) of entries that readers rely on, given the entries that a record has."""
+    spec, scores, summary = record["spec"], record["scores"], record["summary"]
+    yield from (("seconds", record["seconds"], name) for name in ("total", "evaluate"))
+    for mode, score in scores.items():
+        if "wilson" in score:
+            yield from (("scores[...]", score, name) for name in ("unparsed", "truncated"))
+        if f"untrained/{mode}" in summary:
+            yield "summary", summary, f"untrained/{mode}_error"
+    if record.get("promise"):
+        yield "spec", spec, "lag"
 
 
 def _schema_problem(record: dict[str, Any], job: Any) -> str | None:
@@ -252,6 +277,7 @@ def _schema_problem(record: dict[str, Any], job: Any) -> str | None:
     parts = {
         **({"spec": record["spec"]} if "spec" in record else {}),
         "run.json": record,
+        **({"before": record["before"]} if "before" in record else {}),
         "others": _others(record, RecordSchema),
         "method": _others(method, MethodSchema) if isinstance(method, dict) else {},
         "job.json": job,

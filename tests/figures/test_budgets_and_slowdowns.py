@@ -64,6 +64,13 @@ def test_bars_bear_that_the_scores_without_lag_are_uncertain_too(tmp_path: Path)
     )
 
 
+def test_a_panel_without_a_measured_lag_does_not_name_one(tmp_path: Path) -> None:
+    runs = [write_run(tmp_path, capacity=k, sampled=ZERO + 100, phases=3, said={"summary": {}}) for k in (1, 16)]
+    results = Results.of(runs)
+    (ax,) = budgets(results, results.table(reps=50, engine="quick")).axes
+    assert ax.get_title(loc="left").splitlines()[-1] == "3 × 80"
+
+
 def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: Path) -> None:
     small = study(tmp_path / "a", 2, {"vaco": 0.3})
     large = study(tmp_path / "b", 2, {"vaco": 0.8}, env="Walker2d-v5")

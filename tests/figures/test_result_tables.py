@@ -34,6 +34,13 @@ def read(root: Path) -> list[StoredRun]:
     return Store(root).read_all()
 
 
+def test_a_run_without_a_lag_leaves_those_of_others(tmp_path: Path) -> None:
+    said: list[dict[str, Any]] = [{}, {"lag_mean": 2.0}, {"lag_mean": 2.0, "gradient_lag_mean": 6.0}]
+    runs = [write_run(tmp_path, seed=i, capacity=8, said={"summary": summary}) for i, summary in enumerate(said)]
+    runs.append(write_run(tmp_path, capacity=4, said={"summary": {}}))
+    assert lag_tables.lags_of(Results.of(runs)) == {lag_tables.Setting(8, "uniform"): 4.0}
+
+
 # --- what becomes of a table
 
 HOSTILE = "<i>|\n# x"

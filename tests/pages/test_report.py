@@ -218,6 +218,16 @@ def test_curves_and_runs_are_exported_in_full(report_path: Path):
     assert len(runs) == 1 + 12 + 1 and runs[-1].startswith("spo,A-v1,8,2,") and "Diverged" in runs[-1]
 
 
+def test_further_scores_of_a_run_change_no_column(tmp_path: Path) -> None:
+    score = {"mean": 0.5, "std": 0.5, "returns": [0.5], "lengths": [1]}
+    plain, more = (
+        write_run(tmp_path, "spo", seed, said={"scores": {"sampled": score} | dict.fromkeys(names, score)})
+        for seed, names in enumerate(((), ("K", "seed", "algorithm", "environment", "accuracy", "sampled_std")))
+    )
+    first, second = report_contents.run_records([plain, more], [])
+    assert second == first | {"seed": 1, "run": more.id}
+
+
 def test_inline_figures_keep_their_text_and_lose_their_ids():
     svg = b"""<svg xmlns="http://www.w3.org/2000/svg" xmlns:xlink="http://www.w3.org/1999/xlink" width="10pt"
  viewBox="0 0 504 100"><metadata>x</metadata><defs><path id="mark" d="M 0.123 0"/></defs>

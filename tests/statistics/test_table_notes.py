@@ -129,8 +129,8 @@ def test_decisions_that_the_ledger_lacks_are_said(make: Made) -> None:
 
 
 def before_training(score: float, error: float = 1.0) -> dict[str, Any]:
-    names = ("untrained/sampled", "untrained/sampled_error", "untrained/deterministic")
-    return {"summary": dict(zip(names, (score, error, 0.0), strict=True))}
+    names = (f"untrained/{mode}{end}" for mode in ("sampled", "deterministic") for end in ("", "_error"))
+    return {"summary": dict(zip(names, (score, error, 0.0, 0.0), strict=True))}
 
 
 @pytest.mark.parametrize(
