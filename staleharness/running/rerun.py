@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import math
 from collections.abc import Iterator, Mapping, Sequence
@@ -92,13 +91,13 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
     frames = stored_run.metrics(), rerun.metrics()
     common = sorted(set(frames[0].columns) & set(frames[1].columns))
     a, b = (list(_phases(frame, common)) for frame in frames)
-    differing = (i for i, (x, y) in enumerate(zip(a, b, strict=False)) if _digest(x) != _digest(y))
-    phase = next(differing, None)
+    pairs = enumerate(zip(a, b, strict=False))
+    differing = ((i, name) for i, (x, y) in pairs for name in common if _text(x[name]) != _text(y[name]))
+    phase, name = next(differing, (None, ""))
     equal = min(len(a), len(b)) if phase is None else phase
-    scores = [_plain(run.record["scores"]) for run in (stored_run, rerun)]
+    scores = [_text(_plain(run.record["scores"])) for run in (stored_run, rerun)]
     first = ""
     if phase is not None:
-        name = next(name for name in common if a[phase][name] != b[phase][name])
         first = f"phase {phase}: {name} {_shorten(a[phase][name])} -> {_shorten(b[phase][name])}"
     elif len(a) != len(b):
         first = f"{len(a)} phases -> {len(b)}"
@@ -128,8 +127,9 @@ def _plain(value: Any) -> Any:
     return value
 
 
-def _digest(content: Mapping[str, Any]) -> str:
-    return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
+def _text(value: Any) -> str:
+    """Return JSON, in which 0.0 and -0.0 differ."""
+    return json.dumps(value, sort_keys=True)
 
 
 def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
@@ -139,5 +139,5 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
 
 
 def _shorten(value: Any) -> str:
-    text = repr(value) if isinstance(value, float) else json.dumps(value)
+    text = _text(value)
     return text if len(text) <= 60 else f"{text[:59]}…"

@@ -91,6 +91,12 @@ def twice(results: Path, tmp_path: Path) -> tuple[StoredRun, StoredRun]:
     return Store(results).read_all()[0], Store(tmp_path / "made").read_all()[0]
 
 
+def test_the_sign_of_zero_is_a_difference(twice: tuple[StoredRun, StoredRun]) -> None:
+    results, made = (change(run, lag_mean=(3, zero)) for run, zero in zip(twice, (0.0, -0.0), strict=True))
+    verdict = compare(results, made)
+    assert (verdict.phases, verdict.first) == (3, "phase 3: lag_mean 0.0 -> -0.0")
+
+
 @pytest.mark.parametrize(("off", "holds"), [(BOUND / 2, True), (BOUND * 2, False)])
 def test_another_kind_of_machine_is_held_to_the_bound(
     twice: tuple[StoredRun, StoredRun], off: float, holds: bool
