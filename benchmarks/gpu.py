@@ -133,6 +133,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
     parts = options.parts.split(",")
     torch.set_deterministic_debug_mode("error")  # as workers have it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
+    torch.backends.cuda.enable_cudnn_sdp(False)
     if device == "cuda":
         torch.cuda.set_per_process_memory_fraction(1.0 / options.share)
         torch.cuda.reset_peak_memory_stats()

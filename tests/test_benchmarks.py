@@ -41,10 +41,13 @@ def test_the_gpu_benchmark_runs_with_a_tiny_model_on_the_cpu(tmp_path: Path, mon
 
     monkeypatch.setattr(gpu, "subprocess", SimpleNamespace(Popen=run_here, DEVNULL=subprocess.DEVNULL))
     fills, mode = torch.utils.deterministic.fill_uninitialized_memory, torch.get_deterministic_debug_mode()  # type: ignore[attr-defined]
+    cudnn_sdp = torch.backends.cuda.cudnn_sdp_enabled()
     words = f"--tiny --rounds 1 --versions 3 --micro-batch 4 --out {tmp_path}".split()
     try:
         assert gpu.main(words) == 0
+        assert not torch.backends.cuda.cudnn_sdp_enabled()  # as in a worker
     finally:
+        torch.backends.cuda.enable_cudnn_sdp(cudnn_sdp)
         torch.set_deterministic_debug_mode(mode)
         torch.utils.deterministic.fill_uninitialized_memory = fills  # type: ignore[attr-defined]
     record = json.loads((tmp_path / "cpu_tiny.json").read_text())

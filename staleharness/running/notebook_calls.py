@@ -183,11 +183,14 @@ def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
 
     with TURN, global_generators_restored():
         threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+        cudnn_sdp = torch.backends.cuda.cudnn_sdp_enabled()
         os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
         torch.set_num_threads(spec.threads)
         torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without loading a compiler
+        torch.backends.cuda.enable_cudnn_sdp(False)
         try:
             yield
         finally:
+            torch.backends.cuda.enable_cudnn_sdp(cudnn_sdp)
             torch.set_deterministic_debug_mode(mode)
             torch.set_num_threads(threads)
