@@ -11,6 +11,7 @@ from torch.nn import functional as F
 
 from staleharness.language.decoder_interface import make_decoder
 from staleharness.language.model import fused_forward
+from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import (
     MATRICES,
     ResidentVersions,
@@ -143,6 +144,14 @@ def test_matrices_leave_the_host_in_the_precision_of_products(policy: Policies) 
         assert half == ({name for name in actor.parameters if "_proj" in name} if kind == "full" else set())
 
 
+def record_reads(actor: CausalLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Phases of the versions whose weights are read from the host, from now on."""
+    phases: list[int] = []
+    read = actor._with_weights
+    monkeypatch.setattr(actor, "_with_weights", lambda v, matrices: phases.append(v.phase) or read(v, matrices))
+    return phases
+
+
 def test_past_versions_are_loaded_once_and_the_learner_never(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     plain = policy()
     buffer, uniform = versions_of(plain, 3), noise()
@@ -153,16 +162,27 @@ def test_past_versions_are_loaded_once_and_the_learner_never(policy: Policies, m
     buffer.push(actor.snapshot(2, 20))  # the learner as it stands is the newest version
     actor.keep_resident(3)
     actor.decodes_in_place = True
-    worn: list[int] = []
-    wearing = actor._with_weights
-    monkeypatch.setattr(actor, "_with_weights", lambda v, matrices: worn.append(v.phase) or wearing(v, matrices))
+    reads = record_reads(actor, monkeypatch)
     found = []
     for one in (actor, plain):
         decoder, asked = make_decoder("transformers", one), request(one, MIXED, uniform=uniform)
         decoded = decoder.complete(asked, buffer)
         found.append(teacher_force(decoder, asked, decoded, buffer).logp)
-    assert sorted(worn) == [0, 1]
+    assert sorted(reads) == [0, 1]
     assert torch.equal(*found)
     with torch.no_grad():
         next(iter(actor.parameters.values())).add_(1.0)  # the learner moves on, and the version stays what it was
     assert torch.equal(actor._fused_weights(buffer.newest)["words"], plain.parameters["model.embed_tokens.weight"])
+
+
+def test_versions_without_room_are_read_once_per_pass(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for two of three, decoding reads each version, and scoring, in the same order, the two that left."""
+    actor, buffer = policy(), versions_of(policy(), 3)
+    actor.keep_resident(2)
+    actor.decodes_in_place = True
+    reads = record_reads(actor, monkeypatch)
+    decoder, asked = make_decoder("transformers", actor), request(actor, MIXED, uniform=noise())
+    decoded = decoder.complete(asked, buffer)
+    assert reads == [0, 1, 2]
+    teacher_force(decoder, asked, decoded, buffer)
+    assert reads == [0, 1, 2, 0, 1]
