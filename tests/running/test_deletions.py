@@ -200,7 +200,7 @@ registry.sections = lambda results: every(results)[:1]
 @pytest.mark.long
 def test_no_command_loses_work(tmp_path: Path) -> None:
     """Commands in processes of their own, workers included: a sweep that is killed, refused and gone on with, its
-    report, a bundle, and a gallery of which most figures have no results."""
+    report, a bundle, and a gallery: a figure that is drawn, one that has no results, and the first once more."""
     out, log, gallery = tmp_path / "out", tmp_path.with_suffix(".log"), tmp_path / "gallery"
     plugin = tmp_path / "watched_toy.py"
     plugin.write_text((HELPERS / "toy_kind.py").read_text() + WATCHED)
@@ -228,13 +228,16 @@ def test_no_command_loses_work(tmp_path: Path) -> None:
     assert contents(out) == there
     for words in (sweep, ["pack", str(out), str(tmp_path / "bundle")]):
         assert command(*words)[0] == 0
-    for name in ("README.md", "a3po.md", "a3po/fig1.png", "a3po/fig1-narrow.png"):
-        (gallery / name).parent.mkdir(parents=True, exist_ok=True)
-        (gallery / name).write_text("drawn earlier")
+    figures = ("figures", "--paper", "ppo_ewma", "--out", str(gallery))
+    assert command(*figures, "--fig", "fig1")[0] == 0
+    other = gallery / "ppo_ewma/batch.png"
+    other.write_text("drawn earlier")
     before = {path: path.read_bytes() for path in gallery.rglob("*") if path.is_file()}
-    code, errors = command("figures", "--paper", "a3po", "--scale", "paper", "--out", str(gallery))
+    code, errors = command(*figures, "--scale", "paper")
     assert code == 2 and errors.count("\n") == 1
-    assert {path: path.read_bytes() for path in gallery.rglob("*") if path.is_file()} == before
+    assert {path: path.read_bytes() for path in before} == before
+    assert command(*figures, "--fig", "fig1")[0] == 0
+    assert all(path.is_file() for path in before) and other.read_text() == "drawn earlier"
     assert losses(log) == []
     seen = {Path(event["path"]).suffix for event in deletions.events(log)}
-    assert ".pt" in seen, "workers were not watched"
+    assert seen >= {".pt", ".png"}, "workers, or the figure, were not watched"
