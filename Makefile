@@ -135,8 +135,17 @@ test-long: $(STAMP) ## a hundred tests of whole runs and pages, which take as lo
 slow: $(STAMP) ## the slow tests, and those that need a GPU
 	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
 
-test-faults: $(STAMP) ## hundreds of kills, broken disks and hostile files; takes minutes
-	@$(PYTHON) -m pytest -q -m faults $(ARGS)
+# Beside the tests marked so: what is deleted, empty values, results that would be wrong in silence, hostile input,
+# set-up, memory, lost actors.
+FAULTS = running/test_deletions commands/test_empty_values training/test_global_generators running/test_run_phases \
+  store/test_hostile_bundles store/test_hostile_folders store/test_record_schema store/test_disk_errors test_security \
+  commands/test_bad_input commands/test_odd_surroundings commands/test_wrong_lines running/test_checkpoint running/test_repair \
+  running/test_trouble test_setup running/test_memory_growth logs/test_streaming asynchronous/test_actor_pool
+none_fits = $(if $(strip $(ARGS)),|| [ $$? -eq 5 ])
+test-faults: $(STAMP) ## hundreds of kills, full disks, hostile files, deletions, set-up, memory; takes a quarter of an hour
+	@$(LLM)
+	@$(PYTHON) -m pytest -q -m faults $(ARGS) $(none_fits)
+	@$(PYTHON) -m pytest $(PARALLEL) -m "not slow and not gpu and not faults" $(FAULTS:%=tests/%.py) $(ARGS) $(none_fits)
 
 golden: $(STAMP) ## do the golden traces hold? ARGS=--write after a change that is meant to move results
 	@$(PYTHON) tests/golden/traces.py $(ARGS)

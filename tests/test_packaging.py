@@ -90,6 +90,21 @@ def test_make_bench_with_a_method_names_make_benchmark(tmp_path, variable):
 
 
 @needs_make
+def test_the_fault_suite_runs_marked_tests_and_files_that_exist(tmp_path):
+    lines = make("-n", "test-faults", f"VENV={tmp_path}").stdout.splitlines()
+    marked, others = (line.split() for line in lines if " -m pytest " in line)
+    assert marked[1:] == ["-m", "pytest", "-q", "-m", "faults"]
+    files = [word for word in others if word.startswith("tests/")]
+    assert len(files) == len(set(files)) > 15 and [file for file in files if not (ROOT / file).is_file()] == []
+
+
+def test_the_ci_script_runs_in_the_bash_of_macos():
+    """Bash 3.2, without what came with 4.0 and later."""
+    newer = r"\b(?:mapfile|readarray|coproc|wait -n|(?:declare|local) -[Angl])\b|\$\{\w+[,^]|\|&|&>>"
+    assert re.findall(newer, (ROOT / ".ci/run").read_text(encoding="utf-8")) == []
+
+
+@needs_make
 def test_a_make_variable_is_the_flag_of_the_same_name(program):
     assert program("sweep", "ENV=Hopper", "K=8")[0] == ["sweep", "--env=Hopper", "--k=8"]
     argv, _ = program("sweep", *(f"{name}={name.title()}" for name in NAMES))
