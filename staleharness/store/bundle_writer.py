@@ -224,12 +224,9 @@ def _write_part(
 
     tables = {files[0]: runs_table(rows)}
     for name, file in zip(TABLES, files[1:], strict=True):
-        frames = []
-        for run in runs:
-            frame = run.table(name)
-            frame.insert(0, "run", run.id)
-            frames.append(pa.Table.from_pandas(frame, preserve_index=False).replace_schema_metadata())
-        table = pa.concat_tables(frames, promote_options="permissive")
+        frames = (run.table(name).assign(run=run.id) for run in runs)
+        tables_of_runs = [pa.Table.from_pandas(f, preserve_index=False).replace_schema_metadata() for f in frames]
+        table = pa.concat_tables(tables_of_runs, promote_options="permissive")
         tables[file] = table.select(sorted(table.column_names))
     for file, table in tables.items():
         _write_table(target / file, table)
