@@ -12,7 +12,8 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from staleharness.language.model.fused_forward import ResidentVersions, Weights
+from staleharness.language.model.fused_forward import Weights
+from staleharness.language.model.resident_versions import ResidentVersions
 from staleharness.language.transformers_decoder import batches
 from staleharness.training.policy_buffer import Version
 

@@ -185,9 +185,8 @@ def test_the_page_states_the_agreement_of_two_token_settings(published: Leaderbo
 def test_pages_are_written_with_a_picture_in_two_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(leaderboard, "board", lambda folder: board())
     leaderboard.write(tmp_path, tmp_path, {})
-    assert sorted(p.name for p in tmp_path.iterdir()) == [
-        "leaderboard.html", "leaderboard.md", "leaderboard.png", "leaderboard_narrow.png",
-    ]  # fmt: skip
+    names = ["leaderboard.html", "leaderboard.md", "leaderboard.png", "leaderboard_narrow.png"]
+    assert sorted(p.name for p in tmp_path.iterdir()) == names
 
 
 def test_a_protocol_without_runs_is_counted_and_replaced_by_a_study(tmp_path: Path, published: Leaderboard) -> None:

@@ -193,7 +193,7 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
         state._step(forward, step, 8)
         state._carry(step, 0, width)
     assert step.token.device == state.cache.memory.device == device
-    assert state.cache.memory.shape == (2 * config.num_hidden_layers, 9, config.num_key_value_heads, 128, 8)
+    assert state.cache.memory.shape == (config.num_hidden_layers, 2, 9, config.num_key_value_heads, 128, 8)
     with OneDevice(), pytest.raises(AssertionError, match="given tensors on"):
         torch.where(torch.ones(2, dtype=torch.bool), torch.zeros(2, device=device), torch.zeros(2, device=device))
 

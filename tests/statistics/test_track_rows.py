@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from test_benchmark_table import TOY, method, raw, stored_run
@@ -49,9 +51,12 @@ def test_runs_of_a_row_are_the_reported_ones_by_id() -> None:
 
 def test_the_curve_is_the_mean_on_the_scale_of_the_protocol() -> None:
     runs = [run for run in RUNS if run.label.startswith("ppo_clip")]
-    rest = [stored_run("other", env, k, seed, [raw(env, x) for x in (0.0, 0.5, 1.0)], factor)
-            for env in TOY.env for k in TOY.capacity for factor in TOY.rates
-            for seed in (*TOY.tuning_seeds, *(TOY.seeds if factor == 1.0 else ()))]  # fmt: skip
+    seeds = {factor: (*TOY.tuning_seeds, *(TOY.seeds if factor == 1.0 else ())) for factor in TOY.rates}
+    rest = [
+        stored_run("other", env, k, seed, [raw(env, x) for x in (0.0, 0.5, 1.0)], factor)
+        for env, k, factor in itertools.product(TOY.env, TOY.capacity, TOY.rates)
+        for seed in seeds[factor]
+    ]
     _, track = table_and_track([*runs, *rest])
     other = next(row for row in track.rows if row.label == "other")
     assert other.capacities[4].curve == ((0.0, 0.0), (0.1, 0.5), (0.2, 1.0))  # steps 0, 1, 2 of 10

@@ -7,7 +7,6 @@ A version is a copy of every trainable tensor in host memory: all weights (`full
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -22,12 +21,13 @@ from ...errors import UserError
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from ...training.policy_buffer import Version
 from ..spec import LanguageSpec
-from .fused_forward import FusedForward, ResidentVersions, Weights, fused_weights, supports_fused_forward
+from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_forward
 from .host_copies import HostCopies
 from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
-from .loading import end_tokens, load, trailing_special_tokens, with_lora
+from .loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
 from .model_folder_checks import is_mixture, replay_refusal
 from .native_forward import NativeForward, supports_native_forward
+from .resident_versions import ResidentVersions
 from .routing import Routers
 from .scoring import score
 from .shared_prompt_cache import SharedPromptCache
@@ -51,13 +51,9 @@ class CausalLM:
             model = with_lora(model, spec)
         self.model: Any = model.to(self.device)
         self.model.eval()
-        _disable_dropout(self.model)
+        disable_dropout(self.model)
         if spec.gradient_checkpointing:
-            with warnings.catch_warnings():  # later releases have another name for it, and still this one
-                warnings.simplefilter("ignore", FutureWarning)
-                self.model.gradient_checkpointing_enable({"use_reentrant": False})
-            if spec.versions == "lora":
-                self.model.enable_input_require_grads()
+            enable_checkpointing(self.model, with_adapter=spec.versions == "lora")
         trainable = {name: p for name, p in self.model.named_parameters() if p.requires_grad}
         self.parameters = {name: trainable[name] for name in sorted(trainable)}
         self.linear_parameters = frozenset(
@@ -299,11 +295,3 @@ class CausalLM:
             scores = self.score(*arguments)
         self.cached_score = arguments, self._counters(), scores
         return scores
-
-
-def _disable_dropout(model: torch.nn.Module) -> None:
-    for module in model.modules():
-        if isinstance(module, torch.nn.Dropout):
-            module.p = 0.0
-        if hasattr(module, "attention_dropout"):
-            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (to mypy a module has tensors only)

@@ -8,7 +8,6 @@ a GPU waiting.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
@@ -17,7 +16,6 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from ...training.policy_buffer import Version
 from .kv_caches import CacheLayer, CausalWithPadding, Mask, attend, mask_term
 
 FAMILIES = ("qwen2", "llama")
@@ -235,67 +233,3 @@ class FusedForward:
             cos, sin = (table[0] for table in self.inner.rotary_emb(like, positions))
             half = sin.shape[-1] // 2
             self.rotations = cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)
-
-
-class ResidentVersions:
-    """Versions of the policy that stay on its device, in one tensor [capacity, ...] for each of their weights.
-
-    load: returns a version's weights on the device; called once for as long as the version stays. When all slots are
-    taken, the oldest version that is not requested is replaced.
-    """
-
-    def __init__(self, capacity: int, load: Callable[[Version], Weights]) -> None:
-        self.capacity, self.load = capacity, load
-        self.slots: list[Version | None] = [None] * capacity
-        self.stacks: Weights = {}
-
-    def weights(self, versions: Sequence[Version]) -> Weights:
-        """Return weights of one version [...], or of several [K, ...] in their order: views until the next call. With
-        repeated versions they are copies, but for the embedding, which is looked up by slot."""
-        slots = self.slots_of(versions)
-        if len(slots) == 1:
-            return {name: stack[slots[0]] for name, stack in self.stacks.items()}
-        if len(set(slots)) == len(slots):
-            self._arrange(versions)
-            return {name: stack[: len(slots)] for name, stack in self.stacks.items()}
-        weights = {name: stack[slots] for name, stack in self.stacks.items() if name != "words"}
-        words = self.stacks["words"]
-        return weights | {"words": words, "slots": torch.tensor(slots, device=words.device)}
-
-    @torch.no_grad()
-    def _arrange(self, versions: Sequence[Version]) -> None:
-        """Exchange slots until the i-th version is in slot i: a copy of one tensor at a time, not of all versions."""
-        for i, version in enumerate(versions):
-            old = self._find(version)
-            if old is None or old == i:
-                continue
-            for stack in self.stacks.values():
-                before = stack[i].clone()
-                stack[i].copy_(stack[old])
-                stack[old].copy_(before)
-            self.slots[i], self.slots[old] = version, self.slots[i]
-
-    @torch.no_grad()
-    def slots_of(self, versions: Sequence[Version]) -> list[int]:
-        """Return the slot of each version, loading those that are absent."""
-        if len({id(v) for v in versions}) > self.capacity:
-            raise ValueError(f"{len(versions)} versions do not fit into {self.capacity} slots")
-        for version in versions:
-            if self._find(version) is None:
-                self._insert(version, versions)
-        slots = [self._find(version) for version in versions]
-        return [slot for slot in slots if slot is not None]
-
-    def _find(self, version: Version) -> int | None:
-        return next((i for i, resident in enumerate(self.slots) if resident is version), None)
-
-    def _insert(self, version: Version, requests: Sequence[Version]) -> None:
-        free = [i for i, resident in enumerate(self.slots) if not any(resident is v for v in requests)]
-        phase = [-1 if (resident := self.slots[i]) is None else resident.phase for i in free]
-        slot = free[phase.index(min(phase))]
-        weights = self.load(version)
-        if not self.stacks:
-            self.stacks = {name: w.new_empty((self.capacity, *w.shape)) for name, w in weights.items()}
-        for name, w in weights.items():
-            self.stacks[name][slot].copy_(w)
-        self.slots[slot] = version

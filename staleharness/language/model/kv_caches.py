@@ -244,28 +244,29 @@ class StaticCache:
         heads = int(config.num_key_value_heads)
         width = int(getattr(config, "head_dim", None) or config.hidden_size // config.num_attention_heads)
         self.columns = columns = columns + (-columns % ALIGNMENT)
-        shape = (2 * int(config.num_hidden_layers), rows, heads, columns, width)
+        shape = (int(config.num_hidden_layers), 2, rows, heads, columns, width)
         self.memory = torch.zeros(shape, dtype=dtype, device=device)  # masked values are multiplied by 0: no NaN
         self.mask = torch.full((rows, 1, 1, columns), MASK_VALUE, dtype=dtype, device=device)
 
     def newest(self, columns: int) -> PrefixCache:
         """Return the cache for a pass over one token, which attends to the first `columns` columns."""
-        return PrefixCache([_StaticLayer(*pair, 0, columns) for pair in self._layers(slice(None))])
+        return PrefixCache([_StaticLayer(keys, values, 0, columns) for keys, values in self.memory])
 
     def append(self, rows: slice, first: int) -> PrefixCache:
         """Return the cache for a pass over tokens that go to the columns from `first` on."""
-        return PrefixCache([_StaticLayer(*pair, first) for pair in self._layers(rows)])
+        return PrefixCache([_StaticLayer(keys, values, first) for keys, values in self.memory[:, :, rows]])
 
     def fill(self, rows: slice, first: int, prefix: PrefixCache, prompt_index: Tensor | None) -> None:
         """Copy prompts into the columns from `first` on; `prompt_index`: the prompt of each row."""
-        for layer, states in zip(self._layers(rows), prefix.states(), strict=False):  # of prompts of one token: none
+        all_states = prefix.states()  # of prompts of one token: none
+        for layer, states in zip(self.memory[:, :, rows], all_states, strict=False):
             for memory, source in zip(layer, states, strict=True):
                 source = source if prompt_index is None else source.index_select(0, prompt_index)
                 memory[:, :, first : first + source.shape[2]] = source
 
     def settle(self, column: int) -> None:
         """Copy the newest token's to its own column, where later tokens can attend to it."""
-        self.memory[:, :, :, column] = self.memory[:, :, :, 0]
+        self.memory[..., column, :] = self.memory[..., 0, :]
         self.mask[..., column] = 0.0
 
     def unmask(self, prompt_mask: Tensor, columns: int) -> None:
@@ -279,11 +280,7 @@ class StaticCache:
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
-        self.memory, self.mask = self.memory.index_select(1, rows), self.mask.index_select(0, rows)
-
-    def _layers(self, rows: slice) -> list[tuple[Tensor, Tensor]]:
-        tensors = self.memory[:, rows].unbind(0)
-        return list(zip(tensors[0::2], tensors[1::2], strict=True))
+        self.memory, self.mask = self.memory.index_select(2, rows), self.mask.index_select(0, rows)
 
 
 class _StaticLayer(CacheLayer):

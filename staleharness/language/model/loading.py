@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import copy
+import warnings
 from collections.abc import Callable, Iterator
 from itertools import takewhile
 from pathlib import Path
@@ -111,6 +112,24 @@ def with_lora(model: Any, spec: LanguageSpec) -> Any:
     with torch.random.fork_rng(devices=[]):  # PEFT draws A from the global generator
         torch.manual_seed(spec.seed)
         return get_peft_model(model, config)
+
+
+def disable_dropout(model: torch.nn.Module) -> None:
+    """Set the dropout of all layers to 0."""
+    for module in model.modules():
+        if isinstance(module, torch.nn.Dropout):
+            module.p = 0.0
+        if hasattr(module, "attention_dropout"):
+            setattr(module, "attention_dropout", 0.0)  # noqa: B010 (to mypy a module has tensors only)
+
+
+def enable_checkpointing(model: Any, with_adapter: bool) -> None:
+    """Let a model recompute its layers for their gradients; `with_adapter`: the gradients of its LoRA adapter."""
+    with warnings.catch_warnings():  # later releases have another name for it, and still this one
+        warnings.simplefilter("ignore", FutureWarning)
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    if with_adapter:
+        model.enable_input_require_grads()
 
 
 def merge_adapter(model: str, base: str, digest: str, progress: Callable[[str], None]) -> Path:

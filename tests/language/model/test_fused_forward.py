@@ -12,16 +12,8 @@ from torch.nn import functional as F
 from staleharness.language.decoder_interface import make_decoder
 from staleharness.language.model import fused_forward
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.fused_forward import (
-    MATRICES,
-    ResidentVersions,
-    embedding,
-    fused_weights,
-    linear,
-    prepack,
-)
+from staleharness.language.model.fused_forward import MATRICES, fused_weights, linear, prepack
 from staleharness.language.sampler import teacher_force
-from staleharness.training.policy_buffer import Version
 
 
 @pytest.mark.parametrize(
@@ -68,64 +60,6 @@ def test_every_product_of_the_decoder_reads_packed_weights(policy: Policies, mon
 
 
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 0])[:, None]
-
-
-def version(phase: int) -> Version:
-    return Version(phase, phase, {})
-
-
-def shelf(room: int) -> tuple[ResidentVersions, list[int]]:
-    """Resident versions whose weights are their phase, and the phases of those that were read."""
-    asked: list[int] = []
-
-    def read(v: Version) -> dict[str, torch.Tensor]:
-        asked.append(v.phase)
-        return {"w": torch.full((2,), float(v.phase)), "words": torch.full((3, 2), float(v.phase))}
-
-    return ResidentVersions(room, read), asked
-
-
-def test_versions_are_loaded_once_in_the_requested_order() -> None:
-    held, asked = shelf(3)
-    a, b, c, d = (version(phase) for phase in range(4))
-    assert held.weights([b, a])["w"][:, 0].tolist() == [1.0, 0.0]
-    assert held.weights([a, b, a])["w"][:, 0].tolist() == [0.0, 1.0, 0.0]
-    assert held.weights([c])["w"].tolist() == [2.0, 2.0]
-    assert asked == [1, 0, 2]
-    assert held.weights([d, b])["w"][:, 0].tolist() == [3.0, 1.0]  # the oldest left, which nobody had asked for
-    assert held.weights([c, b])["w"][:, 0].tolist() == [2.0, 1.0]
-    assert asked == [1, 0, 2, 3]
-    assert held.weights([version(1)])["w"].tolist() == [1.0, 1.0] and asked[-1] == 1  # of that phase, another one
-    with pytest.raises(ValueError, match="4 versions do not fit into 3 slots"):
-        held.weights([a, b, c, d])
-
-
-def test_repeated_versions_look_up_one_embedding_by_slot() -> None:
-    held, _ = shelf(3)
-    a, b = version(0), version(1)
-    held.weights([a, b])
-    three = held.weights([b, a, b])
-    assert three["words"] is held.stacks["words"]
-    found = embedding(torch.tensor([[0, 2], [1, 1], [0, 0]]), three["words"], None, three["slots"])
-    assert found[..., 0].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
-
-
-def test_different_versions_are_never_copied_whatever_their_order() -> None:
-    held, loads = shelf(4)
-    all_versions = [version(phase) for phase in range(7)]
-    rng = np.random.default_rng(0)
-    for _ in range(50):
-        some = [all_versions[i] for i in rng.permutation(7)[: rng.integers(2, 5)]]
-        absent = {v.phase for v in some} - {v.phase for v in held.slots if v is not None}
-        before = len(loads)
-        weights = held.weights(some)
-        for name, stack in held.stacks.items():
-            assert weights[name].data_ptr() == stack.data_ptr()
-            assert weights[name].flatten(1)[:, 0].tolist() == [v.phase for v in some], name
-        assert "slots" not in weights
-        assert sorted(loads[before:]) == sorted(absent)
-        for slot, resident in enumerate(held.slots):  # those that do not act have kept their weights
-            assert resident is None or held.stacks["w"][slot, 0] == resident.phase
 
 
 def test_matrices_leave_the_host_in_the_precision_of_products(policy: Policies) -> None:
