@@ -65,7 +65,7 @@ class Plain(TokenLearner):
         self, batch: Minibatch, advantage: Tensor, after: Callable[[int], None] = lambda row: None
     ) -> Gradient:
         """Gradients of all rows, added up with the parameters; `after` is told of each row."""
-        logp, pull = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
+        logp, logp_gradient = torch.zeros_like(batch.mask), torch.zeros_like(batch.mask)
         for row in range(len(batch.mask)):
             one = batch.rows(torch.tensor([row]))
             data = one.data
@@ -75,11 +75,11 @@ class Plain(TokenLearner):
             (one.weights * self.algorithm.policy_loss(seen).loss).sum().backward()
             assert leaf.grad is not None
             torch.autograd.backward([scored.logp], [leaf.grad])
-            logp[row], pull[row] = leaf.detach()[0], leaf.grad[0]
+            logp[row], logp_gradient[row] = leaf.detach()[0], leaf.grad[0]
             after(row)
         decisions = batch.decisions(logp, advantage)
         answer, entropy = self.algorithm.policy_loss(decisions), torch.zeros_like(batch.mask)
-        log = of_step(decisions, answer, pull, entropy, batch.weights, "behaviour")
+        log = of_step(decisions, answer, logp_gradient, entropy, batch.weights, "behaviour")
         return Gradient(decisions, answer, log)
 
 

@@ -51,10 +51,10 @@ class Distribution(Protocol):
     def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         """`logp`, remembering what the next two need."""
 
-    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]; what pulls on log σ beside it is added first."""
+    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]; a further gradient of log σ is added first."""
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
+    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
         """Add to these gradients, in place, those of the entropy, given ∂L/∂entropy []."""
 
 
@@ -82,8 +82,8 @@ class Gaussian(GaussianPass):
     def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
         return (log_std + (0.5 + HALF_LOG_2PI)).sum()
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
-        log_std += pull
+    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
+        log_std += gradient
 
 
 class Categorical:
@@ -119,14 +119,14 @@ class Categorical:
         self.choice, self.all_logp = action.long(), mean.log_softmax(-1)
         return self.all_logp.gather(-1, self.choice).squeeze(-1)
 
-    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        of_logits = -self.all_logp.exp() * pull[:, None]
-        return of_logits.scatter_add_(1, self.choice, pull[:, None]), pull.new_zeros(0)
+    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        of_logits = -self.all_logp.exp() * gradient[:, None]
+        return of_logits.scatter_add_(1, self.choice, gradient[:, None]), gradient.new_zeros(0)
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
+    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
         p = self.all_logp.exp()
         entropy = -(p * self.all_logp).sum(-1, keepdim=True)
-        mean -= pull / len(mean) * p * (self.all_logp + entropy)
+        mean -= gradient / len(mean) * p * (self.all_logp + entropy)
 
 
 def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:

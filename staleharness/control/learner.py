@@ -20,7 +20,7 @@ from ..training.optimiser import AdamW
 from ..training.plugin_checks import loss_of, targets_of, value_loss_of
 from .compiled_loss import CompiledLoss
 from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
-from .policy import Evaluation, MLPPolicy, Pull
+from .policy import Evaluation, MLPPolicy, OutputGradient
 from .spec import ControlSpec
 
 
@@ -132,18 +132,19 @@ class ControlLearner(Learner[ControlData, Part]):
         now = policy.forward(batch.obs, batch.action, flat)
         targets = self._targets_of(part, now)
         advantage, (mask, share) = targets.advantage, self._all_kept(part.decision.shape)
-        decisions, answer, pull = self._policy_loss(part, now, advantage, mask, share)
+        decisions, answer, logp_gradient = self._policy_loss(part, now, advantage, mask, share)
         if self.own_value_loss:
             critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
         else:
             target, start = targets.value_target, part.fixed.start_value
             critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
-        policy.backward(Pull(pull, of_value, self._of_entropy(len(flat)), now.mean.grad, now.log_std.grad))
+        of_entropy = self._of_entropy(len(flat))
+        policy.backward(OutputGradient(logp_gradient, of_value, of_entropy, now.mean.grad, now.log_std.grad))
         log = {
             "policy_loss": answer.loss.detach(),
             "value_loss": critic_loss,
             "entropy": policy.mean_entropy(now),
-            "clipped": pull.view_as(mask),  # see `_summarise`
+            "clipped": logp_gradient.view_as(mask),  # see `_summarise`
             "advantage": advantage,
             **of_tails(decisions),
         }
@@ -151,8 +152,8 @@ class ControlLearner(Learner[ControlData, Part]):
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
         # clipped: the method left a decision no policy gradient although it had an advantage; here, all steps at once
-        pull, advantage = (torch.cat([log[name] for log, _ in steps]) for name in ("clipped", "advantage"))
-        is_clipped = ((pull == 0) & (advantage != 0)).split([len(mask) for _, mask in steps])
+        logp_gradient, advantage = (torch.cat([log[name] for log, _ in steps]) for name in ("clipped", "advantage"))
+        is_clipped = ((logp_gradient == 0) & (advantage != 0)).split([len(mask) for _, mask in steps])
         for (log, _), of_step in zip(steps, is_clipped, strict=True):
             log["clipped"] = of_step
             del log["advantage"]

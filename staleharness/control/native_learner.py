@@ -19,7 +19,7 @@ from ..base.cpp_library import build_library
 from ..training.optimiser import AdamW
 from ..training.policy_buffer import Version
 from .action_distributions import Distribution, Gaussian, distribution_of
-from .policy import BatchedPolicies, Evaluation, MLPPolicy, Pull
+from .policy import BatchedPolicies, Evaluation, MLPPolicy, OutputGradient
 from .spec import ControlSpec
 
 if TYPE_CHECKING:
@@ -59,16 +59,16 @@ class NativeGaussian(Gaussian):
         library().gaussian_logp(*inputs, log_std.dim() == 1, logp.numel(), mean.shape[-1], logp.data_ptr())
         return logp
 
-    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
         *_, mean, now = self.inputs
         of_mean, of_log_std = torch.empty_like(mean), torch.zeros_like(now) if log_std is None else log_std.clone()
-        inputs = _pointers(*self.inputs, pull)
+        inputs = _pointers(*self.inputs, gradient)
         library().gaussian_backward(*inputs, *mean.shape, *_pointers(of_mean, of_log_std))
         return of_mean, of_log_std
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, pull: Tensor | float) -> None:
-        if not isinstance(pull, float):  # else there is no bonus
-            log_std += pull
+    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
+        if not isinstance(gradient, float):  # else there is no bonus
+            log_std += gradient
 
 
 class NativeAdamW(AdamW):
@@ -122,13 +122,13 @@ class NativePolicy(MLPPolicy):
         self.density.inputs = action, index, mean, self.log_std
         return Evaluation(logp, entropy, value, mean, self.log_std.clone())
 
-    def backward(self, pull: Pull) -> None:
-        mean, log_std = self.density.backward(pull.logp, pull.log_std)
-        self.density.add_entropy(mean, log_std, pull.entropy)
-        if pull.mean is not None:
-            mean += pull.mean
+    def backward(self, gradient: OutputGradient) -> None:
+        mean, log_std = self.density.backward(gradient.logp, gradient.log_std)
+        self.density.add_entropy(mean, log_std, gradient.entropy)
+        if gradient.mean is not None:
+            mean += gradient.mean
         between = self.density.deviations
-        rest = _pointers(log_std, pull.value, self.flat_gradient)
+        rest = _pointers(log_std, gradient.value, self.flat_gradient)
         library().learner_backward(self.networks, mean.data_ptr(), between, *rest)
 
     @torch.no_grad()

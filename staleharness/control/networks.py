@@ -98,17 +98,17 @@ class NetworkPass:
             weight, bias = pad(weight, (0, self.spare)), pad(bias, (0, self.spare))
         return torch.addmm(bias, self.inputs[-1], weight)[:, : self.outputs]
 
-    def backward(self, pull: Tensor) -> list[Tensor]:
+    def backward(self, gradient: Tensor) -> list[Tensor]:
         """The gradients of the weights in their order, given ∂L/∂output [N, out] of the last forward pass."""
-        _, back = self.memory[pull.shape[0]]
+        _, back = self.memory[gradient.shape[0]]
         weight = self.weights[-1]
         if self.spare:
-            pull, weight = pad(pull, (0, self.spare)), pad(weight, (0, self.spare))
-        gradients = [pull.sum(0)[: self.outputs], torch.mm(self.inputs[-1].t(), pull)[:, : self.outputs]]
+            gradient, weight = pad(gradient, (0, self.spare)), pad(weight, (0, self.spare))
+        gradients = [gradient.sum(0)[: self.outputs], torch.mm(self.inputs[-1].t(), gradient)[:, : self.outputs]]
         for i in range(len(back) - 1, -1, -1):
-            pull = torch.mm(pull, weight.t(), out=back[i])
-            _tanh_backward(pull, self.inputs[i + 1], grad_input=pull)
-            gradients += [pull.sum(0), torch.mm(self.inputs[i].t(), pull)]
+            gradient = torch.mm(gradient, weight.t(), out=back[i])
+            _tanh_backward(gradient, self.inputs[i + 1], grad_input=gradient)
+            gradients += [gradient.sum(0), torch.mm(self.inputs[i].t(), gradient)]
             weight = self.weights[i]
         return gradients[::-1]
 
@@ -125,10 +125,10 @@ class GaussianPass:
         self.standard = self.distance * self.precision
         return (self.standard.square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
 
-    def backward(self, pull: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean [N, A], ∂L/∂log σ [A]), given ∂L/∂log π [N]. What pulls on log σ beside it, `log_std`, is added
+    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean [N, A], ∂L/∂log σ [A]), given ∂L/∂log π [N]. A further gradient of log σ, `log_std`, is added
         first, as autograd does."""
-        wide = pull[:, None].expand_as(self.standard)
+        wide = gradient[:, None].expand_as(self.standard)
         falls = self.standard * wide  # −∂L/∂z
         of_shift = (-wide).sum(0) if log_std is None else log_std + (-wide).sum(0)
         return falls * self.precision, of_shift + (falls * self.distance).sum(0) * self.precision
@@ -142,13 +142,13 @@ def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: 
     """
     slope = value.new_tensor(coef) / value.shape[0]  # divided in the tensors' precision, as autograd does
     miss = value - target
-    loss, pull = miss.square(), miss * slope
+    loss, gradient = miss.square(), miss * slope
     if clip > 0:
         change = value - start
         clipped_change = change.clamp(-clip, clip)
         held = start + clipped_change - target
         other = held.square()
         share = torch.add(0.5, (loss - other).sign(), alpha=0.5)  # 1, ½ or 0: is `loss` the larger one?
-        pull = pull * share + held * slope * (clipped_change == change) * (1.0 - share)
+        gradient = gradient * share + held * slope * (clipped_change == change) * (1.0 - share)
         loss = torch.maximum(loss, other)
-    return 0.5 * loss.mean(), pull
+    return 0.5 * loss.mean(), gradient

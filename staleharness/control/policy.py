@@ -35,8 +35,8 @@ class Evaluation:
     log_std: Tensor  # [A], or [0]
 
 
-class Pull(NamedTuple):
-    """The gradient of a loss with respect to what the policy says."""
+class OutputGradient(NamedTuple):
+    """The gradient of a loss with respect to the outputs of a policy."""
 
     logp: Tensor  # ∂L/∂log π(a|s) [N]
     value: Tensor  # [N]
@@ -131,13 +131,13 @@ class MLPPolicy:
         logp = self.density.forward(action, mean, self.log_std)
         return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
-    def backward(self, pull: Pull) -> None:
+    def backward(self, gradient: OutputGradient) -> None:
         """Put ∂L/∂θ into the flat gradient, given the gradient of the loss with respect to the last `forward`."""
-        mean, log_std = self.density.backward(pull.logp, pull.log_std)
-        self.density.add_entropy(mean, log_std, pull.entropy)
-        if pull.mean is not None:
-            mean += pull.mean
-        actor, critic = self.actor_pass.backward(mean), self.critic_pass.backward(pull.value[:, None])
+        mean, log_std = self.density.backward(gradient.logp, gradient.log_std)
+        self.density.add_entropy(mean, log_std, gradient.entropy)
+        if gradient.mean is not None:
+            mean += gradient.mean
+        actor, critic = self.actor_pass.backward(mean), self.critic_pass.backward(gradient.value[:, None])
         torch.cat([g.flatten() for g in (*actor, log_std, *critic)], out=self.flat_gradient)
 
     def value_loss(

@@ -110,16 +110,17 @@ def answers_for_tokens(algorithm: Algorithm) -> None:
 
 def pulls_on_the_policy(algorithm: Algorithm) -> None:
     """Gradient reaches `target_logp`, is finite, and is not zero everywhere, at least where data are fresh."""
-    pulls = [gradient_coefficients(algorithm, examples_for(algorithm, on_policy=fresh)) for fresh in (False, True)]
-    assert all(x.isfinite().all() for x in pulls) and (torch.cat(pulls) != 0).any()
+    examples = [examples_for(algorithm, on_policy=fresh) for fresh in (False, True)]
+    coefficients = [gradient_coefficients(algorithm, d) for d in examples]
+    assert all(x.isfinite().all() for x in coefficients) and (torch.cat(coefficients) != 0).any()
 
 
 def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
     """At w = 1, lag 0 each decision pulls with its advantage, unless the class says `policy_gradient = False`."""
     if algorithm.policy_gradient:
         d = examples_for(algorithm, on_policy=True)
-        pulls, expected = gradient_coefficients(algorithm, d), d.advantage * d.mask
-        torch.testing.assert_close(pulls, expected, msg=lambda text: f"{text}\n{NO_POLICY_GRADIENT}")
+        coefficients, expected = gradient_coefficients(algorithm, d), d.advantage * d.mask
+        torch.testing.assert_close(coefficients, expected, msg=lambda text: f"{text}\n{NO_POLICY_GRADIENT}")
 
 
 def survives_extreme_ratios(algorithm: Algorithm) -> None:
@@ -137,8 +138,8 @@ def ignores_padding(algorithm: Algorithm) -> None:
     spoiled_d, spoiled_t = perturb(d, d.mask == 0), perturb(t, t.mask == 0)
     losses = [algorithm.policy_loss(ready_for(algorithm, x)).loss * d.mask for x in (d, spoiled_d)]
     torch.testing.assert_close(*losses, rtol=0.0, atol=0.0)
-    pulls = [gradient_coefficients(algorithm, x) * d.mask for x in (d, spoiled_d)]
-    torch.testing.assert_close(*pulls, rtol=0.0, atol=0.0)
+    coefficients = [gradient_coefficients(algorithm, x) * d.mask for x in (d, spoiled_d)]
+    torch.testing.assert_close(*coefficients, rtol=0.0, atol=0.0)
     for before, after in zip(_targets(algorithm, t), _targets(algorithm, spoiled_t), strict=True):
         torch.testing.assert_close(before * t.mask, after * t.mask, rtol=0.0, atol=0.0)
 
@@ -203,8 +204,8 @@ def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
     fixed = (start, target, d.behaviour_logp, d.target_logp.detach(), d.lag, d.mask, d.state)
     loss = algorithm.value_loss(Values(value, *fixed))
     assert loss.shape == value.shape and loss.dtype == value.dtype and loss.isfinite().all()
-    (pull,) = torch.autograd.grad((loss * d.mask).sum(), value)
-    assert pull.isfinite().all() and (pull != 0).any()
+    (gradient,) = torch.autograd.grad((loss * d.mask).sum(), value)
+    assert gradient.isfinite().all() and (gradient != 0).any()
     other = algorithm.value_loss(Values(torch.where(d.mask > 0, value.detach(), 1e3), *fixed))
     torch.testing.assert_close(other * d.mask, loss.detach() * d.mask, rtol=0.0, atol=0.0)
 

@@ -48,29 +48,29 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     loss = (batch.weights * answer.loss).sum()
     if loss.requires_grad:
         loss.backward()
-    pull = target_logp.grad if target_logp.grad is not None else torch.zeros_like(now)
+    logp_gradient = target_logp.grad if target_logp.grad is not None else torch.zeros_like(now)
     begin = timer("loss", begin)
-    entropy_pull = -spec.entropy_coef * batch.weights
+    entropy_gradient = -spec.entropy_coef * batch.weights
     if at_once:
-        _backward(through, entropy, pull, entropy_pull)
+        _backward(through, entropy, logp_gradient, entropy_gradient)
     else:
         at = 0
         for p in parts:
             scores_now = score_completions(policy, p, None, "gradient" if bonus == "gradient" else "none")
             piece = slice(at, at + len(p.token))
-            _backward(scores_now.logp, scores_now.entropy, pull[piece], entropy_pull[piece])
+            _backward(scores_now.logp, scores_now.entropy, logp_gradient[piece], entropy_gradient[piece])
             at += len(p.token)
     timer("train", begin)
-    log = of_step(decisions, answer, pull, entropy.detach(), batch.weights, algorithm.proximal)
+    log = of_step(decisions, answer, logp_gradient, entropy.detach(), batch.weights, algorithm.proximal)
     return Gradient(decisions, answer, log)
 
 
-def _backward(logp: Tensor, entropy: Tensor | None, pull: Tensor, entropy_pull: Tensor) -> None:
+def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entropy_gradient: Tensor) -> None:
     """Carry dL/dlogp, and the entropy bonus's where there is one, into the parameters' gradients."""
     if entropy is not None and entropy.requires_grad:
-        torch.autograd.backward([logp, entropy], [pull, entropy_pull])
+        torch.autograd.backward([logp, entropy], [logp_gradient, entropy_gradient])
     else:
-        torch.autograd.backward([logp], [pull])
+        torch.autograd.backward([logp], [logp_gradient])
 
 
 @dataclass
@@ -152,7 +152,7 @@ def gradient_by_rows(
     mean, sigma = group_baseline(data.outcome, data.group, spec.baseline)
     deviation = (data.outcome - mean) / sigma
     sums = RowGradients(parameters)
-    logp, entropy, pull = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
+    logp, entropy, logp_gradient = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
     baseline, squared_norms = torch.zeros_like(sigma), torch.zeros_like(sigma)
     # numbers that the host needs, asked for once: a GPU waits for each question
     groups, widths = data.group.tolist(), data.mask.sum(1).long().tolist()
@@ -179,7 +179,7 @@ def gradient_by_rows(
             sums.next_row(in_total[row], in_group[row])
             with sums.taking():
                 torch.autograd.backward([scores.logp], [leaf.grad[:, :width]])
-            pull[row] = leaf.grad[0]
+            logp_gradient[row] = leaf.grad[0]
             squared_norms[row] = sums.squared_norm
             norms[i] = sums.squared_norm / weights[row].max().clamp(min=1e-15).square()
         together = batch.rows(rows)
@@ -194,5 +194,5 @@ def gradient_by_rows(
     ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
     answer = loss_of(algorithm, decisions)
     timer("train", begin)
-    log = of_step(decisions, answer, pull * advantage, entropy, weights, algorithm.proximal)
+    log = of_step(decisions, answer, logp_gradient * advantage, entropy, weights, algorithm.proximal)
     return Gradient(decisions, answer, log | {"second_moment_ratio": ratio})

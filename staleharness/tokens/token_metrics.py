@@ -34,10 +34,10 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
 
 
 def of_step(
-    decisions: Decisions, answer: PolicyLoss, pull: Tensor, entropy: Tensor, weights: Tensor, proximal: str
+    decisions: Decisions, answer: PolicyLoss, logp_gradient: Tensor, entropy: Tensor, weights: Tensor, proximal: str
 ) -> dict[str, Tensor]:
-    """Return the metrics of one gradient step; pull [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the loss
-    Σ weights · L, `proximal` what the method anchors on."""
+    """Return the metrics of one gradient step; logp_gradient [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the
+    loss Σ weights · L, `proximal` what the method anchors on."""
     mask = decisions.mask
     with torch.no_grad():
         return {
@@ -46,7 +46,7 @@ def of_step(
             **of_weights(decisions.target_logp.detach(), decisions.behaviour_logp, mask),
             **of_two_factors(decisions),
             **of_proximal(decisions, answer, proximal != "behaviour", mask),
-            **of_clipping(pull, decisions.advantage, mask),
+            **of_clipping(logp_gradient, decisions.advantage, mask),
         }
 
 
@@ -177,9 +177,9 @@ def _extremes(name: str, weight: Tensor, inside: Tensor) -> dict[str, Tensor]:
     return {key: torch.where(inside.any(), x, torch.ones_like(x)) for key, x in extremes.items()}
 
 
-def of_clipping(pull: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
+def of_clipping(logp_gradient: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
     """Share of tokens that had an advantage and got no gradient from the method, of all tokens; by its sign."""
-    silent = (pull == 0) & (mask > 0)
+    silent = (logp_gradient == 0) & (mask > 0)
     return {
         "clipped": masked_mean((silent & (advantage != 0)).float(), mask),
         "clipped_positive": masked_mean((silent & (advantage > 0)).float(), mask),

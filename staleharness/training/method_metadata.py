@@ -126,7 +126,7 @@ def ignores_behaviour(algorithm: Algorithm) -> bool:
     """Return whether a method's gradient is the same whatever μ is; False for one that cannot be tried here."""
     import torch
 
-    def pull(drift: float) -> Tensor:
+    def coefficients(drift: float) -> Tensor:
         target = -1.0 - torch.arange(8.0).reshape(2, 4) / 8.0
         target.requires_grad_()
         behaviour = target.detach() + drift * torch.tensor([1.0, -0.5, 0.5, -0.25])
@@ -151,7 +151,7 @@ def ignores_behaviour(algorithm: Algorithm) -> bool:
         return answer
 
     try:
-        return all(torch.equal(pull(0.0), pull(drift)) for drift in (0.05, 1.0, -1.0))
+        return all(torch.equal(coefficients(0.0), coefficients(drift)) for drift in (0.05, 1.0, -1.0))
     except Exception:
         return False
 

@@ -25,7 +25,7 @@ def examples(seed: int, rows: int = 8, steps: int = 9) -> Decisions:
     return example_decisions(rows, steps, seed=seed, dtype=torch.float64)
 
 
-def pull(name: str, d: Decisions, **options: Any) -> Tensor:
+def coefficients(name: str, d: Decisions, **options: Any) -> Tensor:
     return gradient_coefficients(make(name, **options), d)
 
 
@@ -67,7 +67,7 @@ def test_unbounded_token_methods_are_token_importance_sampling(seed: int) -> Non
         ("impala", {"pg_rho_bar": math.inf}),
         ("spo", {"epsilon": math.inf}),
     ):
-        torch.testing.assert_close(pull(name, d, **options), expected, msg=f"{name} {options}")
+        torch.testing.assert_close(coefficients(name, d, **options), expected, msg=f"{name} {options}")
 
 
 @pytest.mark.parametrize("seed", SEEDS)
@@ -75,7 +75,7 @@ def test_unbounded_sequence_methods_are_sequence_is(seed: int) -> None:
     d = examples(seed)
     log_w = (ratio_of(d).log() * d.mask).sum(1, keepdim=True)
     expected = log_w.exp() * d.advantage * d.mask
-    torch.testing.assert_close(pull("seq_is", d), expected)
+    torch.testing.assert_close(coefficients("seq_is", d), expected)
     for name, options in (
         ("tis", {"level": "sequence", "cap": 0.0}),
         ("tis", {"level": "sequence", "cap": 0.0, "clip": math.inf}),
@@ -83,8 +83,8 @@ def test_unbounded_sequence_methods_are_sequence_is(seed: int) -> None:
         ("mis_geo", {"low": 0.0, "high": 0.0, "level": "sequence", "cap": 0.0}),
     ):
         if "clip" not in options:
-            torch.testing.assert_close(pull(name, d, **options), expected, msg=f"{name} {options}")
-    three = pull("tis", d, level="sequence", cap=0.0, clip=math.inf)  # Π u_t times the token's own r
+            torch.testing.assert_close(coefficients(name, d, **options), expected, msg=f"{name} {options}")
+    three = coefficients("tis", d, level="sequence", cap=0.0, clip=math.inf)  # Π u_t times the token's own r
     u = ((d.proximal_logp - d.behaviour_logp) * d.mask).sum(1, keepdim=True).exp()
     r = (d.target_logp - d.proximal_logp).detach().exp()
     torch.testing.assert_close(three, u * r * d.advantage * d.mask)
@@ -102,13 +102,15 @@ def test_on_rows_of_one_decision_all_levels_are_one(algorithm: Algorithm) -> Non
 @pytest.mark.parametrize("seed", SEEDS)
 def test_on_control_gspo_is_ppo_with_its_own_bounds(seed: int) -> None:
     d = examples(seed, 40, 1)
-    torch.testing.assert_close(pull("gspo", d, clip=0.2, clip_high=0.3), pull("ppo_clip", d, clip=0.2, clip_high=0.3))
+    torch.testing.assert_close(
+        coefficients("gspo", d, clip=0.2, clip_high=0.3), coefficients("ppo_clip", d, clip=0.2, clip_high=0.3)
+    )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_with_both_bounds_at_one_cispo_is_uncorrected_reinforce(seed: int) -> None:
     d = examples(seed)
-    torch.testing.assert_close(pull("cispo", d, low=1.0, high=1.0), d.advantage * d.mask)
+    torch.testing.assert_close(coefficients("cispo", d, low=1.0, high=1.0), d.advantage * d.mask)
 
 
 # --- one method is another ----------------------------------------------------------------------------------
@@ -132,16 +134,18 @@ def test_methods_that_are_settings_of_others(seed: int) -> None:
         (("appo", {"proximal": "ewma"}), ("appo", {})),  # the learner brings the shadow
         (("ppo_clip", {"anchor": "decoupled"}), ("decoupled_ppo", {"weight_cap": 0.0})),
     ):
-        torch.testing.assert_close(pull(name, d, **options), pull(twin, d, **twins), msg=f"{name} {options}")
+        torch.testing.assert_close(
+            coefficients(name, d, **options), coefficients(twin, d, **twins), msg=f"{name} {options}"
+        )
 
 
 @pytest.mark.parametrize("seed", SEEDS)
 def test_geppo_is_ppo_on_fresh_data_with_a_smaller_clip_later(seed: int) -> None:
     d = examples(seed)
     fresh = replace(d, proximal_logp=d.behaviour_logp, lag=torch.zeros_like(d.lag))
-    torch.testing.assert_close(pull("geppo", fresh), pull("ppo_clip", d))
+    torch.testing.assert_close(coefficients("geppo", fresh), coefficients("ppo_clip", d))
     reused = replace(fresh, lag=torch.full_like(d.lag, 3.0))
-    torch.testing.assert_close(pull("geppo", reused), pull("ppo_clip", d, clip=0.05))
+    torch.testing.assert_close(coefficients("geppo", reused), coefficients("ppo_clip", d, clip=0.05))
 
 
 @pytest.mark.parametrize(
@@ -163,7 +167,7 @@ def test_a_wider_bound_keeps_all_that_a_narrow_one_kept(
     kept_less = kept_more = 0
     for seed in range(6):
         d = examples(seed)
-        less, more = pull(name, d, **narrow), pull(name, d, **wide)
+        less, more = coefficients(name, d, **narrow), coefficients(name, d, **wide)
         assert torch.equal(less[less != 0], more[less != 0])
         kept_less, kept_more = kept_less + int((less != 0).sum()), kept_more + int((more != 0).sum())
     assert 0 < kept_less < kept_more
@@ -174,7 +178,7 @@ def test_a_wider_bound_keeps_all_that_a_narrow_one_kept(
 
 def row(name: str, ratio: list[list[float]], advantage: Any = 1.0, **options: Any) -> list[list[float]]:
     given = {key: options.pop(key) for key in ("mask", "proximal_ratio", "target_logp") if key in options}
-    said: list[list[float]] = pull(name, decisions(ratio, advantage, **given), **options).tolist()
+    said: list[list[float]] = coefficients(name, decisions(ratio, advantage, **given), **options).tolist()
     return said
 
 
@@ -247,8 +251,8 @@ def test_m2po_keeps_what_uses_up_its_budget_exactly() -> None:
     """log r = ½ in binary fractions: M₂ = ¼ is tau, and tau may be reached."""
     d = decisions([[1.0, 1.0]], 1.0, target_logp=[[-0.5, -0.5]])
     d = with_gradient(replace(d, behaviour_logp=torch.full_like(d.behaviour_logp, -1.0)))
-    assert pull("m2po", d, tau=0.25).tolist() == [pytest.approx([math.exp(0.5)] * 2)]
-    assert pull("m2po", d, tau=0.2499).tolist() == [[0.0, 0.0]]
+    assert coefficients("m2po", d, tau=0.25).tolist() == [pytest.approx([math.exp(0.5)] * 2)]
+    assert coefficients("m2po", d, tau=0.2499).tolist() == [[0.0, 0.0]]
 
 
 def test_m2pos_release_caps_at_a_value_of_the_data() -> None:
@@ -273,24 +277,24 @@ def test_the_gradient_of_gspo_is_that_of_its_sequence_ratio() -> None:
     s = (((d.target_logp - d.behaviour_logp) * d.mask).sum(1) / length).exp()
     objective = (s * advantage[:, 0]).minimum(s.clamp(0.9, 1.1) * advantage[:, 0])
     (expected,) = torch.autograd.grad(objective.sum(), d.target_logp)
-    torch.testing.assert_close(pull("gspo", d, clip=0.1, clip_high=0.0) / length[:, None], expected)
+    torch.testing.assert_close(coefficients("gspo", d, clip=0.1, clip_high=0.0) / length[:, None], expected)
 
 
 def test_dppo_looks_at_probabilities_where_ppo_looks_at_ratios() -> None:
     """π = 0.5 from μ = 0.25 moved 0.25 and goes; π = 0.02 from 0.01 has the same ratio 2 and stays."""
     d = decisions([[2.0, 2.0]], 1.0, target_logp=[[math.log(0.5), math.log(0.02)]], closed_form=False)
-    assert pull("dppo", d).tolist() == [pytest.approx([0.0, 2.0])]
-    assert pull("ppo_clip", d).tolist() == [[0.0, 0.0]]
+    assert coefficients("dppo", d).tolist() == [pytest.approx([0.0, 2.0])]
+    assert coefficients("ppo_clip", d).tolist() == [[0.0, 0.0]]
     back = replace(d, advantage=-d.advantage)
-    assert pull("dppo", with_gradient(back, closed_form=False)).tolist() == [pytest.approx([-2.0, -2.0])]
+    assert coefficients("dppo", with_gradient(back, closed_form=False)).tolist() == [pytest.approx([-2.0, -2.0])]
 
 
 @pytest.mark.parametrize("divergence", ["tv", "kl"])
 def test_dppo_tells_unlikely_tokens_apart(divergence: str) -> None:
     """π = 1e-4 from μ = 5e-4: |π − μ| = 4e-4, and KL = μ log 5 − (μ − π) = 4.05e-4 to first order."""
     d = decisions([[0.2]], -1.0, target_logp=[[math.log(1e-4)]], closed_form=False)
-    assert pull("dppo", d, divergence=divergence, delta=3.9e-4).tolist() == [[0.0]]
-    assert pull("dppo", d, divergence=divergence, delta=4.1e-4).tolist() == [pytest.approx([-0.2])]
+    assert coefficients("dppo", d, divergence=divergence, delta=3.9e-4).tolist() == [[0.0]]
+    assert coefficients("dppo", d, divergence=divergence, delta=4.1e-4).tolist() == [pytest.approx([-0.2])]
 
 
 # --- the three policies -------------------------------------------------------------------------------------
@@ -301,7 +305,7 @@ def test_with_a_clip_masks_are_of_the_proximal_policy(name: str) -> None:
     d, algorithm = examples(0), make(name, clip=0.2)
     assert algorithm.proximal == "recompute" and make(name).proximal == "behaviour"
     at_start = replace(d, proximal_logp=d.behaviour_logp)
-    torch.testing.assert_close(gradient_coefficients(algorithm, at_start), pull("ppo_clip", d))
+    torch.testing.assert_close(gradient_coefficients(algorithm, at_start), coefficients("ppo_clip", d))
     assert algorithm.inactive(1) is not None and algorithm.inactive(4) is None and make(name).inactive(1) is None
 
 
@@ -370,6 +374,6 @@ def test_gspo_clips_completions_and_not_tokens() -> None:
 def test_p3o_holds_back_as_the_effective_sample_size_falls() -> None:
     """w = 1, 3: ESS = 16/(2·10) = 0.8; weights 0.8, 0.8; KL by k3 pulls 0.2·(1 − w)."""
     d = decisions([[1.0, 3.0]], 1.0, closed_form=False)
-    assert pull("p3o", d).tolist() == [pytest.approx([0.8, 0.8 - 0.4])]
-    assert pull("p3o", d, cap="one").tolist() == [pytest.approx([1.0, 1.0 - 0.4])]
-    assert pull("p3o", d, kl_coef=0.0).tolist() == [pytest.approx([0.8, 0.8])]
+    assert coefficients("p3o", d).tolist() == [pytest.approx([0.8, 0.8 - 0.4])]
+    assert coefficients("p3o", d, cap="one").tolist() == [pytest.approx([1.0, 1.0 - 0.4])]
+    assert coefficients("p3o", d, kl_coef=0.0).tolist() == [pytest.approx([0.8, 0.8])]

@@ -110,7 +110,7 @@ def example(seed: int, engine: float = 0.4, lag: float = 0.3) -> Decisions:
     )
 
 
-def pull(d: Decisions, loss: Tensor) -> Tensor:
+def coefficients(d: Decisions, loss: Tensor) -> Tensor:
     (gradient,) = torch.autograd.grad((loss * d.mask).sum(), d.target_logp)
     return gradient
 
@@ -125,7 +125,7 @@ def test_the_loss_is_the_systems_two_factor_form(algorithm: Algorithm, form: For
         assert d.version_logp is not None
         old = d.proximal_logp if correct == "all" else d.version_logp
         mine, literal = method.policy_loss(d).loss, form(d.target_logp, old, d.behaviour_logp, d.advantage, d.mask)
-        torch.testing.assert_close(pull(d, mine), pull(d, literal), rtol=0.0, atol=TOLERANCE)
+        torch.testing.assert_close(coefficients(d, mine), coefficients(d, literal), rtol=0.0, atol=TOLERANCE)
         torch.testing.assert_close(mine * d.mask, literal * d.mask, rtol=0.0, atol=TOLERANCE)
         cut = form(d.target_logp, old, d.behaviour_logp, torch.ones_like(d.advantage), d.mask) != form(
             d.target_logp, old, old, torch.ones_like(d.advantage), d.mask
@@ -151,7 +151,7 @@ def test_without_a_clip_the_engine_alone_is_weighted(name: str) -> None:
     assert d.version_logp is not None
     log_u = (d.version_logp - d.behaviour_logp) * d.mask
     u = log_u.sum(1, keepdim=True).exp() if name == "mis_seq" else log_u.exp()
-    found = pull(d, make(name, correct="engine").policy_loss(d).loss)
+    found = coefficients(d, make(name, correct="engine").policy_loss(d).loss)
     inside = (u > 0.5) & (u < 2.0)
     expected = -u * d.advantage * d.mask
     torch.testing.assert_close(found[inside.expand_as(found)], expected[inside.expand_as(found)], rtol=0, atol=1e-12)

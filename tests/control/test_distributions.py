@@ -17,7 +17,7 @@ from whole_runs import assert_resumes, metrics_of
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.control.action_distributions import Categorical, Gaussian, as_taken, distribution_of, far_bounds
-from staleharness.control.policy import MLPPolicy, Pull
+from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -55,7 +55,7 @@ def test_the_gradient_by_hand_is_autograds() -> None:
     of_logp, of_value, of_logits, of_entropy = drawn(7), drawn(7), drawn(7, 3), torch.tensor(-0.3)
     with torch.no_grad():
         policy.forward(obs, action, torch.arange(len(obs)))
-        policy.backward(Pull(of_logp, of_value, of_entropy, of_logits))
+        policy.backward(OutputGradient(of_logp, of_value, of_entropy, of_logits))
     found = policy.flat_gradient.clone()
     flat = policy.flat.detach().clone().requires_grad_()
     twin = MLPPolicy(4, Categorical(3), (8, 8), seed=0)

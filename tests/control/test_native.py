@@ -18,7 +18,7 @@ from staleharness.algorithm import ALGORITHMS, unmet
 from staleharness.base.cpp_library import compiler_version
 from staleharness.control import native_learner
 from staleharness.control.action_distributions import Categorical
-from staleharness.control.policy import MLPPolicy, Pull
+from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.control.task import ControlTask
 from staleharness.errors import Diverged, UserError
 from staleharness.running.hardware import fingerprint
@@ -72,7 +72,7 @@ def test_outputs_and_gradients_equal_those_of_torch(
         if discrete:
             action = torch.randint(act_dim + 1, (2 * n, 1), generator=generator).float()
         outputs, deviations = policy.act_dim, policy.density.deviations
-        of_outputs = Pull(draw(n) / n, draw(n) / n, draw(1)[0], draw(n, outputs) / n, draw(deviations))
+        of_outputs = OutputGradient(draw(n) / n, draw(n) / n, draw(1)[0], draw(n, outputs) / n, draw(deviations))
         for one in (reference, policy):
             one.backward_inputs = one.forward(obs, action, index)  # type: ignore[attr-defined]
             one.backward(of_outputs)

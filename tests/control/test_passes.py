@@ -11,7 +11,7 @@ from control_runs import SMALL
 from torch import Tensor
 
 from staleharness.control.networks import SIZES, NetworkPass, gaussian_logp, means, network, value_loss
-from staleharness.control.policy import MLPPolicy, Pull
+from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.training.loop import simulation_of
 
 
@@ -43,11 +43,11 @@ def test_the_backward_pass_is_the_gradient_of_autograd(
     policy.flat += 0.1 * draw(len(policy.flat))
     for n in (rows, rows + 1, rows):  # memory is kept by the number of rows, and used again
         obs, action = draw(n, obs_dim), draw(n, act_dim)
-        pull = Pull(draw(n), draw(n), draw(1)[0], draw(n, act_dim), draw(act_dim))
+        pull = OutputGradient(draw(n), draw(n), draw(1)[0], draw(n, act_dim), draw(act_dim))
         if not beside:
             pull = pull._replace(mean=None, log_std=None)
 
-        def loss(*said: Tensor, pull: Pull = pull) -> Tensor:
+        def loss(*said: Tensor, pull: OutputGradient = pull) -> Tensor:
             return torch.stack([(x * y).sum() for x, y in zip(said, pull, strict=True) if y is not None]).sum()
 
         with torch.no_grad():

@@ -163,11 +163,12 @@ class _NativeScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, pull: Tensor, entropy_pull: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, logp_gradient: Tensor, entropy_gradient: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         _ = ctx.saved_tensors
         model, requires_grad = ctx.model, dict(zip(sorted(ctx.model.weights), ctx.needs_input_grad[4:], strict=True))
         grads = _Gradients(model, requires_grad)
-        x = _backward_scores(ctx, grads, pull.contiguous(), entropy_pull.contiguous() if ctx.spread else None)
+        of_entropy = entropy_gradient.contiguous() if ctx.spread else None
+        x = _backward_scores(ctx, grads, logp_gradient.contiguous(), of_entropy)
         for i in reversed(range(len(model.layers))):
             x = _backward_layer(model, ctx.tokens, i, ctx.kept.pop(), grads, x)
         grads.add_words(ctx.tokens.ids, x)
@@ -181,44 +182,44 @@ class _Gradients:
         self.model, self.requires_grad = model, requires_grad
         self.of: dict[str, Tensor] = {}
 
-    def linear(self, name: str, x: Tensor, pull: Tensor) -> Tensor:
-        """Take in the pull [n, out] on the output of a linear layer whose input is `x`; returns that on x."""
+    def linear(self, name: str, x: Tensor, gradient: Tensor) -> Tensor:
+        """Take in the gradient [n, out] of the output of a linear layer whose input is `x`; returns that of x."""
         weight = self.model.weights[name].detach()
         if self.requires_grad[name]:
-            self.add(name, pull.T @ x)
+            self.add(name, gradient.T @ x)
         if self.requires_grad.get(f"{name}.bias"):
-            self.add(f"{name}.bias", pull.sum(0))
-        return pull @ weight
+            self.add(f"{name}.bias", gradient.sum(0))
+        return gradient @ weight
 
-    def norm(self, name: str, x: Tensor, weight: Tensor, scale: Tensor, pull: Tensor, of_x: Tensor) -> None:
-        of_weight = norm_backward(x, weight.detach(), scale, pull, of_x)
+    def norm(self, name: str, x: Tensor, weight: Tensor, scale: Tensor, gradient: Tensor, of_x: Tensor) -> None:
+        of_weight = norm_backward(x, weight.detach(), scale, gradient, of_x)
         if self.requires_grad[name]:
             self.of[name] = of_weight
 
     def add(self, name: str, grad: Tensor) -> None:
         self.of[name] = self.of[name].add_(grad) if name in self.of else grad
 
-    def add_words(self, ids: Tensor, pull: Tensor) -> None:
-        """Take in the pull on the embeddings of `ids`; where the logits have the same weights, they have its sum."""
+    def add_words(self, ids: Tensor, gradient: Tensor) -> None:
+        """Take in the gradient of the embeddings of `ids`; logits that have the same weights have its sum."""
         if not self.requires_grad["words"]:
             return
         words, padding = self.model.words, self.model.inner.embed_tokens.padding_idx
         if padding is not None:
-            ids, pull = ids[ids != padding], pull[ids != padding]
+            ids, gradient = ids[ids != padding], gradient[ids != padding]
         name = "logits" if self.model.weights["logits"] is words and "logits" in self.of else "words"
         if name not in self.of:
             self.of[name] = torch.zeros_like(words)
-        self.of[name].index_add_(0, ids, pull)
+        self.of[name].index_add_(0, ids, gradient)
 
 
-def _backward_scores(ctx: Any, grads: _Gradients, pull: Tensor, entropy_pull: Tensor | None) -> Tensor:
-    """Return the pull on the output of the last layer."""
+def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
+    """Return the gradient of the output of the last layer."""
     x, scale, y, total, entropy, logits = ctx.end
     model, target, of_y = ctx.model, ctx.tokens.target, torch.empty_like(y)
     for rows in ctx.chunks:
         logits_chunk = linear(y[rows], *model.logits) if logits is None else logits
-        inputs = (at(z[rows]) for z in (total, entropy, pull))
-        of_entropy = None if entropy_pull is None else at(entropy_pull[rows])
+        inputs = (at(z[rows]) for z in (total, entropy, logp_gradient))
+        of_entropy = None if entropy_gradient is None else at(entropy_gradient[rows])
         kernels().scores_backward(at(logits_chunk), at(target[rows]), *logits_chunk.shape, *inputs, of_entropy)
         of_y[rows] = grads.linear("logits", y[rows], logits_chunk)
     of_state = torch.zeros_like(x).index_add_(0, ctx.tokens.state, of_y)
@@ -229,16 +230,16 @@ def _backward_scores(ctx: Any, grads: _Gradients, pull: Tensor, entropy_pull: Te
 
 
 def _backward_layer(
-    model: NativeForward, tokens: Tokens, i: int, kept: _Layer, grads: _Gradients, pull: Tensor
+    model: NativeForward, tokens: Tokens, i: int, kept: _Layer, grads: _Gradients, gradient: Tensor
 ) -> Tensor:
-    """Return the pull on a layer's input, given that on its output."""
+    """Return the gradient of a layer's input, given that of its output."""
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
-    of_gate = pull @ model.weights[f"{i}.down"].detach()
+    of_gate = gradient @ model.weights[f"{i}.down"].detach()
     kernels().gate_backward(at(kept.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
     if grads.requires_grad[f"{i}.down"]:
-        grads.add(f"{i}.down", pull.T @ of_gate)
+        grads.add(f"{i}.down", gradient.T @ of_gate)
     if grads.requires_grad.get(f"{i}.down.bias"):
-        grads.add(f"{i}.down.bias", pull.sum(0))
+        grads.add(f"{i}.down.bias", gradient.sum(0))
     _, y, _ = norm(kept.between, None, *layer.between)
     grads.norm(
         f"{i}.between",
@@ -246,18 +247,18 @@ def _backward_layer(
         layer.between[0],
         kept.scale_between,
         grads.linear(f"{i}.gate_up", y, kept.gate_up),
-        pull,
+        gradient,
     )
     out = kept.out.index_select(0, tokens.outputs) if is_last else kept.out
-    of_out = grads.linear(f"{i}.out", out, pull)
+    of_out = grads.linear(f"{i}.out", out, gradient)
     if is_last:
-        pull, of_out = (
-            z.new_zeros((len(kept.x), z.shape[1])).index_copy_(0, tokens.outputs, z) for z in (pull, of_out)
+        gradient, of_out = (
+            z.new_zeros((len(kept.x), z.shape[1])).index_copy_(0, tokens.outputs, z) for z in (gradient, of_out)
         )
     of_qkv = torch.zeros_like(kept.qkv)
     inputs = at(kept.out), at(kept.total), at(of_out)
     kernels().attention_backward(at(kept.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))
     model.rotate(of_qkv, tokens.position, layer, -1.0)
     _, y, _ = norm(kept.x, None, *layer.before)
-    grads.norm(f"{i}.before", kept.x, layer.before[0], kept.scale, grads.linear(f"{i}.qkv", y, of_qkv), pull)
-    return pull
+    grads.norm(f"{i}.before", kept.x, layer.before[0], kept.scale, grads.linear(f"{i}.qkv", y, of_qkv), gradient)
+    return gradient

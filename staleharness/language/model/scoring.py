@@ -168,7 +168,7 @@ class _ChunkedScores(torch.autograd.Function):
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, pull: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
+    def backward(ctx: Any, logp_gradient: Tensor, *_: Any) -> tuple[Tensor | None, ...]:
         states, weight, bias, token, total = ctx.saved_tensors
         of_states, of_weight, of_bias = ctx.needs_input_grad[:3]
         states_grad = torch.empty_like(states) if of_states else None
@@ -177,7 +177,7 @@ class _ChunkedScores(torch.autograd.Function):
         for rows in _rows(len(token), len(weight)):
             grad = (F.linear(states[rows], weight, bias).float() - total[rows, None]).exp_()
             grad[torch.arange(len(grad), device=grad.device), token[rows]] -= 1.0
-            grad = grad.mul_(-pull[rows, None]).to(weight.dtype)
+            grad = grad.mul_(-logp_gradient[rows, None]).to(weight.dtype)
             if states_grad is not None:
                 states_grad[rows] = grad @ weight
             if weight_grad is not None:
