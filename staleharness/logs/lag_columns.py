@@ -74,7 +74,7 @@ def system_of(name: str) -> System | None:
     return next((system for _, system in _matches([name])), None)
 
 
-def beside(name: str, system: System, names: Sequence[str]) -> list[tuple[str, System]]:
+def other_lags(name: str, system: System, names: Sequence[str]) -> list[tuple[str, System]]:
     """Return the other lags that a system logs, of the same run."""
     run = name.rpartition(" - ")[0]
     return [

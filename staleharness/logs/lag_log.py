@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..base.text import plural
 from ..errors import UserError, nearest, shorten
-from .lag_columns import OVER, UNITS, System, beside, lag_column, statistic_columns, system_of
+from .lag_columns import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
 from .log_files import find_log, log_columns, log_rows, runs_of
 from .log_statistics import Drift, DriftMeter, LagHistogram
 
@@ -138,7 +138,7 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         for key, column in statistic_columns(name, names).items():
             if (pair := _mean_and_max(path, column)) is not None:
                 statistics[key] = Statistic(column, pair[key == "max"])
-        for column, also in beside(name, system, names):
+        for column, also in other_lags(name, system, names):
             if (pair := _mean_and_max(path, column)) is not None:
                 others.append(OtherLag(column, also.subject, pair[0]))
     return _lag_log(

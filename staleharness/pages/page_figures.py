@@ -119,9 +119,9 @@ def _label(name: str, ax: Axes, panels: Sequence[Axes]) -> str:
         return bool(np.isclose(other.get_position().y1, place.y1, atol=0.01))
 
     texts = {other: other.get_xlabel() if name == "x" else other.get_ylabel() for other in panels}
-    beside = [text for other, text in texts.items() if text and is_beside(other)]
+    neighbours = [text for other, text in texts.items() if text and is_beside(other)]
     distinct = list(dict.fromkeys(text for text in texts.values() if text))
-    return texts[ax] or (beside[-1] if beside else distinct[0] if len(distinct) == 1 else "")
+    return texts[ax] or (neighbours[-1] if neighbours else distinct[0] if len(distinct) == 1 else "")
 
 
 def _short(value: float) -> float:

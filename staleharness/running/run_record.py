@@ -121,8 +121,8 @@ def summary(scores: Scores) -> dict[str, dict[str, Any]]:
         for mode, r in scores.returns.items()
     }
     if scores.counts:  # of right and wrong answers
-        answers = scores.returns["deterministic"]
-        modes["deterministic"] |= {"wilson": wilson(int(sum(answers)), len(answers)), **scores.counts}
+        correct = scores.returns["deterministic"]
+        modes["deterministic"] |= {"wilson": wilson(int(sum(correct)), len(correct)), **scores.counts}
     return modes
 
 

@@ -18,7 +18,7 @@ from ..store.run_grid import Cell, RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
 from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
-from .retained_share import answers, retained_shares
+from .retained_share import retained_shares, retention_sentences
 from .scores import AUTO, Array, Normaliser, final_score, learning_curve, normaliser, resolve_auto, score_in_words, unit
 from .table import COLUMNS, Table, extent, plain, render, to_csv
 from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing, on_mixtures, on_untrained, on_warnings
@@ -78,7 +78,7 @@ def table(
         **extent(runs),
     }
     lags = {(row["algorithm"], row["capacity"]): row["lag_mean"] for row in rows}
-    if sentences := answers(run_grid, score, accuracy, shares, lags):
+    if sentences := retention_sentences(run_grid, score, accuracy, shares, lags):
         settings["answers"] = sentences
     notes = [
         *on_missing(missing, len(runs) + len(missing), envs, ks),

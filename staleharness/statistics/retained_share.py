@@ -45,7 +45,7 @@ def retained_shares(run_grid: RunGrid, score: str, accuracy: bool) -> Shares:
     return shares
 
 
-def answers(
+def retention_sentences(
     run_grid: RunGrid, score: str, accuracy: bool, shares: Shares, lags: Mapping[tuple[str, int], float | None]
 ) -> list[str]:
     """A sentence for each K beyond 1: its lag, what each method retains, and which of them the seeds tell apart.

@@ -68,7 +68,7 @@ class Ledger:
         """
         if flow.reused == handed_count:  # a whole batch once more, of which nothing counts anew
             flow, handed_count = replace(flow, reused=trained), trained
-        flows = {
+        counts = {
             "generated": flow.generated,
             "dropped": flow.dropped,
             "masked": handed_count - trained,
@@ -76,9 +76,9 @@ class Ledger:
             "reused": flow.reused,
         }
         if flow.lost is not None:
-            flows["lost"] = flow.lost
+            counts["lost"] = flow.lost
         for unit in UNITS:
-            for entry, count in flows.items():
+            for entry, count in counts.items():
                 name = f"{unit}/{entry}"
                 self.totals[name] = self.totals.get(name, 0) + getattr(count, unit)
             self.totals[f"{unit}/queued"] = getattr(flow.queued, unit)

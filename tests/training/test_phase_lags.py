@@ -30,7 +30,7 @@ def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
 
     @LAGS.register("answers")
     @dataclass(frozen=True)
-    class Answers(LagModel):
+    class GivenAssignment(LagModel):
         """Lag model that returns a given assignment."""
 
         said: ClassVar[Mapping[str, Any]] = told
