@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import fcntl
 import os
 import shutil
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import TextIO
 
 from .cancellation import report
-from .files import user_path
+from .files import try_lock, user_path
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
 PAUSE = 0.1  # seconds between two looks at whether another process is done
@@ -40,15 +38,7 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 @contextmanager
 def _lock(path: Path) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as handle:
-        while not _try_lock(handle):
+        while not try_lock(handle.fileno()):
             report(f"waiting for {path.stem}, which another process makes")
             time.sleep(PAUSE)
         yield
-
-
-def _try_lock(handle: TextIO) -> bool:
-    try:
-        fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return False
-    return True

@@ -263,7 +263,7 @@ def try_lock(handle: int, mode: int = fcntl.LOCK_EX) -> bool:
         return False
     except OSError as error:
         raise UserError(
-            f"the file system of the results folder has no locks ({error.strerror}), as some network file systems; "
+            f"the file system of the folder has no locks ({error.strerror}), as some network file systems; "
             "give a folder on a local disk"
         ) from error
     return True

@@ -1,0 +1,28 @@
+"""Cache of what is built once per machine."""
+
+from __future__ import annotations
+
+import errno
+import fcntl
+import os
+from pathlib import Path
+
+import pytest
+from raising import raising
+
+from staleharness.base.cache import CACHE_VARIABLE, build_once
+from staleharness.errors import UserError
+
+
+def test_a_cache_without_file_locks_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    monkeypatch.setattr(fcntl, "flock", raising(OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))))
+    with pytest.raises(UserError, match="has no locks") as error:
+        build_once("models", "key", Path.mkdir)
+    assert "results" not in str(error.value)
+
+
+def test_a_folder_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    folder = build_once("models", "key", Path.mkdir)
+    assert folder.is_dir() and build_once("models", "key", raising(AssertionError("built twice"))) == folder
