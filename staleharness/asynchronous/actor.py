@@ -37,20 +37,26 @@ class GroupMaker(Protocol):
 
 
 @dataclass(frozen=True)
-class FinishedGroup:
-    """A finished group, as its actor hands it over."""
+class GroupProgress:
+    """A group as far as its actor came."""
 
     versions: list[int]  # of each stretch
     starts: list[int]  # decisions made before it
     lengths: list[int]  # decisions of each row
-    began_at: float  # by the clock that all processes of a machine share
-    finished_at: float
-    content: bytes
-    total: Count  # finished by this actor so far, by its own count
+    began: float  # seconds, by the clock that all processes of a machine share
 
     @property
     def count(self) -> Count:
         return Count(len(self.lengths), sum(self.lengths))
+
+
+@dataclass(frozen=True)
+class FinishedGroup(GroupProgress):
+    """A finished group, as its actor hands it over."""
+
+    finished_at: float
+    content: bytes
+    total: Count  # finished by this actor so far, by its own count
 
 
 @dataclass(frozen=True)
@@ -180,20 +186,6 @@ def _groups(channel: Connection) -> Iterator[int]:
 NO_GROUP = -1
 GROUP, BEGAN, STRETCHES, LENGTHS = range(4)  # places in the array; from LENGTHS on one number per row
 NANO = 1e-9
-
-
-@dataclass(frozen=True)
-class GroupProgress:
-    """A group as far as its actor came. Lengths are decisions of each row, starts the decisions before a stretch."""
-
-    versions: list[int]
-    starts: list[int]
-    lengths: list[int]
-    began: float  # seconds, by the clock that all processes of a machine share
-
-    @property
-    def count(self) -> Count:
-        return Count(len(self.lengths), sum(self.lengths))
 
 
 class ProgressCounter:

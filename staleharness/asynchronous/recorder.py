@@ -78,7 +78,7 @@ class Recorder:
         """Write down a group that is handed over before the batch of a phase is taken."""
         entry = self.entries[group]
         entry.versions, entry.starts, entry.lengths = group_data.versions, group_data.starts, group_data.lengths
-        entry.began_at, entry.made_at = group_data.began_at - self.zero, group_data.finished_at - self.zero
+        entry.began_at, entry.made_at = group_data.began - self.zero, group_data.finished_at - self.zero
         entry.fate, entry.finished_in = "queued", phase
 
     def record_progress(self, group: int, progress: GroupProgress) -> None:

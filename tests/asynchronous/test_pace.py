@@ -48,7 +48,7 @@ def test_every_decision_of_a_row_has_its_time_the_last_one_too(clock: Clock) -> 
     orders, sent = [0, 1, None], list[FinishedGroup]()
     channel: Any = SimpleNamespace(recv=lambda: orders.pop(0), send=sent.append)
     serve(ActorConfig(Toy(), 0, weights, ActorTiming(0, 0.25), ProgressCounter(context, 2, 1), 1, ""), channel)
-    assert [group.finished_at - group.began_at for group in sent] == pytest.approx([LENGTH * 0.25] * 2)
+    assert [group.finished_at - group.began for group in sent] == pytest.approx([LENGTH * 0.25] * 2)
     assert [group.total for group in sent] == [Count(2, 8), Count(4, 16)], "what it has finished so far"
 
 
