@@ -94,8 +94,8 @@ class RunSpec:
 
     @property
     def steps_per_phase(self) -> int:
-        """Steps per phase, in the unit of `steps`."""
-        raise NotImplementedError
+        """Steps per phase, in the unit of `steps`: by default steps of the optimiser."""
+        return self.minibatches * self.epochs
 
     @property
     def budget_phases(self) -> int:

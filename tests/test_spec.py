@@ -30,13 +30,18 @@ from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.running.grid_axes import MAX_RUNS
 from staleharness.running.plan import plan, plan_as_data
-from staleharness.spec import later
+from staleharness.spec import RunSpec, later
 from staleharness.store.sweep_definition import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
 words = names.filter(lambda word: isinstance(parse_value(word), str))  # `nan`, `true` and `inf` mean something
 numbers = st.one_of(st.integers(-(10**15), 10**15), st.floats(allow_nan=False, allow_infinity=False, width=32))
 values = st.one_of(numbers, st.booleans(), words)
+
+
+def test_a_phase_has_the_gradient_steps_of_all_its_epochs() -> None:
+    spec = RunSpec("toy", "ppo_clip", steps=24, minibatches=4, epochs=3)
+    assert spec.steps_per_phase == 12 and spec.phases == 2
 
 
 @given(names, st.dictionaries(names, values, max_size=4))

@@ -72,10 +72,6 @@ class ChainSpec(TokenSpec):
             )
 
     @property
-    def steps_per_phase(self) -> int:
-        return self.minibatches * self.epochs
-
-    @property
     def completions(self) -> int:
         """Episodes that share a baseline: all of a minibatch, for they all begin alike."""
         return self.batch

@@ -155,10 +155,6 @@ class LanguageSpec(TokenSpec):
             raise UserError("dynamic_sampling needs groups: completions must be at least 2")
 
     @property
-    def steps_per_phase(self) -> int:
-        return self.minibatches * self.epochs
-
-    @property
     def sequences(self) -> int:
         """Completions per minibatch."""
         return self.prompts * self.completions
