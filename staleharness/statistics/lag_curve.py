@@ -13,11 +13,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.parsing import canonical_json, split_list
+from ..base.parsing import split_list
 from ..base.text import word
 from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
+from .matching import by_settings
 from .scores import AUTO, SCORES, Array, constants, final_score, resolve_auto
 
 LEAST_SEEDS = 3  # of every setting of a curve
@@ -163,12 +164,10 @@ def _lag(run: StoredRun) -> float:
 
 
 def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: float, note: str) -> LagCurve:
-    held: dict[str, list[StoredRun]] = {}
-    for run in sorted(runs, key=lambda r: r.seed):
-        held.setdefault(canonical_json({**run.spec, "seed": None}), []).append(run)
+    groups = by_settings(sorted(runs, key=lambda r: r.seed))
     if differ := _differences(runs):
         raise UserError(f"runs differ in more than lag: {', '.join(differ)}")
-    settings = sorted(held.values(), key=lambda s: (_mean(s, "lag_mean") or 0.0, s[0].spec["capacity"]))
+    settings = sorted(groups.values(), key=lambda s: (_mean(s, "lag_mean") or 0.0, s[0].spec["capacity"]))
     lags = np.array([_mean(s, "lag_mean") or 0.0 for s in settings])
     if lags[0] > 0:
         raise UserError("no synchronous reference, as there are no runs at K = 1")

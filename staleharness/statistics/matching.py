@@ -59,7 +59,7 @@ def is_paired(pair: Pair) -> bool:
     The harness draws the same random numbers for the same seed, and within every pair the same settings differ.
     """
     a, b = pair
-    return [r.seed for r in a] == [r.seed for r in b] and all(len(_by_settings(s)) == 1 for s in pair)
+    return [r.seed for r in a] == [r.seed for r in b] and all(len(by_settings(s)) == 1 for s in pair)
 
 
 def seeds_in_common(pair: Pair) -> int:
@@ -128,7 +128,7 @@ def _cells(runs: Iterable[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
 
 def _alike(a: list[StoredRun], b: list[StoredRun]) -> Pair:
     """Select the runs of a cell with the one setting of both sides, where a side mixes settings; otherwise all."""
-    by_setting_a, by_setting_b = _by_settings(a), _by_settings(b)
+    by_setting_a, by_setting_b = by_settings(a), by_settings(b)
     common = set(by_setting_a) & set(by_setting_b)
     if max(len(by_setting_a), len(by_setting_b)) > 1 and len(common) == 1:
         (key,) = common
@@ -136,7 +136,8 @@ def _alike(a: list[StoredRun], b: list[StoredRun]) -> Pair:
     return a, b
 
 
-def _by_settings(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
+def by_settings(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
+    """Group runs by all settings but the seed, written as JSON."""
     groups: dict[str, list[StoredRun]] = {}
     for run in runs:
         groups.setdefault(canonical_json({**run.spec, "seed": None}), []).append(run)

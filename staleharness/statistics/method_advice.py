@@ -15,8 +15,9 @@ from .bootstrap import iqm, stable_seed
 from .lag_curve import LagCurve
 from .retention import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .scores import Array
-from .significance import p_value, seeds_needed, simulated_power, spread
+from .significance import seeds_needed, simulated_power, spread
 from .slowdown import slowdowns
+from .t_intervals import welch
 
 Ends = tuple[Limit, Limit, Limit]  # a budget and its interval
 UPDATES = (1.0, 4.0, 16.0)  # gradient steps of a version that a log is also tried with
@@ -104,7 +105,7 @@ def _point(curve: LagCurve, share: RetentionCurve, i: int) -> dict[str, Any]:
         "kept_low": float(low),
         "kept_high": float(high),
         "difference": gap,
-        "p": p_value(a, b) if i else None,
+        "p": welch([a], [b]).p if i else None,
         "seeds_to_see_it": seeds_needed(gap / deviation) if i and deviation > 0 else None,
     }
 

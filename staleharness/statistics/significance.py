@@ -4,7 +4,6 @@ size of every pair; and the seeds needed to see one: a two-sided t-test at 5 %, 
 from __future__ import annotations
 
 import bisect
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import combinations
@@ -15,7 +14,7 @@ import numpy as np
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import improvement, percentiles, resampled_improvement, stable_seed
 from .scores import Array, deviations, final_score
-from .t_intervals import t_p_value, welch
+from .t_intervals import welch
 
 POWER, ALPHA = 0.80, 0.05
 REPS = 2000  # bootstrap resamples
@@ -195,15 +194,6 @@ def spread(columns: Sequence[Array]) -> float:
     """Standard deviation within settings, pooled over columns of runs [runs_i]."""
     squares = sum(float((deviations(c) ** 2).sum()) for c in columns)
     return float(np.sqrt(squares / sum(len(c) - 1 for c in columns)))
-
-
-def p_value(a: Array, b: Array) -> float:
-    """Two-sided p of Welch's t-test of runs a against b. Where neither side has any spread, which the t-test would take
-    for certain: of the exact rank test, 2 of all ways to deal out the runs."""
-    errors = np.array([(deviations(c) ** 2).sum() / (len(c) - 1) / len(c) for c in (a, b)])
-    if not errors.any():
-        return 1.0 if a[0] == b[0] else min(1.0, 2 / math.comb(len(a) + len(b), len(a)))
-    return t_p_value(float(a.mean() - b.mean()), errors, (len(a), len(b)))
 
 
 def simulated_power(

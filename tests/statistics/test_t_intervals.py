@@ -9,7 +9,6 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from staleharness.statistics.significance import p_value
 from staleharness.statistics.t_intervals import degrees_of_freedom, mean_over_groups, sign_test, t_reach, welch
 
 # Hours of sleep gained under two drugs, ten patients (Student, 1908, table on page 20).
@@ -30,7 +29,8 @@ def test_unpaired_interval_and_p_are_welchs() -> None:
     gap = DRUG_1.mean() - DRUG_2.mean()
     ends = gap - t_reach(variances, [10, 10]), gap + t_reach(variances, [10, 10])
     assert ends == pytest.approx((-3.3654832, 0.2054832), abs=1e-6)
-    assert p_value(DRUG_1, DRUG_2) == p_value(DRUG_2, DRUG_1) == pytest.approx(0.07939, abs=1e-5)
+    test, reverse = welch([DRUG_1], [DRUG_2]), welch([DRUG_2], [DRUG_1])
+    assert test.p == reverse.p == pytest.approx(0.07939, abs=1e-5) and (test.low, test.high) == pytest.approx(ends)
 
 
 def test_degrees_of_freedom_by_hand_and_point_by_point() -> None:
@@ -54,9 +54,10 @@ def test_sign_test_counts_pairs_without_ties(gaps: list[tuple[float, int]], p: f
     assert sign_test(gaps) == p
 
 
-def test_welch_of_one_task_is_scipys() -> None:
-    rng = np.random.default_rng(0)
-    a, b = rng.normal(1, 1, 8), rng.normal(0, 3, 5)
+@pytest.mark.parametrize(("n", "m"), [(3, 3), (8, 5), (30, 8)])
+def test_welch_of_one_task_is_scipys(n: int, m: int) -> None:
+    rng = np.random.default_rng(n)
+    a, b = rng.normal(1, 1, n), rng.normal(0, 3, m)
     test, other = welch([a], [b]), stats.ttest_ind(a, b, equal_var=False)
     interval = other.confidence_interval()
     assert (test.value, test.p) == pytest.approx((a.mean() - b.mean(), other.pvalue))
@@ -79,6 +80,9 @@ def freedom(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 
 
 def test_welch_without_spread_is_the_rank_test() -> None:
-    ones = np.ones(4)
+    ones, tenths = np.ones(4), np.full(3, 0.1)
     assert welch([ones], [0 * ones])[1:4] == (None, None, 2 / math.comb(8, 4))
+    assert welch([tenths], [tenths + 1]).p == 0.1  # 2 of the 20 ways to deal out six runs
     assert welch([ones], [ones])[:4] == (0.0, 0.0, 0.0, 1.0)
+    assert welch([np.full(3, 0.7)], [np.full(5, 0.7)]).p == 1.0  # whatever their means are rounded to
+    assert 0 < welch([tenths], [np.array([1.0, 2.0, 3.0])]).p < 1
