@@ -10,6 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..pipeline.event_log import PipelineRecord
+from ..pipeline.pipeline_schedule import stretch_lengths
 from ..pipeline.pipeline_summary import summary
 from .plot_layout import FAINT, PAGE, plot_settings
 
@@ -87,8 +88,7 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     lane = {int(slot): at for at, slot in enumerate(visible)}
     end_of_row = np.where(np.isnan(record.finish_time), record.seconds, record.finish_time)
     row = record.stretch_row
-    before = np.append(0, record.stretch_end[:-1])
-    before[np.append(True, row[1:] != row[:-1])] = 0
+    before = record.stretch_end - stretch_lengths(record)
     length = np.maximum(record.done[row], 1)
     span = end_of_row - record.start_time
     left = record.start_time[row] + span[row] * before / length

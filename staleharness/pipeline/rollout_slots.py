@@ -158,13 +158,11 @@ class RolloutSlots:
     def fail(self, slots: range, keep: bool, now: float) -> None:
         """Lose a worker and the rows in its slots; with `keep` they go on later where they stopped."""
         self.account(now)
-        clock = (now if self.paused_at is None else self.paused_at) - self.offset
         lost = [(finish, slot) for finish, slot in self.rows if slot in slots]
         self.rows[:] = [entry for entry in self.rows if entry[1] not in slots]
         heapify(self.rows)
         for finish, slot in sorted(lost):
-            row = self.row[slot]
-            done = max(self._done(row, finish - clock), self._cut.get(row, 0))
+            row, done = self.row[slot], self._progress(finish, slot, now)
             self.lost += 0 if keep else done
             self.interrupted.append((row, done if keep else 0))
         self.down.update(slots)
@@ -179,13 +177,11 @@ class RolloutSlots:
     def abort(self, group: int, now: float) -> None:
         """Stop the rows of a group that are under way, for good; their slots are free."""
         self.account(now)
-        clock = (now if self.paused_at is None else self.paused_at) - self.offset
         rows = [entry for entry in self.rows if self.row[entry[1]] // self.group == group]
         self.rows[:] = [entry for entry in self.rows if self.row[entry[1]] // self.group != group]
         heapify(self.rows)
         for finish, slot in sorted(rows):
-            row = self.row[slot]
-            self.aborted_rows[row] = max(self._done(row, finish - clock), self._cut.pop(row, 0))
+            self.aborted_rows[self.row[slot]] = self._progress(finish, slot, now)
             self._leave(slot)
         self.aborted_rows |= {row: done for row, done in self.interrupted if row // self.group == group}
         self.interrupted = deque(entry for entry in self.interrupted if entry[0] // self.group != group)
@@ -205,11 +201,14 @@ class RolloutSlots:
 
     def under_way(self, now: float) -> dict[int, int]:
         """Return {row: decisions so far} of each row that is under way or was aborted."""
-        clock = (now if self.paused_at is None else self.paused_at) - self.offset
-        rows = {
-            self.row[s]: max(self._done(self.row[s], f - clock), self._cut.get(self.row[s], 0)) for f, s in self.rows
-        }
+        rows = {self.row[slot]: self._progress(finish, slot, now) for finish, slot in self.rows}
         return rows | dict(self.interrupted) | self.aborted_rows
+
+    def _progress(self, finish: float, slot: int, now: float) -> int:
+        """Return the decisions so far of the row in a slot that will finish at `finish` on the own clock."""
+        clock = (now if self.paused_at is None else self.paused_at) - self.offset
+        row = self.row[slot]
+        return max(self._done(row, finish - clock), self._cut.get(row, 0))
 
     def _duration(self, row: int) -> float:
         """Return the seconds from the first decision of a row to its last, in its slot."""
