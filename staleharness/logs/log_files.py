@@ -23,14 +23,8 @@ from .json_and_event_files import json_objects, scalars
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv")
-METRIC_WORDS = (
-    "metric",
-    "key",
-    "metric_name",
-    "metric key",
-    "tag",
-    "name",
-)  # columns of a long table, as in lower case
+# Columns of a long table, as in lower case.
+METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
 MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)

@@ -36,7 +36,7 @@ from .paper_summary import (
     finding,
     picture,
     picture_file,
-    summary_of,
+    read_page,
     summary_page,
     test_rows,
     verdict_lines,
@@ -181,7 +181,7 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
 
 def drawn_sections(page: Path) -> dict[str, str]:
     """Sections of a paper's page with a picture or a table, by heading; none without a page."""
-    text = page.read_text(encoding="utf-8") if page.is_file() else ""
+    text = read_page(page)
     parts = {part.partition("\n")[0]: f"## {part}".rstrip() for part in text.split("\n## ")[1:]}
     return {heading: part for heading, part in parts.items() if _shows(part)}
 
@@ -208,14 +208,14 @@ def index(out: Path) -> str:
         name = path.parent.name
         paper, figures = read_paper(name)
         page = out / name / EVIDENCE
-        page_text = page.read_text(encoding="utf-8") if page.is_file() else ""
+        page_text = read_page(page)
         title = (
             f"[{paper.title}]({name}.md)"
             if page.is_file()
             else f"{paper.title} (`{invocation('figures', paper=name)}`)"
         )
         lines += [f"## {title}", ""]
-        if text := conclusion_on_page(summary_of(out, name)):
+        if text := conclusion_on_page(read_page(out / f"{name}.md")):
             lines += [text, ""]
         lines += ["| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:

@@ -18,7 +18,7 @@ from ..statistics.scores import final_score
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import GalleryFigure
 from .paper_figure_specs import experiments, read_paper
-from .paper_summary import anchor, conclusion_on_page, picture_file, summary_of, verdict_on_page
+from .paper_summary import anchor, conclusion_on_page, picture_file, read_page, verdict_on_page
 
 PAGES = (  # beside the gallery, where they are
     ("leaderboard.html", "Leaderboard", "every method on every track, with formula, curves and runs"),
@@ -50,7 +50,7 @@ def index_page(out: Path) -> str:
 def _paper(name: str, out: Path) -> dict[str, Any]:
     paper, figures = read_paper(name)
     evidence = out / name / "evidence.md"
-    text = evidence.read_text(encoding="utf-8") if evidence.is_file() else ""
+    text = read_page(evidence)
     html = f"{name}.html" if (out / f"{name}.html").is_file() else ""
     rows = []
     for f in figures:
@@ -71,7 +71,7 @@ def _paper(name: str, out: Path) -> dict[str, Any]:
         "name": name,
         "title": paper.title,
         "link": html or (f"{name}.md" if text else ""),
-        "conclusion": prose(conclusion_on_page(summary_of(out, name))),
+        "conclusion": prose(conclusion_on_page(read_page(out / f"{name}.md"))),
         "counts": sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         "rows": rows,
     }

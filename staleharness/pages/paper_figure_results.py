@@ -25,14 +25,8 @@ from ..store.sweep_definition import check_scale_name
 from .paper_figure_specs import PaperFigure, experiments
 
 DRAFT = "DRAFT, runs are missing"
-TEXTS = (
-    "question",
-    "claim",
-    "motivation",
-    "observation",
-    "part",
-    "verdict",
-)  # of an entry; they stand beside its picture
+# Texts of an entry; they stand beside its picture.
+TEXTS = ("question", "claim", "motivation", "observation", "part", "verdict")
 AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
 LATER = ("names", "beside", "ordered")  # of an entry; empty ones leave a picture's source what it was
 

@@ -37,7 +37,7 @@ def summary_page(
     figures: those with a section on the evidence page, in its order. entries: those evaluated now; lines of the others
     stay as they are on the page. Raises `UserError` naming the file whose text cannot be filled.
     """
-    earlier = summary_of(out, name)
+    earlier = read_page(out / f"{name}.md")
     line_of = {m[1]: m[0] for line in earlier.splitlines() if (m := ROW.match(line))}
     line_of |= {heading: f"[{heading}]({link})" for heading, link in LINK.findall(earlier) if heading not in line_of}
     line_of |= {s.figure.heading: figure_line(s) for s in entries if s.state != "no bundle"}
@@ -163,10 +163,9 @@ def anchor(heading: str) -> str:
     return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
 
 
-def summary_of(out: Path, name: str) -> str:
-    """Text of a paper's summary page in a folder; empty where there is none."""
-    page = out / f"{name}.md"
-    return page.read_text(encoding="utf-8") if page.is_file() else ""
+def read_page(path: Path) -> str:
+    """Read the text of a page; empty where there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"

@@ -9,13 +9,12 @@ import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
-from pathlib import Path
 
 from ..base.parsing import whole_number
 from ..base.spawn_processes import without_main_module
 from ..errors import UserError, shorten
 from ..spec import RunSpec
-from ..store.bundle_reader import arrow_table, parts
+from ..store.bundle_reader import unchecked_ids
 from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
@@ -214,11 +213,7 @@ def published_runs(run_ids: Collection[str]) -> list[tuple[StoredRun, str]]:
     for bundle in published_bundles():
         if not ids:
             break
-        if ids_in_bundle := ids & _ids(bundle):
+        if ids_in_bundle := ids & unchecked_ids(bundle):
             runs += [(run, bundle.name) for run in Store(bundle).read_all(sorted(ids_in_bundle))]
             ids -= ids_in_bundle
     return runs
-
-
-def _ids(bundle: Path) -> set[str]:
-    return {run_id for files in parts(bundle) for run_id in arrow_table(bundle / files[0], ["id"])["id"].to_pylist()}

@@ -172,6 +172,11 @@ def _read_row(run_id: str, row: Mapping[str, Any]) -> tuple[Any, Any, str | None
 def read_ids(root: Path) -> set[str]:
     """Return the ids of all runs in a bundle, damaged ones included. Raises `UserError`."""
     check_bundle(root)
+    return unchecked_ids(root)
+
+
+def unchecked_ids(root: Path) -> set[str]:
+    """Return the ids of all runs in a bundle, without a look at its digests."""
     return {str(run) for runs, *_ in parts(root) for run in arrow_table(root / runs, ["id"])["id"].to_pylist()}
 
 

@@ -70,7 +70,7 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
         cell = cell_of(run)
         key = (cell.label, cell.capacity, plain_env(cell.env))
         options = label_options(cell.label)
-        alike = all(_equal(run.spec.get(k), v) for k, v in settings.items() if k not in options)
+        alike = all(equals_setting(run.spec.get(k), v) for k, v in settings.items() if k not in options)
         if key in names and run.seed in question.seed_numbers and alike:
             full_names[key[2]] = cell.env
             runs.append(run)
@@ -89,7 +89,8 @@ def label_options(label: str) -> Mapping[str, Any]:
     return parse_choice(label.partition(" N=")[0]).options if "[" in label else {}
 
 
-def _equal(value: Any, wish: Any) -> bool:
+def equals_setting(value: Any, wish: Any) -> bool:
+    """Return whether a setting of a stored run, where lists stand for tuples, is the one of a question."""
     return bool(value == (list(wish) if isinstance(wish, (list, tuple)) else wish))
 
 

@@ -17,18 +17,8 @@ CHECKPOINTS = "checkpoint-*"
 ASIDE = "set-aside-*"  # folders of checkpoints that did not fit where the run was continued
 FINGERPRINT = "fingerprint.json"  # of the process that wrote the checkpoints in the same folder
 RELEASE_SUFFIX = ".left"  # ends the name of a folder that was taken away from its holder
-RUN_FILES = (
-    ".lock",
-    LEASE,
-    *RESULTS,
-    *OPTIONAL,
-    "manifest.json",
-    FINGERPRINT,
-    "failure.json",
-    "log.txt",
-    "metrics.jsonl",
-    "timing.jsonl",
-)
+LOGS = ("log.txt", "metrics.jsonl", "timing.jsonl")
+RUN_FILES = (".lock", LEASE, *RESULTS, *OPTIONAL, "manifest.json", FINGERPRINT, "failure.json", *LOGS)
 TAIL_BYTES = 64_000  # of a log's end that are read for its last lines
 MAX_LOG = 16_000_000  # bytes that a log may have when a run is resumed, and when it is published
 

