@@ -173,8 +173,8 @@ def markdown(board: Leaderboard) -> str:
     parts += [f"The picture has the first {PICTURE_ROWS} rows.\n"] if len(names) > PICTURE_ROWS else []
     parts += [part for track in few if track not in tracks for part in _few_rows(track)]
     for track in board.tracks:
-        if apart := ", ".join(display_label(row.label) for row in track.apart if not row.has_learned):
-            parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {apart}.\n")
+        if unranked := ", ".join(display_label(row.label) for row in track.unranked if not row.has_learned):
+            parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {names}.\n")
     if controls := [f"- {line}" for line in control_comparisons(board)]:
         parts += ["## Is it the correction, or a larger step?", "", CONTROLS, *controls, ""]
     parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]

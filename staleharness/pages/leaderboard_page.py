@@ -79,7 +79,7 @@ def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, An
         "runs": run_count(*track.runs),
         "baseline": display_label(track.baseline),
         "rows": [_row(row, track, looks, ranks) for row in track.ranking],
-        "apart": [_row(row, track, looks, {}) for row in track.apart],
+        "unranked": [_row(row, track, looks, {}) for row in track.unranked],
         "between_cpus": any(r.between_cpus for row in track.rows for r in row.capacities.values()),
         "squares": [square for k in track.ks if (square := _square(track, k, looks))],
     }

@@ -215,7 +215,7 @@ class Track:
         return table
 
     @property
-    def apart(self) -> list[LeaderboardRow]:
+    def unranked(self) -> list[LeaderboardRow]:
         """Rows that did not learn or have no score, by label."""
         return sorted((row for row in self.rows if not row.has_learned or row.score is None), key=lambda row: row.label)
 

@@ -19,6 +19,7 @@ from ...base.parsing import build, canonical_json, read_toml
 from ...base.plugins import builtin_folder
 from ...errors import UserError, nearest
 from ...store.stored_run import StoredRun
+from ...store.study_runs import equals_setting
 from ..aggregate import area
 from ..labels import without_option
 from ..scores import Normaliser
@@ -121,7 +122,7 @@ class Protocol:
         """Return the place of a stored run, or None where it does not follow the protocol."""
         spec = run.spec
         wishes = {**self.settings, "lag": self.lag}
-        if any(not _equal(spec.get(key), value) for key, value in wishes.items() if key != "learning_rate"):
+        if any(not equals_setting(spec.get(key), value) for key, value in wishes.items() if key != "learning_rate"):
             return None
         if spec["env"] not in self.env or spec["capacity"] not in self.capacity:
             return None
@@ -171,10 +172,6 @@ def benchmark_command(runs: Iterable[StoredRun]) -> str:
             names = dict.fromkeys(protocol.entry_of(method) for method in methods)
             return " && ".join(f"staleharness benchmark --track={protocol.track} --algo='{name}'" for name in names)
     return ""
-
-
-def _equal(value: Any, wish: Any) -> bool:
-    return bool(value == (list(wish) if isinstance(wish, tuple) else wish))
 
 
 LOOK_SEEDS = 2  # of a quick look
