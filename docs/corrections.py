@@ -10,12 +10,12 @@ import numpy as np
 
 from staleharness.base.parsing import parse_choice
 from staleharness.base.text import markdown_table
-from staleharness.statistics.claims.claim_results import fill_numbers
-from staleharness.statistics.claims.run_measures import Evidence
-from staleharness.statistics.labels import display_label
+from staleharness.statistics.claims.claim_evaluation import fill_numbers
+from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.scores import Array
-from staleharness.statistics.significance import (
+from staleharness.statistics.significance_and_power import (
     MethodDifference,
     compare_all_pairs,
     compare_with_baseline,

@@ -35,12 +35,12 @@ from staleharness.running.benchmark_runs import report_plan
 from staleharness.running.plan import Plan
 from staleharness.statistics.benchmark.benchmark_row import REFERENCE
 from staleharness.statistics.benchmark.benchmark_table import benchmark_table
+from staleharness.statistics.benchmark.leaderboard_track import leaderboard_track
 from staleharness.statistics.benchmark.protocol import Protocol, read_protocol
-from staleharness.statistics.benchmark.track_rows import leaderboard_track
-from staleharness.statistics.labels import display_label
 from staleharness.statistics.leaderboard import Leaderboard, LeaderboardRow, ScoreEstimate, Track, order_agreement
+from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import load
-from staleharness.statistics.significance import ALPHA
+from staleharness.statistics.significance_and_power import ALPHA
 from staleharness.store.store import MARKER
 
 MAX_ROWS = 30  # of the table in Markdown
@@ -173,8 +173,8 @@ def markdown(board: Leaderboard) -> str:
     parts += [f"The picture has the first {PICTURE_ROWS} rows.\n"] if len(names) > PICTURE_ROWS else []
     parts += [part for track in few if track not in tracks for part in _few_rows(track)]
     for track in board.tracks:
-        if unranked := ", ".join(display_label(row.label) for row in track.unranked if not row.has_learned):
-            parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {names}.\n")
+        if others := ", ".join(display_label(row.label) for row in track.rows_without_rank if not row.has_learned):
+            parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {others}.\n")
     if controls := [f"- {line}" for line in control_comparisons(board)]:
         parts += ["## Is it the correction, or a larger step?", "", CONTROLS, *controls, ""]
     parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]

@@ -11,12 +11,12 @@ from pathlib import Path
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.labels import display_label
 from staleharness.statistics.method_advice import MethodAdvice
+from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import Results, load
-from staleharness.statistics.retention import KEEP, Limit
 from staleharness.statistics.scores import learning_curve
 from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
+from staleharness.statistics.staleness_budget import KEEP, Limit
 from staleharness.store.bundle_reader import is_packed
 from staleharness.store.bundle_writer import STUDY
 from staleharness.store.store import MARKER

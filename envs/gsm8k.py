@@ -10,7 +10,7 @@ from typing import ClassVar, Literal
 from staleharness.base.files import stamp, user_path
 from staleharness.errors import UserError
 from staleharness.language.gsm8k import load
-from staleharness.language.problem import Problem
+from staleharness.language.math_problems import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.spec import RunSpec

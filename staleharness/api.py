@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, shorten
-from .running.notebook_calls import (
+from .running.api_calls import (
     CallbackListener,
     ProgressCallback,
     check_folder,
@@ -24,8 +24,8 @@ from .running.notebook_calls import (
     refuse_empty,
     text_of,
 )
-from .running.notebook_calls import RunsFailed as RunsFailed  # sh.RunsFailed
-from .running.notebook_calls import load_plugins as load_plugins  # which commands take from here
+from .running.api_calls import RunsFailed as RunsFailed  # sh.RunsFailed
+from .running.api_calls import load_plugins as load_plugins  # which commands take from here
 
 if TYPE_CHECKING:
     from .running.plan import Plan
@@ -258,7 +258,7 @@ def load(folder: str | Path = "results") -> Results:
 
 def list_algorithms(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The algorithms that can be run, each {name, summary, paper, hyper_parameters, file, family, core, ...}."""
-    from .running.catalogue import catalogue
+    from .running.plugin_listing import catalogue
 
     load_plugins(plugin)
     return catalogue()["algorithms"]
@@ -266,7 +266,7 @@ def list_algorithms(plugin: Paths | None = None) -> list[dict[str, Any]]:
 
 def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The environments that can be run, each {name, summary, aliases, family, file, ...}."""
-    from .running.catalogue import catalogue
+    from .running.plugin_listing import catalogue
 
     load_plugins(plugin)
     return catalogue()["envs"]
@@ -274,7 +274,7 @@ def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
 
 def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The lag models that can be asked for, each {name, summary, paper, hyper_parameters, file, ...}."""
-    from .running.catalogue import catalogue
+    from .running.plugin_listing import catalogue
 
     load_plugins(plugin)
     return catalogue()["lags"]

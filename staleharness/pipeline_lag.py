@@ -13,9 +13,9 @@ from .base.streams import integer
 from .errors import UserError
 from .lag import LagModel, option
 from .pipeline.event_simulation import simulate
-from .pipeline.pipeline_schedule import schedule_of
 from .pipeline.pipeline_settings import MAX_BATCHES, Pipeline
-from .pipeline.workload import Lengths
+from .pipeline.schedule_and_ledger import schedule_of
+from .pipeline.workload_sampler import Lengths
 from .schedule import Demand, Schedule
 
 OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withhold"]

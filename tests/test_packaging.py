@@ -21,7 +21,7 @@ from places import ROOT
 from staleharness.base import reference_results
 from staleharness.commands.advise import CONTROL, TOKENS
 from staleharness.errors import UserError
-from staleharness.pages.gallery import publish
+from staleharness.pages.paper_gallery import publish
 from staleharness.statistics.results import load
 from staleharness.store.store import Store
 

@@ -56,7 +56,7 @@ PUBLIC |= {"decoded", "ended", "trusted", "completed", "identified", "paced"}  #
 PUBLIC_IN = {
     "staleharness/base/options.py": {"most"},  # keyword of `option`
     "staleharness/commands/show.py": {"answers"},  # to problems
-    "staleharness/figures/budgets_and_slowdowns.py": {"beside"},  # an option of a drawing
+    "staleharness/figures/retention_and_slowdown.py": {"beside"},  # an option of a drawing
     "staleharness/figures/comparisons.py": {"beside"},
     "staleharness/lag.py": {"every"},  # field of `Assignment`, which lag models make
     "staleharness/lags/lag_distributions.py": {"every"},  # options of lag models: `inflight[every=64]`
@@ -182,7 +182,7 @@ def duplicates(names: Iterator[tuple[str, str]], roles: set[str]) -> dict[str, l
 
 # One per command, per kind of task, or per package.
 ROLE_CLASSES = {"Command"}
-ROLE_FILES = {"__init__", "evaluation", "learner", "policy", "rollouts", "simulation", "spec", "task"}
+ROLE_FILES = {"__init__", "evaluation", "learner", "policy", "rollout_sources", "simulation", "spec", "task"}
 
 
 def test_one_name_is_one_class_and_one_file() -> None:

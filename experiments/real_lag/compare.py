@@ -18,7 +18,7 @@ import pandas as pd
 from design import ON_POLICY
 from scipy import stats
 
-from staleharness.statistics.significance import ALPHA, holm
+from staleharness.statistics.significance_and_power import ALPHA, holm
 from staleharness.statistics.t_intervals import contrast, t_reach
 
 MARGIN = 0.1  # of what learning gains without lag

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from staleharness.figures.plot_layout import COLUMN, FAINT, PAGE, plot_settings, to_bytes
-from staleharness.statistics.labels import display_label
+from staleharness.statistics.method_labels import display_label
 
 STYLES = {  # colours of Okabe and Ito
     ON_POLICY: ("#888888", "v", "without lag"),

@@ -11,7 +11,7 @@ from design import METHODS, ON_POLICY, VARIANTS, Task
 
 from staleharness.pages.paper_figure_results import dates_note, figure_dates
 from staleharness.pages.paper_summary import picture
-from staleharness.statistics.labels import display_label
+from staleharness.statistics.method_labels import display_label
 
 LABELS = {
     "recorded": "recorded",

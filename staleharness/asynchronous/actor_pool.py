@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.spawn_processes import short_names, without_main_module
+from ..base.process_startup import short_names, without_main_module
 from ..errors import ActorsNotStarted
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import Version

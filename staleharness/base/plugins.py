@@ -25,9 +25,9 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten, type_and_message
+from .ast_hash import meaning_hash
 from .console_log import LOGGER
 from .files import user_path
-from .syntax import meaning_hash
 
 T = TypeVar("T", bound=type)
 

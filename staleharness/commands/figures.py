@@ -36,7 +36,7 @@ class Command:
 
 def handle(command: Command) -> int:
     from ..base.reference_results import results_path
-    from ..pages.gallery import publish
+    from ..pages.paper_gallery import publish
     from ..pages.paper_summary import part_text, verdict_words
     from ..store.study_runs import bundle_path
     from ..store.sweep_definition import check_scale_name

@@ -21,7 +21,7 @@ class Command:
 
 def handle(command: Command) -> int:
     from ..api import load_plugins
-    from ..running.catalogue import as_text, catalogue
+    from ..running.plugin_listing import as_text, catalogue
 
     load_plugins(command.plugin)
     content = catalogue()

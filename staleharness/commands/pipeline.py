@@ -16,7 +16,7 @@ from ..errors import UserError
 from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
-    from ..pipeline.event_log import PipelineRecord
+    from ..pipeline.pipeline_record import PipelineRecord
     from ..pipeline.pipeline_settings import Pipeline
 
 LENGTH = 1000  # decisions per row of a lag model
@@ -175,7 +175,7 @@ def _files(name: str) -> tuple[str, str]:
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
     from ..figures.plot_layout import to_bytes
     from ..figures.timeline import timeline
-    from ..pipeline.pipeline_schedule import to_parquet
+    from ..pipeline.schedule_and_ledger import to_parquet
 
     contents = {SUMMARY: json_bytes(summaries)}
     for name, record in records.items():

@@ -50,8 +50,8 @@ def handle(command: Command) -> int:
     from .. import api
     from ..base.files import make_subfolder, user_path
     from ..base.text import plural
-    from ..pages.gallery import load_figures, make
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
+    from ..pages.paper_gallery import load_figures, make
     from ..store.store import Store
     from ..store.study_runs import bundle_path
     from ..store.sweep_definition import check_scale_name

@@ -24,11 +24,11 @@ from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
-from .native_learner import policy_for
+from .native_policy import policy_for
 from .policy import MLPPolicy
-from .policy_export import export, load_into, policy_digest, policy_path, read_policy
-from .rollout_delay import RolloutStore
-from .rollouts import ControlProcessRollouts, ScheduledRollouts, TrainingRows
+from .policy_io import export, load_into, policy_digest, policy_path, read_policy
+from .rollout_replay import RolloutStore
+from .rollout_sources import ControlProcessRollouts, ScheduledRollouts, TrainingRows
 from .spec import ControlSpec
 from .task import ControlTask
 

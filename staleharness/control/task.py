@@ -18,7 +18,7 @@ from ..mismatch import Mismatch, read_mismatch
 from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
-from .policy_export import policy_digest, policy_path, read_policy
+from .policy_io import policy_digest, policy_path, read_policy
 from .spec import ControlSpec
 
 if TYPE_CHECKING:

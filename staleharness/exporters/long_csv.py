@@ -10,7 +10,7 @@ import numpy as np
 
 from ..base.files import atomic_write, check_replaceable, write_bytes
 from ..base.text import rows_to_csv
-from ..pages.report_contents import run_records
+from ..pages.report_tables import run_records
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .exporter import EXPORTERS, HISTOGRAM, phases, settings

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..statistics.labels import display_label
 from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.retained_share import retained_shares
 from ..statistics.scores import AUTO, resolve_auto

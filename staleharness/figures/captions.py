@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..base.text import plural, span
-from ..statistics.labels import display_label
+from ..statistics.method_labels import display_label
 from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid

@@ -12,10 +12,17 @@ from matplotlib.ticker import MaxNLocator
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import LEVEL, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
-from ..statistics.labels import display_label
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score, normaliser_of
-from ..statistics.significance import ALPHA, Scores, compare_all_pairs, compare_with_baseline, f_ratio, final_scores
+from ..statistics.significance_and_power import (
+    ALPHA,
+    Scores,
+    compare_all_pairs,
+    compare_with_baseline,
+    f_ratio,
+    final_scores,
+)
 from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..statistics.diagnostics import BINS, EMPTY, STALENESS, in_bins
-from ..statistics.labels import display_label
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, axis
 from ..statistics.t_intervals import t_reach

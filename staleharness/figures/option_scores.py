@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.labels import display_label, option_text, option_values, without_option
+from ..statistics.method_labels import display_label, option_text, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import bars, below, iqm_axis, run_facts, scale, size
@@ -17,7 +17,7 @@ from .marks import dots, draw_interval, draw_line, name_identical_lines
 from .palette import Style, styles
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
 from .registry import FIGURES, SHEETS, Section
-from .result_tables import Block, Sheet, SheetCell, iqm_cell
+from .table_rendering import Block, Sheet, SheetCell, iqm_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

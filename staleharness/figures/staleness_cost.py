@@ -11,10 +11,10 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..base.text import listing, span
 from ..statistics.advice import Advice, advise
-from ..statistics.labels import display_label
 from ..statistics.method_advice import MethodAdvice
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
-from ..statistics.retention import KEEP
+from ..statistics.staleness_budget import KEEP
 from ..statistics.table import Table
 from .captions import looks_of_curves
 from .marks import draw_interval, draw_line, log_axis

@@ -1,7 +1,7 @@
 """Interface of decoders, which sample completions: request, answer, base class, registry.
 
-A decoder is a class registered with `DECODERS.register("name")`. The built-in ones are in `transformers_decoder.py`;
-others are found like every plugin.
+A decoder is a class registered with `DECODERS.register("name")`. The built-in ones are in `builtin_decoders.py`; others
+are found like every plugin.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from .model.causal_lm_policy import CausalLM
     from .spec import LanguageSpec
 
-BUILT_IN = ("transformers", "shared_prompts", "packed_weights", "native")  # registered by transformers_decoder.py
+BUILT_IN = ("transformers", "shared_prompts", "packed_weights", "native")  # registered by builtin_decoders.py
 
 
 @dataclass(frozen=True)
@@ -170,7 +170,7 @@ def make_decoder(name: str, policy: CausalLM) -> Decoder:
     """Return the decoder called `name`, for this policy. Raises `UserError` for an unknown name."""
     check_decoder(name)
     if name in BUILT_IN:
-        import_module(".transformers_decoder", __package__)
+        import_module(".builtin_decoders", __package__)
     return DECODERS[name](policy)
 
 

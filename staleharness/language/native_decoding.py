@@ -6,11 +6,11 @@ import torch
 from torch import Tensor
 
 from ..tokens.policy_interface import Forward
-from .decoding import GrowingBatch
+from .decoding_batch import GrowingBatch
+from .model.cached_attention import DistinctPrompts, distinct_prompts
 from .model.fused_forward import linear
-from .model.kv_caches import DistinctPrompts, distinct_prompts
-from .model.native_forward import NativeForward, lay_out
 from .model.native_kernels import WIDTH, at, kernels, norm
+from .model.native_transformer import NativeForward, lay_out
 
 
 class NativeCache:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.parsing import read_toml
 from ..errors import UserError, nearest, one_line, shorten
 from .answer_grading import grade
-from .problem import Problem
+from .math_problems import Problem
 
 if TYPE_CHECKING:
     import torch

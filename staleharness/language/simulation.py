@@ -33,7 +33,7 @@ from .decoder_interface import Decoder, Request
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
 from .prompt_formatting import PromptSet, pad_left
-from .rollouts import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
+from .rollout_sources import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
 from .sampler import completion_texts
 from .setup import prepare
 from .spec import LanguageSpec

@@ -16,16 +16,16 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from ..base.ast_hash import meaning_hash
 from ..base.cache import build_once
 from ..base.machine import cpu_model, package_version
 from ..base.streams import integer, stream
-from ..base.syntax import meaning_hash
 from ..errors import Interrupted, UserError
 from ..training import checkpoint
 from ..training.optimiser import AdamW, clip_norm
+from .math_problems import strip_calculator
 from .model.causal_lm_policy import CausalLM
 from .model.gguf_conversion import no_progress_bar
-from .problem import strip_calculator
 from .prompt_formatting import PromptSet, closing_token, pad_left
 from .spec import LanguageSpec
 

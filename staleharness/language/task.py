@@ -25,9 +25,9 @@ from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .gsm8k import write_rows
+from .math_problems import Problem
 from .model.gguf_conversion import dequantise, gguf_of, header
-from .model.model_folder_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
-from .problem import Problem
+from .model.model_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 
@@ -123,7 +123,7 @@ class LanguageTask(Task):
     entry_point: ClassVar[str] = "staleharness.language.simulation:LanguageSimulation"
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.language.simulation",
-        "staleharness.language.transformers_decoder",
+        "staleharness.language.builtin_decoders",
         "transformers.models.auto.modeling_auto",
         "transformers.models.auto.tokenization_auto",
         "transformers.models.qwen2.modeling_qwen2",

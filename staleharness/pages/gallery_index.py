@@ -12,8 +12,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..statistics.claims.run_measures import Evidence
-from ..statistics.labels import display_label
+from ..statistics.claims.evidence import Evidence
+from ..statistics.method_labels import display_label
 from ..statistics.scores import final_score
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import GalleryFigure

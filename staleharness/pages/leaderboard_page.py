@@ -13,11 +13,11 @@ from ..base.text import plural
 from ..figures.aggregate_scores import draw_tracks, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
+from ..statistics.benchmark.leaderboard_track import leaderboard_track
 from ..statistics.benchmark.protocol import Protocol
-from ..statistics.benchmark.track_rows import leaderboard_track
-from ..statistics.labels import display_label
 from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, PairTest, ScoreEstimate, Track
-from ..statistics.significance import ALPHA
+from ..statistics.method_labels import display_label
+from ..statistics.significance_and_power import ALPHA
 from ..store.stored_run import StoredRun
 from .page_shell import read_template, shell
 
@@ -62,7 +62,7 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
 
 def _plots(board: Leaderboard) -> dict[str, str]:
     from ..figures.plot_layout import COLUMN, PAGE, to_bytes
-    from .page_figures import hover_axes, inline_svg
+    from .figure_embedding import hover_axes, inline_svg
 
     drawings = {"wide": draw_tracks(board, PAGE), "narrow": draw_tracks(board, COLUMN)}
     return {
@@ -79,7 +79,7 @@ def _track(index: int, track: Track, looks: Mapping[str, Style]) -> dict[str, An
         "runs": run_count(*track.runs),
         "baseline": display_label(track.baseline),
         "rows": [_row(row, track, looks, ranks) for row in track.ranking],
-        "unranked": [_row(row, track, looks, {}) for row in track.unranked],
+        "without_rank": [_row(row, track, looks, {}) for row in track.rows_without_rank],
         "between_cpus": any(r.between_cpus for row in track.rows for r in row.capacities.values()),
         "squares": [square for k in track.ks if (square := _square(track, k, looks))],
     }

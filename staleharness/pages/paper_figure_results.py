@@ -12,9 +12,9 @@ from typing import Any
 
 from ..base.text import invocation, plural
 from ..errors import UserError
-from ..statistics.claims.claim_results import ClaimResult, evaluate_claim
-from ..statistics.claims.run_measures import Evidence
-from ..statistics.labels import display_label, option_values, without_option
+from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim
+from ..statistics.claims.evidence import Evidence
+from ..statistics.method_labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.single_runs import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
 from ..statistics.table import Table, extent

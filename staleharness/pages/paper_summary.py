@@ -1,7 +1,7 @@
 """One-page summary of a paper in the gallery: conclusion, and the verdict on each claim with its deciding test.
 
-The page behind it, `<paper>/evidence.md` (`gallery.py`), has every figure, test and text. Below: verdict, observation
-and table of tests in words, for both pages.
+The page behind it, `<paper>/evidence.md` (`paper_gallery.py`), has every figure, test and text. Below: verdict,
+observation and table of tests in words, for both pages.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from ..base.text import invocation
 from ..errors import UserError
 from ..statistics.claims.claim import verdict
-from ..statistics.claims.claim_results import ClaimResult, fill_numbers
+from ..statistics.claims.claim_evaluation import ClaimResult, fill_numbers
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_intervals import Contrast
 from .paper_figure_results import GalleryFigure

@@ -20,15 +20,15 @@ from ..base.files import atomic_write, digest, read_json, remove_temporaries, tr
 from ..base.text import columns_to_csv, rows_to_csv
 from ..base.version import __version__
 from ..figures.palette import styles
-from ..statistics.labels import display_label
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
-from ..statistics.significance import method_pairs
+from ..statistics.significance_and_power import method_pairs
 from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
 from .page_shell import read_template, shell
-from .report_contents import (
+from .report_tables import (
     AXES,
     NUMBERS,
     RUN_COLUMNS,
@@ -105,7 +105,7 @@ def _drawings(
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS, sections
-    from .page_figures import PdfBook, hover_axes, inline_svg
+    from .figure_embedding import PdfBook, hover_axes, inline_svg
 
     figures: list[dict[str, str]] = []
     lists: dict[str, Iterable[str]] = {}

@@ -16,14 +16,14 @@ import numpy as np
 from ..base.text import duration, number, plural, word
 from ..figures.palette import Style
 from ..statistics.diagnostics import MECHANISMS, Share, in_bins
-from ..statistics.labels import display_label
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
 from ..statistics.table_notes import on_warnings
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
-from .report_contents import AXES
+from .report_tables import AXES
 
 WIDTH, TOP, BOTTOM = 180, 3, 57  # of a small curve, in its own units
 POINTS = 40  # of a curve of scores; a longer one is thinned

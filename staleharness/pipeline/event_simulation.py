@@ -5,12 +5,12 @@ from __future__ import annotations
 from math import inf, isnan
 
 from ..errors import UserError
-from .event_log import FATES, EventLog, PipelineRecord, record_of
-from .event_sources import BatchQueue, Trainer, WeightSync, WorkerFailures
-from .group_queue import Admission, Fate, GroupQueue
+from .admission_and_queue import Admission, Fate, GroupQueue
+from .pipeline_record import FATES, EventLog, PipelineRecord, record_of
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
-from .workload import Lengths, Workload
+from .system_components import BatchQueue, Trainer, WeightSync, WorkerFailures
+from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000
 """Failures in a row that end the simulation."""

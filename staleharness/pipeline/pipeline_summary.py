@@ -10,10 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from ..errors import UserError
-from .event_log import PipelineRecord
 from .event_simulation import simulate
-from .pipeline_schedule import ledger, stale_stretches, stretch_lengths, trained_rows
+from .pipeline_record import PipelineRecord
 from .pipeline_settings import Pipeline
+from .schedule_and_ledger import ledger, stale_stretches, stretch_lengths, trained_rows
 
 BUSY = 0.95
 """Share of its time from which on a side counts as saturated."""

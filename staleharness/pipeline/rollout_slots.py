@@ -13,10 +13,10 @@ from math import inf
 
 from ..errors import UserError
 from ..schedule import MAX_ROWS
-from .event_log import EventLog
-from .group_queue import Admission
+from .admission_and_queue import Admission
+from .pipeline_record import EventLog
 from .pipeline_settings import Pipeline
-from .workload import Workload
+from .workload_sampler import Workload
 
 
 class RolloutSlots:

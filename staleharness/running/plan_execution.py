@@ -11,7 +11,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from ..base.parsing import whole_number
-from ..base.spawn_processes import without_main_module
+from ..base.process_startup import without_main_module
 from ..errors import UserError, shorten
 from ..spec import RunSpec
 from ..store.bundle_reader import unchecked_ids
@@ -20,7 +20,6 @@ from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..task import find_env
 from ..training import checkpoint
-from .checkpoint_choice import fingerprint_changes
 from .forecast import similar_runs
 from .hardware import fingerprint
 from .identity import run_id
@@ -29,6 +28,7 @@ from .runner_interface import ResourceRequest, Runner
 from .runners import make_runner
 from .supervision import limits_from_environment
 from .sweep_loop import Outcome, SweepListener, sweep
+from .usable_checkpoints import fingerprint_changes
 
 SPARE = 1.25  # times the memory of similar runs, if another machine has to grant it
 

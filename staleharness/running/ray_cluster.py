@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 
 from ..base.files import tree_digest, write_bytes
 from ..base.machine import HOME, OVERRIDES
-from ..base.spawn_processes import STOP_SIGNALS, signal_handlers
+from ..base.process_startup import STOP_SIGNALS, signal_handlers
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
 from .hardware import usable_cores

@@ -17,18 +17,18 @@ from ..base.machine import resident_memory
 from ..errors import Interrupted, UserError
 from ..spec import RunSpec
 from ..store.locks import Lease, hold_lease
+from ..store.run_files import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..store.store import Store
 from ..store.stored_run import MEMORY
-from ..store.unfinished_runs import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..task import Task
 from ..training import checkpoint
 from ..training.loop import Simulation
 from ..training.phase_record import PhaseRecord, Scores
-from .checkpoint_choice import LOGS, resume
 from .hardware import fingerprint
 from .run_record import in_megabytes, json_line, write_record
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
+from .usable_checkpoints import LOGS, resume
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
 

@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from ..base.console_log import LOGGER
-from ..base.spawn_processes import STOP_SIGNALS, signal_handlers
+from ..base.process_startup import STOP_SIGNALS, signal_handlers
 from ..base.text import duration
 from ..errors import UserError, shorten
 from .plan import PlannedRun

@@ -14,8 +14,8 @@ from ..base.files import write_json
 from ..base.plugins import user_paths
 from ..errors import UserError
 from ..store.locks import Lease
+from ..store.run_files import log_tail
 from ..store.store import Store
-from ..store.unfinished_runs import log_tail
 from ..task import find_env
 from .plan import PlannedRun
 from .runner_interface import NOTE, OUT_OF_MEMORY, PREPARING, Event, Job, RunEnd, Runner, RunProgress, RunWait

@@ -15,10 +15,10 @@ from pathlib import Path
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, fsync, move_into
 from ..errors import Interrupted
+from ..store.run_files import FINGERPRINT, LEASE, attempts_in, has_plain_files, parse_attempt_name, released_name
 from ..store.stored_run import read_run
-from ..store.unfinished_runs import FINGERPRINT, LEASE, attempts_in, has_plain_files, parse_attempt_name, released_name
 from ..training import checkpoint
-from .checkpoint_choice import folders_set_aside, set_aside
+from .usable_checkpoints import folders_set_aside, set_aside
 
 TAKEN_OVER = "another worker has taken this run over"
 

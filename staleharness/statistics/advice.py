@@ -21,11 +21,11 @@ from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL
 from .lag_curve import Refusal, lag_curves
-from .log_conclusion import conclusion
+from .log_advice import conclusion
 from .method_advice import AdviceQuestion, MethodAdvice, advise_on_method
-from .retention import KEEP, REPS, TAILS
 from .scores import AUTO, resolve_auto, score_in_words
-from .significance import ALPHA, POWER, seeds_needed, spread
+from .significance_and_power import ALPHA, POWER, seeds_needed, spread
+from .staleness_budget import KEEP, REPS, TAILS
 from .table import extent
 
 

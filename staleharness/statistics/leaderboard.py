@@ -14,7 +14,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from .significance import ALPHA, holm
+from .significance_and_power import ALPHA, holm
 from .t_intervals import welch
 
 NODES = 31  # of the quadrature: more change no digit that is shown
@@ -215,7 +215,7 @@ class Track:
         return table
 
     @property
-    def unranked(self) -> list[LeaderboardRow]:
+    def rows_without_rank(self) -> list[LeaderboardRow]:
         """Rows that did not learn or have no score, by label."""
         return sorted((row for row in self.rows if not row.has_learned or row.score is None), key=lambda row: row.label)
 

@@ -13,10 +13,10 @@ from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from .bootstrap import iqm, stable_seed
 from .lag_curve import LagCurve
-from .retention import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .scores import Array
-from .significance import seeds_needed, simulated_power, spread
+from .significance_and_power import seeds_needed, simulated_power, spread
 from .slowdown import slowdowns
+from .staleness_budget import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .t_intervals import welch
 
 Ends = tuple[Limit, Limit, Limit]  # a budget and its interval

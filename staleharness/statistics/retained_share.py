@@ -13,10 +13,10 @@ import numpy as np
 
 from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
-from .labels import display_label
-from .retention import has_learned, random_returns
+from .method_labels import display_label
 from .scores import Array, final_score, score_before_training
-from .significance import ALPHA, holm
+from .significance_and_power import ALPHA, holm
+from .staleness_budget import has_learned, random_returns
 from .t_intervals import Contrast, contrast
 
 MAX_METHODS = 8  # methods in a sentence

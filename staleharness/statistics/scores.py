@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
-AUTO = "auto"  # the kind of task decides: see `usual`
+AUTO = "auto"  # the kind of task decides: see `resolve_auto`
 # Facts for runs of several kinds of task.
 MIXED: dict[str, Any] = {"measures": {}, "score": "sampled", "normalise": "minmax"}
 

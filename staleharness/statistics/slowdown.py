@@ -14,8 +14,8 @@ import numpy as np
 from ..errors import UserError
 from .bootstrap import iqm, stable_seed
 from .lag_curve import LagCurve
-from .retention import REPS, TAILS
 from .scores import Array, learning_curve
+from .staleness_budget import REPS, TAILS
 
 LEVEL = 0.5  # of the best synchronous score
 

@@ -5,7 +5,7 @@ names the file's path at the time, which exists on one machine only; in a bundle
 `trace:results/reference/<bundle>/traces/...`. Its id stays, because the id depends on the trace's content.
 
 A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again. Only a table of
-runs gets the columns that it lacks (`flat_columns`).
+runs gets the columns that it lacks (`bundle_columns`).
 """
 
 from __future__ import annotations
@@ -34,6 +34,7 @@ from ..base.reference_results import PLACE, results_path
 from ..base.version import __version__
 from ..errors import UserError
 from ..trace import read_trace
+from .bundle_columns import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_reader import (
     FILES,
     TABLES,
@@ -46,7 +47,6 @@ from .bundle_reader import (
     read_table,
     trace_path,
 )
-from .flat_columns import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .policy_file import POLICY
 from .store import FORMAT, MARKER, Store
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest

@@ -12,8 +12,8 @@ from ..base.files import read_json, try_lock
 from ..base.text import printable
 from ..errors import shorten
 from .locks import seems_alive
+from .run_files import LEASE, attempts_in, log_tail
 from .store import Store
-from .unfinished_runs import LEASE, attempts_in, log_tail
 
 MAX_TEXT = 100  # characters of a running run's last log line
 

@@ -28,12 +28,12 @@ from typing import Any
 from ..base.console_log import LOGGER
 from ..base.files import fsync, move_into, read_json, temporary_folder, user_path, write_json
 from ..errors import UserError, shorten
-from . import folder_checks
+from . import folder_access
 from .bundle_reader import is_packed, read_runs
 from .locks import MARKER, Lease, hold_folder
 from .record_schema import FORMAT, is_id, warn_damaged
+from .run_files import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, log_tail, shorten_log
 from .stored_run import StoredRun, read_run, write_manifest
-from .unfinished_runs import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, log_tail, shorten_log
 
 __all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
 
@@ -82,11 +82,11 @@ class Store:
 
     def check(self) -> None:
         """Raise `UserError` if results cannot be written here. Writes nothing."""
-        folder_checks.check_writable(self.root)
+        folder_access.check_writable(self.root)
 
     def check_readable(self, name: str = "") -> None:
         """Raise `UserError` unless this is a folder of results; `name`: as the user typed it, by default as OUT."""
-        folder_checks.check_readable(self.root, name or f"OUT={self.root}")
+        folder_access.check_readable(self.root, name or f"OUT={self.root}")
 
     def open_for_writing(self) -> None:
         """Create the folder and its marker."""

@@ -14,7 +14,7 @@ The contract does not know what a method means; add a truth table of a few lines
     assert gradient_coefficients(ALGORITHMS["ppo_clip"](), d).tolist() == [[2.0, 0.0]]
 """
 
-from .contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
+from .algorithm_contract import CHECKS, Check, check_algorithm, parametrize_with_checks, variants
 from .example_batches import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .lag_model_checks import LAG_CHECKS, LagCheck, check_lag_model, parametrize_with_lag_checks
 from .task_checks import (

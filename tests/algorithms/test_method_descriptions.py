@@ -21,7 +21,7 @@ from staleharness.errors import Interrupted, UserError
 from staleharness.figures.palette import styles
 from staleharness.language.spec import LanguageSpec
 from staleharness.pages.run_panels import cards, percent
-from staleharness.running.catalogue import as_text, catalogue
+from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.statistics import aggregate as stats
@@ -107,7 +107,7 @@ def plugin(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[str], t
 
     fresh: Registry[Any] = Registry("algorithms")
     monkeypatch.setattr("staleharness.algorithm.ALGORITHMS", fresh)
-    monkeypatch.setattr("staleharness.running.catalogue.ALGORITHMS", fresh)
+    monkeypatch.setattr("staleharness.running.plugin_listing.ALGORITHMS", fresh)
 
     def make(places: str) -> type[Any]:
         (tmp_path / "idea.py").write_text(IDEA)

@@ -9,9 +9,9 @@ from typing import Any
 import pytest
 from toy_actors import LENGTH, Toy, version
 
-from staleharness.asynchronous import actor, process_rollouts, recorder
+from staleharness.asynchronous import actor, actor_rollout_source, recorder
 from staleharness.asynchronous.actor import ActorConfig, ActorTiming, FinishedGroup, ProgressCounter, serve
-from staleharness.asynchronous.process_rollouts import ProcessRollouts
+from staleharness.asynchronous.actor_rollout_source import ProcessRollouts
 from staleharness.asynchronous.shared_weights import SharedWeights
 from staleharness.control.spec import ControlSpec
 from staleharness.lag import read_lag
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (actor, process_rollouts, recorder):
+    for module in (actor, actor_rollout_source, recorder):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

@@ -13,12 +13,12 @@ from command_line import Cli
 from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
+from staleharness.base.ast_hash import meaning_hash
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
-from staleharness.base.syntax import meaning_hash
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
-from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import plan
+from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.store.sweep_definition import ask
 from staleharness.task import ENVS, find_env
 from staleharness.testing import check_algorithm

@@ -9,7 +9,7 @@ import sys
 from places import ROOT
 
 from staleharness.commands.shared import parser
-from staleharness.running.catalogue import catalogue
+from staleharness.running.plugin_listing import catalogue
 from staleharness.training import method_metadata
 
 # Each verb in one process, from what needs least on; printed is what of these is loaded after each.

@@ -14,7 +14,7 @@ from places import HELPERS
 from races import but_assigned, change_inside, digests_and_metrics, kill_one, learner_digest, until
 from small_specs import small_control
 
-from staleharness.control.rollouts import EnvironmentActor
+from staleharness.control.rollout_sources import EnvironmentActor
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.task import find_env

@@ -16,7 +16,7 @@ from torch.distributions import Categorical, Normal
 from staleharness.algorithm import ALGORITHMS, Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.objectives import importance_ratio
-from staleharness.testing.contract import check_algorithm
+from staleharness.testing.algorithm_contract import check_algorithm
 from staleharness.training.loop import simulation_of
 
 STEPS = PHASES * EPOCHS * PARTS

@@ -7,7 +7,7 @@ from corrections import _gap, corrections
 from places import ROOT
 
 from staleharness.statistics.results import load
-from staleharness.statistics.significance import MethodDifference
+from staleharness.statistics.significance_and_power import MethodDifference
 
 PUBLISHED = ROOT / "results" / "reference"
 

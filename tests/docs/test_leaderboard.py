@@ -143,12 +143,12 @@ def test_the_readme_shows_tracks_with_enough_rows_between_two_marks(monkeypatch:
     rows = [row("ppo_clip", 0.5), row("vaco", 0.9), *(row(f"method_{i:02d}", 0.1) for i in range(9))]
     small = track("tokens v1", rows[:2])
     monkeypatch.setattr(leaderboard, "board", lambda folder: Leaderboard("B", (track("control", rows), small)))
-    page = "before\n{}\nold\n{}\nafter\n".format(*leaderboard.README_MARKS)
+    page = "before\n{}\nan earlier table\n{}\nafter\n".format(*leaderboard.README_MARKS)
     for torn in (page.replace(mark, "") for mark in leaderboard.README_MARKS):  # what follows would be lost
         with pytest.raises(ValueError, match="put the marks back"):
             leaderboard.with_readme_table(torn, Path())
     made = leaderboard.with_readme_table(page, Path())
-    assert made.startswith("before\n") and made.endswith("\nafter\n") and "old" not in made
+    assert made.startswith("before\n") and made.endswith("\nafter\n") and "earlier table" not in made
     assert made.count("| method_") == leaderboard.README_ROWS - 2 and "tokens v1" not in made
     assert "| VACO | 1.08 [1.03, 1.13] | 0.90 [0.85, 0.95] |" in made
 

@@ -17,7 +17,7 @@ from staleharness.figures.plot_layout import plot_settings
 from staleharness.figures.registry import draw
 from staleharness.statistics.comparison import compare_runs
 from staleharness.statistics.diagnostics import diagnostics, in_bins
-from staleharness.statistics.labels import display_label
+from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.t_intervals import contrast
 

@@ -11,7 +11,7 @@ from drawn import all_figures
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from results_helper import write_run
 
-from staleharness.figures.lag_ledger_time import PARTS, where_the_time_goes
+from staleharness.figures.data_accounting import PARTS, where_the_time_goes
 from staleharness.figures.plot_layout import COLUMN
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results

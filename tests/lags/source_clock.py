@@ -17,7 +17,7 @@ import numpy as np
 
 from staleharness.base.streams import integer
 from staleharness.lag import read_lag
-from staleharness.pipeline.workload import Workload
+from staleharness.pipeline.workload_sampler import Workload
 from staleharness.pipeline_lag import PipelineLag
 from staleharness.schedule import NEVER, Demand
 

@@ -13,8 +13,8 @@ import pytest
 from staleharness.base.plugins import PATH_VARIABLE
 from staleharness.errors import Changed, UserError
 from staleharness.lag import LAGS, parse_lag, read_lag
-from staleharness.running.catalogue import as_text, catalogue
 from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import check_plugins, execute
 from staleharness.store.store import Store

@@ -14,13 +14,13 @@ import torch
 from decoder_requests import LENGTH, noise, request, versions_of
 from language_fixtures import Policies, Specs
 
+from staleharness.base.ast_hash import meaning_hash
 from staleharness.base.plugins import PATH_VARIABLE
-from staleharness.base.syntax import meaning_hash
 from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
+from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, make_decoder
-from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.store.sweep_definition import ask
 from staleharness.training.loop import simulation_of

@@ -19,7 +19,7 @@ from places import GSM8K
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import number
 from staleharness.language.gsm8k import HUB, Split, load
-from staleharness.language.problem import Problem, strip_calculator
+from staleharness.language.math_problems import Problem, strip_calculator
 
 # sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
 UPSTREAM: dict[Split, str] = {

@@ -11,10 +11,10 @@ from language_fixtures import Specs, error_line
 from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
+from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Request, check_sampler
 from staleharness.language.sampler import Seconds
 from staleharness.language.simulation import KEPT_CACHE
-from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.mismatch import Place, read_mismatch
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer

@@ -13,13 +13,13 @@ from torch import Tensor
 from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
+from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.routing import ANY_EXPERT
 from staleharness.language.sampler import concatenate
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.supervised_learning import initial
-from staleharness.language.transformers_decoder import TransformersDecoder
 from staleharness.running.plan import plan
 from staleharness.store.sweep_definition import ask
 from staleharness.task import find_env

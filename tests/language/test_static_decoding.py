@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from staleharness.language import decoding, static_decoding
+from staleharness.language import decoding_batch, static_decoding
+from staleharness.language.builtin_decoders import batches, pad_parts
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
-from staleharness.language.transformers_decoder import batches, pad_parts
 from staleharness.training.policy_buffer import PolicyBuffer
 
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]
@@ -47,7 +47,7 @@ def assert_same(found: Decoded, wanted: Decoded) -> None:
 @pytest.fixture(params=[2, 16], ids=["looking-often", "looking-late"])
 def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Tokens between looks; rows leave as soon as one has ended. With few, prompts are read in pieces, too."""
-    for room in (decoding, static_decoding):
+    for room in (decoding_batch, static_decoding):
         monkeypatch.setattr(room, "CHECK_EVERY", request.param)
     monkeypatch.setattr(static_decoding, "COMPACT_SHARE", 0.99)
     monkeypatch.setattr(static_decoding, "COLUMNS", 4)
@@ -90,7 +90,7 @@ def test_stops_are_found_across_two_checks(policy: Policies, looks: int, monkeyp
     for first in range(1, 6):  # a stop that lies on both sides of a look, at one place or another
         stop = plain.tokenizer.decode(free.token[row, first : first + 3].tolist())
         with monkeypatch.context() as context:
-            for room in (decoding, static_decoding):
+            for room in (decoding_batch, static_decoding):
                 context.setattr(room, "CHECK_EVERY", 16)
             wanted = sample(plain, buffer, versions, uniform=uniform, stops=(stop,))
         found = sample(in_place(policy()), buffer, versions, uniform=uniform, stops=(stop,))
@@ -101,7 +101,7 @@ def test_stops_are_found_across_two_checks(policy: Policies, looks: int, monkeyp
 def test_only_tails_are_decoded_for_stops(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole completions again and again cost their length squared."""
     actor, sizes = policy(), []
-    monkeypatch.setattr(decoding, "CHECK_EVERY", 4)
+    monkeypatch.setattr(decoding_batch, "CHECK_EVERY", 4)
     decode = actor.tokenizer.decode
     monkeypatch.setattr(actor.tokenizer, "decode", lambda ids: sizes.append(len(ids)) or decode(ids))
     sample(actor, versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64), uniform=noise(), stops=("zz",))

@@ -15,9 +15,9 @@ from staleharness.errors import UserError
 from staleharness.logs.json_and_event_files import scalars
 from staleharness.logs.lag_log import read_log
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_schedule import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import histogram
+from staleharness.pipeline.schedule_and_ledger import to_parquet
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:

@@ -33,7 +33,7 @@ def edit(file: Path) -> None:
     ("file", "table", "page"),
     [
         ("figures/marks.py", False, True),
-        ("figures/over_training.py", False, True),
+        ("figures/curves_with_summaries.py", False, True),
         ("figures/a_new_one.py", False, True),
         ("pages/templates/page.css", False, True),
         ("statistics/normalisation.json", True, True),

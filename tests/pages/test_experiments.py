@@ -13,12 +13,12 @@ from places import ROOT
 
 from staleharness.base.parsing import parse_choice
 from staleharness.figures import registry
-from staleharness.pages import gallery
+from staleharness.pages import paper_gallery
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import summary_page, verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
-from staleharness.statistics.labels import without_option
+from staleharness.statistics.method_labels import without_option
 from staleharness.store.sweep_definition import SCALES, plain_env, read_study
 from staleharness.task import ENVS
 
@@ -78,7 +78,7 @@ def test_nobody_says_what_was_seen_before_every_run_is_there(name: str) -> None:
 
 def test_the_committed_pages_are_those_that_the_files_make_now() -> None:
     folder = ROOT / "docs" / "gallery"
-    assert (folder / "README.md").read_text(encoding="utf-8") == gallery.index(folder)
+    assert (folder / "README.md").read_text(encoding="utf-8") == paper_gallery.index(folder)
     for name in PAPERS:
         paper, figures = read_paper(name)
         assert paper.about in (folder / f"{name}.md").read_text(encoding="utf-8"), f"make figures PAPER={name}"

@@ -11,7 +11,7 @@ from results_helper import write_grid
 
 from staleharness.figures.plot_layout import label_edges, panels, percent_axis, steps_axis
 from staleharness.figures.registry import draw
-from staleharness.pages.page_figures import hover_axes
+from staleharness.pages.figure_embedding import hover_axes
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table
 

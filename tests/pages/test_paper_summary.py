@@ -9,7 +9,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.pages import gallery
+from staleharness.pages import paper_gallery
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import deciding_comparison, verdict_on_page
 from staleharness.statistics.claims.part_tests import PartComparison
@@ -60,7 +60,7 @@ def paper(shelf: Path, tmp_path: Path) -> Path:
 def make(root: Path, bundles: Path) -> str:
     found, figures = read_paper("p", root)
     names = [f.name for f in figures]
-    gallery.make(found, figures, gallery.load_figures(figures, bundles, reps=50), names, bundles / "out")
+    paper_gallery.make(found, figures, paper_gallery.load_figures(figures, bundles, reps=50), names, bundles / "out")
     return (bundles / "out" / "p.md").read_text()
 
 
@@ -74,7 +74,7 @@ def test_a_summary_has_conclusion_picture_and_verdicts(paper: Path, tmp_path: Pa
         "open: and without lag, too (the same computation without lag) |"
     ]
     assert "without a claim to check: [Figure 3: U](p/evidence.md#figure-3-u).\n" in page
-    assert "VACO returns 40 [38, 42] more." in gallery.index(tmp_path / "out")
+    assert "VACO returns 40 [38, 42] more." in paper_gallery.index(tmp_path / "out")
 
 
 def test_numbers_of_the_page_lead_to_single_runs(paper: Path, tmp_path: Path) -> None:
@@ -98,8 +98,8 @@ def test_lines_of_figures_without_results_stay(paper: Path, tmp_path: Path) -> N
     page = make(paper, tmp_path)
     (tmp_path / "none").mkdir()
     found, figures = read_paper("p", paper)
-    empty = gallery.load_figures(figures, tmp_path / "none")
-    gallery.make(found, figures, empty, [], tmp_path / "out")
+    empty = paper_gallery.load_figures(figures, tmp_path / "none")
+    paper_gallery.make(found, figures, empty, [], tmp_path / "out")
     assert (tmp_path / "out" / "p.md").read_text() == page
 
 

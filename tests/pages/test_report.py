@@ -18,7 +18,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.base.files import digest
 from staleharness.figures import plot_layout, registry
-from staleharness.pages import page_figures, report, report_contents
+from staleharness.pages import figure_embedding, report, report_tables
 from staleharness.pages.page_shell import PAGE, SCRIPTS
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
@@ -138,7 +138,7 @@ def test_every_algorithm_is_marked_for_the_filter(page: Page):
 
 def test_logs_are_shown_as_they_looked_at_the_end(page: Page):
     assert "phase 3\ndone\nnan" in page.texts
-    assert report_contents.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
+    assert report_tables.clean("a\x1b]8;;http://x\x07b\x1b[2Kc\x00\td\r\n") == "abc\td\n"
 
 
 def test_the_page_shows_the_numbers_of_the_table(report_path: Path, page: Page):
@@ -224,7 +224,7 @@ def test_further_scores_of_a_run_change_no_column(tmp_path: Path) -> None:
         write_run(tmp_path, "spo", seed, said={"scores": {"sampled": score} | dict.fromkeys(names, score)})
         for seed, names in enumerate(((), ("K", "seed", "algorithm", "environment", "accuracy", "sampled_std")))
     )
-    first, second = report_contents.run_records([plain, more], [])
+    first, second = report_tables.run_records([plain, more], [])
     assert second == first | {"seed": 1, "run": more.id}
 
 
@@ -234,7 +234,7 @@ def test_inline_figures_keep_their_text_and_lose_their_ids():
 <g id="series-3"><use xlink:href="#mark"/></g>
 <image xlink:href="data:image/png;base64,AAAA"/>
 <g id="unused"><text id="figure-title">T</text><text>id="mark" &lt;b&gt;</text></g></svg>"""
-    out = page_figures.inline_svg(svg, "p-", 'a "label"')
+    out = figure_embedding.inline_svg(svg, "p-", 'a "label"')
     assert 'data-series="3"' in out and 'href="#p-mark"' in out and 'id="p-mark"' in out
     assert 'href="data:image/png;base64,AAAA"' in out
     assert "unused" not in out and ">T<" not in out and "metadata" not in out

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline.pipeline_summary import summary
-from staleharness.pipeline.workload import Workload
+from staleharness.pipeline.workload_sampler import Workload
 
 
 def summary_of(seed: int = 0, **settings: Any) -> dict[str, Any]:

@@ -14,7 +14,7 @@ from summaries import lengths, summary_of
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline.pipeline_summary import summary
-from staleharness.pipeline.workload import Workload
+from staleharness.pipeline.workload_sampler import Workload
 
 MEAN = 1000  # decisions of a row
 APART = "lognormal[mean=0.01,cv=1]"  # seconds, so that no two rows finish at the same time

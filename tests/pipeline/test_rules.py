@@ -15,12 +15,12 @@ from hypothesis import strategies as st
 from summaries import summary_of
 
 from staleharness.errors import UserError
-from staleharness.pipeline.event_log import FATES, PipelineRecord
 from staleharness.pipeline.event_simulation import StarvationError, simulate
-from staleharness.pipeline.pipeline_schedule import ledger, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_record import FATES, PipelineRecord
 from staleharness.pipeline.pipeline_settings import PRESETS, Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags, summary
-from staleharness.pipeline.workload import Workload
+from staleharness.pipeline.schedule_and_ledger import ledger, stale_stretches, stretch_lengths
+from staleharness.pipeline.workload_sampler import Workload
 
 TRAINED = FATES.index("trained")
 TAILED = "lognormal[mean=1000,cv=2]"

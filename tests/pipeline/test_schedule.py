@@ -7,11 +7,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staleharness.pipeline.event_log import PipelineRecord
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_schedule import ledger, schedule_of, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_record import PipelineRecord
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags
+from staleharness.pipeline.schedule_and_ledger import ledger, schedule_of, stale_stretches, stretch_lengths
 from staleharness.schedule import NEVER, Schedule
 
 

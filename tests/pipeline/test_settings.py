@@ -12,7 +12,7 @@ from staleharness.errors import UserError
 from staleharness.pipeline.distributions import read_distribution
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
-from staleharness.pipeline.workload import Workload
+from staleharness.pipeline.workload_sampler import Workload
 
 
 @pytest.mark.parametrize(

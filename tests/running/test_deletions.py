@@ -23,8 +23,8 @@ from tabular_runs import carry_out, job_of
 from test_repair import MISFIT, contents
 
 from staleharness.errors import UserError
+from staleharness.store.run_files import holder_name
 from staleharness.store.store import Store
-from staleharness.store.unfinished_runs import holder_name
 from staleharness.training import checkpoint
 from staleharness.training.loop import Simulation
 

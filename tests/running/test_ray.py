@@ -21,7 +21,7 @@ from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
-from staleharness.base.spawn_processes import without_main_module
+from staleharness.base.process_startup import without_main_module
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan

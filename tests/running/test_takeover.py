@@ -22,9 +22,9 @@ from staleharness.errors import Interrupted
 from staleharness.running import takeover
 from staleharness.running.runner_interface import Job
 from staleharness.store import locks
+from staleharness.store.run_files import holder_name, parse_attempt_name
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.unfinished_runs import holder_name, parse_attempt_name
 
 
 def held(job: Job) -> Job:

@@ -24,7 +24,7 @@ from staleharness.running.plan import plan
 from staleharness.running.plan_execution import execute_plan
 from staleharness.running.runner_interface import RunEnd
 from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
-from staleharness.store import unfinished_runs
+from staleharness.store import run_files
 from staleharness.store.store import Store
 from staleharness.store.sweep_definition import ask
 
@@ -66,15 +66,15 @@ def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, ki
 def test_a_log_that_was_flooded_keeps_its_end_and_is_written_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(unfinished_runs, "MAX_LOG", 1000)
+    monkeypatch.setattr(run_files, "MAX_LOG", 1000)
     path = tmp_path / "log.txt"
     path.write_bytes(b"flood " * 1000 + b"the reason\n")
     with open(path, "ab") as writer:
-        unfinished_runs.shorten_log(path)
+        run_files.shorten_log(path)
         writer.write(b"goes on\n")
     assert path.stat().st_size < 600 and path.read_text().endswith("the reason\ngoes on\n")
     before = path.read_bytes()
-    unfinished_runs.shorten_log(path)
+    run_files.shorten_log(path)
     assert path.read_bytes() == before
 
 

@@ -16,9 +16,9 @@ from staleharness.logs.lag_log import LagLog
 from staleharness.logs.log_statistics import Drift
 from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.log_conclusion import by_share, training_command
+from staleharness.statistics.log_advice import by_share, training_command
 from staleharness.statistics.results import Results, load
-from staleharness.statistics.significance import power, seeds_needed
+from staleharness.statistics.significance_and_power import power, seeds_needed
 
 LAGS = {1: 0.0, 4: 2.0, 16: 8.0}
 CAPS = [

@@ -16,7 +16,7 @@ def test_rows_that_learned_are_ranked_and_others_are_apart() -> None:
     rows = [row("spo", 0.5), row("impala", 0.9, has_learned=False), row("vaco", 0.8), LeaderboardRow("tba", None, {})]
     board = track("control", rows)
     assert [r.label for r in board.ranking] == ["vaco", "spo"]
-    assert [r.label for r in board.unranked] == ["impala", "tba"]
+    assert [r.label for r in board.rows_without_rank] == ["impala", "tba"]
     assert [r.label for r in track("x", [row("b", 0.5), row("a", 0.5)]).ranking] == ["a", "b"]
 
 

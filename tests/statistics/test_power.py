@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from statsmodels.stats.power import TTestIndPower
 
-import staleharness.statistics.significance
-from staleharness.statistics.significance import MAX_SEEDS, power, seeds_needed, simulated_power, spread
+import staleharness.statistics.significance_and_power
+from staleharness.statistics.significance_and_power import MAX_SEEDS, power, seeds_needed, simulated_power, spread
 
 
 @pytest.mark.parametrize("effect", [0.2, 0.5, 0.8, 1.2])
@@ -53,7 +53,7 @@ def test_simulated_tests_have_the_power_of_the_formula(settings: int, runs: int)
 def test_runs_are_drawn_a_few_at_a_time_and_are_the_same(monkeypatch: pytest.MonkeyPatch) -> None:
     columns, found = [np.array([1.0, 2.0, 4.0, 8.0])], []
     for block in (2**20, 2**16, 700, 1):
-        monkeypatch.setattr(staleharness.statistics.significance, "BLOCK", block)
+        monkeypatch.setattr(staleharness.statistics.significance_and_power, "BLOCK", block)
         rng = np.random.default_rng(3)
         found.append((simulated_power(columns, 2.0, 7, rng, reps=500), rng.integers(2**40)))
     assert len(set(found)) == 1

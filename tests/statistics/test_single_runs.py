@@ -9,7 +9,7 @@ import pytest
 from results_helper import write_grid
 
 from staleharness.statistics.bootstrap import iqm
-from staleharness.statistics.labels import display_label
+from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import Results
 from staleharness.statistics.single_runs import (
     MIN_RUNS,

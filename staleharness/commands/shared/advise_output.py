@@ -91,7 +91,7 @@ def _tail(s: Mapping[str, Any]) -> str:
 
 
 def _environment(advice: Advice, env: str, width: int) -> list[str]:
-    from ...statistics.log_conclusion import by_share
+    from ...statistics.log_advice import by_share
 
     methods, keep = by_share(advice.on(env)), advice.settings["keep"]
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
@@ -162,7 +162,7 @@ def _share(point: Mapping[str, Any]) -> str:
 
 def _budget(row: Mapping[str, Any], convert: Callable[[float], float], digits: int = 1) -> str:
     """`2.5 [< 1.5, 4.4]`, of lags converted from phases over decisions."""
-    from ...statistics.retention import Limit
+    from ...statistics.staleness_budget import Limit
 
     middle, low, high = (
         Limit(convert(row[name]["lag"]), row[name]["kind"]) for name in ("budget", "budget_low", "budget_high")

@@ -28,7 +28,7 @@ OF_REPORTS = (
     "rliable.metrics",
     "staleharness.pages.report",
     "staleharness.figures.registry",
-    "staleharness.pages.page_figures",
+    "staleharness.pages.figure_embedding",
     "matplotlib.backends.backend_svg",
 )
 

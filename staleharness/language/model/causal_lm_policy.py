@@ -21,12 +21,12 @@ from ...errors import UserError
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from ...training.policy_buffer import Version
 from ..spec import LanguageSpec
+from .cached_attention import PreallocatedCache, PrefixCache, PrefixLayer
 from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_forward
 from .host_copies import HostCopies
-from .kv_caches import PreallocatedCache, PrefixCache, PrefixLayer
 from .loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
-from .model_folder_checks import is_mixture, replay_refusal
-from .native_forward import NativeForward, supports_native_forward
+from .model_checks import is_mixture, replay_refusal
+from .native_transformer import NativeForward, supports_native_forward
 from .resident_versions import ResidentVersions
 from .routing import Routers
 from .scoring import score

@@ -15,8 +15,8 @@ import torch
 from ...errors import OOM
 from ...lag import parse_lag
 from ..spec import LanguageSpec
+from .cached_attention import READ_TOKENS
 from .causal_lm_policy import CausalLM
-from .kv_caches import READ_TOKENS
 from .scoring import BYTES, CHUNK, MIN_ROWS
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented

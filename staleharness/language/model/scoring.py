@@ -17,9 +17,9 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
+from .cached_attention import DistinctPrompts, PrefixCache, distinct_prompts
 from .fused_forward import FusedForward
-from .kv_caches import DistinctPrompts, PrefixCache, distinct_prompts
-from .native_forward import NativeForward
+from .native_transformer import NativeForward
 
 
 class CachingModel(Protocol):

@@ -11,7 +11,7 @@ import numpy as np
 from ...store.stored_run import StoredRun
 from ..bootstrap import percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
-from ..significance import detectable_effect, holm, spread
+from ..significance_and_power import detectable_effect, holm, spread
 from ..t_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol, area_of
 

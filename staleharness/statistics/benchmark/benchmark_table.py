@@ -11,8 +11,8 @@ from typing import Any
 
 from ...base.text import fixed_width, number
 from ...store.stored_run import StoredRun
-from ..labels import display_label
-from ..significance import ALPHA
+from ..method_labels import display_label
+from ..significance_and_power import ALPHA
 from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
 from .protocol import BASELINE, MethodRuns, Protocol, chosen_rate, count_runs, look_rates, runs_by_row
 

@@ -21,7 +21,7 @@ from ...errors import UserError, nearest
 from ...store.stored_run import StoredRun
 from ...store.study_runs import equals_setting
 from ..aggregate import area
-from ..labels import without_option
+from ..method_labels import without_option
 from ..scores import Normaliser
 
 FOLDER = "stalebench_v1"  # of experiments/, and the beginning of the names of published bundles

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import UserError, nearest
-from ..significance import ALPHA
+from ..significance_and_power import ALPHA
 from ..t_intervals import Outcome
 
 Role = Literal["claim", "identity", "ours"]

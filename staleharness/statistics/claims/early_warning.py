@@ -1,6 +1,7 @@
 """Falls of the reward, and the effective sample size as a warning of them: hits and false alarms over all stale runs.
 
-Runs of one seed share their noise, so intervals and p are over seeds (`claim.contrast`), whatever the number of runs.
+Runs of one seed share their noise, so intervals and p are over seeds (`t_intervals.contrast`), whatever the number of
+runs.
 """
 
 from __future__ import annotations

@@ -11,13 +11,13 @@ import numpy as np
 
 from ...errors import UserError
 from ...store.stored_run import StoredRun
-from ..labels import display_label
+from ..method_labels import display_label
 from ..scores import Array
-from ..significance import ALPHA
+from ..significance_and_power import ALPHA
 from ..t_intervals import Contrast, Outcome, contrast
 from .claim import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
-from .run_measures import Evidence, measure
+from .evidence import Evidence, measure
 
 NAMES = {
     "area": "area under the curve",

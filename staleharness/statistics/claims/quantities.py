@@ -17,15 +17,15 @@ from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
 from ..lag_curve import lag_curves
-from ..retention import retention
 from ..scores import Array, learning_curve, normaliser_of
 from ..single_runs import MIN_RUNS
 from ..slowdown import slowdowns
+from ..staleness_budget import retention
 from ..t_intervals import Contrast
 from .claim import ClaimPart, NumberQuery
 from .early_warning import METRIC, count_warnings
+from .evidence import Evidence, measure
 from .part_tests import Term, compare_terms
-from .run_measures import Evidence, measure
 
 REPS = 2000
 BASELINE = "ppo_clip"  # where a query does not say over

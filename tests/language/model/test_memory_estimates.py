@@ -17,6 +17,7 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from staleharness.language.decoder_interface import Request
 from staleharness.language.model import gpu_memory, scoring
+from staleharness.language.model.cached_attention import DistinctPrompts
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.gpu_memory import (
     completion_bytes,
@@ -25,7 +26,6 @@ from staleharness.language.model.gpu_memory import (
     reading_bytes,
     training_bytes,
 )
-from staleharness.language.model.kv_caches import DistinctPrompts
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.static_decoding import StaticBatch
 

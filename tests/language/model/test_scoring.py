@@ -13,18 +13,18 @@ from language_fixtures import Policies
 from tiny_model import tiny_config
 from torch import Tensor
 
-from staleharness.language import decoding
+from staleharness.language import decoding_batch
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
-from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward
-from staleharness.language.model.kv_caches import (
+from staleharness.language.model.cached_attention import (
     MASK_VALUE,
     DistinctPrompts,
     PreallocatedCache,
     distinct_prompts,
     mask_term,
 )
+from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward
 from staleharness.language.model.scoring import by_length
 from staleharness.language.model.shared_prompt_cache import SharedPromptCache
 from staleharness.language.prompt_formatting import pad_left
@@ -131,10 +131,10 @@ def sample(actor: CausalLM, versions: int = 1) -> Decoded:
 def test_sampling_is_the_same_without_any_shortcut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding, "COMPACT_SHARE", 0.99)  # rows leave as soon as they end
+    monkeypatch.setattr(decoding_batch, "COMPACT_SHARE", 0.99)  # rows leave as soon as they end
     found = sample(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
-    monkeypatch.setattr(decoding, "COMPACT_SHARE", 0.0)
+    monkeypatch.setattr(decoding_batch, "COMPACT_SHARE", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
     slow.shares_prompts = slow.fuses = False
     wanted = sample(slow, versions=2)

@@ -9,8 +9,8 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.budgets_and_slowdowns import budgets, interval, kept_shares
-from staleharness.statistics.claims.run_measures import Evidence
+from staleharness.figures.retention_and_slowdown import budgets, interval, kept_shares
+from staleharness.statistics.claims.evidence import Evidence
 from staleharness.statistics.results import Results
 
 ZERO = 15.23  # what a random policy returns on Hopper-v5

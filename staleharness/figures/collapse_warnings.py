@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..statistics.claims.early_warning import SHARE, WINDOW, falls, largest_lag
-from ..statistics.labels import option_values
+from ..statistics.method_labels import option_values
 from ..statistics.results import Results
 from ..statistics.scores import final_score
 from ..statistics.table import Table
@@ -21,7 +21,7 @@ from .metric_curves import draw_metric
 from .palette import Style
 from .plot_layout import PAGE, gid, legend, panels, short_label, steps_axis
 from .registry import FIGURES, SHEETS
-from .result_tables import Block, Sheet, SheetCell
+from .table_rendering import Block, Sheet, SheetCell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,8 +13,8 @@ from torch.nn import functional as F
 
 from ..tokens.policy_interface import Forward
 from .decoder_interface import Request
+from .model.cached_attention import distinct_prompts
 from .model.causal_lm_policy import CausalLM
-from .model.kv_caches import distinct_prompts
 from .model.routing import RoutingNotes
 from .stop_strings import StopStrings
 

@@ -11,7 +11,7 @@ from places import ROOT
 
 from staleharness.errors import UserError
 from staleharness.language.gsm8k import load
-from staleharness.language.problem import Problem
+from staleharness.language.math_problems import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import resolve_paths, with_usual_columns
 

@@ -20,9 +20,9 @@ from torch import Tensor
 from ..base.machine import memory
 from ..training.policy_buffer import PolicyBuffer, Version
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
-from .decoding import GrowingBatch
+from .decoding_batch import GrowingBatch
 from .model.fused_forward import FusedForward, prepack
-from .model.native_forward import NativeForward, supports_native_forward
+from .model.native_transformer import NativeForward, supports_native_forward
 from .model.routing import of_read_tokens
 from .native_decoding import NativeBatch
 from .static_decoding import StaticBatch

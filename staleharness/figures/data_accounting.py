@@ -19,7 +19,7 @@ from .captions import axis, below, iqm_axis, labels, looks_of, machines, run_fac
 from .marks import row_axis
 from .plot_layout import FAINT, INK, PAGE, label_edges, panels, percent_axis, short_label
 from .registry import FIGURES, SHEETS, Section, single_choice
-from .result_tables import Block, Sheet, SheetCell, iqm_cell
+from .table_rendering import Block, Sheet, SheetCell, iqm_cell
 
 AXES = "lag in phases", "share of decisions"
 

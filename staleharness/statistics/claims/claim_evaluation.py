@@ -18,11 +18,11 @@ from dataclasses import dataclass, replace
 from typing import TypeVar
 
 from ...errors import UserError
-from ..significance import ALPHA, holm, holm_level
+from ..significance_and_power import ALPHA, holm, holm_level
 from .claim import ClaimPart, NumberQuery, read_query, verdict
+from .evidence import Evidence
 from .part_tests import PartResult, correct_part, evaluate_part
 from .quantities import SIDES, quantity_text, told_difference
-from .run_measures import Evidence
 
 T = TypeVar("T")
 BRACES = r"\{([^{}]+)\}"

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, cast
 import numpy as np
 import torch
 
-from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
+from ..asynchronous.actor_rollout_source import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Completions
 from ..errors import UserError

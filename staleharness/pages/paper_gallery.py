@@ -24,7 +24,7 @@ from ..base.files import check_creatable, check_replaceable, remove_temporaries,
 from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
-from ..figures.result_tables import Sheet
+from ..figures.table_rendering import Sheet
 from .gallery_index import evidence_by_study, index_page, run_lists, test_links
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
@@ -62,7 +62,7 @@ def make(
     from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS, check_drawing, draw, sheet
-    from .page_figures import hover_axes, inline_svg
+    from .figure_embedding import hover_axes, inline_svg
 
     name = figures[0].paper
     summary, folder = out / f"{name}.md", out / name

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..schedule import NEVER, Ints, Schedule
 from ..trace import trace_bytes
-from .event_log import FATES, Floats, PipelineRecord
+from .pipeline_record import FATES, Floats, PipelineRecord
 
 if TYPE_CHECKING:
     import pandas as pd

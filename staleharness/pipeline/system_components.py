@@ -9,7 +9,7 @@ from math import inf
 from typing import Literal
 
 from ..base.streams import stream
-from .group_queue import Fate, GroupQueue
+from .admission_and_queue import Fate, GroupQueue
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
 

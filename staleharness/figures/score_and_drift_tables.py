@@ -10,16 +10,16 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from ..base.text import number
-from ..statistics.labels import without_option
 from ..statistics.lag_curve import method_of
+from ..statistics.method_labels import without_option
 from ..statistics.results import Results
-from ..statistics.retention import Retention, random_returns, retention
 from ..statistics.scores import Array
+from ..statistics.staleness_budget import Retention, random_returns, retention
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
 from .captions import looks_of, run_facts, scale, seeds
 from .registry import SHEETS, Section
-from .result_tables import Block, Sheet, SheetCell
+from .table_rendering import Block, Sheet, SheetCell
 
 BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of the lag in training steps, as the lesson names them
 WARM = ("fill_phases", "warm_phases")  # settings that say how many on-policy phases a run begins with

@@ -15,10 +15,10 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import lag_ledger_time, lag_tables, option_scores
+from staleharness.figures import data_accounting, option_scores, score_and_drift_tables
 from staleharness.figures.registry import draw, sheet
-from staleharness.figures.result_tables import Block, Sheet, SheetCell, colour, text_colour
-from staleharness.statistics import retention
+from staleharness.figures.table_rendering import Block, Sheet, SheetCell, colour, text_colour
+from staleharness.statistics import staleness_budget
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import grid
 from staleharness.store.store import Store
@@ -27,7 +27,7 @@ from staleharness.store.stored_run import StoredRun
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retention, "REPS", 200)
+    monkeypatch.setattr(staleness_budget, "REPS", 200)
 
 
 def read(root: Path) -> list[StoredRun]:
@@ -38,7 +38,7 @@ def test_a_run_without_a_lag_leaves_those_of_others(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [{}, {"lag_mean": 2.0}, {"lag_mean": 2.0, "gradient_lag_mean": 6.0}]
     runs = [write_run(tmp_path, seed=i, capacity=8, said={"summary": summary}) for i, summary in enumerate(said)]
     runs.append(write_run(tmp_path, capacity=4, said={"summary": {}}))
-    assert lag_tables.lags_of(Results.of(runs)) == {lag_tables.Setting(8, "uniform"): 4.0}
+    assert score_and_drift_tables.lags_of(Results.of(runs)) == {score_and_drift_tables.Setting(8, "uniform"): 4.0}
 
 
 # --- what becomes of a table
@@ -134,7 +134,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
     timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
     pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
-    made_of = lag_ledger_time.score_and_time(Results.of(runs), quick(runs))
+    made_of = data_accounting.score_and_time(Results.of(runs), quick(runs))
     score, time, share = made_of.blocks
     (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
     interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
@@ -151,7 +151,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
 
 
 def test_the_unit_of_time_fits_the_longest_run() -> None:
-    assert [lag_ledger_time._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
+    assert [data_accounting._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
         "seconds",
         "minutes",
         "minutes",
@@ -186,21 +186,23 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
 
 
 def test_the_share_kept_is_measured_from_a_random_policy() -> None:
-    assert retention.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+    assert staleness_budget.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
 
 
 def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
-    zero = retention.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    zero = staleness_budget.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
     for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
         for seed, share in enumerate(shares):
             write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
             write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
     found = grid(read(tmp_path))
-    kept = retention.retention(found, "vaco", 4, "sampled")
+    kept = staleness_budget.retention(found, "vaco", 4, "sampled")
     assert kept is not None and kept.share == pytest.approx(0.4)
     assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
-    assert retention.retention(found, "vaco", 1, "sampled") == retention.Retention(pytest.approx(1.0), None, None)
-    assert retention.retention(found, "vaco", 16, "sampled") is None
+    assert staleness_budget.retention(found, "vaco", 1, "sampled") == staleness_budget.Retention(
+        pytest.approx(1.0), None, None
+    )
+    assert staleness_budget.retention(found, "vaco", 16, "sampled") is None
 
 
 def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
@@ -208,8 +210,8 @@ def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
         for k in (1, 4):
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
-    assert retention.retention(grid(runs), "spo", 4, "sampled") is None
-    (block,) = lag_tables.risk_table(Results.of(runs), quick(runs)).blocks
+    assert staleness_budget.retention(grid(runs), "spo", 4, "sampled") is None
+    (block,) = score_and_drift_tables.risk_table(Results.of(runs), quick(runs)).blocks
     said = [[entry.value for entry in entries] for _, entries in block.rows]
     unmeasured = ["not measured"] * 3
     assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
@@ -218,7 +220,10 @@ def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
 
 
 def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
-    names = [lag_tables.band_name(lag_tables.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
+    names = [
+        score_and_drift_tables.band_name(score_and_drift_tables.band_of(lag))
+        for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)
+    ]
     assert names == ["0–1", "0–1", "2–5", "2–5", "6–20", "6–20", "20+", "20+"]
 
 
@@ -234,7 +239,7 @@ def test_methods_may_share_runs_without_lag(tmp_path: Path) -> None:
             own: dict[str, Any] = {"kind": "language", "settings": settings, "phases": 3}
             write_run(tmp_path, label, seed, env="word-problems", capacity=5, sampled=score, **own)
     runs = read(tmp_path)
-    (block,) = lag_tables.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
+    (block,) = score_and_drift_tables.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
     rows = {name: [entry.value for entry in entries] for name, entries in block.rows}
     assert sorted(rows) == ["PPO-clip", "TIS"]
     assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]
@@ -278,7 +283,7 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
 
 def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     """In a blind run, whose own μ is the version, what is recorded of the sampler is added."""
-    tails = {f"mismatch/{name}": [0.01, 0.03] for name in lag_tables.TAILS}
+    tails = {f"mismatch/{name}": [0.01, 0.03] for name in score_and_drift_tables.TAILS}
     sees = {"mismatch/kl_k1_engine_data": [0.1, 0.3], "mismatch/kl_k1_lag_data": [0.0, 0.5], "kl_k1_data": [0.1, 0.8]}
     blind = {"mismatch/kl_k1": [0.2, 0.2], "kl_k1_data": [0.0, 0.4]}
     none = {"kl_k1_data": [0.0, 0.4]}
@@ -290,9 +295,9 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         write_run(tmp_path, label, settings=settings | {"hyper": {}}, phases=2, columns=columns)
     runs = read(tmp_path)
     results = Results.of(runs)
-    assert lag_tables._has_mismatch(results)
-    assert not lag_tables._has_mismatch(Results.of([run for run in runs if run.label == "ppo_clip"]))
-    drift, tail = lag_tables.two_factors(results, quick(runs)).blocks
+    assert score_and_drift_tables._has_mismatch(results)
+    assert not score_and_drift_tables._has_mismatch(Results.of([run for run in runs if run.label == "ppo_clip"]))
+    drift, tail = score_and_drift_tables.two_factors(results, quick(runs)).blocks
     assert list(drift.columns) == ["engine", "lag", "both"]
     said = {name.split(",")[0]: [(x.value, x.below) for x in row] for name, row in drift.rows}
     assert list(said.values()) == [
@@ -300,7 +305,7 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         [("0.2000", "last 0.2000"), ("0.2000", "last 0.4000"), ("0.4000", "last 0.6000")],
     ]
     assert [(x.value, x.below) for x in tail.rows[0][1]] == [("2.00%", "last 3.00%")] * 6
-    assert lag_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
+    assert score_and_drift_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
 
 
 def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
@@ -314,10 +319,10 @@ def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
         columns = lag | {"mismatch/kl_k3": k3, "mismatch/surprisal_gap": gap}
         write_run(tmp_path, label, settings={"hyper": {}}, phases=2, columns=columns)
     runs = {run.label: run for run in read(tmp_path)}
-    apart = {label: lag_tables._has_mismatch(Results.of([run])) for label, run in runs.items()}
+    apart = {label: score_and_drift_tables._has_mismatch(Results.of([run])) for label, run in runs.items()}
     assert apart == {"tis": True, "vaco": True, "spo": False}
     results = Results.of([runs["tis"]])
-    drift, sampler = lag_tables.two_factors(results, quick([runs["tis"]])).blocks
+    drift, sampler = score_and_drift_tables.two_factors(results, quick([runs["tis"]])).blocks
     assert list(sampler.columns) == ["k3", "surprisal gap"] and len(drift.rows) == 1
     cells = [(x.value, x.below) for x in sampler.rows[0][1]]
     assert cells == [("0.000015", "last 0.000010"), ("-0.10", "last -0.30")]

@@ -10,10 +10,10 @@ from test_benchmark_table import TOY, method, raw, stored_run
 
 from staleharness.figures.aggregate_scores import track_looks
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.leaderboard_track import leaderboard_track
 from staleharness.statistics.benchmark.protocol import read_protocol
-from staleharness.statistics.benchmark.track_rows import leaderboard_track
-from staleharness.statistics.labels import display_label
 from staleharness.statistics.leaderboard import Track
+from staleharness.statistics.method_labels import display_label
 from staleharness.store.stored_run import StoredRun
 
 RUNS = [*method("ppo_clip", {1: 1.0, 4: 0.6}), *method("other", {1: 1.1, 4: 0.9})]
@@ -68,7 +68,7 @@ def test_what_is_missing_has_no_score_and_is_counted() -> None:
     )
     row = next(row for row in track.rows if row.label == "other")
     assert row.score is None and row.capacities[4].score is None and row.capacities[1].n == 8
-    assert row in track.unranked and "of" in track.about
+    assert row in track.rows_without_rank and "of" in track.about
     control = next(row for row in track.rows if row.kind == "control")
     assert control.label == "a wide clip" and control.name == "wide" and control.capacities[1].n == 8
     assert track_looks([track])["wide"].name == "a wide clip"
@@ -89,7 +89,7 @@ def test_a_method_that_did_not_learn_is_apart_with_the_rate_it_chose() -> None:
     _, track = table_and_track(
         [*method("ppo_clip", {1: 1.0, 4: 0.8}, 0.01), *method("other", {1: 0.3, 4: 0.2}, best=0.5)]
     )
-    (other,) = (row for row in track.unranked if row.label == "other")
+    (other,) = (row for row in track.rows_without_rank if row.label == "other")
     assert not other.has_learned and other.capacities[4].learning_rate == 0.005
 
 

@@ -13,7 +13,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..asynchronous.process_rollouts import ActorSettings, ProcessRollouts
+from ..asynchronous.actor_rollout_source import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
 from ..schedule import NEVER, Ints, PhaseRows, Schedule
@@ -23,9 +23,9 @@ from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_accounting import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
-from .native_learner import policy_for
+from .native_policy import policy_for
 from .policy import MLPPolicy, mixture_logp
-from .rollout_delay import concatenate
+from .rollout_replay import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
 

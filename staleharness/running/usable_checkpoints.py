@@ -12,7 +12,7 @@ from typing import Any
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, check_not_link, fsync, read_json
 from ..errors import UserError, lacks_memory, shorten
-from ..store.unfinished_runs import ASIDE, FINGERPRINT
+from ..store.run_files import ASIDE, FINGERPRINT
 from ..training import checkpoint
 from ..training.loop import Simulation
 from .hardware import fingerprint_differences

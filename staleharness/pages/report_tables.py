@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.text import duration, number, rows_to_csv, word
 from ..figures.palette import Style
-from ..statistics.labels import display_label
+from ..statistics.method_labels import display_label
 from ..statistics.scores import SCORES
 from ..statistics.table import AGGREGATES, Table, count, distinct_aggregates, is_published, raw_digits, retained_text
 from ..store.run_grid import cell_of

@@ -11,10 +11,10 @@ from scipy.stats import f_oneway, ttest_ind
 from statsmodels.stats.multitest import multipletests
 
 from staleharness.figures.comparisons import spread_of
-from staleharness.pages.report_contents import squares
+from staleharness.pages.report_tables import squares
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import deviations
-from staleharness.statistics.significance import (
+from staleharness.statistics.significance_and_power import (
     compare_all_pairs,
     compare_with_baseline,
     f_ratio,

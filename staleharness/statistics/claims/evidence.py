@@ -16,8 +16,8 @@ from ...store.stored_run import StoredRun
 from ...store.sweep_definition import plain_env
 from ..aggregate import area
 from ..results import Results
-from ..retention import has_learned, random_returns
 from ..scores import Array, final_score, normaliser_of
+from ..staleness_budget import has_learned, random_returns
 from ..table import Table
 from .early_warning import SHARE, WINDOW, falls
 

@@ -14,24 +14,24 @@ from matplotlib.ticker import MaxNLocator
 from ..base.text import listing, span
 from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart
+from ..statistics.claims.evidence import Evidence
 from ..statistics.claims.part_tests import Term, compare_terms
-from ..statistics.claims.run_measures import Evidence
-from ..statistics.labels import display_label
 from ..statistics.lag_curve import lag_curves
+from ..statistics.method_labels import display_label
 from ..statistics.results import Results
-from ..statistics.retention import MIN_GAIN
 from ..statistics.scores import Array, final_score
 from ..statistics.single_runs import MIN_RUNS
 from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
+from ..statistics.staleness_budget import MIN_GAIN
 from ..statistics.t_intervals import Contrast
 from ..statistics.table import Table, extent
 from .captions import looks_of_curves
-from .lag_tables import lags_of
 from .marks import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows
 from .palette import Style, styles
 from .plot_layout import INK, PAGE, columns_for, gid, panels, short_label
 from .registry import FIGURES
+from .score_and_drift_tables import lags_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -13,9 +13,9 @@ from torch import Tensor
 
 from staleharness.base.cpp_library import build_library
 from staleharness.errors import Diverged, UserError
-from staleharness.language.model import causal_lm_policy, native_forward, native_kernels
-from staleharness.language.model.kv_caches import distinct_prompts
-from staleharness.language.model.native_forward import NativeForward, lay_out
+from staleharness.language.model import causal_lm_policy, native_kernels, native_transformer
+from staleharness.language.model.cached_attention import distinct_prompts
+from staleharness.language.model.native_transformer import NativeForward, lay_out
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -77,7 +77,7 @@ def reference(model: Any) -> tuple[Tensor, Tensor, Tensor]:
 def test_scores_and_gradients_are_those_of_transformers(
     model: Any, bonus: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_forward, "CHUNK", chunk)
+    monkeypatch.setattr(native_transformer, "CHUNK", chunk)
     prompt, prompt_mask, token, mask = completions()
     pull = torch.randn(mask.shape, generator=torch.Generator().manual_seed(2)) * mask
     prompts = distinct_prompts(True, prompt, prompt_mask)

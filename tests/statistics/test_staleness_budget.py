@@ -12,7 +12,8 @@ from scipy.stats import trim_mean
 
 from staleharness.statistics.bootstrap import iqm, stable_seed
 from staleharness.statistics.lag_curve import LagCurve
-from staleharness.statistics.retention import (
+from staleharness.statistics.scores import Array
+from staleharness.statistics.staleness_budget import (
     Limit,
     Retention,
     antitonic,
@@ -22,7 +23,6 @@ from staleharness.statistics.retention import (
     retention_curve,
     shares,
 )
-from staleharness.statistics.scores import Array
 from staleharness.store.run_grid import RunGrid, grid
 
 HOPPER = 15.23  # a random policy's return
