@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.text import number
 from ..statistics.lag_curve import method_of
-from ..statistics.method_labels import without_option
+from ..statistics.method_labels import display_label, without_option
 from ..statistics.results import Results
 from ..statistics.scores import Array
 from ..statistics.staleness_budget import Retention, random_returns, retention
@@ -68,7 +68,6 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
         columns += [(_heading(band, lag, setting, lags), setting) for lag, setting in in_band] or [
             (f"{band_name(band)}: –", None)
         ]
-    looks = looks_of(table)
 
     def cell(method: str, setting: Setting | None) -> SheetCell:
         if setting is None or (label := cells.get((method, setting))) is None:
@@ -80,9 +79,7 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
 
     rows = {}
     for method in dict.fromkeys(method for method, _ in cells):
-        label = next(label for (name, _), label in cells.items() if name == method)
-        name = looks[label].name.partition(", lag ")[0]  # without its lag model
-        rows[method] = (name, [cell(method, setting) for _, setting in columns])
+        rows[method] = (display_label(method), [cell(method, setting) for _, setting in columns])
     last = {method: (line[-1].shade or 0.0, line[-2].shade or 0.0) for method, (_, line) in rows.items()}
     lines = [rows[method] for method in sorted(rows, key=lambda m: last[m], reverse=True)]
     block = Block("Score kept", "algorithm", [heading for heading, _ in columns], lines)
