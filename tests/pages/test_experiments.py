@@ -49,8 +49,8 @@ def test_a_planned_study_has_the_labels_of_its_runs(file: Path, scale: str, monk
 
 @pytest.mark.parametrize("name", FIGURES)
 def test_a_share_kept_is_tested_after_a_score(name: str) -> None:
-    """A share is a ratio with a noisy denominator: five seeds rarely tell two apart. Learning rates alone are compared by
-    shares, since they differ without lag, too."""
+    """A share is a ratio with a noisy denominator: five seeds rarely tell two apart. Learning rates alone are compared
+    by shares, since they differ without lag, too."""
     entry = FIGURES[name].entry
     measures = [part.what for part in entry.part if not part.untested]
     across_rates = entry.options.get("option") == "learning_rate"
