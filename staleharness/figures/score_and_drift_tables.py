@@ -196,7 +196,8 @@ def _score_cell(row: Mapping[str, Any] | None, low: float, high: float) -> Sheet
 
 DRIFT = ("engine", "lag", "both")
 SAMPLER = {"kl_k3": ("k3", 6), "surprisal_gap": ("surprisal gap", 2)}  # column -> heading, digits
-APART = {"mismatch/kl_k3": 1e-7, "mismatch/surprisal_gap": 3.0}  # means of a run whose sampler is not its trainer
+# Bounds of a run's means, beyond which its sampler was not its trainer
+LIMITS = {"mismatch/kl_k3": 1e-7, "mismatch/surprisal_gap": 3.0}
 TAILS = {
     "tails_engine": "engine",
     "tails_lag": "lag",
@@ -216,7 +217,8 @@ def samples_apart(run: StoredRun) -> bool:
     or a kept cache is not set by `MISMATCH`."""
     if str(run.spec.get("mismatch", "none")) != "none":
         return True
-    return any(abs(float(np.nanmean(column))) > APART[name] for name, column in run.columns(list(APART)).items())
+    means = run.record["summary"]
+    return any(abs(means.get(name, 0.0)) > bound for name, bound in LIMITS.items())
 
 
 def two_factors_of(run: StoredRun) -> dict[str, Array] | None:

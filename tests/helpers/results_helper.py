@@ -105,7 +105,8 @@ def write_run(
             kind: {"mean": mean, "std": 1.0, "returns": [mean] * 20, "lengths": [1000] * 20}
             for kind, mean in (("sampled", sampled), ("deterministic", deterministic))
         },
-        "summary": {n: float(np.mean([r[n] for r in rows])) for n in names},
+        "summary": {n: float(np.mean([r[n] for r in rows])) for n in names}
+        | {n: float(np.mean(values)) for n, values in (columns or {}).items() if n.startswith("mismatch/")},
         "lag_histogram": {str(i): int(n) for i, n in enumerate(histogram)},
         "steps": phases * 2048,
         "phases": phases,
