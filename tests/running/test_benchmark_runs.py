@@ -18,7 +18,8 @@ from staleharness.errors import UserError
 from staleharness.pages.leaderboard_page import write_page
 from staleharness.running import benchmark_runs
 from staleharness.statistics.benchmark import protocol as protocols
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, remarks
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable
+from staleharness.statistics.benchmark.benchmark_verdict import remarks
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 

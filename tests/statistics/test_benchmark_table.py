@@ -14,7 +14,8 @@ from places import ROOT
 from scipy import stats
 
 from staleharness.errors import UserError
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table, rank, remarks, verdict
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
+from staleharness.statistics.benchmark.benchmark_verdict import rank, remarks, verdict
 from staleharness.statistics.benchmark.protocol import (
     MethodRuns,
     Protocol,
