@@ -27,6 +27,7 @@ from ..statistics.significance_and_power import method_pairs
 from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
+from .method_cards import cards
 from .page_shell import read_template, shell
 from .report_tables import (
     AXES,
@@ -41,7 +42,7 @@ from .report_tables import (
     score_row,
     squares,
 )
-from .run_panels import anchors, cards, run_groups
+from .run_panels import anchors, run_groups
 
 PACKAGE = Path(__file__).parents[1]
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
