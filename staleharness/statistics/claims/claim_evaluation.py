@@ -19,8 +19,9 @@ from typing import TypeVar
 
 from ...errors import UserError
 from ..significance_and_power import ALPHA, holm, holm_level
-from .claim import ClaimPart, NumberQuery, read_query, verdict
+from .claim import ClaimPart, verdict
 from .evidence import Evidence
+from .number_query import NumberQuery, read_query
 from .part_tests import PartResult, correct_part, evaluate_part
 from .quantities import SIDES, quantity_text, told_difference
 

@@ -22,9 +22,10 @@ from ..single_runs import MIN_RUNS
 from ..slowdown import slowdowns
 from ..staleness_budget import retention
 from ..t_intervals import Contrast
-from .claim import ClaimPart, NumberQuery
+from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings
 from .evidence import Evidence, measure
+from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
 
 REPS = 2000
