@@ -1,9 +1,8 @@
-"""Descriptions of methods: family, cost, settings in which a mechanism is idle."""
+"""Descriptions of methods: family, cost and mechanisms."""
 
 from __future__ import annotations
 
 import json
-import logging
 import re
 from collections.abc import Callable
 from dataclasses import replace
@@ -11,32 +10,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from results_helper import write_run
 from small_specs import small_control
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE, builtin_folder, source_file
 from staleharness.control.spec import ControlSpec
-from staleharness.errors import Interrupted, UserError
+from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plugin_listing import as_text, catalogue
-from staleharness.running.runner_interface import Job
-from staleharness.running.worker import execute
-from staleharness.statistics import aggregate as stats
 from staleharness.statistics.diagnostics import MECHANISMS
-from staleharness.statistics.table_notes import on_warnings
-from staleharness.store.store import Store
 from staleharness.testing import example_decisions
 from staleharness.training.loop import simulation_of
-from staleharness.training.method_metadata import (
-    OTHER,
-    MethodEntry,
-    describe,
-    entry_of,
-    extra_passes,
-    families,
-    warnings_of,
-)
+from staleharness.training.method_metadata import OTHER, MethodEntry, describe, entry_of, extra_passes, families
+from staleharness.training.method_warnings import warnings_of
 
 BUILT_IN = [name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
@@ -157,7 +143,7 @@ def test_the_list_shows_every_method_once_under_its_family() -> None:
             assert heads[-1] == entry["family"] == entry_of(ALGORITHMS[entry["name"]]).family
 
 
-# --- what it costs, and where it cannot act -----------------------------------------------------------------------
+# --- what it costs, and what a run records of it ------------------------------------------------------------------
 
 
 def test_passes_depend_on_the_kind_of_run() -> None:
@@ -170,27 +156,6 @@ def test_passes_depend_on_the_kind_of_run() -> None:
     assert str(extra_passes(ALGORITHMS["vcpo"]())) == "completions one by one"
 
 
-def test_idle_mechanisms_are_reported_for_stale_data_only() -> None:
-    decoupled = ALGORITHMS["decoupled_ppo"]()
-    (line,) = warnings_of(decoupled, TOKENS)
-    assert line.startswith("decoupled_ppo: its proximal policy is recomputed")
-    assert warnings_of(decoupled, replace(TOKENS, capacity=1)) == []
-    assert warnings_of(decoupled, replace(TOKENS, minibatches=4)) == []
-    assert warnings_of(decoupled, HERE) == []  # 80 gradient steps a phase
-    assert len(warnings_of(decoupled, replace(HERE, epochs=1, minibatches=1))) == 1
-    assert warnings_of(ALGORITHMS["ppo_clip"](), TOKENS) == []
-
-
-def test_a_correction_of_the_engine_alone_is_idle_without_mismatch() -> None:
-    engine = ALGORITHMS["tis"](correct="engine")  # type: ignore[call-arg]
-    for spec in (HERE, TOKENS, replace(TOKENS, capacity=1)):
-        assert [line.split(":")[0] for line in warnings_of(engine, spec)] == ["tis"]
-        assert warnings_of(engine, replace(spec, mismatch="int4")) == []
-    assert warnings_of(engine, replace(TOKENS, behaviour="sampler")) == []
-    (line,) = warnings_of(engine, replace(TOKENS, mismatch="int4", behaviour="version"))
-    assert "blind" in line
-
-
 def test_the_simulation_of_control_knows_what_it_must_say() -> None:
     simulation = simulation_of(SMALL)
     simulation.close()
@@ -200,38 +165,7 @@ def test_the_simulation_of_control_knows_what_it_must_say() -> None:
     assert json.loads(json.dumps(simulation.method)) == simulation.method
 
 
-def test_an_idle_mechanism_is_in_log_and_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """In two sittings: the second goes on after a checkpoint and does not say it again."""
-    caplog.set_level(logging.INFO, "staleharness")
-    spec = replace(SMALL, steps=64 * 3)
-    job = Job("0" * 12, "decoupled_ppo", spec.to_dict(), str(tmp_path))
-    Store(tmp_path).open_for_writing()
-    with pytest.raises(Interrupted):
-        execute(job, lambda told: None, lambda: True)
-    path = execute(job, lambda told: None, lambda: False)
-    decoupled = ALGORITHMS["decoupled_ppo"]()
-    printed = caplog.text
-    assert printed.count(f"warning: {warnings_of(decoupled, spec)[0]}\n") == 1 and "resumed after" in printed
-    record = json.loads((path / "run.json").read_text())
-    assert record["warnings"] == warnings_of(decoupled, spec)
-    assert record["method"] == describe(decoupled, spec)
-
-
-# --- notes and mechanisms -----------------------------------------------------------------------------------------
-
-
-def test_a_warning_is_noted_once_with_who_and_where(tmp_path: Path) -> None:
-    runs = [
-        write_run(tmp_path, label, seed, capacity=k, said={"warnings": [f"tis: {what}"] if k > 1 else []})
-        for label, what in (("tis", "it is idle"), ("tis[cap=3]", "it is idle"))
-        for k in (1, 4, 8)
-        for seed in (0, 1)
-    ]
-    runs.append(write_run(tmp_path, "vaco", 0, capacity=4, said={"warnings": ["something else"]}))
-    runs.append(write_run(tmp_path, "spo", 0, capacity=4))  # of before runs said anything
-    assert on_warnings(runs) == ["tis, tis[cap=3] (K = 4, 8): it is idle", "vaco (K = 4): something else"]
-    assert on_warnings(runs)[0] in stats.table(runs, reps=50).notes
-    assert on_warnings([r for r in runs if r.record["label"] == "vaco"]) == ["vaco: something else"]
+# --- its mechanisms -----------------------------------------------------------------------------------------------
 
 
 def test_every_built_in_mechanism_has_a_row() -> None:
