@@ -25,7 +25,8 @@ from ..training import checkpoint
 from ..training.loop import Simulation
 from ..training.phase_record import PhaseRecord, Scores
 from .hardware import fingerprint
-from .run_record import in_megabytes, json_line, write_record
+from .memory_growth import in_megabytes
+from .run_record import json_line, write_record
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
 from .usable_checkpoints import LOGS, resume
