@@ -20,7 +20,8 @@ from ..statistics.single_runs import COVERAGE, MIN_RUNS, coverage_text, show_sin
 from ..statistics.table import Table, extent
 from ..store.store import Store
 from ..store.stored_run import StoredRun
-from ..store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
+from ..store.study_overlap import overlap_with
+from ..store.study_runs import StudyRuns, bundle_path, read_study_runs
 from ..store.sweep_definition import check_scale_name
 from .paper_figure_specs import PaperFigure, experiments
 

@@ -12,7 +12,8 @@ from staleharness.base.reference_results import reference_folder
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
 from staleharness.store.store import Store
-from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
+from staleharness.store.study_overlap import overlap_with
+from staleharness.store.study_runs import StudyRuns, bundle_path, read_study_runs
 from staleharness.store.sweep_definition import ask, read_study
 
 
