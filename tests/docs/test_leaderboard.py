@@ -215,5 +215,5 @@ def test_controls_have_no_rank_and_a_line_on_their_card(published: Leaderboard) 
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
     at = next(row for row in cells if row[0] == "method").index("tokens: #")
     ranks = {row[0]: row[at] for row in cells if len(row) > at}
-    assert sorted(filter(str.isdigit, ranks.values())) == [str(place) for place in range(1, 1 + len(tokens.methods))]
+    assert sorted(int(rank) for rank in ranks.values() if rank.isdigit()) == list(range(1, 1 + len(tokens.methods)))
     assert ranks["PPO-clip, wide window"] == "" and generate.method_texts()["ppo_clip_window"].summary
