@@ -10,9 +10,11 @@ import shutil
 from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from crash import every_crash
+from matplotlib.figure import Figure
 from results_helper import write_run
 from sweeping import staleharness
 
@@ -34,19 +36,23 @@ PICTURES = {
 Act = Callable[[Path], object]
 
 
+def blank(*what: Any, **options: Any) -> Figure:
+    return Figure(figsize=(1.0, 1.0))
+
+
 @pytest.fixture(autouse=True)
 def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
     """A report has two figures, and no time is spent on what a picture looks like."""
 
     def section(name: str) -> SimpleNamespace:
         texts = SimpleNamespace(title=name, caption=name)
-        return SimpleNamespace(name=name, section=texts, draw=lambda *what: None)
+        return SimpleNamespace(name=name, section=texts, draw=blank)
 
     monkeypatch.setattr(registry, "sections", lambda runs: [section("one"), section("two")])
-    monkeypatch.setattr(registry, "draw", lambda *what, **options: None)
-    monkeypatch.setattr(staleness_cost, "draw_advice", lambda *what: None)
+    monkeypatch.setattr(registry, "draw", blank)
+    monkeypatch.setattr(staleness_cost, "draw_advice", blank)
     monkeypatch.setattr(plot_layout, "retitle", lambda *what: None)
-    monkeypatch.setattr(plot_layout, "to_bytes", lambda figure, kind, source="": PICTURES[kind])
+    monkeypatch.setattr(plot_layout, "to_bytes", lambda figure, kind, *what, **options: PICTURES[kind])
     monkeypatch.setattr(plot_layout, "reduce_colours", lambda png: png)
 
 
