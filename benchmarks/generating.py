@@ -84,6 +84,7 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     import numpy as np
     import torch
 
+    from staleharness.base.machine import keep_freed_memory
     from staleharness.language.decoder_interface import Request, make_decoder
     from staleharness.language.model.causal_lm_policy import CausalLM
     from staleharness.language.model.fused_forward import linear
@@ -92,6 +93,7 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from staleharness.task import find_env
     from staleharness.training.policy_buffer import PolicyBuffer
 
+    keep_freed_memory()  # as every run of ours does
     torch.set_num_threads(asked.threads)
     torch.set_deterministic_debug_mode("error")  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010

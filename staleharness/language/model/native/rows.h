@@ -8,6 +8,7 @@
 namespace {
 constexpr int V = 8;  // floats in a vector
 typedef float vec __attribute__((vector_size(4 * V), aligned(4)));
+typedef int32_t ints_of_vec __attribute__((vector_size(4 * V)));
 typedef const float* numbers;
 typedef const int64_t* ints;
 typedef std::vector<float> floats;
@@ -53,16 +54,30 @@ void product(numbers x, int64_t row, int64_t step, numbers w, int64_t w_row, flo
 // of none. It is found in their bits, and what it multiplies is NaN.
 struct Peak { float most, finite; };
 Peak peak(numbers x, int64_t n) {
+  constexpr int C = 4;  // vectors at a time, as a maximum takes several cycles
+  vec most[C];
+  ints_of_vec size[C] = {};
+  std::fill(most, most + C, vec{} - 3e38f);
+  auto take = [&](int64_t j, int c) {
+    const vec y = load(x + j);
+    const ints_of_vec bits = (ints_of_vec)y & 0x7fffffff;
+    most[c] = y > most[c] ? y : most[c], size[c] = bits > size[c] ? bits : size[c];
+  };
+  int64_t j = 0;
+  for (; j + C * V <= n; j += C * V)
+    for (int c = 0; c < C; c++) take(j + V * c, c);
+  for (; j + V <= n; j += V) take(j, 0);
   union { float number; int32_t bits; } each, factor;
-  float most = -3e38f;
-  int32_t size = 0;
-#pragma omp simd reduction(max : most, size) private(each)
-  for (int64_t j = 0; j < n; j++) {
-    each.number = x[j];
-    most = std::max(most, x[j]), size = std::max(size, each.bits & 0x7fffffff);
-  }
-  factor.bits = size < 0x7f800000 ? 0x3f800000 : 0x7fc00000;
-  return {most, factor.number};
+  float top = -3e38f;
+  int32_t largest = 0;
+  auto join = [&](float number) {
+    each.number = number, top = std::max(top, number), largest = std::max(largest, each.bits & 0x7fffffff);
+  };
+  for (; j < n; j++) join(x[j]);
+  for (int c = 0; c < C; c++)
+    for (int i = 0; i < V; i++) top = std::max(top, most[c][i]), largest = std::max(largest, size[c][i]);
+  factor.bits = largest < 0x7f800000 ? 0x3f800000 : 0x7fc00000;
+  return {top, factor.number};
 }
 // Softmax of `n` scores in place; returns the logarithm of their sum of exponentials.
 float softmax(float* s, int64_t n, float scale) {

@@ -68,7 +68,7 @@ void sample(numbers logits, numbers noise, int64_t n, int64_t size, int64_t* tok
       at = b * BLOCK;
       while (at + 1 < last && (reached += mass[at]) <= target) at++;
     } else {
-      at = std::max_element(logits, logits + size) - logits;
+      at = std::min(std::find(logits, logits + size, most) - logits, size - 1);  // NaN: none
     }
     token[i] = at, logp[i] = finite * float(double(logits[at]) - most - std::log(sum));
   }
