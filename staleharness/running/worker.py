@@ -38,6 +38,7 @@ from .run_folder import RunFolder
 from .runner_interface import NOTE, PREPARING, Job
 
 MAX_MESSAGE = 1000  # characters of an error that are kept
+NOT_DETERMINISTIC = " does not have a deterministic implementation"  # in an error of torch
 MAX_TRACEBACK = 20_000  # characters of its traceback in the log
 PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
@@ -202,6 +203,11 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
         kind = "OOM"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         kind = "DiskFull"
+    elif NOT_DETERMINISTIC in message:  # torch's advice is to turn determinism off
+        message = (
+            f"torch {torch.__version__} has no deterministic {message.partition(NOT_DETERMINISTIC)[0].split()[-1]}, and "
+            "runs are deterministic; use another operation or a newer torch (cumsum on a GPU: 2.11)"
+        )
     return {"class": kind, "message": message, "log_tail": log_tail(attempt)}
 
 

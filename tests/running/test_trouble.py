@@ -63,6 +63,19 @@ def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, ki
     assert worker.describe(error, tmp_path)["class"] == kind
 
 
+def test_an_operation_that_is_not_deterministic_is_named(tmp_path: Path) -> None:
+    mode = torch.get_deterministic_debug_mode()
+    torch.set_deterministic_debug_mode("error")
+    try:
+        with pytest.raises(RuntimeError) as raised:
+            torch.zeros(3).put_(torch.tensor([0, 1]), torch.ones(2))
+    finally:
+        torch.set_deterministic_debug_mode(mode)
+    message = worker.describe(raised.value, tmp_path)["message"]
+    assert message.startswith(f"torch {torch.__version__} has no deterministic put_, and runs are deterministic; use")
+    assert "use_deterministic_algorithms" not in message
+
+
 def test_a_log_that_was_flooded_keeps_its_end_and_is_written_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
