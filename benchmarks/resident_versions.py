@@ -46,7 +46,7 @@ def host_reads(capacity: int, slots: int) -> tuple[float, float]:
         for parts in batches(groups, slots, 0):
             resident.weights([buffer[acting[part[0]]] for part in parts])
         decoding = len(loads)
-        for group in groups:
+        for group in reversed(groups):
             resident.weights([buffer[acting[group[0]]]])
         if turn >= capacity:
             reads[turn - capacity] = decoding, len(loads) - decoding

@@ -206,7 +206,7 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
         assert scores.entropy is not None
         return TokenScores(scores.logp.detach(), scores.entropy.detach(), None)
     with torch.no_grad():
-        for group in policy.groups(versions):
+        for group in reversed(policy.groups(versions)):  # first those that decoded last, whose weights are at hand
             for part in parts(group, policy.micro_batch):
                 index = torch.from_numpy(part).to(policy.device)
                 for first, last in _spans_of_versions(versions[part]):

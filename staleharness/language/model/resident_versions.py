@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 
 import torch
@@ -14,7 +15,8 @@ class ResidentVersions:
     """Versions of the policy that stay on its device, in one tensor [capacity, ...] for each of their weights.
 
     load: returns a version's weights on the device; called once for as long as the version stays. When all slots are
-    taken, the oldest version that is not requested is replaced.
+    taken, the version farthest in phase is replaced: versions are read in ascending order to decode and in descending
+    order to score, so that it is the one whose turn is last.
     """
 
     def __init__(self, capacity: int, load: Callable[[Version], Weights]) -> None:
@@ -64,8 +66,8 @@ class ResidentVersions:
 
     def _insert(self, version: Version, requests: Sequence[Version]) -> None:
         free = [i for i, resident in enumerate(self.slots) if not any(resident is v for v in requests)]
-        phase = [-1 if (resident := self.slots[i]) is None else resident.phase for i in free]
-        slot = free[phase.index(min(phase))]
+        distance = [math.inf if (old := self.slots[i]) is None else abs(old.phase - version.phase) for i in free]
+        slot = free[distance.index(max(distance))]
         weights = self.load(version)
         if not self.stacks:
             self.stacks = {name: w.new_empty((self.capacity, *w.shape)) for name, w in weights.items()}
