@@ -204,9 +204,10 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
         kind = "DiskFull"
     elif NOT_DETERMINISTIC in message:  # torch's advice is to turn determinism off
+        operation = message.partition(NOT_DETERMINISTIC)[0].split()[-1]
         message = (
-            f"torch {torch.__version__} has no deterministic {message.partition(NOT_DETERMINISTIC)[0].split()[-1]}, and "
-            "runs are deterministic; use another operation or a newer torch (cumsum on a GPU: 2.11)"
+            f"torch {torch.__version__} has no deterministic {operation}, and runs are deterministic; use another "
+            "operation or a newer torch (cumsum on a GPU: 2.11)"
         )
     return {"class": kind, "message": message, "log_tail": log_tail(attempt)}
 
