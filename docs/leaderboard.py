@@ -13,13 +13,13 @@ from pathlib import Path
 
 import numpy as np
 from earlier_tracks import EARLIER, TOKEN_NAMES, earlier_track
+from leaderboard_picture import draw_scores
 
 from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.base.options import active_options
 from staleharness.base.plugins import source_hash
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
-from staleharness.figures.aggregate_scores import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
 from staleharness.pages.leaderboard_page import (
     BETWEEN_CPUS,
@@ -43,9 +43,9 @@ from staleharness.statistics.results import load
 from staleharness.statistics.significance_and_power import ALPHA
 from staleharness.store.store import MARKER
 
-MAX_ROWS = 30  # of the table in Markdown
+MAX_ROWS = 30  # of the table in Markdown and of its picture
 README_ROWS = 9
-PICTURE_ROWS = 12
+TITLE = "Score of each method at each K, by track"  # of the picture
 FEW_ROWS = 5  # a track with fewer has a table of its own, and an earlier study keeps its place
 README_MARKS = "<!-- Begin of the table that docs/generate.py writes -->", "<!-- End of the table -->"
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
@@ -158,19 +158,18 @@ def markdown(board: Leaderboard) -> str:
     """Page of the leaderboard as Markdown: picture, one table of all tracks, and how far its order can be trusted."""
     few = [track for track in board.tracks if track.protocol and len(track.ranking) < FEW_ROWS]
     tracks = [track for track in board.tracks if track not in few] or few
-    names = sorted({row.name for track in tracks for row in track.ranking}, key=lambda name: _place(tracks, name))
+    names = row_names(tracks)
     head = ["method"]
     for track in tracks:
         head += [f"{track.name}: #", "score", _head_at_last(track), "kept"]
     labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
     rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MAX_ROWS]]
-    parts = [HEAD, *(f"{note}\n" for note in board.notes), picture("Score against K, by track", "leaderboard"), ""]
+    parts = [HEAD, *(f"{note}\n" for note in board.notes), picture(TITLE, "leaderboard"), ""]
     parts += [f"- **{track.title}**: {track.about} {run_count(*track.runs)}." for track in board.tracks]
     parts += ["", markdown_table(head, rows), ""]
     if any(BETWEEN_CPUS in cell for row in rows for cell in row):
         parts.append(f"{BETWEEN_CPUS} The row's runs and PPO-clip's are of different kinds of CPU.\n")
     parts += [f"{len(names) - MAX_ROWS} more rows are on the page.\n"] if len(names) > MAX_ROWS else []
-    parts += [f"The picture has the first {PICTURE_ROWS} rows.\n"] if len(names) > PICTURE_ROWS else []
     parts += [part for track in few if track not in tracks for part in _few_rows(track)]
     for track in board.tracks:
         if others := ", ".join(display_label(row.label) for row in track.rows_without_rank if not row.has_learned):
@@ -184,7 +183,7 @@ def markdown(board: Leaderboard) -> str:
 def readme_table(board: Leaderboard) -> str:
     """Picture and short table of the tracks for the README: scores at the smallest and the largest capacity."""
     tracks = [track for track in board.tracks if len(track.ranking) >= FEW_ROWS]
-    names = sorted({row.name for track in tracks for row in track.ranking}, key=lambda name: _place(tracks, name))
+    names = row_names(tracks)
     labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
     head = ["method", *(f"{t.name}, K = {k}" for t in tracks for k in (t.ks[0], t.ks[-1]))]
     rows = []
@@ -205,7 +204,7 @@ def readme_table(board: Leaderboard) -> str:
         f"({counts}). The wide window and VACO without its trust region are controls: larger steps that correct "
         f"nothing. {_above_controls(tracks)}*"
     )
-    image = picture("Score against K, by track", "leaderboard", "docs/").replace("<img ", '<img width="760" ')
+    image = picture(TITLE, "leaderboard", "docs/").replace("<img ", '<img width="760" ')
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
 
 
@@ -251,6 +250,11 @@ def _head_at_last(track: Track) -> str:
     return f"K = {track.ks[-1]} (less {display_label(track.baseline)})"
 
 
+def row_names(tracks: Sequence[Track]) -> list[str]:
+    """Names of the rows of a table of these tracks, in order."""
+    return sorted({row.name for track in tracks for row in track.ranking}, key=lambda name: _place(tracks, name))
+
+
 def _place(tracks: Sequence[Track], name: str) -> tuple[int, float, str]:
     """Sort key: methods on most tracks first, then by their mean score."""
     scores = [row.score.value for track in tracks for row in track.ranking if row.name == name and row.score]
@@ -280,20 +284,12 @@ def _interval(estimate: ScoreEstimate | None) -> str:
     return f"{estimate.value:z.2f}{ends}".replace("-", "−")
 
 
-def first_rows(board: Leaderboard) -> Leaderboard:
-    """Leaderboard of the first rows of its table alone, as many as a picture can name."""
-    names = sorted({row.name for t in board.tracks for row in t.ranking}, key=lambda name: _place(board.tracks, name))
-    first = set(names[:PICTURE_ROWS])
-    tracks = (replace(t, rows=tuple(row for row in t.rows if row.name in first)) for t in board.tracks)
-    return replace(board, tracks=tuple(tracks))
-
-
 def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> None:
     """Write leaderboard.md, its picture in two widths, and leaderboard.html into a folder."""
     tracks = board(published)
-    first = first_rows(tracks)
+    names = row_names(tracks.tracks)[:MAX_ROWS]
     for form, width in (("wide", PAGE), ("narrow", COLUMN)):
-        png = reduce_colours(to_bytes(draw_tracks(first, width), "png"))
+        png = reduce_colours(to_bytes(draw_scores(tracks, names, width), "png"))
         (folder / picture_file("leaderboard", form)).write_bytes(png)
     (folder / "leaderboard.html").write_text(leaderboard_html(tracks, texts), encoding="utf-8")
     (folder / "leaderboard.md").write_text(markdown(tracks), encoding="utf-8")

@@ -12,12 +12,14 @@ import numpy as np
 import pandas as pd
 import pytest
 from boards import board, row, track
+from leaderboard_picture import draw_scores
 from places import ROOT
 from scipy import stats
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.options import active_options
 from staleharness.base.plugins import source_hash
+from staleharness.figures.plot_layout import COLUMN, PAGE
 from staleharness.pages.leaderboard_page import leaderboard_html
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.bootstrap import iqm
@@ -130,13 +132,21 @@ def test_the_headline_has_thirty_rows_at_most_best_on_both_first(published: Lead
     assert names(leaderboard.markdown(two)) == ["SPO", "PPO-clip", "VACO"]
 
 
-def test_the_picture_names_the_first_rows_of_the_table() -> None:
-    rows = [row(f"method_{i:02d}", 1.0 - 0.01 * i) for i in range(30)]
-    one = Leaderboard("B", (track("a", rows[20:]), track("b", rows)))
-    shown = leaderboard.first_rows(one)
-    names = [[row.name for row in t.ranking] for t in shown.tracks]
-    both = [f"method_{i:02d}" for i in range(20, 30)]
-    assert names == [both, ["method_00", "method_01", *both]]
+@pytest.mark.parametrize("width", [PAGE, COLUMN])
+def test_the_picture_has_the_rows_of_the_table_in_its_order(width: float) -> None:
+    rows = [row("ppo_clip", 0.5), *(row(f"method_{i:02d}", 1.0 - 0.01 * i) for i in range(40))]
+    one = Leaderboard("B", (track("a", [rows[0], *rows[11:]]), track("b", rows)))
+    names = leaderboard.row_names(one.tracks)[: leaderboard.MAX_ROWS]
+    assert names == [f"method_{i:02d}" for i in range(10, 40)]
+    figure = draw_scores(one, [*names, "method_00", "ppo_clip"], width)
+    for ax, count in zip(figure.axes, (31, 32) if width == COLUMN else (32, 32), strict=True):
+        assert len(ax.get_yticks()) == count
+        dots = [
+            float(line.get_xdata()[0]) for line in ax.lines if line.get_marker() == "o" and line.get_ydata()[0] == 0
+        ]
+        assert dots == pytest.approx([0.9 * 1.2, 0.9 * 1.1, 0.9]), "K = 1, 4, 16 of method_10"
+    texts = [text for ax in figure.axes for text in ax.get_yticklabels()]
+    assert {text.get_text() for text in texts if text.get_fontweight() == "bold"} - {""} == {"PPO-clip"}
 
 
 def test_the_readme_shows_tracks_with_enough_rows_between_two_marks(monkeypatch: pytest.MonkeyPatch) -> None:
