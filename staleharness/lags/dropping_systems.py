@@ -72,7 +72,8 @@ class VerlV1(PipelineLag):
 class Miles(PipelineLag):
     """One batch under way, a buffer of finished groups, and a batch made up from it during each step.
 
-    `concurrent` batches are under way, and a buffer of `buffer` batches holds generation back when it is full. During a
+    `concurrent` batches are under way: a group begins when as many rows as it has are finished, or, with
+    `granularity=group`, when a group is. A buffer of `buffer` batches holds generation back when it is full. During a
     step the next batch is made up, without groups that are by then more than `max_weight_staleness` versions old; at
     their own step they are one version older. New weights come only when that batch is complete; rows under way take
     them.
@@ -86,6 +87,7 @@ class Miles(PipelineLag):
     on_stale: Literal["drop_group", "requeue"] = "drop_group"
     buffer: float = option(2.0, least=1, unit="batch")  # batches
     concurrent: float = option(1.0, above=0, unit="batch")  # batches
+    granularity: Literal["sample", "group"] = "sample"  # of submission
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -93,7 +95,8 @@ class Miles(PipelineLag):
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         stale = stale_rules(self.max_weight_staleness + 1, self.on_stale) if self.max_weight_staleness >= 0 else {}
-        queue = {"slots": rows_of(self.concurrent, demand), "capacity": self.buffer, "ahead": 0}
+        unit = "backfill" if self.granularity == "sample" else "group"
+        queue = {"unit": unit, "slots": rows_of(self.concurrent, demand), "capacity": self.buffer, "ahead": 0}
         return queue | {"in_flight": "switch", "sync_at": "start", **stale}
 
 

@@ -99,9 +99,13 @@ class GroupQueue:
         """Number of the step that trains on the batch being made up."""
         return self.batch_count + len(self._batches)
 
+    @property
+    def has_room(self) -> bool:
+        return self.room is None or len(self) < self.room
+
     def put(self, group: int) -> bool:
         """Add a group. Returns False where there is no room and it has to wait outside."""
-        if self.room is not None and self.full != "pause" and len(self) >= self.room:
+        if not self.has_room and self.full != "pause":
             if self.full == "block":
                 return False
             if self.full == "drop_newest":
@@ -113,7 +117,6 @@ class GroupQueue:
             self._waiting[group] = None
         else:
             self._ready.append(group)
-        self.make_ahead()
         return True
 
     def skip(self, group: int) -> None:

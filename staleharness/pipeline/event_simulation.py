@@ -90,6 +90,7 @@ class _EventLoop:
         if not self.group_queue.put(group):
             self.outside.append((group, slot))
             return False
+        self.group_queue.make_ahead()
         self.queue(group, now)
         if self.trainer.state == "waiting":
             self.go_on(now)
@@ -120,6 +121,8 @@ class _EventLoop:
                 log.step[group] = log.exit_step[group] = version
                 log.fate[group] = FATES.index("trained")
             log.step_start.append(now)
+            if self.pipeline.sync_at == "start":
+                self.sync.publish(version, now)
             self.group_queue.make_ahead()
             self.let_in(now)
             self.trained_groups += 0 if is_reused else len(batch)
@@ -127,8 +130,6 @@ class _EventLoop:
             tokens = 0
             if self.pipeline.train_token_seconds:
                 tokens = sum(sum(self.work.tokens[g * first : (g + 1) * first]) for g in batch)
-            if self.pipeline.sync_at == "start":
-                self.sync.publish(version, now)
             self.trainer.train(tokens, now)
             self.look_ahead()
         self.slots.fill(now)
@@ -139,7 +140,8 @@ class _EventLoop:
         while self.outside and self.group_queue.put(self.outside[0][0]):
             group, slot = self.outside.pop(0)
             self.queue(group, now)
-            self.slots.unblock(slot, now)
+            if self.slots.unblock(slot, now) or not self.group_queue.has_room:
+                self.group_queue.make_ahead()
         return len(self.outside) < n_outside
 
     def train_on(self, now: float) -> None:

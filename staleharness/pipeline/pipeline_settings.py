@@ -24,7 +24,7 @@ class Pipeline:
     trainer takes for one step, after which the policy has a new version. Times are in seconds.
 
     Slow slots are slow for good, as workers on other hardware are. With unit=group or batch they come in whole units,
-    each of which keeps its slots, so that the rows of a group are slow together; with unit=row a group may have both.
+    each of which keeps its slots, so that the rows of a group are slow together; otherwise a group may have both.
     """
 
     # Generation
@@ -35,7 +35,8 @@ class Pipeline:
     max_tokens: int | None = option(None, least=1)  # longer rows are cut
     token_seconds: float = option(0.02, least=0, most=MAX_VALUE)  # a decision takes
     environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
-    unit: Literal["row", "group", "batch"] = "row"  # slots are given out, and come back, in these
+    # slots are given out, and come back, in these; backfill: given out to whole groups, and back from each row
+    unit: Literal["row", "group", "batch", "backfill"] = "row"
     slow: float = option(0.0, least=0, most=1)  # share of the slots, the last ones
     slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # times as long as in the others a row takes there
     # Admission
@@ -110,12 +111,10 @@ class Pipeline:
         if (self.slow > 0) != (self.slow_factor > 1):
             raise UserError("slow, above 0, and slow_factor, above 1, go together")
         if self.slow:
-            self._require(
-                "slots", self.slots % self.unit_rows == 0, f"a multiple of {self.unit_rows} where some are slow"
-            )
+            size = self.return_rows
+            self._require("slots", self.slots % size == 0, f"a multiple of {size} where some are slow")
             is_partial = self.slow_slots > 0 and (self.slow_slots < self.slots or self.slow == 1)
-            units = self.slots // self.unit_rows
-            self._require("slow", is_partial, f"some and not all of {units} units of {self.unit_rows} slots, or 1")
+            self._require("slow", is_partial, f"some and not all of {self.slots // size} units of {size} slots, or 1")
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
         read_distribution(self.lengths, "lengths")
@@ -131,12 +130,17 @@ class Pipeline:
     @property
     def unit_rows(self) -> int:
         """Number of rows in the unit in which slots are given out."""
-        return {"row": 1, "group": self.group, "batch": self.batch}[self.unit]
+        return {"row": 1, "group": self.group, "batch": self.batch, "backfill": self.group}[self.unit]
+
+    @property
+    def return_rows(self) -> int:
+        """Number of rows in the unit in which slots come back."""
+        return 1 if self.unit == "backfill" else self.unit_rows
 
     @property
     def slow_slots(self) -> int:
         """Number of slow slots, rounded to whole units."""
-        return round(self.slow * (self.slots // self.unit_rows)) * self.unit_rows
+        return round(self.slow * (self.slots // self.return_rows)) * self.return_rows
 
     def with_settings(self, values: Mapping[str, Any], where: str = "SET") -> Pipeline:
         """Return the pipeline with other values of some settings. Raises `UserError` for a bad name or value."""

@@ -31,7 +31,8 @@ class RolloutSlots:
         deliver: Callable[[int, int, float], bool],
     ) -> None:
         self.work, self.admission, self.log, self.deliver = work, admission, log, deliver
-        self.group, self.unit = pipeline.group, pipeline.unit_rows
+        self.group, self.unit, self.return_unit = pipeline.group, pipeline.unit_rows, pipeline.return_rows
+        self.backfills = pipeline.unit == "backfill"
         self.recompute = pipeline.recompute_seconds
         self.count = pipeline.slots
         slow = pipeline.slow_slots
@@ -50,12 +51,12 @@ class RolloutSlots:
         self.waiting: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
         self.n_waiting = 0  # of all units
         self.queue_waits: set[int] = set()  # slots whose group finds no room in the queue
+        self.put_waits = self.put_later = 0  # with backfill: groups that find none, and those that finished later
         self.down: set[int] = set()
         self.lost = 0  # decisions that failures took
         self.aborted_rows: dict[int, int] = {}  # aborted row -> its decisions so far
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
-        self.now = 0.0  # when a row finished last
-        self._since = 0.0
+        self.now = self._since = 0.0  # when a row finished last, and when states were added up
         self._cut: dict[int, int] = {}  # row -> decisions when its weights last changed
 
     def next(self) -> float:
@@ -74,6 +75,9 @@ class RolloutSlots:
             finish_time[row] = self.now = now
             g = row // group
             left[g] -= 1
+            if self.backfills:
+                self._backfill(g, slot, now)
+                continue
             free = True
             if not left[g]:
                 free = self.deliver(g, slot, now)
@@ -96,9 +100,20 @@ class RolloutSlots:
                 self.queue_waits.add(slot)
             self.fill(now)
 
+    def _backfill(self, group: int, slot: int, now: float) -> None:
+        """Free a row's slot for another group, and hand over its own one if that is over. While groups wait for the
+        queue, none begins, and those that finish wait together (miles, submission_scheduler.py, `_worker_loop`)."""
+        self.account(now)
+        heappop(self.rows)
+        self._leave(slot)
+        self.fill(now)
+        if not self.left[group] and not self.deliver(group, slot, now):
+            self.put_later += self.put_waits > 0
+            self.put_waits = self.put_waits or 1
+
     def fill(self, now: float) -> None:
         """Let rows begin in free slots, as far as they may."""
-        if self.paused_at is not None:
+        if self.paused_at is not None or self.put_waits:
             return
         self.account(now)
         while self.free:
@@ -119,8 +134,7 @@ class RolloutSlots:
     def pause(self, now: float) -> None:
         """Stop generation until `resume`."""
         self.account(now)
-        if self.paused_at is None:
-            self.paused_at = now
+        self.paused_at = now if self.paused_at is None else self.paused_at
 
     def resume(self, now: float) -> None:
         self.account(now)
@@ -139,8 +153,7 @@ class RolloutSlots:
 
     def switch(self, now: float) -> None:
         """Let rows under way go on with the present version, once their cache is rebuilt."""
-        clock, rows, tokens = now - self.offset, [], self.work.tokens
-        cut = {}
+        clock, rows, tokens, cut = now - self.offset, [], self.work.tokens, {}
         for finish, slot in self.rows:
             row = self.row[slot]
             done = max(self._done(row, finish - clock), self._cut.get(row, 0))
@@ -193,11 +206,19 @@ class RolloutSlots:
         self.free.extend(slot for slot in slots if slot not in self.queue_waits)
         self.fill(now)
 
-    def unblock(self, slot: int, now: float) -> None:
-        """Free a slot whose group has got room in the queue."""
+    def unblock(self, slot: int, now: float) -> bool:
+        """Free a slot whose group has got room in the queue. Returns whether groups are taken before others get it."""
         self.account(now)
-        self.queue_waits.remove(slot)
-        self._leave(slot)
+        if not self.backfills:
+            self.queue_waits.remove(slot)
+            self._leave(slot)
+            return True
+        self.put_waits -= 1
+        if self.put_waits == 0:
+            self.fill(now)
+            self.put_waits, self.put_later = self.put_later, 0
+            return True
+        return False
 
     def under_way(self, now: float) -> dict[int, int]:
         """Return {row: decisions so far} of each row that is under way or was aborted."""
@@ -205,7 +226,7 @@ class RolloutSlots:
         return rows | dict(self.interrupted) | self.aborted_rows
 
     def _progress(self, finish: float, slot: int, now: float) -> int:
-        """Return the decisions so far of the row in a slot that will finish at `finish` on the own clock."""
+        """Return the decisions so far of a row that will finish at `finish` on the own clock."""
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
         row = self.row[slot]
         return max(self._done(row, finish - clock), self._cut.get(row, 0))
@@ -236,8 +257,7 @@ class RolloutSlots:
     def _continue(self, row: int, done: int, now: float) -> None:
         """Continue an interrupted row in a free slot."""
         slot = self.free.popleft()
-        self.row[slot] = row
-        self.log.slot[row] = slot
+        self.row[slot], self.log.slot[row] = row, slot
         left = self._duration(row) * (1 - done / self.work.tokens[row])
         if done:
             self.log.weight_changes.append((row, done, self.version))
@@ -251,9 +271,8 @@ class RolloutSlots:
 
     def _leave(self, slot: int) -> None:
         """Free the slot of a row that is over, once its whole unit is."""
-        if self.unit == 1:
-            leaving = [slot]
-        else:
+        leaving = [slot]
+        if self.return_unit > 1:
             unit = self.row[slot] // self.unit
             leaving = self.waiting.setdefault(unit, [])
             leaving.append(slot)

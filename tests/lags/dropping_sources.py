@@ -87,11 +87,15 @@ class Miles(BoundedBuffer):
 
     bound = -1
     retries = False
+    by_sample = False
 
     def setup(self) -> None:
         super().setup()
         self.requests, self.ready = [0], list[list[Group]]()  # versions; batches
         self.recycled: list[list[float]] = []
+        self.samples_in_flight = 0
+        self.sample_done = False
+        self.tasks_done: list[Group] = []
 
     def next_prompt(self) -> list[float]:
         return self.recycled.pop(0) if self.recycled else self.new_prompt()
@@ -102,7 +106,34 @@ class Miles(BoundedBuffer):
             self.recycled.append(group.seconds)
 
     def processes(self) -> list[Process]:
-        return [self.drain(), self.training(), self.generation()]
+        return [self.drain(), self.training(), self.worker_loop() if self.by_sample else self.generation()]
+
+    def worker_loop(self) -> Process:
+        size = self.demand.rows
+        while True:
+            while self.samples_in_flight + size <= self.room * size:
+                group = Group(len(self.groups), self.clock.now, self.next_prompt(), self.weights)
+                self.groups.append(group)
+                self.running.append(group)
+                self.samples_in_flight += size
+                self.clock.start(*(self.generate(group, row) for row in range(size)))
+            self.sample_done = False
+            yield lambda: self.sample_done or bool(self.tasks_done)
+            if self.sample_done:
+                continue
+            done, self.tasks_done = self.tasks_done, []
+            for group in done:
+                if len(self.queue) >= self.capacity:
+                    yield lambda: len(self.queue) < self.capacity
+                self.queue.append(group)
+
+    def generate(self, group: Group, row: int) -> Process:
+        yield group.seconds[row]
+        self.samples_in_flight -= 1
+        self.sample_done = True
+        if self.clock.now >= group.finish:
+            self.running.remove(group)
+            self.tasks_done.append(group)
 
     def drain(self) -> Process:
         while True:

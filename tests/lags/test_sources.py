@@ -155,13 +155,14 @@ def test_verl_v1_is_what_its_replay_buffer_does(threshold: int, warm_up: int, st
 @pytest.mark.parametrize("load", ["cv=0.5", "cv=2.0", "row_time=0.3", "row_time=3.0,cv=1.0"])
 @pytest.mark.parametrize("bound, capacity, concurrent", [(-1, 2.0, 1.0), (0, 2.0, 1.0), (1, 1.0, 2.0), (2, 2.5, 4.0)])
 @pytest.mark.parametrize("on_stale", ["drop_group", "requeue"])
+@pytest.mark.parametrize("granularity", ["sample", "group"])
 def test_miles_is_what_its_worker_and_buffer_do(
-    on_stale: str, bound: int, capacity: float, concurrent: float, load: str
+    granularity: str, on_stale: str, bound: int, capacity: float, concurrent: float, load: str
 ) -> None:
     rules = f"max_weight_staleness={bound},on_stale={on_stale},buffer={capacity},concurrent={concurrent}"
-    text, room = f"miles[{rules},{load}]", int(concurrent * SMALL.groups)
-    retries = on_stale == "requeue"
-    options = {"bound": bound, "capacity": int(capacity * SMALL.groups), "room": room, "retries": retries}
+    text, room = f"miles[granularity={granularity},{rules},{load}]", int(concurrent * SMALL.groups)
+    options: dict[str, Any] = {"retries": on_stale == "requeue", "by_sample": granularity == "sample"}
+    options |= {"bound": bound, "capacity": int(capacity * SMALL.groups), "room": room}
     check(dropping.Miles, text, in_any_order=True, **options)  # it sorts a batch by its prompts
 
 

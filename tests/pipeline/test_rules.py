@@ -119,7 +119,7 @@ SETTINGS = st.fixed_dictionaries(
         "trainer_mtbf": st.sampled_from([None, 80.0]),
         "counters": st.sampled_from(["keep", "forget"]),
         "environment": st.sampled_from(["constant:0", "lognormal[mean=5,cv=1]"]),
-        "unit": st.sampled_from(["row", "group", "batch"]),
+        "unit": st.sampled_from(["row", "group", "batch", "backfill"]),
         "stop": st.sampled_from([False, False, True]),
     }
 )
