@@ -75,7 +75,7 @@ class Branches(WeightedMethod):
 
 class DrawsNumbers(WeightedMethod):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
-        return PolicyLoss(torch.rand_like(d.mask) * super().policy_loss(d).loss)
+        return PolicyLoss(super().policy_loss(d).loss, {"noise": torch.rand_like(d.mask)})  # the gradient agrees
 
 
 @pytest.mark.parametrize("compiler", ["none", pytest.param("inductor", marks=pytest.mark.slow)])
