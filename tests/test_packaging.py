@@ -301,11 +301,12 @@ def test_uv_takes_torch_for_the_cpu_from_where_setup_takes_it() -> None:
 
 
 @needs_make
-def test_a_nightly_job_tests_without_pins() -> None:
+def test_nightly_jobs_test_without_pins_and_under_faults() -> None:
     workflow = (ROOT / ".github/workflows/ci.yml").read_text()
-    job = workflow.partition("\n  newest:")[2].partition("\n  audit:")[0]
+    job, _, faults = workflow.partition("\n  newest:")[2].partition("\n  audit:")[0].partition("\n  faults:")
     assert "schedule:\n    - cron:" in workflow and "github.event_name == 'schedule'" in job
     assert "--upgrade" in job and "pytest" in job and "constraints" not in job and "make" not in job
+    assert "github.event_name == 'schedule'" in faults and "make test-faults EXTRAS=llm" in faults
 
 
 def test_the_list_of_targets_fits_80_columns() -> None:

@@ -88,8 +88,12 @@ def soak(folder: Path, runs: tuple[PlannedRun, ...], kills: int, seed: int) -> t
     return deaths, resumed
 
 
+SOAKS = [("control", 4, 110), ("chain", 6, 150), ("words", 2, 40)]
+assert sum(kills for _, _, kills in SOAKS) == 300
+
+
 @pytest.mark.faults
-@pytest.mark.parametrize("task, seeds, kills", [("control", 4, 110), ("chain", 6, 150), ("words", 2, 40)])
+@pytest.mark.parametrize("task, seeds, kills", SOAKS)
 def test_three_hundred_deaths_change_no_run(tmp_path: Path, task: str, seeds: int, kills: int) -> None:
     runs = {"control": control, "chain": chain, "words": lambda n: words(n, tmp_path)}[task](seeds)
     deaths, resumed = soak(tmp_path, runs, kills, seed=kills)
