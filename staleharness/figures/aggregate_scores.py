@@ -196,6 +196,7 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
 
 ROW = 0.155  # inches of height for each name at the right
 LEAST_HEIGHT = 2.4  # inches of a panel
+MOST_ROWS = 8  # of panels side by side
 STEP, WIDEST = 0.15, 0.9  # between neighbours at one K and between the outermost, in doublings of K
 
 
@@ -208,13 +209,14 @@ def track_looks(tracks: Sequence[Track]) -> dict[str, Style]:
 
 
 def draw_tracks(board: Leaderboard, width: float = PAGE) -> Figure:
-    """Score against K of all methods that learned; one panel per track, below each other where they do not fit.
+    """Score against K of all methods that learned; one panel per track, below each other where they need the width.
 
     The baseline's line is thick. Methods are named at the right, in the order of their scores at the largest K.
     """
     looks = track_looks(board.tracks)
     tracks = [track for track in board.tracks if track.ranking]
-    columns = len(tracks) if width >= PAGE else 1
+    is_wide = width >= PAGE and all(len(track.ranking) <= MOST_ROWS for track in tracks)
+    columns = len(tracks) if is_wide else 1
     lines = -(-len(tracks) // max(1, columns))
     height = max([LEAST_HEIGHT, *(ROW * len(track.ranking) for track in tracks)])
     with plot_settings():

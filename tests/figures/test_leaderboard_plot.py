@@ -38,3 +38,9 @@ def test_names_of_thirty_methods_do_not_overlap() -> None:
 
 def test_the_same_board_is_drawn_to_the_same_bytes() -> None:
     assert to_bytes(draw_tracks(board(), PAGE), "svg") == to_bytes(draw_tracks(board(), PAGE), "svg")
+
+
+def test_panels_of_many_methods_have_the_whole_width() -> None:
+    for methods, columns in ((8, 2), (9, 1)):
+        axes = draw_tracks(board(methods=methods), PAGE).axes
+        assert {ax.get_gridspec().ncols for ax in axes} == {columns}
