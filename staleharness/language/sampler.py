@@ -207,11 +207,11 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
         return TokenScores(scores.logp.detach(), scores.entropy.detach(), None)
     with torch.no_grad():
         for group in reversed(policy.groups(versions)):  # first those that decoded last, whose weights are at hand
+            version_of_token = versions[group[0]]  # and of each other row
             for part in parts(group, policy.micro_batch):
-                index = torch.from_numpy(part).to(policy.device)
-                for first, last in _spans_of_versions(versions[part]):
-                    acting, position = np.unique(versions[part, first], return_inverse=True)
-                    with policy.acting([buffer[v] for v in acting.tolist()], position) as forward:
+                index, position = torch.from_numpy(part).to(policy.device), np.zeros(len(part), np.int64)
+                for first, last in _spans_of_versions(version_of_token):
+                    with policy.acting([buffer[int(version_of_token[first])]], position) as forward:
                         prompt, prompt_mask, token, mask = (x[index] for x in completions)
                         experts_of_part = None if replay is None else replay[index]
                         scores = policy.score(prompt, prompt_mask, token, mask, forward, experts=experts_of_part)
@@ -232,9 +232,9 @@ def _is_one_learner_batch(decoder: Decoder, versions: NDArray[np.int64], buffer:
 
 
 def _spans_of_versions(versions: NDArray[np.int64]) -> list[tuple[int, int]]:
-    """Return (first, end) of the runs of columns of [B, T] in which no row changes its version."""
-    changes = np.flatnonzero((versions[:, 1:] != versions[:, :-1]).any(0)) + 1
-    return list(pairwise([0, *changes.tolist(), versions.shape[1]]))
+    """Return (first, end) of the runs of tokens of one version, given those of each token [T]."""
+    changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
+    return list(pairwise([0, *changes.tolist(), len(versions)]))
 
 
 def concatenate(batches: list[Completions], pad: int) -> Completions:
