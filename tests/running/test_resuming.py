@@ -2,18 +2,30 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
 from pathlib import Path
 
 import pytest
 from kill_points import STAYS_AT, waiting_child
 from places import HELPERS
 from sweeping import AtPhase, command, environment, hopper, metrics, phases_written, relatives, wait_until
+from tabular_runs import carry_out, job_of
 
+from staleharness.errors import UserError
+from staleharness.running import plan_execution
+from staleharness.running.hardware import fingerprint
+from staleharness.running.plan import Plan, plan
 from staleharness.running.runners import local
+from staleharness.running.sweep_loop import SweepListener
+from staleharness.spec import RunSpec
+from staleharness.store.store import Store
+from staleharness.store.sweep_definition import ask
 
 PHASES = 40
 STEPS = 64 * PHASES
@@ -72,3 +84,45 @@ def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path: Path, straight: dict[
     if Path("/proc").is_dir():
         wait_until(lambda: not relatives(tmp_path))
     goes_on(tmp_path, straight)
+
+
+def tree(folder: Path) -> dict[str, str]:
+    """Size and digest of every file, hidden ones included, and the folders."""
+    return {
+        str(path.relative_to(folder)): f"{path.stat().st_size} {hashlib.sha256(path.read_bytes()).hexdigest()}"
+        if path.is_file()
+        else "folder"
+        for path in folder.rglob("*")
+    }
+
+
+def start(planned: Plan, store: Store) -> None:
+    def watch(done: int) -> AbstractContextManager[SweepListener]:
+        raise AssertionError("the sweep began")
+
+    plan_execution.execute_plan(planned, store, 1, watch)
+
+
+@pytest.mark.parametrize("act", [lambda planned, store: plan_execution.check_checkpoints(planned.runs, store), start])
+def test_another_fingerprint_is_refused_before_anything_is_written(
+    tmp_path: Path, tabular: Path, monkeypatch: pytest.MonkeyPatch, act: Callable[[Plan, Store], None]
+) -> None:
+    job = job_of(tmp_path)
+    carry_out(job, stop_after=3)
+    planned = plan(ask(env="random-mdp-0", k="2", algo="spo", seeds="1", steps=str(job.spec["steps"])), [0])
+    assert planned.runs[0].run_id == job.run_id
+    before = tree(tmp_path)
+
+    def opened(store: Store) -> None:
+        raise AssertionError("the folder was opened for writing")
+
+    def elsewhere(spec: RunSpec) -> dict[str, object]:
+        return fingerprint(spec) | {"numpy": "99.1"}
+
+    monkeypatch.setattr(Store, "open_for_writing", opened)
+    monkeypatch.setattr(plan_execution, "fingerprint", elsewhere)
+    here = fingerprint(planned.runs[0].spec)["numpy"]
+    with pytest.raises(UserError, match=rf"is at phase 3, .*numpy: {here} -> 99\.1") as refusal:
+        act(planned, Store(tmp_path))
+    assert "\n" not in str(refusal.value)
+    assert tree(tmp_path) == before
