@@ -21,8 +21,8 @@ PIN = "2.13.0"
 PYTHON = """#!/bin/sh
 case "$*" in
   "-m venv --clear "*) rm -rf "$4"; mkdir -p "$4/bin"; touch "$4/pyvenv.cfg"; cp "$0" "$4/bin/python" ;;
-  "-m pip index versions torch --extra-index-url"*) cat "$WORLD/index_of_torch" ;;
-  "-m pip index versions torch"*) cat "$WORLD/index" ;;
+  "-m pip index versions torch --extra-index-url "*" --retries=1 --timeout=15") cat "$WORLD/index_of_torch" ;;
+  "-m pip index versions torch") cat "$WORLD/index" ;;
   "-m pip install"*) echo "$*" >> "$WORLD/installed"; if [ -e "$WORLD/broken" ]; then exit 1; fi ;;
   *metadata*) cat "$WORLD/torch" ;;
   *) echo "VERSION /base/VERSION" ;;
@@ -92,6 +92,16 @@ def test_another_python_replaces_the_first_and_choices_last(machine: Machine) ->
     for again in ((), ("--py", "python3.12")):
         assert "up to date" in machine.install(*again)
     assert machine.stamp["python"] == "py312"
+
+
+def test_make_hands_the_python_that_is_asked_for_to_the_script(machine: Machine) -> None:
+    machine.program("python3", '#!/bin/sh\nprintf "%s\\n" "$@"\n')
+    clean = {name: value for name, value in machine.environment.items() if not name.startswith(("MAKE", "MFLAGS"))}
+    command = ["make", "-C", ROOT, "setup", "PY=python3.12", f"VENV={machine.venv}"]
+    shown = subprocess.run([*command, "-n"], env=clean, capture_output=True, text=True, check=True).stdout
+    assert "constraints/install.py" in shown and "--py=" in shown
+    said = subprocess.run(command, env=clean, capture_output=True, text=True, check=True).stderr
+    assert said.splitlines() == ["constraints/install.py", f"--venv={machine.venv}", "--py=python3.12"]
 
 
 def test_a_failed_set_up_does_not_decide_the_python_of_the_next(machine: Machine) -> None:

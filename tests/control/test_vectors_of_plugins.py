@@ -173,6 +173,7 @@ def evaluations(task: type[ControlTask]) -> Any:
 
 
 def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert evaluation.FIRST_END <= 10_000
     monkeypatch.setattr(evaluation, "FIRST_END", 50)
     monkeypatch.setattr(evaluation, "LONGEST", 90)
     with pytest.raises(UserError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"):
