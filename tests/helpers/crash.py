@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import io
 import os
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -12,6 +13,7 @@ import pytest
 # `step`: some of the calls in the fast tests, all of them in `make test-faults`
 EVERY = [3, pytest.param(1, marks=pytest.mark.faults)]
 CALLS = ("replace", "rename", "fsync", "unlink", "mkdir", "rmdir", "truncate", "open")
+Refusal = int | type[MemoryError] | None
 
 
 class ProcessDeath(BaseException):
@@ -23,12 +25,13 @@ def every_crash(
     prepare: Callable[[int], object] = lambda n: None,
     at_most: int = 60,
     step: int = 1,
-    refusal: int | None = None,
+    refusal: Refusal = None,
 ) -> Iterator[int]:
     """Call `prepare(n)` and then `action(n)` with its n-th call to the disk dying, for n = 1, 1 + step, ... until it
     survives. Calls are those of `CALLS`, and writing to a file.
 
-    refusal: an errno. Then that one call is refused with it, and those behind it work; the action may raise.
+    refusal: an errno. Then that one call is refused with it, and those behind it work; the action may raise. The same
+    with `MemoryError`, and then calls that open a file to read it count as well.
     Yields n after each; checks by the caller run on a disk that works again.
     """
     for n in range(1, at_most, step):
@@ -38,10 +41,12 @@ def every_crash(
             for name in CALLS:
                 patch.setattr(os, name, counter.around(getattr(os, name)))
             patch.setattr(os, "fdopen", counter.count_writes(os.fdopen))
-            patch.setattr(builtins, "open", counter.count_writes(builtins.open))
+            reads = counter.around if refusal is MemoryError else lambda call: call
+            patch.setattr(builtins, "open", counter.count_writes(reads(builtins.open)))
+            patch.setattr(io, "open", reads(io.open))  # which `Path` uses
             try:
                 action(n)
-            except (ProcessDeath, OSError, RuntimeError):
+            except (ProcessDeath, OSError, RuntimeError, MemoryError):
                 if not counter.hit:
                     raise
         if not counter.hit:
@@ -52,14 +57,14 @@ def every_crash(
 
 
 class _Counter:
-    def __init__(self, fatal: int, refusal: int | None) -> None:
+    def __init__(self, fatal: int, refusal: Refusal) -> None:
         self.fatal, self.refusal, self.seen, self.hit = fatal, refusal, 0, False
 
     def count(self) -> None:
         self.seen += 1
         if self.refusal is not None and self.seen == self.fatal:
             self.hit = True
-            raise OSError(self.refusal, os.strerror(self.refusal))
+            raise OSError(self.refusal, os.strerror(self.refusal)) if isinstance(self.refusal, int) else self.refusal
         if self.refusal is None and self.seen >= self.fatal:
             self.hit = True
             raise ProcessDeath  # and so does every later call: what is dead tidies nothing up

@@ -1,4 +1,7 @@
-"""Nothing that matches its digest is deleted, but by a newer checkpoint of its run: every deletion is watched."""
+"""Nothing that matches its digest is deleted, but by a newer checkpoint of its run: every deletion is watched.
+
+The watch itself: test_watch_on_deletions.py.
+"""
 
 from __future__ import annotations
 
@@ -9,20 +12,26 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
 import deletions
 import pytest
-from crash import EVERY, every_crash
+import renewals
+from crash import EVERY, Refusal, every_crash
 from known_plugins import TABULAR, loaded_plugins
 from places import HELPERS
-from sweeping import environment, relatives, wait_until
+from renewals import cheap_pictures as cheap_pictures
+from renewals import root as root
+from sweeping import environment, relatives, staleharness, wait_until
 from tabular_runs import carry_out, job_of
 from test_repair import MISFIT, contents
+from test_runner_interface import InTurn
 
 from staleharness.errors import UserError
+from staleharness.pages import report
+from staleharness.running import plan_execution
 from staleharness.store.run_files import holder_name
 from staleharness.store.store import Store
 from staleharness.training import checkpoint
@@ -41,25 +50,6 @@ def log(tmp_path: Path) -> Iterator[Path]:
 
 def losses(log: Path) -> list[str]:
     return [f"{event['path']}: {event['lost']}" for event in deletions.events(log) if event["lost"]]
-
-
-def test_the_watch_sees_what_loses_work(tmp_path: Path, log: Path) -> None:
-    job = job_of(tmp_path / "out")
-    carry_out(job, stop_after=3)
-    place = Store(job.root).attempt_dir(job.run_id)
-    assert losses(log) == []
-    seen = [event["path"].rpartition("/")[2] for event in deletions.events(log)]
-    assert "checkpoint-00000001.pt" in seen  # by a newer one
-    (place / "checkpoint-00000003.pt").unlink()
-    (place / "timing.jsonl").write_text("")
-    shutil.rmtree(place)
-    assert [loss.rpartition("/")[2] for loss in losses(log)] == [
-        "checkpoint-00000003.pt: an intact checkpoint, the newest of its run",
-        "timing.jsonl: timing.jsonl, on which checkpoint-00000002.pt counts",
-        "checkpoint-00000002.pt: an intact checkpoint, the newest of its run",
-        "metrics.jsonl: metrics.jsonl, on which checkpoint-00000002.pt counts",
-        "timing.jsonl: timing.jsonl, on which checkpoint-00000002.pt counts",
-    ]
 
 
 @pytest.mark.parametrize("variable", [None, "MKL_CBWR"])
@@ -81,7 +71,10 @@ def lacking(*_: object) -> None:
     raise MemoryError
 
 
-@pytest.mark.parametrize("place", [(checkpoint, "_content"), (Simulation, "load_state_dict"), (Simulation, "__init__")])
+@pytest.mark.parametrize(
+    "place",
+    [(checkpoint, "_matches"), (checkpoint, "_content"), (Simulation, "load_state_dict"), (Simulation, "__init__")],
+)
 def test_no_resume_that_lacks_memory_loses_work(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str]
 ) -> None:
@@ -125,6 +118,70 @@ def test_no_restart_that_is_cut_off_loses_work(
         deletions.stop()
         shutil.rmtree(job.root)
         deletions.watch(tmp_path, log)
+
+
+def sweep_of_two(*words: str) -> Callable[[Path], int]:
+    asked = "sweep --env random-mdp-0 --k 2 --algo spo --steps 640 --seeds 2".split()
+    return lambda root: staleharness(*asked, *words, "--out", str(root / "own")).returncode
+
+
+ACTS = {
+    "sweep": sweep_of_two(),
+    "resume": sweep_of_two(),
+    "restart": sweep_of_two("--restart"),
+    **{name: renewals.ACTS[name][0] for name in ("report", "figures")},
+}
+TROUBLES: dict[str, Refusal] = {"fingerprint": None, "memory": MemoryError, "full disk": errno.ENOSPC}
+
+
+def made_earlier(tmp_path: Path, root: Path, name: str) -> Path:
+    """A folder with what is there before an act: runs, checkpoints, a report or pictures."""
+    if name in ("report", "figures"):
+        earlier, *_ = renewals.renew(tmp_path, root, name)
+        kept = {"report": "results/reports/all/four.png", "figures": "made/p/fig3.png"}[name]
+        (earlier / kept).write_text("changed since, or of results that are absent now")
+        return earlier
+    earlier = tmp_path / "earlier"
+    carry_out(job_of(earlier / "own"))
+    if name != "sweep":
+        carry_out(job_of(earlier / "own", seed=1), stop_after=3)
+    return earlier
+
+
+@pytest.mark.parametrize("step", EVERY)
+@pytest.mark.parametrize("trouble", TROUBLES)
+@pytest.mark.parametrize("name", ACTS)
+def test_no_command_in_trouble_loses_work(
+    tmp_path: Path, root: Path, log: Path, monkeypatch: pytest.MonkeyPatch, name: str, trouble: str, step: int
+) -> None:
+    """Commands that run elsewhere, or lack memory or disk at some of their dealings with files, and then run again."""
+    monkeypatch.setenv("STALEHARNESS_CHECKPOINT_SECONDS", "0")
+    monkeypatch.setattr(plan_execution, "make_runner", lambda *request: InTurn(1))
+    if name not in renewals.ACTS:
+        monkeypatch.setattr(report, "write", lambda folder, *what: folder / "index.html")
+    deletions.stop()
+    earlier, act = made_earlier(tmp_path, root, name), ACTS[name]
+
+    def prepare(n: int) -> None:
+        deletions.stop()
+        shutil.rmtree(root)
+        shutil.copytree(earlier, root)
+        deletions.watch(tmp_path, log)
+
+    def run_elsewhere() -> Iterator[int]:
+        prepare(1)
+        with monkeypatch.context() as patch:
+            patch.setenv("MKL_CBWR", "COMPATIBLE")
+            assert act(root) == (2 if name == "resume" else 0 if name in ("sweep", "restart") else None)
+        yield 1
+
+    step = 61 if step > 1 else 5
+    refused = every_crash(lambda n: act(root), prepare, at_most=900, step=step, refusal=TROUBLES[trouble])
+    for _ in refused if TROUBLES[trouble] else run_elsewhere():
+        assert losses(log) == []
+        assert act(root) in (0, None)
+        assert losses(log) == []
+    assert deletions.events(log)
 
 
 @pytest.mark.parametrize("where", ["before", "after"])

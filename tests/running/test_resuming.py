@@ -113,14 +113,14 @@ def test_another_fingerprint_is_refused_before_anything_is_written(
     assert planned.runs[0].run_id == job.run_id
     before = tree(tmp_path)
 
-    def opened(store: Store) -> None:
+    def fail(store: Store) -> None:
         raise AssertionError("the folder was opened for writing")
 
-    def elsewhere(spec: RunSpec) -> dict[str, object]:
+    def other_numpy(spec: RunSpec) -> dict[str, object]:
         return fingerprint(spec) | {"numpy": "99.1"}
 
-    monkeypatch.setattr(Store, "open_for_writing", opened)
-    monkeypatch.setattr(plan_execution, "fingerprint", elsewhere)
+    monkeypatch.setattr(Store, "open_for_writing", fail)
+    monkeypatch.setattr(plan_execution, "fingerprint", other_numpy)
     here = fingerprint(planned.runs[0].spec)["numpy"]
     with pytest.raises(UserError, match=rf"is at phase 3, .*numpy: {here} -> 99\.1") as refusal:
         act(planned, Store(tmp_path))

@@ -67,8 +67,8 @@ class InTurn:
             if lost.late:
                 execute(job, heard.append, lambda: False)
             word = None
-        except Diverged as error:
-            word = {"event": "failed", "class": "Diverged", "message": str(error), "log_tail": ""}
+        except (Diverged, OSError, MemoryError) as error:
+            word = {"event": "failed", "class": type(error).__name__, "message": str(error), "log_tail": ""}
         yield from (RunProgress(job.run_id, content) for content in heard)
         del self.waiting[job.run_id]
         yield RunEnd(job.run_id, word, "loss of its node")
