@@ -175,7 +175,7 @@ def test_no_command_in_trouble_loses_work(
             assert act(root) == (2 if name == "resume" else 0 if name in ("sweep", "restart") else None)
         yield 1
 
-    step = 61 if step > 1 else 5
+    step = 97 if step > 1 else 5
     refused = every_crash(lambda n: act(root), prepare, at_most=900, step=step, refusal=TROUBLES[trouble])
     for _ in refused if TROUBLES[trouble] else run_elsewhere():
         assert losses(log) == []
