@@ -16,7 +16,7 @@ import sys
 
 from .base.console_log import log_to
 from .commands.shared.parser import parse
-from .errors import UserError
+from .errors import UserError, lacks_memory
 
 # of a stream, whose error names no file
 STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
@@ -47,6 +47,10 @@ def main() -> None:
     except BrokenPipeError:  # the reader has seen enough
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
+    except (MemoryError, RuntimeError) as error:
+        if not lacks_memory(error):
+            raise
+        code = _complain("out of memory; run fewer things at a time (JOBS=1), or on a machine with more") - 1
     except shutil.Error as error:  # of a folder that was copied: a list of what went wrong
         _, place, reason = error.args[0][0]
         code = _complain(f"{place}: {reason}")

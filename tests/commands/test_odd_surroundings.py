@@ -6,6 +6,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from command_line import Cli
@@ -60,3 +61,13 @@ def test_figures_of_bundles_that_are_not_there_write_no_page(call: Cli) -> None:
     code, _, errors = call("figures", "--bundles", "results/referense", "--out", "gallery")
     assert code == 2 and "BUNDLES=results/referense is not a folder" in errors
     assert not Path("gallery").exists()
+
+
+@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")], ids=repr)
+def test_a_command_that_lacks_memory_is_one_line(call: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+    def fail(command: object) -> int:
+        raise error
+
+    monkeypatch.setattr("staleharness.cli.parse", lambda words: (SimpleNamespace(handle=fail), None))
+    code, _, errors = call("list")
+    assert code == 1 and errors.count("\n") == 1 and "staleharness: out of memory; run fewer things at a time" in errors
