@@ -6,6 +6,7 @@ Scores are those with frozen statistics on fixed seeds, acting by sampling and b
 from __future__ import annotations
 
 import contextlib
+import functools
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,7 +21,7 @@ from .action_distributions import as_taken
 from .gymnasium_ids import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import FIRST_END, ControlTask, time_limit
+from .task import FIRST_END, ControlTask, checked_step, time_limit
 
 if TYPE_CHECKING:
     from ..store.policy_file import StoredPolicy
@@ -34,7 +35,8 @@ BETWEEN = 256  # steps between two looks at whether the process is to end
 def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
-    Raises `UserError` for an episode that does not end, and `Interrupted` where the process is to end.
+    Raises `UserError` for a first step that `checked_step` refuses and for an episode that does not end, and
+    `Interrupted` where the process is to end.
     """
     env: Any = task.vector(spec.env, 2 * episodes, spec.threads)
     try:
@@ -58,7 +60,8 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():
                 action, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
-            obs, reward, terminated, truncated, _ = env.step(to_env(action.cpu().numpy()))
+            step = env.step if length else functools.partial(checked_step, env, spec.env)
+            obs, reward, terminated, truncated, _ = step(to_env(action.cpu().numpy()))
             returns[alive] += reward[alive]
             lengths[alive] += 1
             done = terminated | truncated

@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import contextlib
 from dataclasses import replace
-from typing import TYPE_CHECKING, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from ..algorithm import make_algorithm, takes_rows
 from ..base.console_log import LOGGER
 from ..base.cpp_library import compiler
 from ..base.machine import memory
-from ..errors import UserError
+from ..errors import UserError, one_line, shorten
 from ..lag import read_lag, schedule_of
 from ..mismatch import Mismatch, read_mismatch
 from ..schedule import Schedule
@@ -81,6 +82,8 @@ class ControlTask(Task):
     @classmethod
     def try_out(cls, env: str) -> None:
         with contextlib.closing(cls().vector(env, 1, 1)) as vector:
+            vector.reset(seed=0)
+            checked_step(vector, env, np.array([vector.single_action_space.sample()]))
             if time_limit(vector, env) is None:
                 LOGGER.warning(
                     "gymnasium knows no time limit of %s: its episodes must end by themselves within %s steps",
@@ -119,6 +122,41 @@ def unsupported_space(observations: object, actions: object) -> str | None:
         return f"observations {observations}; served are flat vectors of real numbers (Box), no images"
     if not is_vector(actions) and not isinstance(actions, Discrete):
         return f"actions {actions}; served are flat vectors of real numbers (Box) and Discrete"
+    return None
+
+
+def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[Any]) -> Any:
+    """Step a vector of environments. Raises `UserError` for rewards that are no numbers and an info that is no dict, of
+    the vector or of an environment in it."""
+    try:
+        step = vector.step(actions)
+    except Exception as error:
+        if problem := _problem_of_environment(vector):
+            raise UserError(f"ENV={env}: the step of an environment returns {problem}") from error
+        raise
+    if problem := _problem_of_step(step, (vector.num_envs,)):
+        raise UserError(f"ENV={env}: the step of the vector returns {problem}")
+    return step
+
+
+def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:
+    """Problem of a step of the first environment in a vector; None where it shows none or raises an error itself."""
+    with contextlib.suppress(Exception):
+        single: Any = vector.unwrapped.envs[0]  # type: ignore[attr-defined]
+        single.reset()
+        return _problem_of_step(single.step(single.action_space.sample()), ())
+    return None
+
+
+def _problem_of_step(step: Any, shape: tuple[int, ...]) -> str | None:
+    """Part of a step that is wrong, and what it must be; rewards are numbers of a shape."""
+    _, reward, _, _, info = step
+    rewards = np.asarray(reward)
+    if rewards.shape != shape or rewards.dtype.kind not in "biuf" or isinstance(reward, list):
+        numbers = f"an array of {shape[0]} numbers" if shape else "a number"
+        return f"the reward {shorten(one_line(repr(reward)))}, which must be {numbers}"
+    if not isinstance(info, dict):
+        return f"the info {shorten(one_line(repr(info)))}, which must be a dict"
     return None
 
 

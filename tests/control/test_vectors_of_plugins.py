@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -190,6 +191,73 @@ def test_an_evaluation_hears_that_its_process_is_to_end(monkeypatch: pytest.Monk
     with pytest.raises(Interrupted, match=r"^stopped during an evaluation of odd$"):
         evaluations(OfSpaces)
     assert len(asked) == 3
+
+
+class OddStep(Odd):
+    """An environment whose steps have this reward and info."""
+
+    def __init__(self, reward: Any, info: Any) -> None:
+        super().__init__(FLAT, FLAT)
+        self.spec, self.answer = EnvSpec("Odd-v0", max_episode_steps=7), (reward, info)
+
+    def step(self, action: Any) -> Any:
+        return self.observation_space.sample(), self.answer[0], False, False, self.answer[1]
+
+
+class OddVector(gymnasium.vector.VectorWrapper[Any, Any, Any, Any, Any]):
+    """A vector whose steps have this reward and info, whatever its environments say."""
+
+    def __init__(self, env: Any, reward: Any, info: Any) -> None:
+        super().__init__(env)
+        self.answer = reward, info
+
+    def step(self, actions: Any) -> Any:
+        observation, _, terminated, truncated, _ = super().step(actions)
+        return observation, self.answer[0], terminated, truncated, self.answer[1]
+
+    def get_attr(self, name: str) -> Any:
+        return self.env.get_attr(name)
+
+
+def task_that_answers(joined: bool, answer: Callable[[int], tuple[Any, Any]]) -> type[ControlTask]:
+    def make(self: ControlTask, env: str, num_envs: int, threads: int) -> Any:
+        own = (0.0, {}) if joined else answer(num_envs)
+        vector = SyncVectorEnv([lambda: OddStep(*own)] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+        return OddVector(vector, *answer(num_envs)) if joined else vector
+
+    return type("Answering", (ControlTask,), {"make": make})
+
+
+@pytest.mark.parametrize(
+    ("joined", "answer", "said"),
+    [
+        (False, lambda n: (0.0, None), "environment returns the info None, which must be a dict"),
+        (False, lambda n: (np.zeros(2), {}), "environment returns the reward array([0., 0.]), which must be a number"),
+        (False, lambda n: ("high", {}), "environment returns the reward 'high', which must be a number"),
+        (False, lambda n: ([0.0, 0.5], {}), "environment returns the reward [0.0, 0.5], which must be a number"),
+        (True, lambda n: (np.zeros(n), None), "vector returns the info None, which must be a dict"),
+        (True, lambda n: (0.0, {}), "vector returns the reward 0.0, which must be an array of {n} numbers"),
+        (True, lambda n: ([0.5] * n, {}), "vector returns the reward {reward}, which must be an array of {n} numbers"),
+        (True, lambda n: (np.array([None] * n), {}), "None], dtype=object), which must be an array of {n} numbers"),
+        (True, lambda n: (np.zeros((n, 2)), {}), "[0., 0.]]), which must be an array of {n} numbers"),
+    ],
+)
+def test_a_wrong_reward_or_info_is_one_line_in_plan_and_run(joined: bool, answer: Any, said: str) -> None:
+    task, run = task_that_answers(joined, answer), replace(SMALL, env="odd")
+    for n, use in ((1, lambda: task.try_out("odd")), (2, lambda: ControlSimulation(run, task()).advance())):
+        with pytest.raises(UserError, match=r"^ENV=odd: the step of (an environment|the vector) returns ") as caught:
+            use()
+        assert str(caught.value).endswith(said.format(n=n, reward=answer(n)[0])) and "\n" not in str(caught.value)
+
+
+def test_what_a_step_raises_itself_passes_unchanged() -> None:
+    class Raises(OddStep):
+        def step(self, action: Any) -> Any:
+            raise ValueError("the floor is wet")
+
+    task = type("Raising", (ControlTask,), {"make": lambda *_: SyncVectorEnv([lambda: Raises(0.0, {})])})
+    with pytest.raises(ValueError, match="the floor is wet"):
+        task.try_out("odd")
 
 
 def test_the_listed_ids_of_a_plugin_are_tried_out_when_planned(tmp_path: Path) -> None:
