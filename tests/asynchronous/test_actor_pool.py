@@ -292,6 +292,41 @@ def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
     assert "\n" not in str(caught.value) and "goes on from the last checkpoint" in str(caught.value)
 
 
+@pytest.mark.faults
+@pytest.mark.parametrize("starting", [False, True])
+def test_killing_the_fork_server_and_an_actor_ends_nothing(
+    start: Start, starting: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Before the actor, or once the server is asked for its successor."""
+    from multiprocessing import forkserver
+
+    pool, read = start(Toy(seconds=0.01)), forkserver.read_signed
+    take_batch(pool, 0)
+    servers: list[int] = []
+
+    def kill_server() -> None:
+        servers.append(forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
+        os.kill(servers[-1], signal.SIGKILL)
+
+    def killed(handle: int) -> int:
+        if not servers:
+            kill_server()
+        number: int = read(handle)
+        return number
+
+    monkeypatch.setattr(forkserver, "read_signed", killed)
+    if not starting:
+        kill_server()
+    number, pid = next(iter(pool.pids.items()))
+    os.kill(pid, signal.SIGKILL)
+    until(lambda: pool.error is not None or (number not in pool.pids and len(pool.pids) == 2))
+    ledger = Ledger()
+    for phase in (1, 2, 3):
+        assert enter_ledger(ledger, pool, phase)["trained"] == 3 * GROUP.decisions * phase
+    until(lambda: any(e.actor == 2 and e.made_at is not None for e in pool.recorder.entries))
+    assert forkserver._forkserver._forkserver_pid not in servers  # type: ignore[attr-defined]
+
+
 ORPHANS = """
 import time
 from toy_actors import Toy, version
