@@ -36,7 +36,10 @@ VERBS = {  # name -> (words, limit in processor seconds)
     "list": ([*COMMAND, "list"], 0.5),
     "status, 50 runs": ([*COMMAND, "status", "--out", "{folder}"], 0.3),
     "status, a bundle": ([*COMMAND, "status", "--out", "results/reference/vaco_control"], None),
+    "a study of 200,000 capacities, refused": ([*COMMAND, "sweep", "--spec", "{grid}", "--dry"], 2.0),
 }
+CODES = {"a study of 200,000 capacities, refused": 2}  # exit codes other than 0
+GRID = f'env = "Hopper"\nalgorithm = "ppo_clip"\ncapacity = {[*range(1, 200_001)]}\n'
 LINES = {"the plan": "runs to do", "the first run": "start ", "it is done": "done "}  # of a sweep: what is in them
 PATIENCE = 3.0  # seconds until a sweep says something
 
@@ -45,11 +48,12 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
 
 
-def processor_seconds(words: Sequence[str], cwd: Path = ROOT) -> tuple[float, float]:
-    """(processor seconds, wall seconds) of a process that must end well."""
+def processor_seconds(words: Sequence[str], cwd: Path = ROOT, code: int = 0) -> tuple[float, float]:
+    """(processor seconds, wall seconds) of a process that must end with a code."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(words, cwd=cwd, env=environment(), check=True, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    done = subprocess.run(words, cwd=cwd, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
+    assert done.returncode == code, done.stderr
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall
 
 
@@ -85,12 +89,14 @@ def main() -> None:
     parser.add_argument("--quick", action="store_true", help="2 turns instead of 7, and 1 sweep instead of 3")
     turns, sweeps = (2, 1) if parser.parse_args().quick else (7, 3)
     with tempfile.TemporaryDirectory() as made:
-        folder = Path(made) / "stored"
+        folder, grid = Path(made) / "stored", Path(made) / "grid.toml"
+        grid.write_text(GRID)
         write_grid(folder, ("ppo_clip", "vaco"), capacities=(1, 2, 4, 8, 16), seeds=5)
         seconds: dict[str, list[float]] = {name: [] for name in VERBS}
         for _ in range(turns):
             for name, (words, _) in VERBS.items():
-                seconds[name].append(processor_seconds([word.format(folder=folder) for word in words])[0])
+                spoken = [word.format(folder=folder, grid=grid) for word in words]
+                seconds[name].append(processor_seconds(spoken, code=CODES.get(name, 0))[0])
         print(f"processor seconds\n{HEAD}")
         for name, (_, limit) in VERBS.items():
             show(name, seconds[name], at_most(limit), "s", least=True)
