@@ -308,13 +308,13 @@ def test_killing_the_fork_server_and_an_actor_ends_nothing(
         servers.append(forkserver._forkserver._forkserver_pid)  # type: ignore[attr-defined]
         os.kill(servers[-1], signal.SIGKILL)
 
-    def killed(handle: int) -> int:
+    def read_after_kill(handle: int) -> int:
         if not servers:
             kill_server()
         number: int = read(handle)
         return number
 
-    monkeypatch.setattr(forkserver, "read_signed", killed)
+    monkeypatch.setattr(forkserver, "read_signed", read_after_kill)
     if not starting:
         kill_server()
     number, pid = next(iter(pool.pids.items()))

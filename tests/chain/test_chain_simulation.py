@@ -132,6 +132,11 @@ def test_the_second_minibatch_is_off_policy() -> None:
     assert two["gradient_steps"] == 2 and one["gradient_steps"] == 1
 
 
+def test_each_minibatch_is_a_group_of_its_own() -> None:
+    data = advance(spec_of(minibatches=3, batch=8), 0).collect(0).data
+    assert data.group.tolist() == [0] * 8 + [1] * 8 + [2] * 8
+
+
 @pytest.mark.parametrize("name", [n for n in ALGORITHMS if "closed_form" not in ALGORITHMS[n].needs])
 def test_every_method_runs_from_its_own_file(name: str) -> None:
     records = metrics_of(spec_of(algorithm=name, capacity=2, steps=4, minibatches=2, start=0.5))

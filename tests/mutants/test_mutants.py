@@ -26,6 +26,13 @@ def test_every_mutant_is_unique_and_names_existing_tests() -> None:
     assert len({(m.file, m.before, m.after) for m in MUTANTS}) == len(MUTANTS) >= 60
 
 
+@pytest.mark.parametrize("package", ["asynchronous", "tokens"])
+def test_a_mirrored_folder_notices_its_own(package: str) -> None:
+    mutants = [mutant for mutant in MUTANTS if mutant.file.startswith(f"staleharness/{package}/")]
+    strangers = [m for m in mutants for test in m.tests.split() if not test.startswith(f"tests/{package}/")]
+    assert len(mutants) > 10 and not strangers, "\n".join(map(str, strangers))
+
+
 @pytest.mark.parametrize("before", ["no such line", "self"])
 def test_a_snippet_that_is_not_there_once_is_said_in_one_line(
     before: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]

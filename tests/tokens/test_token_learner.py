@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -15,6 +16,7 @@ from staleharness import objectives
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.streams import stream
 from staleharness.batch import Completions
+from staleharness.tokens.policy_interface import score_completions
 from staleharness.tokens.token_minibatch import Minibatch, group_relative_advantage
 from staleharness.training.method_metadata import extra_passes
 
@@ -140,6 +142,14 @@ def test_weights_decay_by_the_rate_where_nothing_pulls(policy: Policies) -> None
     made.train(replace(round_of(made.policy), outcome=torch.ones(GROUPS * EACH)), PHASE)
     for p, kept in zip(made.parameters, before, strict=True):
         torch.testing.assert_close(p.detach(), (1.0 - 0.1 * 0.5) * kept)
+
+
+def test_completions_are_scored_through_the_experts_they_have(policy: Policies) -> None:
+    data = round_of(policy())
+    stand_in: Any = SimpleNamespace(score=lambda *given, **more: more)
+    assert score_completions(stand_in, data) == {}
+    experts = torch.zeros(GROUPS * EACH, data.prompt.shape[1] + WIDTH, 1, 2)
+    assert score_completions(stand_in, replace(data, experts=experts)) == {"experts": experts}
 
 
 def test_rows_of_a_minibatch_are_the_rows_of_all_that_is_in_it(policy: Policies) -> None:
