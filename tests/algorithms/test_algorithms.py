@@ -74,6 +74,10 @@ def test_unmet_needs_of_a_method_are_one_error_line() -> None:
     assert unmet(Needy(), everything) is None and unmet(Algorithm(), frozenset()) is None
     assert unmet(Needy(), everything - {"groups"}) == "needy needs groups of completions of one prompt"
     assert unmet(Needy(), frozenset()) == "needy needs groups of completions of one prompt and a reference policy"
+    for name, option in (("ppo_kl", "estimator"), ("p3o", "estimator"), ("vaco", "kl_estimator")):
+        wanted = f"{name} needs a policy whose KL has a closed form"
+        assert unmet(ALGORITHMS[name](**{option: "analytic"}), everything - {"closed_form"}) == wanted
+        assert unmet(ALGORITHMS[name](), everything - {"closed_form"}) is None
     check(Needy(), spec, everything)
     with pytest.raises(UserError, match="and a reference policy, which Hopper-v5 does not have"):
         check(Needy(), spec)
