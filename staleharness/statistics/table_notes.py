@@ -182,7 +182,8 @@ def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
 def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     """Note runs by different code, versions or hardware, or with different settings."""
     notes = []
-    for words, key, skip in (("made with", "fingerprint", ()), ("set to", "spec", AXES)):
+    # a version of ours that moves results gives runs other ids
+    for words, key, skip in (("made with", "fingerprint", ("staleharness",)), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))
         if all(" N=" in r.label for r in runs):  # forward lag is an axis then, and in every label
             names = sorted(set(names) - {dict(r.record["task"]["axes"]).get("N") for r in runs})
