@@ -37,7 +37,14 @@ from staleharness.statistics.benchmark.benchmark_row import REFERENCE
 from staleharness.statistics.benchmark.benchmark_table import benchmark_table
 from staleharness.statistics.benchmark.leaderboard_track import leaderboard_track
 from staleharness.statistics.benchmark.protocol import Protocol, read_protocol
-from staleharness.statistics.leaderboard import Leaderboard, LeaderboardRow, ScoreEstimate, Track, order_agreement
+from staleharness.statistics.leaderboard import (
+    Agreement,
+    Leaderboard,
+    LeaderboardRow,
+    ScoreEstimate,
+    Track,
+    order_agreement,
+)
 from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import load
 from staleharness.statistics.significance_and_power import ALPHA
@@ -137,25 +144,37 @@ def board(folder: Path) -> Leaderboard:
 def _token_settings(folder: Path, tokens: Track) -> str:
     """Agreement of two token settings on the order of methods, by the protocol and before it, as a sentence."""
     studies = (load(folder / "stress_lags"), load(folder / "corrections_word_problems", k=16))
-    before = order_agreement(*(_scores_at(earlier_track(study, "", "", "", TOKEN_NAMES), 16) for study in studies))
-    assert before is not None
-    earlier = (
-        "stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), which neither fill "
-        f"their buffer nor tune learning rates, agree by τ = {before.tau:.2f} ({p_text(before.p)}, {before.methods} "
-        "methods)"
-    )
+    before = [_scores_at(earlier_track(study, "", "", "", TOKEN_NAMES), 16) for study in studies]
     second, _ = protocol_track(folder, "tokens_uniform")
-    now = None if second is None else order_agreement(_scores_at(tokens, 16), _scores_at(second, 16))
-    if now is None or second is None:
-        return f"On tokens an order is that of one setting: at K = 16 the orders of two earlier studies, {earlier}."
-    holds = now.p < ALPHA and now.tau > before.tau
-    verdict = "Two settings on tokens agree" if holds else "On tokens an order is that of one setting"
-    runs = run_count(*second.runs)
-    return (
-        f"{verdict}: by the protocol, the orders of {now.methods} methods at K = 16 with the oldest versions and with "
-        f"uniform lag (one gradient step a phase, a larger one; {runs}) agree by τ = {now.tau:.2f} ({p_text(now.p)}); "
-        f"those of two earlier studies, {earlier}."
+    tracks = [] if second is None else [tokens, second]
+    now = [_scores_at(track, 16) for track in tracks]
+    names = set.intersection(*map(set, (*before, *now)))
+    earlier, later = (_agreement(scores, names) for scores in (before, now))
+    assert earlier is not None
+    studies_text = (
+        "stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), which neither fill "
+        f"their buffer nor tune learning rates, agree by τ = {_signed(earlier.tau)} ({p_text(earlier.p)})"
     )
+    if later is None or second is None:
+        alone = f"On tokens an order is that of one setting: of {len(names)} methods at K = 16"
+        return f"{alone}, the orders of {studies_text}."
+    holds = later.p < ALPHA and later.tau > earlier.tau
+    verdict = "Two settings on tokens agree" if holds else "On tokens an order is that of one setting"
+    return (
+        f"{verdict}: of {len(names)} methods at K = 16, the orders by the protocol with the oldest versions and with "
+        f"uniform lag (one gradient step a phase, a larger one; {run_count(*second.runs)}) agree by "
+        f"τ = {_signed(later.tau)} ({p_text(later.p)}); those of two earlier studies of these methods, {studies_text}."
+    )
+
+
+def _signed(value: float) -> str:
+    return f"{value:z.2f}".replace("-", "−")
+
+
+def _agreement(scores: Sequence[Mapping[str, float]], names: set[str]) -> Agreement | None:
+    """Agreement of two orders of the methods called `names`; None without two."""
+    of_names = [{name: score for name, score in one.items() if name in names} for one in scores]
+    return order_agreement(*of_names) if len(of_names) == 2 else None
 
 
 def _scores_at(track: Track, k: int) -> dict[str, float]:

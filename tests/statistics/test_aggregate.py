@@ -144,7 +144,14 @@ def test_missing_environment_has_a_note(tmp_path: Path):
 def test_mixed_versions_and_settings_have_notes(tmp_path: Path):
     made = [
         write_run(tmp_path, "vaco", 0, sampled=1.0),
-        write_run(tmp_path, "vaco", 1, sampled=2.0, fingerprint={"mujoco": "4.0.0", "staleharness": "9"}, settings={"num_envs": 8}),
+        write_run(
+            tmp_path,
+            "vaco",
+            1,
+            sampled=2.0,
+            fingerprint={"mujoco": "4.0.0", "staleharness": "9"},
+            settings={"num_envs": 8},
+        ),
     ]
     notes = stats.table(made, reps=50).notes
     assert "runs are made with different mujoco: 3.17.0 (1 run), 4.0.0 (1 run)" in notes
