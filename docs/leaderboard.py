@@ -66,6 +66,8 @@ cases. "Less PPO-clip" is a difference of means at the largest K, bold where Wel
 it from 0 at 5 % after Holm's correction over the rows. **[The whole leaderboard](leaderboard.html)** is one file to
 open in a browser: it sorts and filters, and has every method's formula, curves and runs.
 """
+CAPTION = """*Bars: intervals at the largest K. Dashed: PPO-clip there. Italic: width controls, which correct nothing.*
+"""
 CONTROLS = """Width controls take larger steps and correct nothing: a correction that is not above them has shown no
 more than a larger step (Welch, Holm over all pairs at that K; [every pair](leaderboard.html)).
 """
@@ -193,7 +195,7 @@ def markdown(board: Leaderboard) -> str:
         head += [f"{track.name}: #", "score", _head_at_last(track), "kept"]
     labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
     rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MAX_ROWS]]
-    parts = [HEAD, *(f"{note}\n" for note in board.notes), picture(TITLE, "leaderboard"), ""]
+    parts = [HEAD, *(f"{note}\n" for note in board.notes), picture(TITLE, "leaderboard"), "", CAPTION]
     parts += [f"- **{track.title}**: {track.about} {run_count(*track.runs)}." for track in board.tracks]
     parts += ["", markdown_table(head, rows), ""]
     if any(BETWEEN_CPUS in cell for row in rows for cell in row):
