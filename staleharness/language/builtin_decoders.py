@@ -61,36 +61,31 @@ class TransformersDecoder(Decoder):
         width, routers = request.prompt.shape[1], policy.routers
         experts = None if routers is None else routers.unknown(rows, width + request.length, policy.device)
         for parts in batches(policy.groups(request.versions), policy.parallel_versions, policy.decode_batch):
-            numbers, genuine = pad_parts(parts)
-            size = len(numbers) // len(parts)
-            index, real = (torch.from_numpy(x).to(policy.device) for x in (numbers, genuine))
+            numbers, part = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+            index = torch.from_numpy(numbers).to(policy.device)
+            firsts = [rows[0] for rows in parts]
             batch: StaticBatch | GrowingBatch
             if policy.decodes_in_place:
-                batch = StaticBatch(policy, request, index, real, len(parts))
+                batch = StaticBatch(policy, request, index, part)
             else:
-                batch = self.growing_batch(policy, request, index, real, len(parts), self.shares_prompts)
+                batch = self.growing_batch(policy, request, index, self.shares_prompts)
             before: list[Version] = []
-            for first, last, column in join_stretches(request.spans, request.versions[numbers]):
-                if len(parts) > 1:  # each with weights of its own, perhaps the same
-                    acting, position = column[::size], np.repeat(np.arange(len(parts)), size)
-                else:
-                    acting, position = np.unique(column, return_inverse=True)
-                versions = [buffer[v] for v in acting.tolist()]
+            for first, last, acting in join_stretches(request.spans, request.versions[firsts]):
+                versions = [buffer[v] for v in acting.tolist()]  # one of each part, perhaps the same
                 # actors number versions by stretch: one that did not change keeps its cache
                 keeps_version = len(versions) == len(before) == 1 and versions[0] is before[0]
                 if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not keeps_version:
                     batch.cache = None
                 before = versions
-                with policy.acting(versions, position) as forward:
+                with policy.acting(versions, part) as forward:
                     if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
                         forward = self.prepack_forward(forward)
                     batch.advance(forward, first, last)
                 if batch.done:
                     break
-            output = index[real]
-            token[output], mask[output], logp[output], ended[output] = (x[real] for x in batch.result())
+            token[index], mask[index], logp[index], ended[index] = batch.result()
             if experts is not None and isinstance(batch, GrowingBatch) and batch.routing is not None:
-                experts[output] = batch.routing.out[real]
+                experts[index] = batch.routing.out
         return _decoded(request, token, mask, logp, ended, experts)
 
     def _decode_by_stretch(self, request: Request, buffer: PolicyBuffer) -> Decoded:
@@ -107,8 +102,7 @@ class TransformersDecoder(Decoder):
         first_numbers: list[tuple[Version, int]] = []
         for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
             index = torch.from_numpy(numbers)
-            real = torch.ones(len(index), dtype=torch.bool)
-            start = GrowingBatch(policy, request, index, real, 1, self.shares_prompts)
+            start = GrowingBatch(policy, request, index, self.shares_prompts)
             batches: dict[int, GrowingBatch] = {NO_VERSION: start}
             for first, last, column in join_stretches(request.spans, request.versions[numbers]):
                 if not batches:
@@ -202,19 +196,15 @@ def _decoded(
 
 def batches(groups: Sequence[NDArray[np.int64]], parallel: int, max_rows: int) -> Iterator[list[NDArray[np.int64]]]:
     """Yield batches to decode at once, part by part: of at most `parallel` groups and `max_rows` rows; 0: any."""
+    parallel = min(parallel, max_rows or parallel)
     for first in range(0, len(groups), parallel):
         part = groups[first : first + parallel]
-        longest = max(map(len, part))
-        size = max(1, max_rows // len(part)) if max_rows else longest
-        for begin in range(0, longest, size):
+        lengths = np.array([len(group) for group in part])
+        size = int(lengths.max())
+        while max_rows and size > 1 and np.minimum(lengths, size).sum() > max_rows:
+            size -= 1
+        for begin in range(0, int(lengths.max()), size):
             yield [group[begin : begin + size] for group in part if len(group) > begin]
-
-
-def pad_parts(parts: list[NDArray[np.int64]]) -> tuple[NDArray[np.int64], NDArray[np.bool_]]:
-    """Return the rows of all parts, each as long as the longest by repeating its first row, and a mask of its own."""
-    size = max(map(len, parts))
-    rows = [np.r_[part, np.full(size - len(part), part[0])] for part in parts]
-    return np.concatenate(rows), np.concatenate([np.arange(size) < len(part) for part in parts])
 
 
 def join_stretches(

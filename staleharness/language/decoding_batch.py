@@ -29,11 +29,11 @@ BLOCK = 256  # tokens whose probabilities are summed first
 
 
 class DecodingBatch:
-    """Rows that are decoded together: one part per version (or sequence of versions), all parts of one length."""
+    """Rows that are decoded together."""
 
-    def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
-        """index [B]: rows of the request; those that are not `real` pad their part and are never read."""
-        self.policy, self.length, self.parts = policy, request.length, parts
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor) -> None:
+        """index [B]: rows of the request."""
+        self.policy, self.length = policy, request.length
         self.stops = StopStrings(policy.tokenizer, request.stops)
         self.prompt, self.prompt_mask = request.prompt[index], request.prompt_mask[index]
         rows, self.width = self.prompt.shape
@@ -43,7 +43,7 @@ class DecodingBatch:
         self.token = self.prompt.new_full((rows, self.length), policy.pad)
         self.mask = torch.zeros((rows, self.length), device=index.device)
         self.logp = torch.zeros((rows, self.length), device=index.device)
-        self.ended = ~real
+        self.ended = torch.zeros(rows, dtype=torch.bool, device=index.device)
         self.index = torch.arange(rows, device=index.device)  # number of each remaining row among all
         self.out = [x.clone() for x in (self.token, self.mask, self.logp, self.ended)]
         self.end = torch.tensor(policy.end, device=index.device)
@@ -52,14 +52,11 @@ class DecodingBatch:
 
     def remaining(self, share: float) -> Tensor | None:
         """Return the rows to continue with once at most `share` of them has not ended; None: all. Sets `done`."""
-        alive = (~self.ended).view(self.parts, -1)
-        size = alive.shape[1]
-        max_alive = int(alive.sum(1).max())
-        self.done = max_alive == 0
-        if self.done or max_alive > share * size:
+        count = len(self.ended) - int(self.ended.sum())
+        self.done = count == 0
+        if self.done or count > share * len(self.ended):
             return None
-        first = torch.arange(self.parts, device=alive.device)[:, None] * size
-        return (first + (~alive).long().argsort(dim=1, stable=True)[:, :max_alive]).flatten()
+        return (~self.ended).nonzero()[:, 0]
 
     def select(self, rows: Tensor) -> None:
         """Continue with these rows alone."""
@@ -122,10 +119,8 @@ class DecodingBatch:
 class GrowingBatch(DecodingBatch):
     """Rows of one version, by any forward pass; `shares_prompts`: the cache holds each prompt once."""
 
-    def __init__(
-        self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int, shares_prompts: bool = False
-    ) -> None:
-        super().__init__(policy, request, index, real, parts)
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor, shares_prompts: bool = False) -> None:
+        super().__init__(policy, request, index)
         self.shares_prompts = shares_prompts
         ones = self.prompt_mask.new_ones((len(index), self.length))
         self.attention = torch.cat([self.prompt_mask, ones], 1)

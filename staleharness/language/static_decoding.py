@@ -9,9 +9,12 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.console_log import LOGGER
@@ -21,7 +24,7 @@ from .decoder_interface import Request
 from .decoding_batch import CHECK_EVERY, DecodingBatch, sample_blocks
 from .model.cached_attention import READ_TOKENS, StaticCache, distinct_prompts
 from .model.causal_lm_policy import CausalLM
-from .model.fused_forward import FusedForward
+from .model.fused_forward import FusedForward, PaddedParts
 
 COMPACT_SHARE = 0.5  # rows that have ended are dropped when no more than this share is left: dropping copies the cache
 COLUMNS = 128  # attention reads whole multiples of so many columns, so that a graph serves for as many tokens
@@ -41,8 +44,10 @@ class _Step(NamedTuple):
 class StaticBatch(DecodingBatch):
     """Rows of one version or of several, part by part, by the fused forward pass."""
 
-    def __init__(self, policy: CausalLM, request: Request, index: Tensor, real: Tensor, parts: int) -> None:
-        super().__init__(policy, request, index, real, parts)
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor, part: NDArray[np.int64]) -> None:
+        """part [B]: the part of each row, ascending: one for each version (or sequence of versions)."""
+        super().__init__(policy, request, index)
+        self.part, self.parts = part, int(part[-1]) + 1
         columns = self.width + self.length + (-(self.width + self.length) % COLUMNS)
         self.cache = StaticCache(policy.model.config, len(index), columns, policy.precision, index.device)
         self.has_prompts = False
@@ -75,13 +80,14 @@ class StaticBatch(DecodingBatch):
 
     def _begin(self, t: int) -> _Step:
         """Return the tensors of the steps from token `t` on."""
+        self.layout = PaddedParts.of(self.part_sizes, self.index.device)
         before = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
         zeros = (x.new_zeros(len(before)) for x in (self.logp, before, self.logp, self.ended))
         return _Step(before.clone(), self.prompt_length + (t - 1), *zeros)
 
     def _step(self, forward: FusedForward, step: _Step, columns: int) -> None:
         cache, mask = self.cache.newest(columns), self.cache.mask[..., :columns]
-        logits = forward.run(step.current, mask, step.position, cache, 1)[:, -1].float()
+        logits = forward.run(step.current, mask, step.position, cache, 1, self.layout)[:, -1].float()
         token, logp = self.sample_shaped(logits, None if self.uniform is None else step.uniform, sample_blocks)
         step.token.copy_(torch.where(self.ended, self.policy.pad, token))
         step.logp.copy_(logp)
@@ -99,11 +105,11 @@ class StaticBatch(DecodingBatch):
 
     def _read(self, forward: FusedForward, count: int) -> None:
         """Cache the prompts, each once, part by part and piece by piece, and `count` tokens but the last."""
-        size, at_once = len(self.prompt) // self.parts, max(1, READ_TOKENS // (self.width + count))
-        for part in range(self.parts):
+        at_once, ends = max(1, READ_TOKENS // (self.width + count)), self.part_sizes.cumsum()
+        for part, (begin, end) in enumerate(pairwise((0, *ends.tolist()))):
             part_forward = forward.part(part) if self.parts > 1 else forward
-            for first in range(part * size, (part + 1) * size, at_once):
-                self._read_rows(part_forward, slice(first, min(first + at_once, (part + 1) * size)), count)
+            for first in range(begin, end, at_once):
+                self._read_rows(part_forward, slice(first, min(first + at_once, end)), count)
         self.cache.unmask(self.prompt_mask, self.width + count)
         self.has_prompts = True
 
@@ -123,6 +129,12 @@ class StaticBatch(DecodingBatch):
     def select(self, rows: Tensor) -> None:
         super().select(rows)
         self.cache.select(rows)
+        self.part = self.part[rows.cpu().numpy()]
+
+    @property
+    def part_sizes(self) -> NDArray[np.int64]:
+        """Number of rows in each part [K]."""
+        return np.bincount(self.part, minlength=self.parts)
 
 
 class CudaGraphStep:

@@ -16,10 +16,10 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from staleharness.language import decoding_batch, static_decoding
-from staleharness.language.builtin_decoders import batches, pad_parts
+from staleharness.language.builtin_decoders import batches
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.fused_forward import FusedForward
+from staleharness.language.model.fused_forward import FusedForward, PaddedParts
 from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
 from staleharness.training.policy_buffer import PolicyBuffer
 
@@ -114,14 +114,24 @@ def test_batches_respect_parallel_versions_and_rows() -> None:
         (3, 0, [[5, 1, 3]]),
         (2, 0, [[5, 1], [3]]),
         (3, 6, [[2, 1, 2], [2, 1], [1]]),
+        (3, 8, [[4, 1, 3], [1]]),  # rows there are, not places of padded parts
+        (3, 2, [[1, 1], [1], [1], [1], [1], [2], [1]]),
         (1, 2, [[2], [2], [1], [1], [2], [1]]),
     ):
         found = list(batches(groups, together, most))
         assert [[len(part) for part in parts] for parts in found] == sizes
         assert sorted(np.concatenate([part for parts in found for part in parts]).tolist()) == list(range(9))
-    index, real = pad_parts([groups[0][:2], groups[1], groups[2]])
-    assert index.tolist() == [0, 1, 0, 5, 5, 5, 6, 7, 8]
-    assert real.tolist() == [True, True, False, True, False, False, True, True, True]
+
+
+def test_places_of_unequal_parts_hold_their_own_rows() -> None:
+    for sizes in ([2, 1, 3], [0, 2, 0, 1, 0], [1, 0]):
+        counts, device = np.array(sizes), torch.device("cpu")
+        parts = PaddedParts.of(counts, device)
+        assert parts is not None and len(parts.rows) == len(sizes) * max(sizes)
+        assert parts.rows[parts.places].tolist() == list(range(sum(sizes)))
+        assert (parts.places // max(sizes)).tolist() == np.repeat(np.arange(len(sizes)), sizes).tolist()
+        assert 0 <= int(parts.rows.min()) and int(parts.rows.max()) < sum(sizes)
+    assert PaddedParts.of(np.array([2, 2]), device) is None
 
 
 class Calls(TorchDispatchMode):
@@ -185,8 +195,7 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
     forward = FusedForward(actor.model, torch.bfloat16, weights=several)
     prompt, uniform = (torch.zeros(9, width, dtype=torch.int64, device=device), torch.zeros(9, length, device=device))
     asked = Request(prompt, torch.ones_like(prompt), np.zeros((9, 1)), length, uniform, length)
-    index, real = torch.arange(9, device=device), torch.ones(9, dtype=torch.bool, device=device)
-    state = StaticBatch(actor, asked, index, real, 3)
+    state = StaticBatch(actor, asked, torch.arange(9, device=device), np.repeat([0, 1, 2], [4, 2, 3]))
     forward.extend_positions(width + length)
     step = state._begin(0)
     with OneDevice(), torch.no_grad():

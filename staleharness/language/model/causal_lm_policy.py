@@ -176,12 +176,11 @@ class CausalLM:
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
         """Yield a forward pass in which row i is computed by `versions[position[i]]`; the learner is left as it was.
 
-        Several versions need resident ones, and parts of equal length, one after the other.
+        Several versions need resident ones, and rows version by version.
         """
         if self.resident is not None:
-            equal = np.repeat(np.arange(len(versions)), len(position) // len(versions))
-            if not np.array_equal(position, equal):
-                raise ValueError("several versions act on parts of equal length")
+            if (np.diff(position) < 0).any():
+                raise ValueError("rows of several versions come version by version")
             yield FusedForward(self.base_model, self.precision, weights=self.resident.weights(versions))
             return
         if len(versions) != 1:

@@ -2,16 +2,17 @@
 
 For Qwen2 and Llama as they are (no sliding window, no other activation). The matrices of queries, keys and values are
 one, those of the gated layer are one, and all layers share one mask. Several versions have their weights stacked,
-[K, ...], and their input has K times the rows, version by version: one product for all, where each in turn would leave
-a GPU waiting.
+[K, ...], and their rows come version by version: one product for all, where each in turn would leave a GPU waiting.
 """
 
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
+import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
@@ -123,6 +124,25 @@ def embedding(ids: Tensor, words: Tensor, padding: int | None, slots: Tensor | N
     return F.embedding(place.view(ids.shape), words.flatten(0, 1))
 
 
+class PaddedParts(NamedTuple):
+    """Layout of rows whose versions have different numbers of them: products of stacked weights take parts of equal
+    length, attention and sampling only the rows there are."""
+
+    rows: Tensor  # [K * longest] row at each place; behind the end of a shorter part any
+    places: Tensor  # [B] place of each row
+
+    @classmethod
+    def of(cls, sizes: NDArray[np.int64], device: torch.device) -> PaddedParts | None:
+        """Return the layout of parts of `sizes` [K] rows; None where all are equal."""
+        longest, ends = int(sizes.max()), sizes.cumsum()
+        if (sizes == longest).all():
+            return None
+        places = np.concatenate([part * longest + np.arange(size) for part, size in enumerate(sizes)])
+        rows = np.minimum(np.arange(longest), np.maximum(sizes[:, None] - 1, 0)) + (ends - sizes)[:, None]
+        rows = rows.clip(max=ends[-1] - 1).flatten()
+        return cls(torch.from_numpy(rows).to(device), torch.from_numpy(places).to(device))
+
+
 class _FusedLayer:
     """One layer's fused weights and its constants."""
 
@@ -144,8 +164,9 @@ class _FusedLayer:
 class FusedForward:
     """Forward pass of `model` with its weights at this moment; gradients flow into it. `dtype`: of matrix products.
 
-    weights: others in their place; with several versions [K, ...] the rows are K times as many, version by version.
-    The embedding may then be of more versions, of which these have the places `slots` [K].
+    weights: others in their place; with several versions [K, ...] rows come version by version, in parts of equal
+    length or as `parts` of `run` says. The embedding may then be of more versions, of which these have the places
+    `slots` [K].
     checkpointing: where a gradient is wanted, store the input of each layer and recompute the rest.
     """
 
@@ -175,16 +196,22 @@ class FusedForward:
             mask = mask_term(attention, ids.shape[1], self.dtype, layer.group)
         return self._states(ids, mask, positions, cache, keep)
 
-    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
+    def run(
+        self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int, parts: PaddedParts | None = None
+    ) -> Tensor:
         """Return logits given the term of attention; positions must be known. Reads no number on the host."""
-        return linear(self._states(ids, mask, positions, cache, keep), *self.logits)
+        logits = linear(self._states(ids, mask, positions, cache, keep, parts), *self.logits)
+        return logits if parts is None else logits.index_select(0, parts.places)
 
-    def _states(self, ids: Tensor, mask: Mask, positions: Tensor, cache: Any, keep: int) -> Tensor:
+    def _states(
+        self, ids: Tensor, mask: Mask, positions: Tensor, cache: Any, keep: int, parts: PaddedParts | None = None
+    ) -> Tensor:
+        ids = ids if parts is None else ids.index_select(0, parts.rows)
         x = embedding(ids, self.words, self.inner.embed_tokens.padding_idx, self.slots)
         assert self.rotations is not None
         cos, sin = (F.embedding(positions, table)[:, None] for table in self.rotations)
         for i, layer in enumerate(self.layers):
-            inside = partial(self._through, layer, None if cache is None else cache.layers[i], cos, sin, mask)
+            inside = partial(self._through, layer, None if cache is None else cache.layers[i], cos, sin, mask, parts)
             if self.checkpointing and torch.is_grad_enabled():
                 x = checkpoint(inside, x, use_reentrant=False, preserve_rng_state=False)
             else:
@@ -194,11 +221,20 @@ class FusedForward:
         return rms_norm(x, *self.after).to(self.dtype)
 
     def _through(
-        self, layer: _FusedLayer, cache: CacheLayer | None, cos: Tensor, sin: Tensor, mask: Mask, x: Tensor
+        self,
+        layer: _FusedLayer,
+        cache: CacheLayer | None,
+        cos: Tensor,
+        sin: Tensor,
+        mask: Mask,
+        parts: PaddedParts | None,
+        x: Tensor,
     ) -> Tensor:
         """Pass x [B, new, width] through one layer; keys and values go through its part of a cache."""
-        count, new, _ = x.shape
         y = linear(rms_norm(x, *layer.before).to(self.dtype), *layer.qkv)
+        if parts is not None:
+            y = y.index_select(0, parts.places)
+        count, new, _ = y.shape
         y = y.view(count, new, -1, layer.head).transpose(1, 2)
         queries, heads, _ = layer.heads
         y, values = y.split([queries + heads, heads], 1)
@@ -207,7 +243,10 @@ class FusedForward:
         query, keys = y.split([queries, heads], 1)
         through = attend if cache is None else cache.attend
         y = through(query, keys, values, mask, layer.scale)
-        x = x + linear(y.transpose(1, 2).reshape(count, new, -1), *layer.out)
+        y = y.transpose(1, 2).reshape(count, new, -1)
+        if parts is not None:
+            y = y.index_select(0, parts.rows)
+        x = x + linear(y, *layer.out)
         gate, up = linear(rms_norm(x, *layer.between).to(self.dtype), *layer.gate_up).chunk(2, -1)
         return x + linear(F.silu(gate) * up, *layer.down)
 

@@ -23,7 +23,6 @@ SHARE = 0.8  # of the free memory that activations may take: the estimate is rou
 VERSIONS = 0.5  # of what training leaves, for past versions
 LOGIT = 24  # bytes per logit at the worst moment: its own in two precisions, terms of its gradient
 SAMPLING_LOGIT = 16  # bytes per logit of a sampled token: its own in two precisions, probabilities, their blocks
-UNEQUAL_PARTS = 2  # rows that are decoded per row that is sampled, where versions act together: parts are padded
 HEAD_MULTIPLE = {2: 8, 4: 4}  # bytes of a number -> divisor of a head's width that the fused kernels need
 
 
@@ -43,7 +42,7 @@ def fit_to_memory(policy: CausalLM) -> None:
     lag = parse_lag(spec.lag, spec.capacity)
     copy = 0 if lag.drawn and not lag.within_rows else version_size - 4 * embedding_size(config)
     decoding = available - reading_bytes(spec, config)
-    acting = decoding - UNEQUAL_PARTS * spec.sequences * row
+    acting = decoding - spec.sequences * row
     policy.keep_resident(
         max(0, min(spec.capacity, int(VERSIONS * available // version_size), int(acting // (version_size + copy))))
     )
@@ -158,7 +157,7 @@ def decoding_bytes(spec: LanguageSpec, config: Any) -> int:
 
 def reading_bytes(spec: LanguageSpec, config: Any) -> int:
     """Return the peak of reading prompts: one layer's activations, and the keys and values of all layers."""
-    rows = min(max(1, READ_TOKENS // spec.prompt_tokens), UNEQUAL_PARTS * spec.sequences)
+    rows = min(max(1, READ_TOKENS // spec.prompt_tokens), spec.sequences)
     cache = int(config.num_hidden_layers) * 2 * _key_width(config) * spec.prompt_tokens * _size(spec)
     mask = mask_bytes(spec, config) * spec.prompt_tokens // max(1, spec.completion_tokens)
     return rows * (_layer_bytes(spec, config, spec.prompt_tokens) + cache + mask)

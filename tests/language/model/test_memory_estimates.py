@@ -5,6 +5,7 @@ from __future__ import annotations
 import weakref
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 import transformers
@@ -19,6 +20,7 @@ from staleharness.language.decoder_interface import Request
 from staleharness.language.model import gpu_memory, scoring
 from staleharness.language.model.cached_attention import DistinctPrompts
 from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.model.gpu_memory import (
     completion_bytes,
     decoding_bytes,
@@ -166,8 +168,9 @@ def test_fused_kernels_take_what_models_have() -> None:
     assert writes("bfloat16", attn_implementation="eager")
 
 
+@pytest.mark.parametrize("sizes", [[ROWS], [1, ROWS - 1]])
 def test_decoding_stays_below_the_estimate(
-    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused_kernel: None
+    policy: Policies, monkeypatch: pytest.MonkeyPatch, fused_kernel: None, sizes: list[int]
 ) -> None:
     """Counts reading the prompts, one per row as in an evaluation, and one token."""
     actor = on_meta(policy, monkeypatch, dtype="bfloat16")
@@ -176,13 +179,17 @@ def test_decoding_stays_below_the_estimate(
     )
     versions = torch.zeros(ROWS, 1).long().numpy()
     uniform = torch.zeros(ROWS, COMPLETION, device=META)
-    prompt, real = numbers(ROWS, PROMPT), torch.ones(ROWS, dtype=torch.bool, device=META)
+    prompt = numbers(ROWS, PROMPT)
     asked = Request(prompt, prompt, versions, COMPLETION, uniform, COMPLETION)
     with torch.no_grad():
         forward = actor.forward_pass()
+        if len(sizes) > 1:
+            stacks = {name: w.expand(len(sizes), *w.shape).contiguous() for name, w in forward.weights.items()}
+            forward = FusedForward(actor.model, forward.dtype, weights=stacks)
         forward.extend_positions(PROMPT + COMPLETION)
         with Peak() as peak:
-            state = StaticBatch(actor, asked, numbers(ROWS), real, 1)
+            peak.seen.update((w.untyped_storage(), 0) for w in forward.weights.values())
+            state = StaticBatch(actor, asked, numbers(ROWS), np.repeat(np.arange(len(sizes)), sizes))
             state._read(forward, 0)
             step = state._begin(0)
             state._step(forward, step, state.cache.columns)
