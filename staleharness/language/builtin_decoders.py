@@ -60,26 +60,29 @@ class TransformersDecoder(Decoder):
         ended = torch.zeros(rows, dtype=torch.bool, device=policy.device)
         width, routers = request.prompt.shape[1], policy.routers
         experts = None if routers is None else routers.unknown(rows, width + request.length, policy.device)
-        for parts in batches(policy.groups(request.versions), policy.parallel_versions, policy.decode_batch):
-            numbers, part = np.concatenate(parts), np.repeat(np.arange(len(parts)), [len(rows) for rows in parts])
+        for numbers in batches(
+            policy.groups(request.versions), request.versions, policy.parallel_versions, policy.decode_batch
+        ):
             index = torch.from_numpy(numbers).to(policy.device)
-            firsts = [rows[0] for rows in parts]
             batch: StaticBatch | GrowingBatch
             if policy.decodes_in_place:
-                batch = StaticBatch(policy, request, index, part)
+                batch = StaticBatch(policy, request, index)
             else:
                 batch = self.growing_batch(policy, request, index, self.shares_prompts)
             before: list[Version] = []
-            for first, last, acting in join_stretches(request.spans, request.versions[firsts]):
-                versions = [buffer[v] for v in acting.tolist()]  # one of each part, perhaps the same
+            for first, last, column in join_stretches(request.spans, request.versions[numbers]):
+                acting, position = np.unique(column[batch.index.cpu().numpy()], return_inverse=True)
+                versions = [buffer[v] for v in acting.tolist()]
                 # actors number versions by stretch: one that did not change keeps its cache
                 keeps_version = len(versions) == len(before) == 1 and versions[0] is before[0]
                 if isinstance(batch, GrowingBatch) and policy.spec.kv_cache == "recompute" and not keeps_version:
                     batch.cache = None
                 before = versions
-                with policy.acting(versions, part) as forward:
+                with policy.acting(versions, position) as forward:
                     if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
                         forward = self.prepack_forward(forward)
+                    if isinstance(batch, StaticBatch):
+                        batch.assign(position)
                     batch.advance(forward, first, last)
                 if batch.done:
                     break
@@ -194,17 +197,34 @@ def _decoded(
     return Decoded(token[:, :longest], mask[:, :longest], ended, logp[:, :longest], request.version(longest), experts)
 
 
-def batches(groups: Sequence[NDArray[np.int64]], parallel: int, max_rows: int) -> Iterator[list[NDArray[np.int64]]]:
-    """Yield batches to decode at once, part by part: of at most `parallel` groups and `max_rows` rows; 0: any."""
-    parallel = min(parallel, max_rows or parallel)
-    for first in range(0, len(groups), parallel):
-        part = groups[first : first + parallel]
-        lengths = np.array([len(group) for group in part])
-        size = int(lengths.max())
-        while max_rows and size > 1 and np.minimum(lengths, size).sum() > max_rows:
-            size -= 1
-        for begin in range(0, int(lengths.max()), size):
-            yield [group[begin : begin + size] for group in part if len(group) > begin]
+def batches(
+    groups: Sequence[NDArray[np.int64]], versions: NDArray[np.int64], parallel: int, max_rows: int
+) -> Iterator[NDArray[np.int64]]:
+    """Yield the rows of batches to decode at once: of at most `parallel` versions at a time and `max_rows` rows, 0: any.
+
+    groups: rows of the same versions; versions [B, S]: those of all rows in each stretch.
+    """
+    part: list[NDArray[np.int64]] = []
+    acting: list[set[int]] = []  # versions of the part in each stretch
+    for group in groups:
+        sequence = versions[group[0]].tolist()
+        joined = [{*old, version} for old, version in zip(acting, sequence, strict=True)] if part else []
+        if part and (max(map(len, joined)) > parallel or len(part) == max_rows):
+            yield from _pieces(part, max_rows)
+            part = []
+        acting = joined if part else [{version} for version in sequence]
+        part = [*part, group]
+    yield from _pieces(part, max_rows)
+
+
+def _pieces(groups: list[NDArray[np.int64]], max_rows: int) -> Iterator[NDArray[np.int64]]:
+    """Yield pieces of at most `max_rows` rows, each with as many rows of a group as of any other, if it has them."""
+    lengths = np.array([len(group) for group in groups])
+    size = longest = int(lengths.max())
+    while max_rows and size > 1 and np.minimum(lengths, size).sum() > max_rows:
+        size -= 1
+    for begin in range(0, longest, size):
+        yield np.concatenate([group[begin : begin + size] for group in groups])
 
 
 def join_stretches(

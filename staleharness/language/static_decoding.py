@@ -42,23 +42,27 @@ class _Step(NamedTuple):
 
 
 class StaticBatch(DecodingBatch):
-    """Rows of one version or of several, part by part, by the fused forward pass."""
+    """Rows of one version or of several by the fused forward pass."""
 
-    def __init__(self, policy: CausalLM, request: Request, index: Tensor, part: NDArray[np.int64]) -> None:
-        """part [B]: the part of each row, ascending: one for each version (or sequence of versions)."""
+    def __init__(self, policy: CausalLM, request: Request, index: Tensor) -> None:
         super().__init__(policy, request, index)
-        self.part, self.parts = part, int(part[-1]) + 1
+        self.position = np.zeros(len(index), dtype=np.int64)
         columns = self.width + self.length + (-(self.width + self.length) % COLUMNS)
         self.cache = StaticCache(policy.model.config, len(index), columns, policy.precision, index.device)
         self.has_prompts = False
+
+    def assign(self, position: NDArray[np.int64]) -> None:
+        """Set the version of each remaining row [B], by its position in the weights of the next forward pass."""
+        self.position = position
 
     def advance(self, forward: Forward, first: int, last: int) -> None:
         """Sample tokens `first` … `last` − 1 with one fused forward pass."""
         assert isinstance(forward, FusedForward)
         forward.extend_positions(self.width + self.length)
         if not self.has_prompts or self.policy.spec.kv_cache == "recompute":
+            self._sort()
             self._read(forward, first)
-        step, graph, reach = self._begin(first), None, 0
+        step, graph, reach = self._begin(forward, first), None, 0
         for t in range(first, last):
             column = self.width + t  # of this token's keys and values; those before it are there
             if graph is None or column > reach:
@@ -76,11 +80,11 @@ class StaticBatch(DecodingBatch):
                     return
                 if rows is not None:
                     self.select(rows)
-                    step, graph = self._begin(t + 1), None
+                    step, graph = self._begin(forward, t + 1), None
 
-    def _begin(self, t: int) -> _Step:
+    def _begin(self, forward: FusedForward, t: int) -> _Step:
         """Return the tensors of the steps from token `t` on."""
-        self.layout = PaddedParts.of(self.part_sizes, self.index.device)
+        self.layout = PaddedParts.of(self.position, forward.versions, self.index.device)
         before = self.token[:, t - 1 : t] if t > 0 else self.prompt[:, -1:]
         zeros = (x.new_zeros(len(before)) for x in (self.logp, before, self.logp, self.ended))
         return _Step(before.clone(), self.prompt_length + (t - 1), *zeros)
@@ -104,12 +108,12 @@ class StaticBatch(DecodingBatch):
         self.cache.settle(column)
 
     def _read(self, forward: FusedForward, count: int) -> None:
-        """Cache the prompts, each once, part by part and piece by piece, and `count` tokens but the last."""
-        at_once, ends = max(1, READ_TOKENS // (self.width + count)), self.part_sizes.cumsum()
-        for part, (begin, end) in enumerate(pairwise((0, *ends.tolist()))):
-            part_forward = forward.part(part) if self.parts > 1 else forward
+        """Cache the prompts, each once, version by version and piece by piece, and `count` tokens but the last."""
+        at_once, ends = max(1, READ_TOKENS // (self.width + count)), np.bincount(self.position).cumsum().tolist()
+        for k, (begin, end) in enumerate(pairwise((0, *ends))):
+            version_forward = forward.version(k)
             for first in range(begin, end, at_once):
-                self._read_rows(part_forward, slice(first, min(first + at_once, end)), count)
+                self._read_rows(version_forward, slice(first, min(first + at_once, end)), count)
         self.cache.unmask(self.prompt_mask, self.width + count)
         self.has_prompts = True
 
@@ -129,12 +133,13 @@ class StaticBatch(DecodingBatch):
     def select(self, rows: Tensor) -> None:
         super().select(rows)
         self.cache.select(rows)
-        self.part = self.part[rows.cpu().numpy()]
+        self.position = self.position[rows.cpu().numpy()]
 
-    @property
-    def part_sizes(self) -> NDArray[np.int64]:
-        """Number of rows in each part [K]."""
-        return np.bincount(self.part, minlength=self.parts)
+    def _sort(self) -> None:
+        """Sort rows by version, before all of them are read: their cache is empty or out of date."""
+        order = self.position.argsort(kind="stable")
+        super().select(torch.from_numpy(order).to(self.index.device))
+        self.position = self.position[order]
 
 
 class CudaGraphStep:

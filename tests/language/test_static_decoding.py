@@ -110,6 +110,7 @@ def test_only_tails_are_decoded_for_stops(policy: Policies, monkeypatch: pytest.
 
 def test_batches_respect_parallel_versions_and_rows() -> None:
     groups = [np.arange(5), np.arange(5, 6), np.arange(6, 9)]
+    versions = np.repeat([0, 1, 2], [5, 1, 3])[:, None]
     for together, most, sizes in (
         (3, 0, [[5, 1, 3]]),
         (2, 0, [[5, 1], [3]]),
@@ -118,20 +119,30 @@ def test_batches_respect_parallel_versions_and_rows() -> None:
         (3, 2, [[1, 1], [1], [1], [1], [1], [2], [1]]),
         (1, 2, [[2], [2], [1], [1], [2], [1]]),
     ):
-        found = list(batches(groups, together, most))
-        assert [[len(part) for part in parts] for parts in found] == sizes
-        assert sorted(np.concatenate([part for parts in found for part in parts]).tolist()) == list(range(9))
+        found = list(batches(groups, versions, together, most))
+        assert [np.unique(versions[rows], return_counts=True)[1].tolist() for rows in found] == sizes
+        assert sorted(np.concatenate(found).tolist()) == list(range(9))
+
+
+def test_batches_count_the_versions_of_each_stretch() -> None:
+    """Four sequences of versions, of which two versions act at a time at most."""
+    versions = np.array([[0, 1], [0, 2], [1, 1], [1, 2]])
+    groups = list(np.arange(4)[:, None])
+    assert [rows.tolist() for rows in batches(groups, versions, 2, 0)] == [[0, 1, 2, 3]]
+    assert [rows.tolist() for rows in batches(groups, versions, 1, 0)] == [[0], [1], [2], [3]]
+    assert [rows.tolist() for rows in batches(groups, versions, 2, 3)] == [[0, 1, 2], [3]]
 
 
 def test_places_of_unequal_parts_hold_their_own_rows() -> None:
-    for sizes in ([2, 1, 3], [0, 2, 0, 1, 0], [1, 0]):
-        counts, device = np.array(sizes), torch.device("cpu")
-        parts = PaddedParts.of(counts, device)
-        assert parts is not None and len(parts.rows) == len(sizes) * max(sizes)
-        assert parts.rows[parts.places].tolist() == list(range(sum(sizes)))
-        assert (parts.places // max(sizes)).tolist() == np.repeat(np.arange(len(sizes)), sizes).tolist()
-        assert 0 <= int(parts.rows.min()) and int(parts.rows.max()) < sum(sizes)
-    assert PaddedParts.of(np.array([2, 2]), device) is None
+    device = torch.device("cpu")
+    for position in ([0, 0, 1, 2, 2, 2], [1, 3, 1], [0], [1, 0, 1, 0]):
+        parts, longest = PaddedParts.of(np.array(position), 5, device), max(map(position.count, position))
+        assert parts is not None and len(parts.rows) == 5 * longest
+        assert parts.rows[parts.places].tolist() == list(range(len(position)))
+        assert (parts.places // longest).tolist() == position
+        assert int(parts.rows.min()) >= 0 and int(parts.rows.max()) < len(position)
+    assert PaddedParts.of(np.array([0, 0, 1, 1]), 2, device) is None
+    assert PaddedParts.of(np.array([0, 1, 0, 1]), 2, device) is not None
 
 
 class Calls(TorchDispatchMode):
@@ -195,9 +206,10 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
     forward = FusedForward(actor.model, torch.bfloat16, weights=several)
     prompt, uniform = (torch.zeros(9, width, dtype=torch.int64, device=device), torch.zeros(9, length, device=device))
     asked = Request(prompt, torch.ones_like(prompt), np.zeros((9, 1)), length, uniform, length)
-    state = StaticBatch(actor, asked, torch.arange(9, device=device), np.repeat([0, 1, 2], [4, 2, 3]))
+    state = StaticBatch(actor, asked, torch.arange(9, device=device))
+    state.assign(np.repeat([0, 1, 2], [4, 2, 3]))
     forward.extend_positions(width + length)
-    step = state._begin(0)
+    step = state._begin(forward, 0)
     with OneDevice(), torch.no_grad():
         state._step(forward, step, 8)
         state._carry(step, 0, width)

@@ -159,7 +159,7 @@ class CausalLM:
 
     @property
     def parallel_versions(self) -> int:
-        """Number of versions, or sequences of them, that can act in one batch."""
+        """Number of versions that can act in one batch."""
         return 1 if self.resident is None else self.resident.capacity
 
     def _fused_weights(self, version: Version) -> Weights:
@@ -176,11 +176,9 @@ class CausalLM:
     def acting(self, versions: Sequence[Version], position: NDArray[np.int64]) -> Iterator[Forward]:
         """Yield a forward pass in which row i is computed by `versions[position[i]]`; the learner is left as it was.
 
-        Several versions need resident ones, and rows version by version.
+        Several versions need resident ones.
         """
         if self.resident is not None:
-            if (np.diff(position) < 0).any():
-                raise ValueError("rows of several versions come version by version")
             yield FusedForward(self.base_model, self.precision, weights=self.resident.weights(versions))
             return
         if len(versions) != 1:

@@ -2,7 +2,7 @@
 
 For Qwen2 and Llama as they are (no sliding window, no other activation). The matrices of queries, keys and values are
 one, those of the gated layer are one, and all layers share one mask. Several versions have their weights stacked,
-[K, ...], and their rows come version by version: one product for all, where each in turn would leave a GPU waiting.
+[K, ...], and parts of the rows are theirs: one product for all, where each in turn would leave a GPU waiting.
 """
 
 from __future__ import annotations
@@ -114,32 +114,35 @@ def rms_norm(x: Tensor, weight: Tensor, epsilon: float) -> Tensor:
     return (y.view(len(weight), -1, *x.shape[1:]) * weight[:, None, None]).view(x.shape)
 
 
-def embedding(ids: Tensor, words: Tensor, padding: int | None, slots: Tensor | None = None) -> Tensor:
+def embedding(ids: Tensor, words: Tensor, padding: int | None) -> Tensor:
     """Look up ids [B, T] in `words` [V, width], whose row `padding` receives no gradient, or each K-th of the rows in
-    one of `words` [N, V, width]: that of its slot [K], or its own."""
+    its own of `words` [K, V, width]."""
     if words.ndim == 2:
         return F.embedding(ids, words, padding)
-    slots = torch.arange(len(words), device=ids.device) if slots is None else slots
-    place = ids.view(len(slots), -1) + (slots * words.shape[1])[:, None]
+    versions, vocabulary, _ = words.shape
+    place = ids.view(versions, -1) + vocabulary * torch.arange(versions, device=ids.device)[:, None]
     return F.embedding(place.view(ids.shape), words.flatten(0, 1))
 
 
 class PaddedParts(NamedTuple):
-    """Layout of rows whose versions have different numbers of them: products of stacked weights take parts of equal
-    length, attention and sampling only the rows there are."""
+    """Layout of rows of several versions: products of stacked weights take parts of equal length, one after the other,
+    attention and sampling only the rows there are."""
 
     rows: Tensor  # [K * longest] row at each place; behind the end of a shorter part any
     places: Tensor  # [B] place of each row
 
     @classmethod
-    def of(cls, sizes: NDArray[np.int64], device: torch.device) -> PaddedParts | None:
-        """Return the layout of parts of `sizes` [K] rows; None where all are equal."""
-        longest, ends = int(sizes.max()), sizes.cumsum()
-        if (sizes == longest).all():
+    def of(cls, position: NDArray[np.int64], versions: int, device: torch.device) -> PaddedParts | None:
+        """Return the layout given the version of each row [B] by its number below `versions`; None where the rows are
+        laid out so already."""
+        sizes = np.bincount(position, minlength=versions)
+        longest, order = int(sizes.max()), position.argsort(kind="stable")
+        places = np.empty_like(position)
+        places[order] = np.concatenate([k * longest + np.arange(size) for k, size in enumerate(sizes)])
+        if np.array_equal(places, np.arange(versions * longest)):
             return None
-        places = np.concatenate([part * longest + np.arange(size) for part, size in enumerate(sizes)])
-        rows = np.minimum(np.arange(longest), np.maximum(sizes[:, None] - 1, 0)) + (ends - sizes)[:, None]
-        rows = rows.clip(max=ends[-1] - 1).flatten()
+        rows = np.zeros(versions * longest, dtype=np.int64)
+        rows[places] = np.arange(len(position))
         return cls(torch.from_numpy(rows).to(device), torch.from_numpy(places).to(device))
 
 
@@ -165,8 +168,7 @@ class FusedForward:
     """Forward pass of `model` with its weights at this moment; gradients flow into it. `dtype`: of matrix products.
 
     weights: others in their place; with several versions [K, ...] rows come version by version, in parts of equal
-    length or as `parts` of `run` says. The embedding may then be of more versions, of which these have the places
-    `slots` [K].
+    length, unless `run` is given another layout.
     checkpointing: where a gradient is wanted, store the input of each layer and recompute the rest.
     """
 
@@ -175,7 +177,7 @@ class FusedForward:
     ) -> None:
         self.model, self.inner, self.dtype, self.checkpointing = model, model.model, dtype, checkpointing
         self.weights = weights = fused_weights(model, dtype) if weights is None else weights
-        self.words, self.slots = weights["words"], weights.get("slots")
+        self.words = weights["words"]
         self.layers = [_FusedLayer(layer, weights, str(i)) for i, layer in enumerate(self.inner.layers)]
         self.after = weights["after"], float(self.inner.norm.variance_epsilon)
         self.logits = linear_of(weights, "logits")
@@ -207,7 +209,7 @@ class FusedForward:
         self, ids: Tensor, mask: Mask, positions: Tensor, cache: Any, keep: int, parts: PaddedParts | None = None
     ) -> Tensor:
         ids = ids if parts is None else ids.index_select(0, parts.rows)
-        x = embedding(ids, self.words, self.inner.embed_tokens.padding_idx, self.slots)
+        x = embedding(ids, self.words, self.inner.embed_tokens.padding_idx)
         assert self.rotations is not None
         cos, sin = (F.embedding(positions, table)[:, None] for table in self.rotations)
         for i, layer in enumerate(self.layers):
@@ -250,11 +252,16 @@ class FusedForward:
         gate, up = linear(rms_norm(x, *layer.between).to(self.dtype), *layer.gate_up).chunk(2, -1)
         return x + linear(F.silu(gate) * up, *layer.down)
 
-    def part(self, k: int) -> FusedForward:
+    @property
+    def versions(self) -> int:
+        """Number of versions in its weights."""
+        return 1 if self.words.ndim == 2 else len(self.words)
+
+    def version(self, k: int) -> FusedForward:
         """Return the pass by the k-th of several versions alone."""
-        slots = {} if self.slots is None else {"words": self.words[int(self.slots[k])]}
-        weights = {name: w[k] for name, w in self.weights.items() if name != "slots"} | slots
-        forward = FusedForward(self.model, self.dtype, weights=weights)
+        if self.words.ndim == 2:
+            return self
+        forward = FusedForward(self.model, self.dtype, weights={name: w[k] for name, w in self.weights.items()})
         forward.rotations = self.rotations
         return forward
 

@@ -13,7 +13,6 @@ from typing import Any
 import torch
 
 from ...errors import OOM
-from ...lag import parse_lag
 from ..spec import LanguageSpec
 from .cached_attention import READ_TOKENS
 from .causal_lm_policy import CausalLM
@@ -29,9 +28,6 @@ HEAD_MULTIPLE = {2: 8, 4: 4}  # bytes of a number -> divisor of a head's width t
 def fit_to_memory(policy: CausalLM) -> None:
     """Set how much goes through the model at once and how many versions stay on the device, before the first step, so
     that every step of a run is cut in the same way. On a CPU: all at once, and no version stays.
-
-    Where rows change their version, parts may act by the same one: all versions are then there twice but for their
-    embeddings (`ResidentVersions.weights`).
     """
     spec, config = policy.spec, policy.model.config
     policy.micro_batch, policy.decode_batch = micro_batch_size(policy), spec.decode_batch
@@ -39,18 +35,16 @@ def fit_to_memory(policy: CausalLM) -> None:
         return
     available, row = _available(policy, _free(policy)), decoding_bytes(spec, config)
     version_size = version_bytes(spec, config, policy.total_size)
-    lag = parse_lag(spec.lag, spec.capacity)
-    copy = 0 if lag.drawn and not lag.within_rows else version_size - 4 * embedding_size(config)
     decoding = available - reading_bytes(spec, config)
     acting = decoding - spec.sequences * row
     policy.keep_resident(
-        max(0, min(spec.capacity, int(VERSIONS * available // version_size), int(acting // (version_size + copy))))
+        max(0, min(spec.capacity, int(VERSIONS * available // version_size), int(acting // version_size)))
     )
     resident = 0 if policy.resident is None else policy.resident.capacity
     policy.micro_batch = spec.micro_batch or equal_parts(
         spec.sequences, max_completions(policy, available - resident * version_size)
     )
-    policy.decode_batch = spec.decode_batch or _count(decoding - resident * (version_size + copy), row)
+    policy.decode_batch = spec.decode_batch or _count(decoding - resident * version_size, row)
 
 
 def micro_batch_size(policy: CausalLM) -> int:

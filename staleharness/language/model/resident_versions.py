@@ -25,17 +25,13 @@ class ResidentVersions:
         self.stacks: Weights = {}
 
     def weights(self, versions: Sequence[Version]) -> Weights:
-        """Return weights of one version [...], or of several [K, ...] in their order: views until the next call. With
-        repeated versions they are copies, but for the embedding, which is looked up by slot."""
+        """Return weights of one version [...], or of several different ones [K, ...] in their order: views until the
+        next call."""
         slots = self.slots_of(versions)
         if len(slots) == 1:
             return {name: stack[slots[0]] for name, stack in self.stacks.items()}
-        if len(set(slots)) == len(slots):
-            self._arrange(versions)
-            return {name: stack[: len(slots)] for name, stack in self.stacks.items()}
-        weights = {name: stack[slots] for name, stack in self.stacks.items() if name != "words"}
-        words = self.stacks["words"]
-        return weights | {"words": words, "slots": torch.tensor(slots, device=words.device)}
+        self._arrange(versions)
+        return {name: stack[: len(slots)] for name, stack in self.stacks.items()}
 
     @torch.no_grad()
     def _arrange(self, versions: Sequence[Version]) -> None:

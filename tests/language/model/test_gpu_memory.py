@@ -153,7 +153,7 @@ def test_resident_versions_and_sampling_share_the_free_memory(
 ) -> None:
     config, spec = policy().model.config, policy().spec
     each, one = decoding_bytes(spec, config), version_bytes(spec, config, policy().total_size)
-    copy, reading = one - 4 * config.vocab_size * config.hidden_size, reading_bytes(spec, config)
+    reading = reading_bytes(spec, config)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 0)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 0)
@@ -169,11 +169,10 @@ def test_resident_versions_and_sampling_share_the_free_memory(
     roomy = fit(10**9)
     assert roomy.parallel_versions == 4  # no more than there are
     assert roomy.decode_batch == (10**9 - reading - 4 * one) // each
-    assert fit(10**9, lag="pipeline_rl").decode_batch == (10**9 - reading - 4 * (one + copy)) // each
     assert roomy.micro_batch == 12
     rows = spec.sequences * each
     assert fit(int(reading + rows + 2.5 * one)).parallel_versions == 2
-    in_flight = fit(int(reading + rows + 2.5 * (one + copy)), lag="inflight:2")  # a version of two parts is there twice
+    in_flight = fit(int(reading + rows + 2.5 * one), lag="inflight:2")  # a version is there once
     assert in_flight.parallel_versions == 2
     none = fit(int(one))
     assert none.parallel_versions == 1 and none.resident is None and none.decode_batch >= 1

@@ -189,9 +189,10 @@ def test_decoding_stays_below_the_estimate(
         forward.extend_positions(PROMPT + COMPLETION)
         with Peak() as peak:
             peak.seen.update((w.untyped_storage(), 0) for w in forward.weights.values())
-            state = StaticBatch(actor, asked, numbers(ROWS), np.repeat(np.arange(len(sizes)), sizes))
+            state = StaticBatch(actor, asked, numbers(ROWS))
+            state.assign(np.repeat(np.arange(len(sizes)), sizes))
             state._read(forward, 0)
-            step = state._begin(0)
+            step = state._begin(forward, 0)
             state._step(forward, step, state.cache.columns)
             state._carry(step, 0, PROMPT)
     estimate = ROWS * decoding_bytes(actor.spec, actor.model.config) + reading_bytes(actor.spec, actor.model.config)

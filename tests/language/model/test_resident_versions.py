@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import torch
 
-from staleharness.language.model.fused_forward import embedding
 from staleharness.language.model.resident_versions import ResidentVersions
 from staleharness.training.policy_buffer import Version
 
@@ -30,7 +29,7 @@ def test_versions_are_loaded_once_in_the_requested_order() -> None:
     resident, loads = resident_versions(3)
     a, b, c, d = (version(phase) for phase in range(4))
     assert resident.weights([b, a])["w"][:, 0].tolist() == [1.0, 0.0]
-    assert resident.weights([a, b, a])["w"][:, 0].tolist() == [0.0, 1.0, 0.0]
+    assert resident.weights([a, b])["w"][:, 0].tolist() == [0.0, 1.0]
     assert resident.weights([c])["w"].tolist() == [2.0, 2.0]
     assert loads == [1, 0, 2]
     assert resident.weights([d, b])["w"][:, 0].tolist() == [3.0, 1.0]  # the oldest left, which nobody had asked for
@@ -39,16 +38,6 @@ def test_versions_are_loaded_once_in_the_requested_order() -> None:
     assert resident.weights([version(1)])["w"].tolist() == [1.0, 1.0] and loads[-1] == 1  # of that phase, another one
     with pytest.raises(ValueError, match="4 versions do not fit into 3 slots"):
         resident.weights([a, b, c, d])
-
-
-def test_repeated_versions_look_up_one_embedding_by_slot() -> None:
-    resident, _ = resident_versions(3)
-    a, b = version(0), version(1)
-    resident.weights([a, b])
-    three = resident.weights([b, a, b])
-    assert three["words"] is resident.stacks["words"]
-    found = embedding(torch.tensor([[0, 2], [1, 1], [0, 0]]), three["words"], None, three["slots"])
-    assert found[..., 0].tolist() == [[1.0, 1.0], [0.0, 0.0], [1.0, 1.0]]
 
 
 def test_different_versions_are_never_copied_whatever_their_order() -> None:
@@ -63,7 +52,6 @@ def test_different_versions_are_never_copied_whatever_their_order() -> None:
         for name, stack in resident.stacks.items():
             assert weights[name].data_ptr() == stack.data_ptr()
             assert weights[name].flatten(1)[:, 0].tolist() == [v.phase for v in some], name
-        assert "slots" not in weights
         assert sorted(loads[before:]) == sorted(absent)
         for slot, v in enumerate(resident.slots):  # those that do not act have kept their weights
             assert v is None or resident.stacks["w"][slot, 0] == v.phase
