@@ -44,8 +44,8 @@ def host_reads(capacity: int, slots: int) -> tuple[float, float]:
         buffer = [*buffer, Version(turn, turn, {})][-capacity:]
         acting = np.repeat(rng.integers(0, len(buffer), GROUPS), EACH)
         groups = [np.flatnonzero(acting == v) for v in np.unique(acting)]
-        for parts in batches(groups, slots, 0):
-            resident.weights([buffer[acting[part[0]]] for part in parts])
+        for rows in batches(groups, acting[:, None], slots, 0):
+            resident.weights([buffer[version] for version in np.unique(acting[rows])])
         decoding = len(loads)
         for group in reversed(groups):
             resident.weights([buffer[acting[group[0]]]])

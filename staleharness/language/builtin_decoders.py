@@ -60,9 +60,8 @@ class TransformersDecoder(Decoder):
         ended = torch.zeros(rows, dtype=torch.bool, device=policy.device)
         width, routers = request.prompt.shape[1], policy.routers
         experts = None if routers is None else routers.unknown(rows, width + request.length, policy.device)
-        for numbers in batches(
-            policy.groups(request.versions), request.versions, policy.parallel_versions, policy.decode_batch
-        ):
+        groups = policy.groups(request.versions)
+        for numbers in batches(groups, request.versions, policy.parallel_versions, policy.decode_batch):
             index = torch.from_numpy(numbers).to(policy.device)
             batch: StaticBatch | GrowingBatch
             if policy.decodes_in_place:
@@ -200,7 +199,7 @@ def _decoded(
 def batches(
     groups: Sequence[NDArray[np.int64]], versions: NDArray[np.int64], parallel: int, max_rows: int
 ) -> Iterator[NDArray[np.int64]]:
-    """Yield the rows of batches to decode at once: of at most `parallel` versions at a time and `max_rows` rows, 0: any.
+    """Yield the rows of each batch: of at most `parallel` versions at a time and `max_rows` rows, 0: any.
 
     groups: rows of the same versions; versions [B, S]: those of all rows in each stretch.
     """

@@ -74,7 +74,7 @@ def test_parallel_versions_complete_like_each_alone(
 
 
 @pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
-@pytest.mark.parametrize("room", [0, 3])
+@pytest.mark.parametrize("room", [0, 2, 3])
 def test_in_flight_updates_agree_with_the_growing_cache(policy: Policies, looks: int, kv_cache: str, room: int) -> None:
     plain, uniform = policy(kv_cache=kv_cache), 0.5 * noise()
     buffer, asked = versions_of(plain, 3), {"uniform": uniform, "stretch": 3}
