@@ -1,7 +1,7 @@
-"""The `staleharness` command: it hands its words to one of the verbs in `commands/` and ends with an exit code.
+"""The `staleharness` command: parses its arguments, calls a command of `commands/`, and exits with its code.
 
-`staleharness COMMAND --help` says what each takes. Exit code 0: all is well. 1: some runs failed or are missing.
-2: a mistake in what was asked, one line on stderr. 130: stopped by Ctrl-C; the same command resumes.
+`staleharness COMMAND --help` describes each. Exit code 0: success. 1: some runs failed or are missing, or memory ran
+out. 2: a user's mistake, one line on stderr. 130: stopped by Ctrl-C; the same command resumes.
 """
 
 from __future__ import annotations
@@ -18,19 +18,19 @@ from .base.console_log import log_to
 from .commands.shared.parser import parse
 from .errors import UserError, lacks_memory
 
-# of a stream, whose error names no file
+# errors of standard output, which name no file
 STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
 
 
 def main() -> None:
     """Entry point; ends the process with the verb's exit code."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by whoever started us
+        if getattr(sys, name) is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (for good)
     for stream in (sys.stdout, sys.stderr):
         if isinstance(stream, io.TextIOWrapper):
-            stream.reconfigure(errors="replace")  # a terminal without our signs gets question marks
-    gc.set_threshold(50_000, 10, 10)  # figures are many objects: a tenth of a report went into looking for garbage
+            stream.reconfigure(errors="replace")  # characters that the terminal lacks become ?
+    gc.set_threshold(50_000, 10, 10)  # collection took a tenth of a report, whose figures are many objects
     # Log messages of other packages are plain lines on stderr.
     log_to("stderr")
     try:
@@ -44,18 +44,18 @@ def main() -> None:
         code = _complain(str(error))
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:  # the reader has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
         os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
         code = 0
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        code = _complain("out of memory; run fewer things at a time (JOBS=1), or on a machine with more") - 1
-    except shutil.Error as error:  # of a folder that was copied: a list of what went wrong
-        _, place, reason = error.args[0][0]
-        code = _complain(f"{place}: {reason}")
+        code = _complain("out of memory; run fewer things at a time (JOBS=1), or on a machine with more", code=1)
+    except shutil.Error as error:  # of copytree: a list of (source, target, reason)
+        _, target, reason = error.args[0][0]
+        code = _complain(f"{target}: {reason}")
     except OSError as error:
-        if error.errno == errno.ENOENT and not _stands():
+        if error.errno == errno.ENOENT and not _working_folder_exists():
             code = _complain("the current folder is no longer there; change to one that is")
         elif error.filename is None and error.errno not in STREAM_TROUBLE:
             raise
@@ -64,8 +64,7 @@ def main() -> None:
     sys.exit(code)
 
 
-def _stands() -> bool:
-    """Return whether the current folder exists."""
+def _working_folder_exists() -> bool:
     try:
         os.getcwd()
     except OSError:
@@ -73,10 +72,10 @@ def _stands() -> bool:
     return True
 
 
-def _complain(words: str) -> int:
-    """One line on stderr, whatever is in the words."""
+def _complain(message: str, code: int = 2) -> int:
+    """Print a message in one line on stderr, whatever characters are in it; return the exit code."""
     from .base.text import printable
 
     with contextlib.suppress(OSError):
-        print(f"staleharness: {printable(words)}", file=sys.stderr)
-    return 2
+        print(f"staleharness: {printable(message)}", file=sys.stderr)
+    return code
