@@ -116,8 +116,8 @@ class RunsFailed(RuntimeError):
 def failure_text(missing: Sequence[PlannedRun], failed: Mapping[str, Mapping[str, Any]]) -> str:
     from .plan_execution import describe_run
 
-    lost = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
-    events = [(run, failed.get(run.run_id, lost)) for run in missing]
+    unreadable = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
+    events = [(run, failed.get(run.run_id, unreadable)) for run in missing]
     lines = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
     return "; ".join([f"{len(missing)} of the runs failed, the others are stored", *lines])
 

@@ -54,8 +54,8 @@ def ladder_plan(protocol: Protocol, name: str) -> Plan:
 
 
 def report_plan(protocol: Protocol, name: str, rates: dict[int, float], look: int = 0) -> Plan:
-    """Plan the reported runs of a method. rates: capacity -> factor of the learning rate. look: of the first so many
-    seeds; 0: of all."""
+    """Plan the reported runs of a method. rates: capacity -> factor of the learning rate. look: number of seeds to
+    run, from the first; 0: all."""
     cells = [(k, text, rates[k]) for k, text in protocol.entry_methods(name).items() if k in rates]
     return _plan(protocol, name, cells, protocol.seeds[: look or None])
 
@@ -79,7 +79,7 @@ def _plan(protocol: Protocol, name: str, cells: Sequence[tuple[int, str, float]]
 
 @functools.cache
 def published_runs(name: str) -> tuple[StoredRun, ...]:
-    """Read the published runs of a protocol, by its name; none, with a line, where there is no bundle."""
+    """Read the published runs of a protocol, by its name; none, with a warning, where there is no bundle."""
     path = results_path("/".join([*PLACE, name]))
     if (path / MARKER).is_file():
         return tuple(Store(path).read_all())
@@ -119,7 +119,7 @@ def run_method(
     """Run what is missing of a method, in two stages, and return its runs. Nothing is run that is published.
 
     watch: called with a stage's plan and the number of its runs that are there; gives the listener.
-    look: seeds of a look at the rates of PPO-clip, without a ladder; 0: the whole row.
+    look: number of seeds to run at the rates of PPO-clip, without a ladder; 0: the whole row.
     """
     result = BenchmarkRuns()
 
@@ -155,15 +155,16 @@ def missing_runs_of(protocol: Protocol, name: str, store: Store, look: int = 0) 
     """List the runs of a method that are neither stored nor published; where the ladder is not done, the reported ones
     at the rates of PPO-clip."""
     stages = [] if look else [ladder_plan(protocol, name)]
-    runs = [run for stage in stages for run in _held(stage, protocol, store)]
+    runs = [run for stage in stages for run in _available_runs(stage, protocol, store)]
     rates = look_rates(protocol, published_runs(protocol.name))
     rates |= {} if look else _chosen_rates(protocol, name, BenchmarkRuns(runs))
     stages.append(report_plan(protocol, name, rates, look))
-    ids = {run.id for run in [*runs, *_held(stages[-1], protocol, store)]}
+    ids = {run.id for run in [*runs, *_available_runs(stages[-1], protocol, store)]}
     return [run for stage in stages for run in stage.runs if run.run_id not in ids]
 
 
-def _held(stage: Plan, protocol: Protocol, store: Store) -> list[StoredRun]:
+def _available_runs(stage: Plan, protocol: Protocol, store: Store) -> list[StoredRun]:
+    """Return the runs of a stage that are published or stored."""
     ids = {run.run_id for run in stage.runs}
     published = [run for run in published_runs(protocol.name) if run.id in ids]
     rest = ids - {run.id for run in published}
@@ -205,11 +206,11 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
                     f"{where}: {label} at K={k} has at no learning rate all of its tuning runs, seeds "
                     f"{', '.join(map(str, protocol.tuning_seeds))}"
                 )
-            held = [members.report.get((env, rate), {}) for env in protocol.env]
-            lacks = sorted({*protocol.seeds} - set[int].intersection(*(set(by_seed) for by_seed in held)))
-            if lacks:
+            by_seed = [members.report.get((env, rate), {}) for env in protocol.env]
+            missing = sorted({*protocol.seeds} - set[int].intersection(*map(set, by_seed)))
+            if missing:
                 raise UserError(
-                    f"{where}: {label} at K={k} lacks seed{'s' * (len(lacks) > 1)} {', '.join(map(str, lacks))} at "
+                    f"{where}: {label} at K={k} lacks seed{'s' * (len(missing) > 1)} {', '.join(map(str, missing))} at "
                     f"the learning rate that its tuning runs choose, {protocol.rate(rate):g}"
                 )
     if not rows:
@@ -225,10 +226,10 @@ def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mappi
     if spec["capacity"] not in protocol.capacity:
         return f"K={spec['capacity']} is not one of {', '.join(map(str, protocol.capacity))}"
     before = find_env(spec["env"])[1].settings.before()  # of settings that are younger than the run
-    for key, wish in settings[spec["env"]].items():
-        value = spec.get(key, before.get(key, wish))
-        if value != wish:
-            return f"{key}={value}, and the protocol says {wish}"
+    for key, rule in settings[spec["env"]].items():
+        value = spec.get(key, before.get(key, rule))
+        if value != rule:
+            return f"{key}={value}, and the protocol says {rule}"
     if protocol.place_of(run) is None:
         return f"seed {spec['seed']} and learning_rate={spec['learning_rate']:g} are not both of the protocol"
     return None
@@ -238,8 +239,8 @@ def _settings_of(protocol: Protocol, env: str) -> dict[str, Any]:
     """Return all settings of a run of the protocol but those that its cell and its method decide."""
     runs = report_plan(protocol, BASELINE, {protocol.capacity[0]: 1.0}, look=1).runs
     spec = next(r.spec for r in runs if r.spec.env == env)
-    of_cell = {"env", "algorithm", "hyper", "capacity", "seed", "learning_rate"}
-    return {key: value for key, value in spec.to_dict().items() if key not in of_cell}
+    cell_settings = {"env", "algorithm", "hyper", "capacity", "seed", "learning_rate"}
+    return {key: value for key, value in spec.to_dict().items() if key not in cell_settings}
 
 
 def all_sources(

@@ -49,13 +49,13 @@ class Estimate:
     @property
     def text(self) -> str:
         if self.seconds is None:
-            return f"{self.room}; no estimate of the time: {self.source}"
+            return f"{self.disk}; no estimate of the time: {self.source}"
         if not self.seconds:
             return "nothing to do: every run is stored"
-        return f"about {duration(self.seconds)} ({self.source}) and {self.room}"
+        return f"about {duration(self.seconds)} ({self.source}) and {self.disk}"
 
     @property
-    def room(self) -> str:
+    def disk(self) -> str:
         meanwhile = f", plus up to {megabytes(self.checkpoints)} of checkpoints until then"
         return f"{megabytes(self.bytes)} of disk" + meanwhile * (self.checkpoints > self.bytes)
 
@@ -76,7 +76,9 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
                 checkpoint = max(checkpoint, similar.checkpoint)
         if (speed := speeds[env]) is None:
             if not probe:
-                return Estimate(None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures")
+                return Estimate(
+                    None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures the speed"
+                )
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the run's log repeats them
@@ -142,9 +144,9 @@ def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
 
 
 @functools.lru_cache(64)
-def _read_similar(root: Path, state: object, read: Callable[[Any], RunSpec], spec: str) -> SimilarRuns | None:
+def _read_similar(root: Path, state: object, parse: Callable[[Any], RunSpec], spec: str) -> SimilarRuns | None:
     """`state` differs after a run was added or removed; a spec as text can be looked up."""
-    return _sum_up("stored", Store(root).read_all(), read(json.loads(spec)))
+    return _sum_up("stored", Store(root).read_all(), parse(json.loads(spec)))
 
 
 def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns | None:
@@ -204,9 +206,9 @@ def lag_notes(plan: Plan) -> list[str]:
         if forecast is None or forecast.mean is None or forecast.expected is None:
             continue
         if forecast.expected < SHORT_LAG * forecast.mean:
-            least = "over " if k > WIDEST else ""
+            prefix = "over " if k > WIDEST else ""
             line = (
-                f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {least}{number(forecast.mean)} phases "
+                f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {prefix}{number(forecast.mean)} phases "
                 f"once the buffer is full, and of {number(forecast.expected)} over the {phases} phases of a run"
             )
             lines[line] = None

@@ -26,7 +26,7 @@ from ..training.method_metadata import OTHER, entry_of
 from .hardware import check_device
 
 MAX_RUNS = 100_000  # of one grid
-OF_LANGUAGE = ("model", "data")  # options of a sweep that only language tasks have
+LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have
 
 
 @dataclass(frozen=True)
@@ -110,8 +110,9 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
     lag = read_lag(question.lag).text if question.lag else ""
     capacities, forward = question.capacity or (1,), question.forward or (None,)
-    cells = len(capacities) * len(forward) * len(question.seed_numbers if seeds is None else seeds)
-    _check_count(len(question.env) * cells * max(1, len(question.algorithm)))  # before anything is built for each
+    runs_per_method = len(capacities) * len(forward) * len(question.seed_numbers if seeds is None else seeds)
+    # before anything is built for each
+    _check_count(len(question.env) * runs_per_method * max(1, len(question.algorithm)))
     _check_capacities(capacities)
     if not question.seed_numbers:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
@@ -126,7 +127,7 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
     check_unique([str(n) for n in forward], "N")
     if forward != (None,) and (least := min(n for n in forward if n is not None)) < 1:
         raise UserError(f"N={least} must be at least 1")
-    _check_count(len(environments) * cells * len(methods))
+    _check_count(len(environments) * runs_per_method * len(methods))
     title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
     return GridAxes(
         environments,
@@ -200,12 +201,12 @@ def _parse_method(text: str, settings: Collection[str]) -> RequestedMethod:
     for key in options:
         if key not in parameters and key not in settings:
             raise UserError(f"ALGO={name}: unknown option {key!r}; {nearest(key, parameters, settings)}")
-    of_runs = {k: v for k, v in options.items() if k in settings and k not in parameters}
-    if isinstance(of_runs.get("lag"), str):
-        of_runs["lag"] = read_lag(of_runs["lag"]).text
-    if isinstance(of_runs.get("mismatch"), str):
-        of_runs["mismatch"] = mismatch_text(read_mismatch(of_runs["mismatch"]))
-    return RequestedMethod(name, {k: v for k, v in options.items() if k not in of_runs}, of_runs)
+    run_settings = {k: v for k, v in options.items() if k in settings and k not in parameters}
+    if isinstance(run_settings.get("lag"), str):
+        run_settings["lag"] = read_lag(run_settings["lag"]).text
+    if isinstance(run_settings.get("mismatch"), str):
+        run_settings["mismatch"] = mismatch_text(read_mismatch(run_settings["mismatch"]))
+    return RequestedMethod(name, {k: v for k, v in options.items() if k not in run_settings}, run_settings)
 
 
 def _under_mismatch(method: RequestedMethod, mismatch: str) -> RequestedMethod:
@@ -255,7 +256,7 @@ def _family_settings(
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
     names = family.settings.settings()
     for key, value in question.settings.items():
-        if key in OF_LANGUAGE and key not in names:
+        if key in LANGUAGE_ONLY and key not in names:
             raise UserError(f"{key.upper()}={shorten(str(value))} is for language tasks; {family.name} has none")
         if key not in names:
             raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, names)}")

@@ -12,7 +12,7 @@ import numpy as np
 # the last among them, and the Theil-Sen line through the medians rises by enough over the half. One jump, a level that
 # swings, and growth that stops do not count.
 PHASES = 20  # in the half, at least
-TENTHS = 10  # parts of the half
+PARTS = 10  # parts of the half
 UPWARDS = 8  # of the nine changes between parts, at least
 MEGABYTES, SHARE = 100.0, 0.1  # of growth over the half, at least: absolute, and of the first median
 FRESH = 0.8  # times the memory before: a lower value is a new process, which resumed from a checkpoint
@@ -40,11 +40,11 @@ def steady_growth(memory: Sequence[float | None], capacity: int) -> float | None
     half = np.array(stretch[len(stretch) // 2 :])
     if len(half) < PHASES:
         return None
-    parts = np.array_split(np.arange(len(half)), TENTHS)
+    parts = np.array_split(np.arange(len(half)), PARTS)
     level = np.array([np.median(half[part]) for part in parts])
     centre = np.array([part.mean() for part in parts])
     changes = np.diff(level)
-    pairs = itertools.combinations(range(TENTHS), 2)
+    pairs = itertools.combinations(range(PARTS), 2)
     slope = float(np.median([(level[j] - level[i]) / (centre[j] - centre[i]) for i, j in pairs]))
     steady = changes[-1] > 0 and int((changes > 0).sum()) >= UPWARDS
     growth = slope * (len(half) - 1)
@@ -52,7 +52,7 @@ def steady_growth(memory: Sequence[float | None], capacity: int) -> float | None
 
 
 def _stretches(memory: Sequence[float | None], capacity: int) -> list[list[float]]:
-    """Split the memory of phases by process, from when the buffer is full; at least one part, which may be empty."""
+    """Split the memory of phases by process, from when the buffer is full; at least one stretch, which may be empty."""
     stretches: list[list[float]] = [[]]
     for value in memory[capacity:]:
         current = stretches[-1]

@@ -80,9 +80,9 @@ def _expand(axes: GridAxes) -> Plan:
         }
         content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm)}
         default = family.settings.from_dict({**content, **env.settings, **cell}, "SET")
-        of_runs = settings[env.id, method.label]  # the method's among them, with paths as the family resolves them
-        of_method = {key: of_runs.get(key, value) for key, value in method.settings.items()}
-        spec = family.settings.from_dict({**content, **of_runs, **cell, **of_method}, "ALGO")
+        run_settings = settings[env.id, method.label]  # the method's among them, with paths as the family resolves them
+        method_settings = {key: run_settings.get(key, value) for key, value in method.settings.items()}
+        spec = family.settings.from_dict({**content, **run_settings, **cell, **method_settings}, "ALGO")
         check(algorithm, spec, family.provides)
         family.check(family.on_this_machine(spec))
         spec = family.identified(spec)

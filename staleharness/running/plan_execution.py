@@ -1,6 +1,6 @@
 """Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet.
 
-Beside it the runs at K = 1 of the very settings of a plan that has none: the user's own, or published ones.
+Also finds runs at K = 1 with a plan's other settings, the user's own or published ones, to compare it with.
 """
 
 from __future__ import annotations
@@ -98,9 +98,9 @@ def execute_plan(
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; return how each run ended, and all stored runs of the plan.
 
-    runner: or the number of processes at a time on this machine. watch: called with the number of stored runs if
-    something has to run; gives the listener. restart: start over, beside them, if no checkpoint of a run fits;
-    otherwise that raises `UserError`.
+    runner: a number means that many processes at a time on this machine. watch: called with the number of stored runs
+    if something has to run; gives the listener. restart: start a run over if none of its checkpoints fits, and keep
+    them; otherwise that raises `UserError`.
     """
     limits = limits_from_environment()
     runs = stored_runs_of(plan, store)
@@ -202,8 +202,8 @@ def synchronous_reference(plan: Plan, store: Store) -> LagReference:
             except UserError:
                 continue  # a lag model that needs more than one version
     user_runs = list(store.read_all(list(places))) if places else []
-    measured_places = {places[run.id] for run in user_runs}
-    others = published_runs({i for i, place in places.items() if place not in measured_places})
+    user_places = {places[run.id] for run in user_runs}
+    others = published_runs({i for i, place in places.items() if place not in user_places})
     return LagReference(user_runs, [run for run, _ in others], sorted({bundle for _, bundle in others}))
 
 

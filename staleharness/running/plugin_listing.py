@@ -58,15 +58,15 @@ def _lag(cls: type[LagModel]) -> dict[str, Any]:
 
 
 def _algorithm(cls: type[Algorithm]) -> dict[str, Any]:
-    place = entry_of(cls)
+    entry = entry_of(cls)
     return _plugin(cls) | {
         "core": is_core(cls),
-        "family": place.family,
-        "does": families(cls).get(place.family, ""),
-        "level": place.level,
-        "transform": place.transform,
-        "trust_region": place.trust_region,
-        "anchor": place.anchor,
+        "family": entry.family,
+        "does": families(cls).get(entry.family, ""),
+        "level": entry.level,
+        "transform": entry.transform,
+        "trust_region": entry.trust_region,
+        "anchor": entry.anchor,
         "passes": str(extra_passes(cls())),
         "needs": sorted(cls.needs),
     }
@@ -93,13 +93,13 @@ def as_text(content: dict[str, list[dict[str, Any]]]) -> str:
     lines += ["", "lag models (LAG=name, name:value or name[option=value,...])"]
     for family in dict.fromkeys(entry["family"] for entry in content["lags"]):
         lines += ["", family]
-        lines += [line for entry in content["lags"] if entry["family"] == family for line in _of_lag(entry)]
+        lines += [line for entry in content["lags"] if entry["family"] == family for line in _usage_lines(entry)]
     lines += ["", "mismatch models, of sampler and trainer (MISMATCH=name, several joined by +)"]
-    lines += [line for entry in content["mismatches"] for line in _of_lag(entry)]
+    lines += [line for entry in content["mismatches"] for line in _usage_lines(entry)]
     return "\n".join(lines)
 
 
-def _of_lag(entry: dict[str, Any]) -> list[str]:
+def _usage_lines(entry: dict[str, Any]) -> list[str]:
     return ["", f"  {entry['usage']}: {entry['summary']}", *_facts(entry)]
 
 

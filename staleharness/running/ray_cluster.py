@@ -60,10 +60,10 @@ class RunResources:
         return options
 
 
-def resources(demand: ResourceRequest) -> RunResources:
+def resources(request: ResourceRequest) -> RunResources:
     """Return the resources of one run: as requested, as similar stored runs took, or as a small one takes."""
-    gpu = 1.0 / (demand.runs_per_gpu or 1) if demand.device != "cpu" else 0.0
-    return RunResources(demand.threads, gpu, demand.memory or DEFAULT_MEMORY)
+    gpu = 1.0 / (request.runs_per_gpu or 1) if request.device != "cpu" else 0.0
+    return RunResources(request.threads, gpu, request.memory or DEFAULT_MEMORY)
 
 
 def address_from_environment() -> str:
@@ -77,7 +77,7 @@ def address_from_environment() -> str:
     return address
 
 
-def connect(demand: ResourceRequest) -> bool:
+def connect(request: ResourceRequest) -> bool:
     """Connect this process to the cluster, or start one for it alone; return False if it was connected already.
 
     Raises `UserError`.
@@ -94,7 +94,7 @@ def connect(demand: ResourceRequest) -> bool:
         return False
     options: dict[str, Any] = {}
     if address == "local":
-        cores = max(usable_cores(), (demand.jobs or 0) * demand.threads)
+        cores = max(usable_cores(), (request.jobs or 0) * request.threads)
         options = {"num_cpus": cores, "object_store_memory": STORE}
     elif address != "auto":
         _reach(address)
@@ -125,7 +125,7 @@ def _reach(address: str) -> None:
         raise UserError(f"no Ray cluster answers at {ADDRESS}={address} ({error})") from error
 
 
-def code_path() -> dict[str, Any]:
+def runtime_environment() -> dict[str, Any]:
     """Return Ray's runtime environment: the path of this checkout, which all machines have to see; empty if the package
     is installed."""
     if not (HOME / "pyproject.toml").is_file():
@@ -153,14 +153,14 @@ class MachineCheck(NamedTuple):
         """Describe why the machine cannot take part; empty if it can."""
         if not self.sees_probe:
             return f"does not see OUT={root}; give a folder that all machines have under this name"
-        if self.code != _code():
+        if self.code != _code_digest():
             return f"has another staleharness installed than the one in {HOME}; install the same on all"
         return ""
 
 
 def check_machine(probe: str) -> MachineCheck:
     """Check the machine on which this is called."""
-    return MachineCheck(is_visible(Path(probe)), _code())
+    return MachineCheck(is_visible(Path(probe)), _code_digest())
 
 
 @contextlib.contextmanager
@@ -190,5 +190,5 @@ def is_visible(path: Path) -> bool:
     return True
 
 
-def _code() -> str:
+def _code_digest() -> str:
     return tree_digest(HOME / "staleharness")

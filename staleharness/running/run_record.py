@@ -27,11 +27,16 @@ from .runner_interface import Job
 if TYPE_CHECKING:
     import pandas as pd
 
-NO_QUANTITY = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean is meaningless
+WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases says nothing
 
 
 def write_record(
-    attempt: Path, job: Job, family: type[Task], simulation: Simulation[Any], scores: Scores, made_with: dict[str, Any]
+    attempt: Path,
+    job: Job,
+    family: type[Task],
+    simulation: Simulation[Any],
+    scores: Scores,
+    fingerprint: dict[str, Any],
 ) -> None:
     """Write the tables and `run.json` from the logs, which include phases before an interruption. Raises `UserError`
     for a record that readers of results would refuse."""
@@ -44,9 +49,9 @@ def write_record(
         with atomic_write(attempt / f"{name}.parquet") as stream:
             table.to_parquet(stream, index=False)
     budget = frame[frame["phase"] >= spec.fill_phases]
-    begin = frame.filter(like="untrained/")  # of the first phase, before any training
-    values = pd.concat([budget.drop(columns=begin.columns), begin], axis=1)
-    numbers = values.select_dtypes("number").drop(columns=list(NO_QUANTITY), errors="ignore")
+    before_training = frame.filter(like="untrained/")  # in the first phase
+    values = pd.concat([budget.drop(columns=before_training.columns), before_training], axis=1)
+    numbers = values.select_dtypes("number").drop(columns=list(WITHOUT_MEAN), errors="ignore")
     numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
     seconds = {key: sum(t[key] for t in times) for key in times[0] if key != MEMORY}
     leaks = growth_warnings([t.get(MEMORY) for t in times], spec.capacity)
@@ -61,7 +66,7 @@ def write_record(
         "spec": spec.to_dict(),
         "method": dict(simulation.method),
         "warnings": [shorten(line, MAX_TEXT) for line in [*simulation.warnings, *leaks]],
-        "fingerprint": made_with,
+        "fingerprint": fingerprint,
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
@@ -80,8 +85,8 @@ def write_record(
     }
     text = json.dumps(record, allow_nan=False)
     job_text = (attempt / "job.json").read_bytes()
-    if wrong := record_problem(parse_record(text), job.run_id, parse_record(job_text)):
-        raise UserError(f"what the kind of task {family.kind!r} says of a run cannot be stored: {wrong}")
+    if problem := record_problem(parse_record(text), job.run_id, parse_record(job_text)):
+        raise UserError(f"what the kind of task {family.kind!r} says of a run cannot be stored: {problem}")
     write_json(attempt / "run.json", record)
 
 

@@ -19,8 +19,8 @@ from ..errors import UserError, shorten
 from .plan import PlannedRun
 from .runner_interface import OUT_OF_MEMORY, RunEnd, Runner
 
-MAX_LOSSES = 4  # of a run within `WHILE` seconds; with one more the run fails
-WHILE = 600.0
+MAX_LOSSES = 4  # of a run within `LOSS_WINDOW`; with one more the run fails
+LOSS_WINDOW = 600.0  # seconds
 STALL = "a stall"  # begins `RunEnd.cause`
 
 
@@ -28,7 +28,7 @@ class RetryPolicy:
     """Decides which runs start again at once: those that lost their machine, and those out of memory beside others.
 
     Other failures would recur; the next call retries them. After a run has run out of memory beside others, every run
-    gets the memory share of two, then of four, until a run that fails so was alone on its machine.
+    gets the memory share of two, then of four, until the run that lacks memory is alone on its machine.
     """
 
     def __init__(self, runner: Runner) -> None:
@@ -59,7 +59,7 @@ class RetryPolicy:
         now = time.monotonic()
         times = self._losses.setdefault(end.run_id, deque())
         times.append(now)
-        while now - times[0] > WHILE:
+        while now - times[0] > LOSS_WINDOW:
             times.popleft()
         if len(times) > MAX_LOSSES:
             return False
@@ -128,8 +128,8 @@ def count_interrupts() -> Iterator[Interrupts]:
     def note(signum: int, frame: Any) -> None:
         interrupts.count += 1
 
-    heard = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    with signal_handlers(dict.fromkeys(heard, note)):
+    caught_signals = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
+    with signal_handlers(dict.fromkeys(caught_signals, note)):
         yield interrupts
 
 

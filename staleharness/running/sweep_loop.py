@@ -64,8 +64,8 @@ def sweep(
     """Run every run that is not stored yet. A run that dies affects no other.
 
     done: ids of stored runs; looked up if not given.
-    restart: start over, beside them, if no checkpoint of a run fits; otherwise such a run is refused.
-    A number instead of a `runner`: that many processes at a time on this machine.
+    restart: start a run over if none of its checkpoints fits, and keep them; otherwise such a run is refused.
+    runner: a number means that many processes at a time on this machine.
     Ctrl-C once: every run finishes its phase, writes a checkpoint and ends. Twice: all are killed at once.
     """
     runner = make_runner("local", runner) if isinstance(runner, int) else runner

@@ -102,7 +102,7 @@ def _copy(source: Path, target: Path) -> None:
             continue
         copy = target / file.name
         is_log = file.name == "log.txt"  # this worker already prints to it
-        with open(file, "rb") as before, open(copy, "ab") if is_log else atomic_write(copy) as after:
-            shutil.copyfileobj(before, after)
+        with open(file, "rb") as reader, open(copy, "ab") if is_log else atomic_write(copy) as writer:
+            shutil.copyfileobj(reader, writer)
     for folder in [p for p in source.iterdir() if p.is_dir() and not p.is_symlink()]:  # of a plugin
         shutil.copytree(folder, target / folder.name, symlinks=True, dirs_exist_ok=True)

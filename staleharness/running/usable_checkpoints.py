@@ -79,7 +79,7 @@ def _restore(
     path: Path, run_id: str, make: Callable[[], Simulation[Any]], fingerprint: dict[str, Any]
 ) -> tuple[Simulation[Any], dict[str, int]]:
     """Restore the simulation of a checkpoint; return it and the length of each log at that time [bytes]. Raises
-    `Damaged` and `Unusable`."""
+    `DamagedCheckpoint` and `Unusable`."""
     state = checkpoint.load(path)
     try:
         lengths = _check(state, path, run_id, fingerprint)

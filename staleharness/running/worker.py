@@ -54,8 +54,8 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     true, and on SIGTERM, the run leaves a checkpoint and ends.
     """
     signals: list[int] = []
-    for name in (signal.SIGINT, signal.SIGHUP):  # the sweep gets them too, and asks us to stop
-        signal.signal(name, signal.SIG_IGN)
+    for number in (signal.SIGINT, signal.SIGHUP):  # the sweep gets them too, and asks us to stop
+        signal.signal(number, signal.SIG_IGN)
     signal.signal(signal.SIGTERM, lambda signum, frame: signals.append(signum))
 
     def should_stop() -> bool:

@@ -98,7 +98,7 @@ def test_a_run_that_its_machines_do_not_bear_fails(
     assert list(outcome.failed) == [runs[0].run_id] and len(outcome.done) == len(runs) - 1
     assert store.failure(runs[0].run_id) is not None
 
-    clock = iter(range(0, 10**9, int(supervision.WHILE)))  # one in ten minutes is no flapping
+    clock = iter(range(0, 10**9, int(supervision.LOSS_WINDOW)))  # one in ten minutes is no flapping
     monkeypatch.setattr(time, "monotonic", lambda: float(next(clock)))
     patient = supervision.RetryPolicy(InTurn())
     lost = RunEnd(runs[0].run_id, None, "loss of its machine", lost=True)

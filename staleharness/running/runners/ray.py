@@ -24,12 +24,12 @@ from ..ray_cluster import (
     RunResources,
     address_from_environment,
     check_machine,
-    code_path,
     connect,
     is_visible,
     probe_file,
     resources,
     run_environment,
+    runtime_environment,
 )
 from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
 from .local import LocalPool
@@ -139,7 +139,7 @@ class RayRunner:
                 name = f"machine {node['NodeManagerHostname']} ({node['NodeManagerAddress']})"
                 node_only = NodeAffinitySchedulingStrategy(node["NodeID"], soft=False)
                 options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": node_only}
-                call = function.options(**options, runtime_env=code_path()).remote(str(self._probe))
+                call = function.options(**options, runtime_env=runtime_environment()).remote(str(self._probe))
                 try:
                     result: MachineCheck = self._ray.get(call, timeout=ANSWER)
                 except self._ray.exceptions.RayError as error:
@@ -177,7 +177,7 @@ class RayRunner:
     def _new(self, share: int) -> _ActorCall:
         options = self._resources.actor_options(share, self._ray.nodes())
         options |= {"max_restarts": 0, "max_task_retries": 0}
-        cls = self._ray.remote(RemoteWorker).options(runtime_env=code_path(), **options)
+        cls = self._ray.remote(RemoteWorker).options(runtime_env=runtime_environment(), **options)
         actor = _ActorCall(cls.remote(str(self._probe), self._modules, self._environment), share)
         self._actors.append(actor)
         return actor

@@ -76,7 +76,7 @@ class SlurmRunner:
                     for event in step(now):  # one by one: events before an error count
                         events.append(event)  # noqa: PERF402
         except SlurmError as error:
-            if not error.passes:
+            if not error.is_transient:
                 raise UserError(f"RUNNER=slurm: {error}") from error
             self._warn_once("silent", "Slurm does not answer, and is asked again: %s", error)
             self._next["submit"] = self._next["order"] = self._next["look"] = now + REPEAT
@@ -128,7 +128,7 @@ class SlurmRunner:
         try:
             array.set_id(array_id or self._sbatch(array))
         except SlurmError as error:
-            if error.passes:
+            if error.is_transient:
                 raise  # the submission may have succeeded
             array.forget()
             self._unsure = None
@@ -178,7 +178,7 @@ class SlurmRunner:
                 del self.runs[run.job.run_id]
                 yield RunEnd(run.job.run_id, None, "an order, before it was submitted")
         in_slurm = [run for run in ending if run.array is not None]
-        running = [run for run in in_slurm if run.state.word not in WAITING_STATES]
+        running = [run for run in in_slurm if run.state.name not in WAITING_STATES]
         commands.cancel([run.task for run in running if run.kill_request], "--signal=KILL", "--full")
         commands.cancel([run.task for run in in_slurm if run.kill_request])
         commands.cancel([run.task for run in in_slurm if not run.kill_request], "--state=PENDING")
@@ -190,7 +190,7 @@ class SlurmRunner:
         """Read the messages of tasks."""
         self._next["read"] = now + READS
         for run in self.runs.values():
-            if run.array is None or run.state.word in WAITING_STATES:
+            if run.array is None or run.state.name in WAITING_STATES:
                 continue
             before = run.message
             yield from run.read_messages()
@@ -215,7 +215,7 @@ class SlurmRunner:
         tasks = {run.task for run in self.runs.values() if run.array is not None}
         for position, array in enumerate(self.arrays):
             others = {index for index in array.live if array.task(index) not in tasks}
-            array.live -= {i for i in others if states.get(array.task(i), State("UNKNOWN")).word in FINAL_STATES}
+            array.live -= {i for i in others if states.get(array.task(i), State("UNKNOWN")).name in FINAL_STATES}
             share = self._share(array, position)
             if array.live and array.at_a_time != share:
                 commands.set_at_a_time(str(array.id), share)
@@ -235,10 +235,10 @@ class SlurmRunner:
         if run.is_flapping(now) and run.verdict is None:
             run.verdict = "Flapping", f"being put back in the queue more than {FLAPS[0]} times in 10 minutes"
             self.kill(run_id)
-        if state.word in WAITING_STATES:
+        if state.name in WAITING_STATES:
             self._explain_wait(run)
             yield RunWait(run_id)
-        elif state.word not in FINAL_STATES:
+        elif state.name not in FINAL_STATES:
             if not run.has_begun:
                 run.has_begun = True
                 yield RunStart(run_id)
@@ -259,7 +259,7 @@ class SlurmRunner:
     def _end(self, run: SlurmTask, now: float) -> Iterator[Event]:
         """Report a task that has ended, or requeue it."""
         yield from run.read_messages()
-        if run.message is None and run.state.word in ("COMPLETED", "FAILED"):
+        if run.message is None and run.state.name in ("COMPLETED", "FAILED"):
             run.since = run.since or now
             if now - run.since < VISIBLE:
                 return
@@ -276,7 +276,7 @@ class SlurmRunner:
         try:
             commands.requeue(run.task)
         except SlurmError as error:
-            if error.passes:
+            if error.is_transient:
                 raise
             LOGGER.warning("task %s could not be put back in the queue (%s), and is submitted anew", run.task, error)
             run.note_resubmission(now)

@@ -176,10 +176,10 @@ class SlurmTask:
         was_stopped = self.message is not None and self.message["event"] == "interrupted"
         if self.stop_request or self.kill_request or self.verdict or (self.message and not was_stopped):
             return False
-        if self.state.word in NOT_ITS_FAULT:
+        if self.state.name in NOT_ITS_FAULT:
             return True
-        by_user = self.state.word == "CANCELLED" and not self.outlives_message
-        if by_user or not (was_stopped or self.state.word == "TIMEOUT"):
+        by_user = self.state.name == "CANCELLED" and not self.outlives_message
+        if by_user or not (was_stopped or self.state.name == "TIMEOUT"):
             return False
         if self.phase <= self.best_phase:
             self.verdict = ENDS["TIMEOUT"]
@@ -208,9 +208,9 @@ class SlurmTask:
     def explain_end(self) -> tuple[str, str]:
         """Return the class and the cause of an end without a message."""
         assert self.array is not None, "it was submitted"
-        failure, cause = self.verdict or ENDS.get(self.state.word) or ("Killed", _exit_cause(self.state))
+        failure, cause = self.verdict or ENDS.get(self.state.name) or ("Killed", _exit_cause(self.state))
         task = f" (task {self.task}{f' on {self.state.node}' if self.state.node else ''})"
-        if self._read or self.state.word not in ("FAILED", "LAUNCH_FAILED"):
+        if self._read or self.state.name not in ("FAILED", "LAUNCH_FAILED"):
             return failure, cause + task
         output = self.array.output(self.index)
         hint = f"it printed: {output.splitlines()[-1][:300]}" if output else "does that node see OUT?"
@@ -219,8 +219,8 @@ class SlurmTask:
 
 def _exit_cause(state: State) -> str:
     """Describe how a process ended."""
-    if state.status is None or state.word not in ("COMPLETED", "FAILED"):
-        return f"{state.word} in Slurm"
+    if state.status is None or state.name not in ("COMPLETED", "FAILED"):
+        return f"{state.name} in Slurm"
     return describe_exit(-os.WTERMSIG(state.status) or os.WEXITSTATUS(state.status))
 
 
@@ -248,12 +248,12 @@ def _adopt(array: JobArray, runs: Mapping[str, SlurmTask], options: Sequence[str
     states, stale, adoptions = commands.look([str(array.id)]), [], 0
     for index, job in enumerate(array.jobs):
         state = states.get(array.task(index))
-        if state is None or state.word in FINAL_STATES:
+        if state is None or state.name in FINAL_STATES:
             continue
         run = runs.get(job.run_id)
         if run is None:
             array.live.add(index)
-        elif run.array is None and (state.word not in WAITING_STATES or (job, array.options) == (run.job, options)):
+        elif run.array is None and (state.name not in WAITING_STATES or (job, array.options) == (run.job, options)):
             run.assign(array, index, state)
             adoptions += 1
         else:

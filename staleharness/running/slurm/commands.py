@@ -25,7 +25,7 @@ class SlurmError(Exception):
     """Error message of a Slurm command."""
 
     @property
-    def passes(self) -> bool:
+    def is_transient(self) -> bool:
         """True if a later attempt may succeed: the controller was not reached."""
         return bool(LATER.search(str(self)))
 
@@ -39,7 +39,7 @@ class SlurmError(Exception):
 class State:
     """State of a task in Slurm."""
 
-    word: str  # PENDING, RUNNING, COMPLETED, TIMEOUT, ...
+    name: str  # PENDING, RUNNING, COMPLETED, TIMEOUT, ...
     restarts: int = 0  # number of requeues
     status: int | None = None  # as `wait` gives it: exit code and signal
     reason: str = ""  # why it waits
@@ -106,8 +106,8 @@ def look(arrays: Iterable[str]) -> dict[str, State]:
         raise
     states = {}
     for line in answer.splitlines():
-        array, task, word, restarts, status, reason, node = (*line.split("|"), "", "")[: len(FIELDS)]
-        states[f"{array}_{task}"] = State(word, _number(restarts) or 0, _number(status), reason, node)
+        array, task, state, restarts, status, reason, node = (*line.split("|"), "", "")[: len(FIELDS)]
+        states[f"{array}_{task}"] = State(state, _number(restarts) or 0, _number(status), reason, node)
     return states
 
 
@@ -119,8 +119,8 @@ def look_up(task: str) -> State | None:
             "sacct", "--noheader", "--parsable2", "--allocations", f"--jobs={task}", "--format=State,ExitCode"
         )
         for line in answer.splitlines():
-            word, code = line.split("|")[:2]
-            return State(word.split(" ")[0].rstrip("+"), status=_status(code))
+            state, code = line.split("|")[:2]
+            return State(state.split(" ")[0].rstrip("+"), status=_status(code))
     except SlurmError:
         pass
     try:
@@ -169,7 +169,7 @@ def _if_it_lives(*words: str) -> None:
     try:
         call(*words)
     except SlurmError as error:
-        if error.passes:
+        if error.is_transient:
             raise
 
 

@@ -38,7 +38,7 @@ def main(folder: Path, env: Mapping[str, str]) -> int:
             try:
                 stream.write(json.dumps(message).encode() + b"\n")
             except OSError as error:  # the run continues: the results folder decides whether it is finished
-                sys.stderr.write(f"nothing more can be told: {error}\n")
+                sys.stderr.write(f"this task's messages cannot be written: {error}\n")
 
         tell({"host": socket.gethostname()})
         # another holder at each start, because an earlier process may still be writing
