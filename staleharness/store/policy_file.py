@@ -35,8 +35,8 @@ def to_bytes(tensors: Mapping[str, NDArray[Any]], metadata: Mapping[str, str]) -
     for name, tensor in tensors.items():
         dtype = "F64" if tensor.dtype == np.float64 else "F32"
         content = np.ascontiguousarray(tensor, DTYPES[dtype]).tobytes()
-        place = [len(numbers), len(numbers) + len(content)]
-        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": place}
+        offsets = [len(numbers), len(numbers) + len(content)]
+        header[name] = {"dtype": dtype, "shape": list(tensor.shape), "data_offsets": offsets}
         numbers += content
     text = json.dumps(header).encode()
     text += b" " * (-len(text) % 8)
@@ -74,7 +74,7 @@ class StoredPolicy:
 
     tensors: Mapping[str, NDArray[Any]]
     env: str
-    first_choice: int | None  # number of the first of a Discrete action space; None for a Box
+    first_choice: int | None  # lowest action of a Discrete space; None for a Box
 
     @classmethod
     def read(cls, content: bytes, where: str) -> StoredPolicy:

@@ -169,35 +169,35 @@ def parse_record(text: str | bytes) -> Any:
     """
     try:
         content = msgspec.json.decode(text)
-        letters = text if isinstance(text, str) else text.decode()
-        if type(content) is dict and letters.isprintable() and not CONTROL.search(letters):
-            _share(content)  # no word needs to be looked at
+        characters = text if isinstance(text, str) else text.decode()
+        if type(content) is dict and characters.isprintable() and not CONTROL.search(characters):
+            _intern_in_place(content)  # no string needs a look
             return content
         return _intern(content)
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
 
 
-def _share(content: Any) -> None:
+def _intern_in_place(content: Any) -> None:
     """Intern the strings of a list or dictionary in place; msgspec shares the names in it."""
     for place, value in content.items() if type(content) is dict else enumerate(content):
         if type(value) is str:
             content[place] = sys.intern(value)
         elif type(value) is dict or (type(value) is list and not NUMBERS.issuperset(map(type, value))):
-            _share(value)
+            _intern_in_place(value)
 
 
 def _intern(content: Any) -> Any:
     if type(content) is str:
-        return _word(content)
+        return _intern_text(content)
     if type(content) is dict:
-        return {_word(name): _intern(value) for name, value in content.items()}
+        return {_intern_text(name): _intern(value) for name, value in content.items()}
     if type(content) is list and not NUMBERS.issuperset(map(type, content)):
         return list(map(_intern, content))
     return content
 
 
-def _word(text: str) -> str:
+def _intern_text(text: str) -> str:
     if not text.isprintable() and any(unicodedata.category(letter) == "Cc" for letter in text):
         raise ValueError(f"{shorten(text)!r} has a control character in it")
     return sys.intern(text)

@@ -144,11 +144,11 @@ class Store:
     def read_all(self, run_ids: Iterable[str] | None = None) -> list[StoredRun]:
         """Read finished runs, sorted by id: those in `run_ids`, or all."""
         if is_packed(self.root):
-            wishes = None if run_ids is None else set(run_ids)
+            ids = None if run_ids is None else set(run_ids)
             return self._in_our_format(
                 StoredRun(self.run_dir(run_id), record, seal)
                 for run_id, record, _, seal in read_runs(self.root)
-                if wishes is None or run_id in wishes
+                if ids is None or run_id in ids
             )
         runs = self.root / "runs"
         if run_ids is None:

@@ -88,6 +88,6 @@ def label_options(label: str) -> Mapping[str, Any]:
     return parse_choice(label.partition(" N=")[0]).options if "[" in label else {}
 
 
-def equals_setting(value: Any, wish: Any) -> bool:
+def equals_setting(value: Any, setting: Any) -> bool:
     """Return whether a setting of a stored run, where lists stand for tuples, is the one of a question."""
-    return bool(value == (list(wish) if isinstance(wish, (list, tuple)) else wish))
+    return bool(value == (list(setting) if isinstance(setting, (list, tuple)) else setting))
