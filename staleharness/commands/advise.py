@@ -1,4 +1,4 @@
-"""`staleharness advise`: which K, which method, on my system? From stored runs, a pipeline, a real system's log."""
+"""`staleharness advise`: K and method for a system, from stored runs, a simulated pipeline and a log of real lags."""
 
 from __future__ import annotations
 
@@ -72,14 +72,14 @@ def handle(command: Command) -> int:
     if command.log is None and (command.columns or command.unit or command.batch):
         raise UserError("COLUMNS, UNIT and BATCH say how to read a LOG: give LOG=FILE")
     zero = parse_value(command.zero)
-    number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and abs(zero) <= sys.float_info.max
-    if zero not in ("auto", "worst") and not number:
+    is_number = isinstance(zero, (int, float)) and not isinstance(zero, bool) and abs(zero) <= sys.float_info.max
+    if zero not in ("auto", "worst") and not is_number:
         raise UserError(f"ZERO={command.zero!r} is not a number, worst or auto")
     keep = _number(command.keep, "KEEP")
     updates = None if command.updates is None else _number(command.updates, "UPDATES")
     batch = None if command.batch is None else _number(command.batch, "BATCH")
     log = None if command.log is None else read_log(command.log, command.columns, command.unit, batch)
-    source = command.results or ("results" if log is None else _published(log, command.env))
+    source = command.results or ("results" if log is None else _published_folder(log, command.env))
     runs = command.select(Store(results_path(source)), f"RESULTS={source}")
     caps = _caps(command)
     advice = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
@@ -103,8 +103,8 @@ def handle(command: Command) -> int:
     return 0
 
 
-def _published(log: LagLog, env: str | None) -> str:
-    """Return the published runs for a log: those of the environment asked for, or of what the log's system trains."""
+def _published_folder(log: LagLog, env: str | None) -> str:
+    """Return the folder of published runs on `env`; for None, on the kind of task that the log's system trains."""
     if env is not None:
         return TOKENS if env in TOKEN_TASKS else CONTROL
     return CONTROL if log.kind == "control" else TOKENS

@@ -95,14 +95,14 @@ def handle(command: Command) -> int:
     table = benchmark_table(protocol, sources, look=look, gaps=gaps)
     source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
-    share = []
+    hint = []
     if result is not None and result.complete and not look and source == USER:
-        share = [f"to share this row: staleharness pack {quote(command.out)}/{protocol.track} {quote(f'{name}_row')}"]
+        hint = [f"to share this row: staleharness pack {quote(command.out)}/{protocol.track} {quote(f'{name}_row')}"]
     lines = [line for row in keys for line in remarks(table, *row)]
-    path = write_page(store.root, table, protocol, sources, [*lines, *share])
+    path = write_page(store.root, table, protocol, sources, [*lines, *hint])
     if command.json:
         print(json.dumps(table.to_json(), sort_keys=True))
     else:
         print("\n\n".join(verdict(table, *row) for row in keys))
-        print(*share, f"page: {path}", sep="\n")
+        print(*hint, f"page: {path}", sep="\n")
     return 1 if result is not None and not result.complete else 0

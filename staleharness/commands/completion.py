@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
 SHELLS = ("bash", "zsh", "fish")
-WIDTH = 60  # of a meaning: the longest option beside it, both fit 80 columns
+WIDTH = 60  # of a summary: it fits 80 columns beside the longest option
 TEMPLATES = Path(__file__).with_name("templates")
 
 
@@ -90,8 +90,8 @@ def values() -> dict[str, dict[str, list[str]]]:
     presets = sorted({name for family in all_families() for name in family.all_presets()})
 
     def of(verb: Verb) -> dict[str, list[str]]:
-        of_pipelines = not issubclass(verb.command, GridOptions)
-        names_of["preset"] = sorted(PRESETS) if of_pipelines else presets
+        is_pipeline = not issubclass(verb.command, GridOptions)
+        names_of["preset"] = sorted(PRESETS) if is_pipeline else presets
         choices = _choices(verb)
         values_of = {
             f.name: choices.get(f.name, names_of.get(f.name)) for f in fields(verb.command) if f.default is not MISSING

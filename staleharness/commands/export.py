@@ -1,4 +1,4 @@
-"""`staleharness export tensorboard|wandb|csv`: stored runs for other tools. The files of a run stay the truth."""
+"""`staleharness export tensorboard|wandb|csv`: stored runs in the formats of other tools."""
 
 from __future__ import annotations
 

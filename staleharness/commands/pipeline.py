@@ -131,13 +131,13 @@ def _bounds(s: Mapping[str, Any]) -> list[str]:
     share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
     lines = []
     if cap is not None:
-        holds = "" if s["slots"].get("admission") else "; it never holds a row back"
+        idle = "" if s["slots"].get("admission") else "; it never holds a row back"
         above = "" if max_lag is not None else f": {share}, {lag['share_above_bound']:.1%} above"
-        lines.append(f"cap      {cap:g}{above}{holds}")
+        lines.append(f"cap      {cap:g}{above}{idle}")
     if max_lag is not None:
         tokens = s["ledger"]["tokens"]
-        dropped = "" if tokens["dropped_stale"] or tokens["masked"] else "; no row was ever too old"
-        lines.append(f"max_lag  {max_lag}: {share}{dropped}")
+        idle = "" if tokens["dropped_stale"] or tokens["masked"] else "; no row was ever too old"
+        lines.append(f"max_lag  {max_lag}: {share}{idle}")
     return lines
 
 

@@ -1,4 +1,4 @@
-"""`staleharness reproduce`: from a paper's figure to the runs it needs, to the figure."""
+"""`staleharness reproduce`: the runs that the figures of a paper need, and the figures drawn from them."""
 
 from __future__ import annotations
 
@@ -119,8 +119,8 @@ def _list(command: Command) -> int:
     for name in sorted(file.parent.name for file in experiments().glob("*/paper.toml")):
         _, figures = read_paper(name)
         for study in dict.fromkeys(f.entry.study for f in figures):
-            drawn = [f for f in figures if f.entry.study == study]
-            runs = len(drawn[0].question.cells()) * len(drawn[0].question.seed_numbers)
+            study_figures = [f for f in figures if f.entry.study == study]
+            runs = len(study_figures[0].question.cells()) * len(study_figures[0].question.seed_numbers)
             path = bundle_path(reference_folder(), study, "small")
             stored_runs = Store(path).read_all() if path.is_dir() else []
             seconds = sum(run.record["seconds"]["total"] for run in stored_runs) / max(1, len(stored_runs))
@@ -129,7 +129,7 @@ def _list(command: Command) -> int:
                 {
                     "paper": name,
                     "study": study,
-                    "figures": [f.number or f.name for f in drawn],
+                    "figures": [f.number or f.name for f in study_figures],
                     "runs": runs,
                     "seconds": runs * seconds / CORES if stored_runs else None,
                     "bytes": runs * space if stored_runs else None,
@@ -164,15 +164,16 @@ def _group_lines(runs: Sequence[PlannedRun]) -> list[str]:
     for run in runs:
         seeds.setdefault((run.label, run.spec.capacity, run.spec.env), []).append(run.spec.seed)
     cells: dict[tuple[str, tuple[int, ...]], dict[int, list[str]]] = {}
-    for (label, k, env), held in seeds.items():
-        cells.setdefault((label, tuple(sorted(held))), {}).setdefault(k, []).append(env)
+    for (label, k, env), numbers in seeds.items():
+        cells.setdefault((label, tuple(sorted(numbers))), {}).setdefault(k, []).append(env)
     lines = []
-    for (label, numbers), at in cells.items():
-        places = "; ".join(f"K={k} on {', '.join(sorted(envs))}" for k, envs in sorted(at.items()))
-        if len({tuple(sorted(envs)) for envs in at.values()}) == 1:
-            places = f"K={','.join(map(str, sorted(at)))} on {', '.join(sorted(next(iter(at.values()))))}"
-        studies = f"{'seed' if len(numbers) == 1 else 'seeds'} {', '.join(map(str, numbers))}"
-        lines.append(f"  {label}: {places}; {studies}")
+    for (label, seed_numbers), envs_by_k in cells.items():
+        places = "; ".join(f"K={k} on {', '.join(sorted(envs))}" for k, envs in sorted(envs_by_k.items()))
+        if len({tuple(sorted(envs)) for envs in envs_by_k.values()}) == 1:
+            shared_envs = ", ".join(sorted(next(iter(envs_by_k.values()))))
+            places = f"K={','.join(map(str, sorted(envs_by_k)))} on {shared_envs}"
+        noun = "seed" if len(seed_numbers) == 1 else "seeds"
+        lines.append(f"  {label}: {places}; {noun} {', '.join(map(str, seed_numbers))}")
     return lines
 
 
@@ -183,14 +184,14 @@ def _print_dry_run(command: Command, plans: Sequence[tuple[str, Plan, Store]], o
     from .shared.train_and_report import runner_of
 
     studies = []
-    shared_runs: set[tuple[str, str]] = set()  # (id, label) of runs that an earlier study of this call makes
+    earlier_runs: set[tuple[str, str]] = set()  # (id, label) of the runs of earlier studies of this call
     for study, plan, store in plans:
-        held = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
+        copies = {(run.id, run.record["label"]) for other in _others(store, out) for run in other.read_all()}
         done = {run.id for run in stored_runs_of(plan, store)}
         missing = [
-            run for run in plan.runs if run.run_id not in done and (run.run_id, run.label) not in held | shared_runs
+            run for run in plan.runs if run.run_id not in done and (run.run_id, run.label) not in copies | earlier_runs
         ]
-        shared_runs |= {(run.run_id, run.label) for run in plan.runs}
+        earlier_runs |= {(run.run_id, run.label) for run in plan.runs}
         jobs = runner_of(command, plan, store).capacity
         guess = estimate(missing, store, jobs or 1, command.probe)
         studies.append(

@@ -55,9 +55,9 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     with _folder(command.out) as folder:
         store = Store(folder)
-        already = {run.id: run for run in stored_runs_of(plan, store)}
+        earlier_runs = {run.id: run for run in stored_runs_of(plan, store)}
         for run in runs:
-            if (rerun := already.get(copies[run.id].run_id)) is not None and is_copy(run, rerun):
+            if (rerun := earlier_runs.get(copies[run.id].run_id)) is not None and is_copy(run, rerun):
                 raise UserError(
                     f"OUT={folder} holds run {run.id} itself or a copy, and not one made again; give another OUT"
                 )

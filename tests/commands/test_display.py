@@ -74,5 +74,5 @@ def test_with_one_run_left_the_report_is_prepared(kind: type[Any], monkeypatch: 
 
 
 def test_what_the_report_needs_can_be_loaded() -> None:
-    for module in display.OF_REPORTS:
+    for module in display.REPORT_MODULES:
         assert importlib.util.find_spec(module) is not None, module

@@ -86,8 +86,8 @@ def _tail(s: Mapping[str, Any]) -> str:
         else f"{name} of a step {column['value']:.3g} on average ({column['column']})"
         for name, column in s["statistics"].items()
     ]
-    least = f"step means up to {s['step_means']['max']:.3g}"
-    return ", ".join(columns or [f"{least}: the log has no column of maxima or percentiles"])
+    step_means = f"step means up to {s['step_means']['max']:.3g}"
+    return ", ".join(columns or [f"{step_means}: the log has no column of maxima or percentiles"])
 
 
 def _environment(advice: Advice, env: str, width: int) -> list[str]:
@@ -121,7 +121,7 @@ def _environment(advice: Advice, env: str, width: int) -> list[str]:
 
 def _headings(advice: Advice, methods: Sequence[MethodAdvice]) -> list[str]:
     if advice.caps:
-        names = [f"cap {advice.caps[i].name}" for i in _telling(advice)]
+        names = [f"cap {advice.caps[i].name}" for i in _distinct_caps(advice)]
         return [*names, *(["log"] if advice.log else []), "take"]
     if advice.log:
         return ["at the log's lag", "verdict"]
@@ -132,7 +132,7 @@ def _headings(advice: Advice, methods: Sequence[MethodAdvice]) -> list[str]:
 def _cells(advice: Advice, method: MethodAdvice) -> list[str]:
     row = method.row
     if advice.caps:
-        cells = [_share(row["caps"][i]) for i in _telling(advice)]
+        cells = [_share(row["caps"][i]) for i in _distinct_caps(advice)]
         take = row["recommended"]
         name = "–" if take is None else _cap(take["cap"]) + ("" if take["sure"] else " ?")
         return [*cells, *([_share(row["log"])] if advice.log else []), name]
@@ -142,8 +142,8 @@ def _cells(advice: Advice, method: MethodAdvice) -> list[str]:
     return [_share(by_place[h]) if h in by_place else "–" for h in _headings(advice, advice.on(row["env"]))]
 
 
-def _telling(advice: Advice) -> list[int]:
-    """Places of the caps that make stale data and do something: not those that never hold a row back."""
+def _distinct_caps(advice: Advice) -> list[int]:
+    """Indices of the caps that allow lag and change lag or speed: one that never holds a row back changes neither."""
     caps = advice.caps
     return [i for i, c in enumerate(caps) if c.lag > 0 and not any(c[1:3] == other[1:3] for other in caps[:i])]
 
@@ -186,7 +186,7 @@ def _best(point: Mapping[str, Any], digits: int) -> str:
 
 def _refusals(advice: Advice) -> list[str]:
     """One line for each reason and environment."""
-    held: dict[tuple[str, str], list[str]] = {}
+    methods: dict[tuple[str, str], list[str]] = {}
     for refusal in advice.refusals:
-        held.setdefault((refusal.env, refusal.reason), []).append(refusal.algorithm)
-    return [f"no answer for {', '.join(names)} on {env}: {reason}" for (env, reason), names in held.items()]
+        methods.setdefault((refusal.env, refusal.reason), []).append(refusal.algorithm)
+    return [f"no answer for {', '.join(names)} on {env}: {reason}" for (env, reason), names in methods.items()]

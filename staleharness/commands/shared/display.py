@@ -23,8 +23,8 @@ from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything
 PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
-# What the report of a sweep is made with; together they take 1.5 s to load.
-OF_REPORTS = (
+# Modules that a sweep's report needs; together they take 1.5 s to load.
+REPORT_MODULES = (
     "rliable.metrics",
     "staleharness.pages.report",
     "staleharness.figures.registry",
@@ -38,15 +38,15 @@ def listener_for(total: int, skipped: int) -> AbstractContextManager[SweepListen
     return contextlib.closing(LiveDisplay(total, skipped) if sys.stderr.isatty() else PlainLines(total, skipped))
 
 
-def last_words(event: dict[str, Any]) -> str:
+def describe_failure(event: dict[str, Any]) -> str:
     return f"{event.get('class', 'Error')}: {event.get('message', '')}"
 
 
 def load_report_modules() -> None:
-    """Load what the report needs, in the background; what does not import is for the report to say."""
+    """Load what the report needs, in the background; the report itself reports a failed import."""
 
     def load() -> None:
-        for module in OF_REPORTS:
+        for module in REPORT_MODULES:
             with contextlib.suppress(Exception):
                 importlib.import_module(module)
 
@@ -58,7 +58,7 @@ class PlainLines:
 
     def __init__(self, total: int, skipped: int) -> None:
         self.total, self.ended_runs, self.begin = total, skipped, time.monotonic()
-        self.first = skipped
+        self.skipped_runs = skipped
         self.last_line: dict[str, float] = {}
         self.started_at: dict[str, float] = {}
 
@@ -85,12 +85,12 @@ class PlainLines:
         took = duration(time.monotonic() - self.started_at[run.run_id])
         if event["event"] == "done":
             seconds = time.monotonic() - self.begin
-            left = seconds / max(1, self.ended_runs - self.first) * (self.total - self.ended_runs)
+            left = seconds / max(1, self.ended_runs - self.skipped_runs) * (self.total - self.ended_runs)
             self._say(
                 f"done   {describe_run(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
             )
         elif event["event"] == "failed":
-            self._say(f"FAILED {describe_run(run)} after {took}: {last_words(event)}")
+            self._say(f"FAILED {describe_run(run)} after {took}: {describe_failure(event)}")
         else:
             self._say(f"stop   {describe_run(run)}: {event.get('message', 'interrupted')}")
 
@@ -152,7 +152,7 @@ class LiveDisplay:
             load_report_modules()
         self._update_total()
         if event["event"] == "failed":
-            words = escape(printable(f"{describe_run(run)}: {last_words(event)}"))
+            words = escape(printable(f"{describe_run(run)}: {describe_failure(event)}"))
             self._say(f"[red]failed[/red] {words}")
         elif event["event"] == "done":
             self._say(f"[green]done[/green]   {escape(printable(describe_run(run)))}")

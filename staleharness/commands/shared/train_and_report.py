@@ -70,8 +70,8 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
     sizes = (plan.labels, "algorithm"), (plan.envs, "environment"), (plan.capacities, "capacity")
     grid = " x ".join(plural(len(names), noun) for names, noun in sizes)
     concurrency = jobs or "as many as fit"
-    waiting = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {concurrency} at a time"
-    print(f"{plan.title}: {grid}; {waiting}", file=stream)
+    to_do = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {concurrency} at a time"
+    print(f"{plan.title}: {grid}; {to_do}", file=stream)
     print(f"each run: {plan.runs[0].spec.size}", file=stream)
     for reason in plan.notes:
         print(f"left out: {reason}", file=stream)
