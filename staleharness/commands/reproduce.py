@@ -152,10 +152,12 @@ def _list(command: Command) -> int:
 
 
 def _others(store: Store, out: Path) -> list[Store]:
-    """Results of other studies in the folder."""
+    """Results of other studies in the folder, but no bundles: they have no folders of runs to copy."""
+    from ..store.bundle_reader import is_packed
     from ..store.store import MARKER, Store
 
-    return [Store(marker.parent) for marker in sorted(out.glob(f"*/{MARKER}")) if marker.parent != store.root]
+    roots = [marker.parent for marker in sorted(out.glob(f"*/{MARKER}"))]
+    return [Store(root) for root in roots if root != store.root and not is_packed(root)]
 
 
 def _group_lines(runs: Sequence[PlannedRun]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -10,9 +11,13 @@ from pathlib import Path
 import pytest
 from command_line import Cli
 from paper_studies import FIGURES, write_study
+from results_helper import write_run
 from sweeping import without_report
 
+from staleharness.commands.reproduce import _others
 from staleharness.running.forecast import SimilarRuns
+from staleharness.store.bundle_writer import pack
+from staleharness.store.store import Store
 
 
 @pytest.fixture
@@ -90,6 +95,16 @@ def test_a_run_that_two_studies_ask_for_is_made_once(shelf: Path, estimate: None
     assert len(shared) == 3
     code, said, _ = cli(*words, "--dry")
     assert code == 0 and "t (small): 0 of 2 runs to do" in said
+
+
+def test_no_run_is_copied_from_a_bundle_beside_the_studies(tmp_path: Path) -> None:
+    """A bundle has no folders of runs to copy."""
+    run = write_run(tmp_path / "t", "spo", 0, phases=2)
+    pack(str(tmp_path / "t"), str(tmp_path / "packed"), None)
+    shutil.rmtree(tmp_path / "t")
+    study = Store(tmp_path / "s")
+    study.open_for_writing()
+    assert sum(study.adopt(other, {run.id: "spo"}) for other in _others(study, tmp_path)) == 0
 
 
 def test_a_mistake_in_the_words_is_one_line(cli: Cli, tmp_path: Path) -> None:
