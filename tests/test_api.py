@@ -267,8 +267,8 @@ def test_simulate_has_the_bits_of_a_stored_run_and_restores_torch(
         assert (torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()) == before
         row = frame.iloc[phase.metrics["phase"]]
         for key, value in phase.metrics.items():
-            held = row[key]
-            assert list(held) == value if isinstance(value, list) else (held == value or pd.isna(held)), key
+            cell = row[key]
+            assert list(cell) == value if isinstance(value, list) else (cell == value or pd.isna(cell)), key
     torch.set_num_threads(threads)
     assert phase.scores is not None and phase.metrics["phase"] == len(frame) - 1
     assert phase.scores.returns["sampled"] == stored.record["scores"]["sampled"]["returns"]

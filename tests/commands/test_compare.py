@@ -311,9 +311,9 @@ def test_json_and_csv_have_the_same_numbers(two: tuple[str, str], tmp_path: Path
     ]
     rows = list(csv.DictReader(io.StringIO(target.read_text())))
     assert [r["scale"] for r in rows] == ["mean", "mean", "IQM, minmax", "IQM, minmax"]
-    for row, held in zip(rows, [*content["cells"], *content["rows"]], strict=True):
-        assert tuple(row) == comparison.COLUMNS == tuple(sorted(held, key=comparison.COLUMNS.index))
-        assert all(row[k] == str(held[k]) for k in held)
+    for row, numbers in zip(rows, [*content["cells"], *content["rows"]], strict=True):
+        assert tuple(row) == comparison.COLUMNS == tuple(sorted(numbers, key=comparison.COLUMNS.index))
+        assert all(row[k] == str(numbers[k]) for k in numbers)
 
 
 def test_names_cannot_steer_a_terminal_or_a_spreadsheet(tmp_path: Path, capsys: Any):

@@ -19,8 +19,8 @@ from typing import Any
 
 from staleharness.training import checkpoint
 
-# What attempts hold beside work: who works, how it ended, what it was made with, and what a worker prints.
-OF_NO_WORTH = {"lease.json", "failure.json", "manifest.json", "fingerprint.json", "job.json", ".lock"}
+# Files of an attempt whose loss loses no work.
+REPLACEABLE = {"lease.json", "failure.json", "manifest.json", "fingerprint.json", "job.json", ".lock"}
 _watch: list[tuple[Path, Path]] = []
 _open = builtins.open
 DELETED = -1  # bytes that are left of a file
@@ -104,7 +104,7 @@ def _lost(path: Path, source: Path | None, left: int) -> str:
         return "" if left == DELETED and _is_of_report(path) else "a file outside attempts"
     attempt = _attempt(path)
     root = attempt.parent.parent
-    if _is_complete(attempt, root) or path.name in OF_NO_WORTH:
+    if _is_complete(attempt, root) or path.name in REPLACEABLE:
         return ""
     if path.suffix == ".pt":
         return "an intact checkpoint, the newest of its run" if _is_newest(path) else ""

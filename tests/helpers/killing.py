@@ -20,11 +20,16 @@ from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 
 QUICKLY = Limits(checkpoint=0.02)
-ONCE = ("seconds", "peak_memory", "checkpoint_bytes", "date")  # of a record: what is of the day
+VARYING = (
+    "seconds",
+    "peak_memory",
+    "checkpoint_bytes",
+    "date",
+)  # entries of a record that differ from one execution to the next
 
 
 class Killer(Silent):
-    """SIGKILLs the worker it hears of, each time after another number of phases, `most` times in all."""
+    """SIGKILLs the worker that reports a phase, after a random number of phases each time, `most` times in all."""
 
     def __init__(self, seed: int, most: int, apart: int) -> None:
         self.draw, self.most, self.apart = random.Random(seed), most, apart
@@ -37,7 +42,7 @@ class Killer(Silent):
         worker = self.pool._workers[run.run_id].process.pid
         if self.left <= 0 and len(self.killed) < self.most and worker not in self.killed:
             self.left = self.draw.randint(1, self.apart)
-            with contextlib.suppress(ProcessLookupError):  # it had ended, before its words were heard
+            with contextlib.suppress(ProcessLookupError):  # it ended before its message was read
                 os.kill(worker, signal.SIGKILL)
                 self.killed.add(worker)
 
@@ -51,16 +56,16 @@ def swept(out: Path, runs: tuple[PlannedRun, ...], listener: Silent | None = Non
 
 
 def files(out: Path) -> dict[str, str]:
-    """Every file of every finished run, by its digest; the log is the process's, and may grow at its end."""
+    """Return the digest of each file of each finished run but its log, to which an ending process may still write."""
     runs = out / "runs"
     return {str(p.relative_to(runs)): digest(p) for p in sorted(runs.rglob("*")) if p.is_file() and p.name != "log.txt"}
 
 
 def records(out: Path) -> dict[str, Any]:
-    """All that is said of each run, and its metrics to the byte."""
+    """Return each run's record, without `VARYING`, and the digest of its metrics."""
     found = {}
     for run in Store(out).read_all():
-        said = {key: value for key, value in run.record.items() if key not in ONCE}
+        said = {key: value for key, value in run.record.items() if key not in VARYING}
         said["fingerprint"] = {key: value for key, value in said["fingerprint"].items() if key != "commit"}
         found[run.id] = (json.dumps(said, sort_keys=True), digest(run.path / "metrics.parquet"))
     return found

@@ -84,7 +84,7 @@ def end_here() -> None:
 
 
 def kill_one(processes: Any) -> None:
-    """And wait for what its successor makes."""
+    """Kill an actor's process, and wait until a later actor has made a group."""
     pool = processes.pool
     begun = pool.next_number
     os.kill(next(iter(pool.pids.values())), signal.SIGKILL)

@@ -1,4 +1,4 @@
-"""Commands that write, done anew from more runs: what they find in a folder, and what comes of it."""
+"""Commands that write, called again once there are more runs: the files before and after the second call."""
 
 from __future__ import annotations
 
@@ -126,10 +126,9 @@ def visible(folder: Path) -> dict[str, bytes]:
 
 
 def renew(tmp_path: Path, root: Path, name: str) -> tuple[Path, dict[str, bytes], dict[str, bytes]]:
-    """A folder in which something has been made and is to be made anew from more runs, with the files that are there
-    and those that come of it."""
+    """Return a folder as before a command's second call, its files then, and those after the call."""
     act, place = ACTS[name]
-    for _ in range(2):  # the first time, and again from more runs
+    for call in range(2):  # the second with more runs
         earlier = tmp_path / "earlier"
         shutil.rmtree(earlier, ignore_errors=True)
         shutil.copytree(root / "results", root / "bundles" / "s", dirs_exist_ok=True)
@@ -139,6 +138,6 @@ def renew(tmp_path: Path, root: Path, name: str) -> tuple[Path, dict[str, bytes]
         act(root)
         if name == "unpack":  # into an empty folder
             break
-        if _ == 0:
+        if call == 0:
             store(root / "results", 4)
     return earlier, visible(earlier / place), visible(root / place)

@@ -1,6 +1,4 @@
-"""Synthetic results, written through the real store, so that the reading arm is tested on what a sweep
-leaves.
-"""
+"""Synthetic results, written through the real store, for tests of what reads results."""
 
 from __future__ import annotations
 
@@ -102,8 +100,8 @@ def write_run(
         "metrics_sha256": hashlib.sha256(json.dumps(rows).encode()).hexdigest(),
         "fingerprint": {**FINGERPRINT, **(fingerprint or {})},
         "scores": {
-            kind: {"mean": mean, "std": 1.0, "returns": [mean] * 20, "lengths": [1000] * 20}
-            for kind, mean in (("sampled", sampled), ("deterministic", deterministic))
+            mode: {"mean": mean, "std": 1.0, "returns": [mean] * 20, "lengths": [1000] * 20}
+            for mode, mean in (("sampled", sampled), ("deterministic", deterministic))
         },
         "summary": {n: float(np.mean([r[n] for r in rows])) for n in names}
         | {n: float(np.mean(values)) for n, values in (columns or {}).items() if n.startswith("mismatch/")},

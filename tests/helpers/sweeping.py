@@ -26,7 +26,7 @@ from staleharness.store.sweep_definition import ask
 
 
 class Silent:
-    """Hears of a sweep and says nothing."""
+    """Listener that does nothing."""
 
     def on_start(self, run: PlannedRun) -> None: ...
     def on_preparing(self, run: PlannedRun, step: str) -> None: ...

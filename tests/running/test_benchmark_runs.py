@@ -151,8 +151,8 @@ def test_a_bundle_of_a_third_party_stands_beside_ours(place: Path) -> None:
     assert mine is not None and row.scores == mine.scores
 
 
-def forget(place: Path, **cell: Any) -> Path:
-    """A copy of the plugin's results without the runs of some settings."""
+def copy_without(place: Path, **cell: Any) -> Path:
+    """Return a copy of the plugin's results without the runs of one cell."""
     copy = place / ("without-" + "-".join(f"{key}{value}" for key, value in cell.items()))
     shutil.copytree(place / "out/toy", copy, dirs_exist_ok=True)
     for stored in Store(copy).read_all():
@@ -163,9 +163,9 @@ def forget(place: Path, **cell: Any) -> Path:
 
 def test_a_bundle_that_lacks_runs_is_refused(place: Path) -> None:
     with pytest.raises(UserError, match=r"mine at K=4 lacks seed 1 at the learning rate that its tuning runs choose"):
-        run(place, add=forget(place, seed=1, capacity=4))
+        run(place, add=copy_without(place, seed=1, capacity=4))
     with pytest.raises(UserError, match=r"mine at K=1 has at no learning rate all of its tuning runs, seeds 100"):
-        run(place, add=forget(place, seed=100, capacity=1))
+        run(place, add=copy_without(place, seed=100, capacity=1))
 
 
 def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:

@@ -67,7 +67,7 @@ def test_no_resume_under_another_fingerprint_loses_work(
     assert losses(log) == [] and deletions.events(log)
 
 
-def lacking(*_: object) -> None:
+def raise_memory_error(*_: object) -> None:
     raise MemoryError
 
 
@@ -83,7 +83,7 @@ def test_no_resume_that_lacks_memory_loses_work(
     there = contents(tmp_path)
     for restart in (False, True):
         with monkeypatch.context() as patch, pytest.raises(MemoryError):
-            patch.setattr(*place, lacking)
+            patch.setattr(*place, raise_memory_error)
             carry_out(replace(job, restart=restart))
     assert losses(log) == [] and contents(tmp_path) == there
 
@@ -134,8 +134,8 @@ ACTS = {
 TROUBLES: dict[str, Refusal] = {"fingerprint": None, "memory": MemoryError, "full disk": errno.ENOSPC}
 
 
-def made_earlier(tmp_path: Path, root: Path, name: str) -> Path:
-    """A folder with what is there before an act: runs, checkpoints, a report or pictures."""
+def folder_before(tmp_path: Path, root: Path, name: str) -> Path:
+    """Return a folder with what is there before a command: runs, checkpoints, a report or pictures."""
     if name in ("report", "figures"):
         earlier, *_ = renewals.renew(tmp_path, root, name)
         kept = {"report": "results/reports/all/four.png", "figures": "made/p/fig3.png"}[name]
@@ -160,7 +160,7 @@ def test_no_command_in_trouble_loses_work(
     if name not in renewals.ACTS:
         monkeypatch.setattr(report, "write", lambda folder, *what: folder / "index.html")
     deletions.stop()
-    earlier, act = made_earlier(tmp_path, root, name), ACTS[name]
+    earlier, act = folder_before(tmp_path, root, name), ACTS[name]
 
     def prepare(n: int) -> None:
         deletions.stop()

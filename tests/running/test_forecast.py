@@ -149,14 +149,14 @@ def test_a_remote_machine_is_asked_for_a_quarter_more_memory(
     tmp_path: Path, two_runs: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     heard: list[ResourceRequest] = []
-    monkeypatch.setattr(plan_execution, "make_runner", lambda runner, demand: heard.append(demand))
+    monkeypatch.setattr(plan_execution, "make_runner", lambda runner, request: heard.append(request))
     published = plan(env="Hopper", algo="spo", k=8, seeds=1)
     plan_execution.runner_for(published, Store(tmp_path), runner="slurm")
     store_run(tmp_path, 0, 2.0)
     plan_execution.runner_for(two_runs, Store(tmp_path), runner="slurm")
     plan_execution.runner_for(two_runs, Store(tmp_path), runner="slurm", jobs="3")
     plan_execution.runner_for(two_runs, Store(tmp_path), runner="slurm", memory="7G")
-    assert [demand.memory for demand in heard] == [None, 2_500_000_000, 2_500_000_000, 7 * 10**9]
+    assert [request.memory for request in heard] == [None, 2_500_000_000, 2_500_000_000, 7 * 10**9]
 
 
 def test_runs_at_a_time_share_the_time_and_no_more_than_there_are(tmp_path: Path, two_runs: Plan) -> None:

@@ -56,11 +56,11 @@ def kill_workers(tmp_path: Path, runs: tuple[PlannedRun, ...], kills: int, apart
         while True:
             killer.pool = LocalPool(2)
             outcome = swept(out, runs, killer)
-            held = files(out)
-            assert finished.items() <= held.items(), "what was finished has changed"
+            hashes = files(out)
+            assert finished.items() <= hashes.items(), "what was finished has changed"
             assert {failure["class"] for failure in outcome.failed.values()} <= {"Killed"}
             assert sorted([*outcome.done, *outcome.skipped, *outcome.failed]) == sorted(r.run_id for r in runs)
-            finished = held
+            finished = hashes
             if not outcome.failed:
                 break
         assert records(out) == straight
@@ -106,9 +106,9 @@ def kill_sweeps(tmp_path: Path, name: str, runs: tuple[PlannedRun, ...], kills: 
             variables = environment(PYTHONPATH=path, STALEHARNESS_PLUGINS=str(TOY))
             ended = subprocess.run(words, env=variables, capture_output=True, text=True, start_new_session=True)
             assert ended.returncode in (0, -signal.SIGKILL), ended.stderr
-            held = files(out)
-            assert finished.items() <= held.items(), "what was finished has changed"
-            finished = held
+            hashes = files(out)
+            assert finished.items() <= hashes.items(), "what was finished has changed"
+            finished = hashes
             if ended.returncode == 0:
                 break
             killed += 1

@@ -41,7 +41,7 @@ def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.Mon
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
     monkeypatch.setenv(hardware.GPUS, "4,7")
     monkeypatch.setattr(local, "check_device_here", lambda device: None)
-    for demand, runs in (
+    for request, runs in (
         (ResourceRequest(), 16),
         (ResourceRequest(threads=4), 4),
         (ResourceRequest(threads=32), 1),
@@ -58,7 +58,7 @@ def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.Mon
         (ResourceRequest(device="cuda:1", runs_per_gpu=3), 3),
         (ResourceRequest(5, device="cuda", runs_per_gpu=3), 5),
     ):
-        assert local.make(demand).capacity == runs, demand
+        assert local.make(request).capacity == runs, request
 
 
 @pytest.mark.parametrize(

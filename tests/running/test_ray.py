@@ -261,21 +261,21 @@ def test_a_cluster_of_a_sweep_listens_on_this_machine_only(tmp_path: Path, monke
         runner.open([], tmp_path)
         assert runner.capacity == 2 and not ray._private.worker._global_node.webui_url
         assert {node["NodeManagerAddress"] for node in ray.nodes()} == {"127.0.0.1"}
-        assert heard_beyond() == []
+        assert public_listeners() == []
     assert not ray.is_initialized()
 
 
-def heard_beyond() -> list[str]:
-    """Programs of Ray that listen on an address which other machines can reach."""
+def public_listeners() -> list[str]:
+    """Return the command lines of Ray's processes that listen on an address other machines can reach."""
     lines = [
         line.split() for file in ("tcp", "tcp6") for line in Path(f"/proc/net/{file}").read_text().splitlines()[1:]
     ]
     loopback = re.compile("0100007F:|0{16}FFFF00000100007F:|0{24}01000000:")
     open_to_all = {f"socket:[{line[9]}]" for line in lines if line[3] == "0A" and not loopback.match(line[1])}
-    found = []
+    listeners = []
     for process in Path("/proc").glob("[0-9]*"):
         with contextlib.suppress(OSError):
             words = (process / "cmdline").read_bytes().replace(b"\0", b" ").decode(errors="replace")
             if "ray" in words and open_to_all & {os.readlink(handle) for handle in (process / "fd").iterdir()}:
-                found.append(words[:200])
-    return found
+                listeners.append(words[:200])
+    return listeners

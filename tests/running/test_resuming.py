@@ -39,8 +39,8 @@ def straight(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     return metrics(out)
 
 
-def goes_on(stopped: Path, straight: dict[str, str]) -> None:
-    """The same sweep again comes to the same bits, from where the first was stopped."""
+def assert_resumes(stopped: Path, straight: dict[str, str]) -> None:
+    """Check that the same sweep again resumes where the first was stopped, and gives the same bits."""
     assert phases_written(stopped) < 2 * PHASES
     assert sorted((stopped / "attempts").glob("*/checkpoint-*.pt"))
     assert len(hopper(stopped, seeds=2, steps=STEPS).done) == 2
@@ -58,7 +58,7 @@ def test_an_interrupted_sweep_goes_on_to_the_same_bits(
     with monkeypatch.context() as patch:
         patch.setattr(local, "_in_child", waiting_child)
         assert hopper(tmp_path, seeds=2, steps=STEPS, listener=interrupt).interrupted
-    goes_on(tmp_path, straight)
+    assert_resumes(tmp_path, straight)
 
 
 # The command line, which kills itself when a run is at its sixth phase, and stays there.
@@ -83,7 +83,7 @@ def test_a_killed_sweep_resumes_to_the_same_bits(tmp_path: Path, straight: dict[
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     if Path("/proc").is_dir():
         wait_until(lambda: not relatives(tmp_path))
-    goes_on(tmp_path, straight)
+    assert_resumes(tmp_path, straight)
 
 
 def tree(folder: Path) -> dict[str, str]:

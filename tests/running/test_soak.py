@@ -75,9 +75,9 @@ def soak(folder: Path, runs: tuple[PlannedRun, ...], kills: int, seed: int) -> t
                 pool = kill_points.KillingPool(2, draw, kills - deaths.total())
                 failed = swept(out, pool)
                 deaths += pool.kills
-                held = files(out)
-                assert finished.items() <= held.items(), "a finished run has changed"
-                finished = held
+                hashes = files(out)
+                assert finished.items() <= hashes.items(), "a finished run has changed"
+                finished = hashes
             found = records(out)
             assert found.keys() == straight.keys(), "a run is lost"
             for run_id, (record, metrics) in straight.items():

@@ -27,8 +27,8 @@ from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 
 
-def held(job: Job) -> Job:
-    """The job for its next holder, as a sweep hands it out where machines share the folder."""
+def for_next_holder(job: Job) -> Job:
+    """Return the job with its next holder, as a sweep hands it out if machines share the folder."""
     return replace(job, holder=Store(job.root).next_holder(job.run_id))
 
 
@@ -36,11 +36,14 @@ def all_files(root: str) -> dict[str, bytes]:
     return {str(p): p.read_bytes() for p in sorted(Path(root).rglob("*")) if p.is_file() and p.name != ".lock"}
 
 
-def of_one_machine(job: Job) -> Job:
+def on_one_machine(job: Job) -> Job:
     return job
 
 
-@pytest.mark.parametrize("first, second", [(held, held), (held, of_one_machine), (of_one_machine, held)])
+@pytest.mark.parametrize(
+    "first, second",
+    [(for_next_holder, for_next_holder), (for_next_holder, on_one_machine), (on_one_machine, for_next_holder)],
+)
 def test_the_next_holder_goes_on_from_what_the_one_before_has_left(
     job: Job, straight: Result, first: Callable[[Job], Job], second: Callable[[Job], Job]
 ) -> None:
@@ -55,10 +58,10 @@ def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: Result
     there: dict[str, bytes] = {}
 
     def on_other_machine() -> None:
-        assert carry_out(held(job))[-1] == PHASES
+        assert carry_out(for_next_holder(job))[-1] == PHASES
         there.update(all_files(job.root))
 
-    heard = carry_out(held(job), {phase: on_other_machine})
+    heard = carry_out(for_next_holder(job), {phase: on_other_machine})
     assert heard[-1] == phase and there and all_files(job.root) == there
     assert result(job) == straight and list((Path(job.root) / "attempts").iterdir()) == []
 
@@ -71,11 +74,11 @@ def test_an_orphan_without_lease_checks_cannot_publish(
     there: dict[str, bytes] = {}
 
     def on_other_machine() -> None:
-        assert carry_out(held(job)) == [2, 3, 4, 5]  # it begins with the checkpoint after the first phase
+        assert carry_out(for_next_holder(job)) == [2, 3, 4, 5]  # it begins with the checkpoint after the first phase
         there.update(all_files(job.root))
 
-    carry_out(held(job), stop_after=1)
-    assert carry_out(replace(held(job), checkpoint_seconds=1e9), {2: on_other_machine}) == [2, 3, 4]
+    carry_out(for_next_holder(job), stop_after=1)
+    assert carry_out(replace(for_next_holder(job), checkpoint_seconds=1e9), {2: on_other_machine}) == [2, 3, 4]
     assert there and all_files(job.root) == there and result(job) == straight
 
 
@@ -93,14 +96,14 @@ def test_takeover_during_publication_gives_one_run(
             nonlocal hit
             if next(calls) == n:
                 hit = True
-                carry_out(held(job))
+                carry_out(for_next_holder(job))
 
         def watch(meanwhile: Callable[[], None] = meanwhile) -> None:
             for name in CALLS:
                 monkeypatch.setattr(os, name, before(getattr(os, name), meanwhile))
 
         with contextlib.suppress(Interrupted):
-            carry_out(held(job), {PHASES: watch})
+            carry_out(for_next_holder(job), {PHASES: watch})
         monkeypatch.undo()
         assert result(job) == straight and [path.name for path in (Path(job.root) / "runs").iterdir()] == [job.run_id]
         Store(job.root).clear_attempts([job.run_id])  # as a sweep does
@@ -124,37 +127,39 @@ def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
     tmp_path: Path, straight: Result, step: int, refusal: int | None
 ) -> None:
     def prepare(n: int) -> None:
-        carry_out(held(job_of(tmp_path / str(n))), stop_after=3)
+        carry_out(for_next_holder(job_of(tmp_path / str(n))), stop_after=3)
 
     def take_over(n: int) -> None:
-        job = held(job_of(tmp_path / str(n)))
+        job = for_next_holder(job_of(tmp_path / str(n)))
         store = Store(job.root, job.holder)
         store.open_attempt(job.run_id)
         takeover.take_over(store.attempt_dir(job.run_id), store.root / "damaged")
         assert list(store.attempt_dir(job.run_id).glob("checkpoint-*"))
 
     for n in every_crash(take_over, prepare, at_most=200, step=step, refusal=refusal):
-        job = held(job_of(tmp_path / str(n)))
+        job = for_next_holder(job_of(tmp_path / str(n)))
         assert carry_out(job) == [4, 5] and result(job) == straight
         assert list((Path(job.root) / "attempts").iterdir()) == []
 
 
 def test_who_comes_late_is_not_the_holder(job: Job, straight: Result) -> None:
     """A worker that was stopped before it began, and begins when the next one is at work."""
-    late = held(job)
+    late = for_next_holder(job)
     Store(job.root, late.holder).open_attempt(job.run_id)
-    assert carry_out(held(job), {2: lambda: carry_out(late)}) == [1, 2, 3, 4, 5]
+    assert carry_out(for_next_holder(job), {2: lambda: carry_out(late)}) == [1, 2, 3, 4, 5]
     assert result(job) == straight
 
 
 def test_links_in_what_another_has_left_are_not_followed(job: Job, straight: Result, tmp_path: Path) -> None:
-    first, victim = held(job), tmp_path / "victim"
+    first, victim = for_next_holder(job), tmp_path / "victim"
     victim.write_text("mine")
     carry_out(first, stop_after=3)
     log = Store(job.root, first.holder).attempt_dir(job.run_id) / "metrics.jsonl"
     log.unlink()
     log.symlink_to(victim)
-    assert carry_out(held(job)) == [1, 2, 3, 4, 5] and result(job) == straight and victim.read_text() == "mine"
+    assert (
+        carry_out(for_next_holder(job)) == [1, 2, 3, 4, 5] and result(job) == straight and victim.read_text() == "mine"
+    )
 
 
 @pytest.mark.parametrize(
@@ -181,6 +186,6 @@ def test_status_knows_a_worker_by_its_lease(job: Job) -> None:
         (row,) = run_states(Store(job.root))["runs"]
         states.append(f"{row['id']} {row['state']} {row['phase']}")
 
-    carry_out(held(job), {2: look}, stop_after=3)
+    carry_out(for_next_holder(job), {2: look}, stop_after=3)
     look()
     assert states == [f"{job.run_id} running 2", f"{job.run_id} stopped 3"]

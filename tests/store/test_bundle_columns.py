@@ -118,8 +118,8 @@ def test_copies_of_one_day_are_ordered_by_name() -> None:
     assert not is_canonical("2026-11-21", "b", [("2026-11-22", "z")])
 
 
-def earlier_make(bundle: Path) -> dict[str, bytes]:
-    """Take the plain columns from a bundle; return its files."""
+def strip_columns(bundle: Path) -> dict[str, bytes]:
+    """Remove the plain columns from a bundle, as earlier versions wrote it; return its files."""
     path, manifest = bundle / "runs.parquet", bundle / "manifest.json"
     pq.write_table(pq.read_table(path).select(["id", "record", "job", "seal"]).replace_schema_metadata(), path)
     content = json.loads(manifest.read_text())
@@ -130,7 +130,7 @@ def earlier_make(bundle: Path) -> dict[str, bytes]:
 def test_a_bundle_of_an_earlier_make_gets_its_columns_once(folder: Path) -> None:
     bundle = folder / "control"
     expected = (bundle / "runs.parquet").read_bytes()
-    before, runs = earlier_make(bundle), Store(bundle).read_all()
+    before, runs = strip_columns(bundle), Store(bundle).read_all()
     assert lacks_columns(bundle / "runs.parquet")
     assert "runs.parquet written with all columns" in pack(str(bundle), str(bundle), None, protocol_of=protocol_of)
     check_bundle(bundle)
@@ -144,7 +144,7 @@ def test_a_bundle_of_an_earlier_make_gets_its_columns_once(folder: Path) -> None
 
 def test_a_growing_bundle_of_an_earlier_make_gets_columns(folder: Path, tmp_path: Path) -> None:
     bundle = folder / "control"
-    before = earlier_make(bundle)
+    before = strip_columns(bundle)
     write_run(tmp_path / "a", "vaco[delta=0.1]", 9)
     pack(str(tmp_path / "a"), str(bundle), None)
     assert not any(lacks_columns(path) for path in bundle.glob("runs*.parquet"))
@@ -154,7 +154,7 @@ def test_a_growing_bundle_of_an_earlier_make_gets_columns(folder: Path, tmp_path
 
 def test_columns_of_a_damaged_run_are_refused(folder: Path) -> None:
     bundle = folder / "control"
-    earlier_make(bundle)
+    strip_columns(bundle)
     rows = pq.read_table(bundle / "runs.parquet").to_pylist()
     rows[0]["record"] = "{}"
     pq.write_table(pa.Table.from_pylist(rows), bundle / "runs.parquet")

@@ -88,8 +88,8 @@ def store(tmp_path: Path) -> Store:
     return Store(tmp_path / "results")
 
 
-def close(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
-    """Let no file of that name be read, whoever asks."""
+def make_unreadable(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """Make every read of a file of that name fail."""
     usual = Path.read_bytes
 
     def read(path: Path) -> Any:
@@ -102,7 +102,7 @@ def close(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
 
 def test_a_run_that_may_not_be_read_stays_where_it_is(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     (run,) = store.read_all()
-    close(monkeypatch, "run.json")
+    make_unreadable(monkeypatch, "run.json")
     assert not store.is_done(run.id)
     with pytest.raises(UserError, match=r"run\.json cannot be read \(Permission denied\), so it may be a good"):
         store.put_damaged_aside(run.id)
@@ -111,7 +111,7 @@ def test_a_run_that_may_not_be_read_stays_where_it_is(store: Store, monkeypatch:
 
 
 def test_a_mark_that_may_not_be_read_is_not_to_be_written_over(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    close(monkeypatch, MARKER)
+    make_unreadable(monkeypatch, MARKER)
     with pytest.raises(UserError, match=rf"{MARKER} cannot be read: Permission denied$"):
         store.check_readable()
 

@@ -62,8 +62,8 @@ def test_a_report_removes_nothing_outside_its_folder(results: Path, outside: Pat
     ways_out = [str(outside / "mine.txt"), "../../../elsewhere/index.html"]
     for names in (ways_out, ["folder", "old.png"]):
         sha = hashlib.sha256(b"").hexdigest()  # of old.png
-        held = {"key": "x", "files": dict.fromkeys(names, sha)}
-        (folder / "report.json").write_text(json.dumps(held))
+        cache = {"key": "x", "files": dict.fromkeys(names, sha)}
+        (folder / "report.json").write_text(json.dumps(cache))
         assert verb("report", "--out", str(results)) == (0, "")
         assert is_untouched(outside) and (folder / "folder").is_dir()
         assert (folder / "old.png").exists() == (names is ways_out)  # what an earlier report wrote is removed
@@ -74,11 +74,11 @@ ODD = ["", ".", "..", "a\0b", "x" * 300, ".hidden", "/etc/passwd", "../x", "a/b"
 
 @pytest.mark.parametrize("odd", ODD, ids=repr)
 def test_a_report_of_odd_names_is_none(tmp_path: Path, odd: str | int) -> None:
-    held: dict[str, Any] = {"key": "x", "files": [["index.html", "0"]]}
-    (tmp_path / "report.json").write_text(json.dumps(held))
+    cache: dict[str, Any] = {"key": "x", "files": [["index.html", "0"]]}
+    (tmp_path / "report.json").write_text(json.dumps(cache))
     assert report._manifest(tmp_path) == {"key": "x", "files": {"index.html": "0"}}
-    held["files"].append([odd, "0"])
-    (tmp_path / "report.json").write_text(json.dumps(held))
+    cache["files"].append([odd, "0"])
+    (tmp_path / "report.json").write_text(json.dumps(cache))
     assert report._manifest(tmp_path) == {"key": "", "files": {}}
 
 

@@ -54,17 +54,17 @@ def test_a_lease_taken_by_another_process_is_lost(path: Path) -> None:
 
 def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file server that stutters would end a sweep as taken over, and every run of it."""
-    with hold_lease(path) as held:
+    with hold_lease(path) as lease:
         for errors in (OSError(errno.EIO, "of a network"), ValueError("half a file")):
 
             def read(path: Path, error: Exception = errors) -> None:
                 raise error
 
-            with monkeypatch.context() as broken:
-                broken.setattr(locks, "read_json", read)
-                assert not held.lost
+            with monkeypatch.context() as patch:
+                patch.setattr(locks, "read_json", read)
+                assert not lease.lost
         path.unlink()
-        assert held.lost
+        assert lease.lost
 
 
 def test_a_later_process_of_the_same_number_holds_nothing(path: Path) -> None:
@@ -97,13 +97,13 @@ time.sleep(600)
 def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time stamp of the file counts for nothing."""
     here = locks._machine()
-    with hold_lease(path) as kept:
+    with hold_lease(path) as lease:
         monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
         assert is_alive(path, patience=60.0) and seems_alive(path)
         os.utime(path, (0, 0))
         assert is_alive(path, patience=60.0)
-        kept.give_up()
-    path.write_text(json.dumps(kept.holder))
+        lease.give_up()
+    path.write_text(json.dumps(lease.holder))
     assert not is_alive(path, patience=0.1)
 
 

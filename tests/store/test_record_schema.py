@@ -194,8 +194,8 @@ def good(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "bundle"
 
 
-def is_accepted(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
-    """Changes of a record that its schema lets through, as `change` takes them: other values, none, further scores."""
+def accepted_changes(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
+    """Yield changes of a record that its schema accepts, as `change` takes them: other values, none, further scores."""
     record = json.loads(row["record"])
     changes: list[tuple[Any, ...]] = [(place, value) for place in places(record) for value in [*VALUES, 1, "x"]]
     changes += [(place,) for place in places(record)]
@@ -203,8 +203,8 @@ def is_accepted(row: dict[str, Any]) -> Iterator[tuple[Any, ...]]:
     yield from (entry for entry in changes if fault(row, change(record, *entry)) is None)
 
 
-def exit_codes(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
-    """The exit code of a command, in this process; whatever is not an exit goes through, as a traceback would."""
+def exit_code(words: list[str], monkeypatch: pytest.MonkeyPatch) -> int:
+    """Run a command in this process and return its exit code; any other exception goes through."""
     monkeypatch.setattr(sys, "argv", ["staleharness", *words])
     with warnings.catch_warnings(), pytest.raises(SystemExit) as exit:
         warnings.simplefilter("error", RuntimeWarning)
@@ -223,7 +223,7 @@ def test_what_the_schema_lets_through_no_reader_falls_over(
     reader: str,
 ) -> None:
     rows = pq.read_table(good / RUNS).to_pylist()
-    changes = list(is_accepted(rows[0]))
+    changes = list(accepted_changes(rows[0]))
     assert len(changes) > 200
     for at in range(0, len(changes), RUNS_AT_ONCE - 2):
         new, bundle, folder = copy.deepcopy(rows), tmp_path / str(at) / "bundle", tmp_path / str(at)
@@ -235,7 +235,7 @@ def test_what_the_schema_lets_through_no_reader_falls_over(
         manifest = {"files": {name: digest(bundle / name) for name in FILES}}
         (bundle / "manifest.json").write_text(json.dumps(manifest))
         words = [w.format(bundle=bundle, good=good, folder=folder, run=rows[-1]["id"]) for w in READERS[reader]]
-        assert exit_codes(words, monkeypatch) in ((0,) if reader == "report" else (0, 2))
+        assert exit_code(words, monkeypatch) in ((0,) if reader == "report" else (0, 2))
         said = capfd.readouterr()
         assert "Traceback" not in said.err and "Warning" not in said.err
 

@@ -58,8 +58,8 @@ def test_a_trace_goes_along_byte_for_byte_and_comes_back(results: tuple[Path, st
     bundle, again = tmp_path / "bundle", tmp_path / "again"
     assert pack(str(folder), str(bundle), None).endswith(f"and 1 traces, {len(trace()) / 1e6:.1f} MB")
     assert (bundle / "traces" / f"{real}.parquet").read_bytes() == trace()
-    held = json.loads((bundle / "manifest.json").read_text())["files"]
-    assert held[f"traces/{real}.parquet"] == digest(folder / "runs" / real / TRACE)
+    digests = json.loads((bundle / "manifest.json").read_text())["files"]
+    assert digests[f"traces/{real}.parquet"] == digest(folder / "runs" / real / TRACE)
     assert unpack(str(bundle), str(again)).startswith("unpacked 2 of 2")
     assert (again / "runs" / real / TRACE).read_bytes() == trace()
     found = {run.id: run for run in Store(again).read_all()}
