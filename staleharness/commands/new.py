@@ -72,7 +72,9 @@ def write(kind: str, name: str, folder: str | None) -> Path:
     if not re.fullmatch(r"[a-z][a-z0-9_]{,60}", name, re.ASCII) or keyword.iskeyword(name):
         raise UserError(f"NAME={name!r} is not a plugin name; use lower-case letters, digits and _, like my_idea")
     if keyword.iskeyword(cls) or any(re.search(rf"import .*\b{cls}\b", _text(template)) for template in TEMPLATES):
-        raise UserError(f"NAME={name!r} would be the class {cls}, which means something else; give another name")
+        raise UserError(
+            f"NAME={name!r} would be the class {cls}, which Python or plugin files use already; give another name"
+        )
     _refuse_taken(kind, template, name, cls)
     home = user_path(folder) if folder is not None else _home(template)
     path = home / f"{name}.py"

@@ -72,17 +72,17 @@ def handle(command: Command) -> int:
             elif failure := outcome.failed.get(copies[run.id].run_id):
                 print(printable(f"{name}: FAILED: {failure['class']}: {failure['message']}"), file=stream)
     identical, near = sum(v.identical for v in verdicts), sum(v.holds and not v.identical for v in verdicts)
-    missing, rest = len(runs) - len(verdicts), len(verdicts) - identical - near
+    missing, different = len(runs) - len(verdicts), len(verdicts) - identical - near
     print(
         f"{identical} of {plural(len(runs), 'run')} the same to the bit, {near} within the bound on another kind of "
-        f"machine, {rest} not the same, {missing} not made",
+        f"machine, {different} not the same, {missing} not made",
         file=stream,
     )
     if command.json:
         print(json.dumps({"runs": [_plain(v) for v in verdicts], "missing": missing}, sort_keys=True))
     if outcome.interrupted:
         return 130
-    return 1 if rest or missing else 0
+    return 1 if different or missing else 0
 
 
 def _select(command: Command) -> Sequence[StoredRun]:

@@ -203,7 +203,7 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
             rate = chosen_rate(protocol, members, gaps=True)
             if rate is None:
                 raise UserError(
-                    f"{where}: {label} at K={k} has at no learning rate all of its tuning runs, seeds "
+                    f"{where}: {label} at K={k} lacks tuning runs at every learning rate; one rate needs all seeds, "
                     f"{', '.join(map(str, protocol.tuning_seeds))}"
                 )
             by_seed = [members.report.get((env, rate), {}) for env in protocol.env]

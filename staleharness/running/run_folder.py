@@ -128,11 +128,13 @@ class RunFolder:
 
     def finish_logs(self) -> None:
         """Close the logs. Raises `RuntimeError` if they are not what was written to them; the next call then resumes
-        from before that."""
+        from an earlier checkpoint."""
         self._closing.close()
         for name, sha in self._hashes.items():
             if digest(self.path / name) != sha.hexdigest():
-                raise RuntimeError(f"{name} is not what was written to it; the same command resumes from before that")
+                raise RuntimeError(
+                    f"{name} is not what was written to it; the same command resumes from an earlier checkpoint"
+                )
 
     def write_files(self, contents: Mapping[str, bytes]) -> None:
         for name, content in contents.items():

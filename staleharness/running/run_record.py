@@ -86,7 +86,7 @@ def write_record(
     text = json.dumps(record, allow_nan=False)
     job_text = (attempt / "job.json").read_bytes()
     if problem := record_problem(parse_record(text), job.run_id, parse_record(job_text)):
-        raise UserError(f"what the kind of task {family.kind!r} says of a run cannot be stored: {problem}")
+        raise UserError(f"the kind of task {family.kind!r} made a record that cannot be stored: {problem}")
     write_json(attempt / "run.json", record)
 
 

@@ -219,7 +219,8 @@ class _SweepLoop:
         message = end.message
         if self.store.is_done(run.run_id):  # the results folder decides, even if the last message was lost
             if message is not None and message["event"] == "failed":
-                LOGGER.warning("run %s is stored, and yet: %s: %s", run.run_id, message["class"], message["message"])
+                text = "run %s is stored, although its worker reported %s: %s"
+                LOGGER.warning(text, run.run_id, message["class"], message["message"])
             self.store.clear_attempts([run.run_id])
             self.outcome.done.append(run.run_id)
             return {"event": "done"}

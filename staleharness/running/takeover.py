@@ -43,7 +43,7 @@ def take_over(target: Path, trash: Path) -> None:
     farthest = max(reversed(folders), key=lambda path: _progress(path, name.run_id), default=target)
     if farthest != target and _progress(farthest, name.run_id) > _progress(target, name.run_id):
         _copy(farthest, target)
-        LOGGER.info("going on with what the worker in %s has left", farthest.name)
+        LOGGER.info("continuing from what the worker in %s left", farthest.name)
     for path in folders:
         if path != farthest:
             _copy_other_checkpoints(path, target)

@@ -83,7 +83,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         try:
             write_json(attempt / "failure.json", failure)
         except OSError as unwritable:
-            failure["message"] += f" (and the failure could not be written down: {unwritable})"
+            failure["message"] += f" (and failure.json could not be written: {unwritable})"
         tell({"event": "failed", **failure})
 
 

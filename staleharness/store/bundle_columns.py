@@ -124,9 +124,9 @@ def copies_elsewhere(bundle: Path) -> dict[str, list[tuple[str, str]]]:
     for marker in sorted(bundle.parent.glob(f"[!.]*/{MARKER}")):
         root = marker.parent
         with contextlib.suppress(OSError, ValueError):  # pyarrow's errors are ValueErrors
-            for runs, *_ in parts(root) if root.name != bundle.name else ():
-                columns = ["id", "record"] if lacks_columns(root / runs) else ["id", "date"]
-                for row in arrow_table(root / runs, columns).to_pylist():
+            for runs_file, *_ in parts(root) if root.name != bundle.name else ():
+                columns = ["id", "record"] if lacks_columns(root / runs_file) else ["id", "date"]
+                for row in arrow_table(root / runs_file, columns).to_pylist():
                     date = row["date"] if "date" in row else json.loads(row["record"])["date"]
                     copies.setdefault(row["id"], []).append((date, root.name))
     return copies

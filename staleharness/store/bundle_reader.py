@@ -135,8 +135,8 @@ def read_runs(root: Path) -> Iterator[tuple[str, dict[str, Any], dict[str, Any],
     check_bundle(root)
     try:
         rows, places = [], dict[str, dict[str, tuple[int, int]]]()
-        for runs, *tables in parts(root):
-            rows += arrow_table(root / runs, ["id", "record", "job", "seal"]).to_pylist()
+        for runs_file, *tables in parts(root):
+            rows += arrow_table(root / runs_file, ["id", "record", "job", "seal"]).to_pylist()
             for name, file in zip(TABLES, tables, strict=True):
                 places.setdefault(f"{name}.parquet", {}).update(_places(arrow_table(root / file, ["run"])))
         rows.sort(key=_id_of)
@@ -177,12 +177,14 @@ def read_ids(root: Path) -> set[str]:
 
 def unchecked_ids(root: Path) -> set[str]:
     """Return the ids of all runs in a bundle, without a look at its digests."""
-    return {str(run) for runs, *_ in parts(root) for run in arrow_table(root / runs, ["id"])["id"].to_pylist()}
+    return {
+        str(run) for runs_file, *_ in parts(root) for run in arrow_table(root / runs_file, ["id"])["id"].to_pylist()
+    }
 
 
 def read_job(root: Path, run_id: str) -> dict[str, Any]:
     """Return the job of a valid run."""
-    paths = (root / runs for runs, *_ in parts(root))
+    paths = (root / runs_file for runs_file, *_ in parts(root))
     jobs = (_jobs(path, path.stat().st_mtime_ns) for path in paths)
     return dict(parse_record(next(part[run_id] for part in jobs if run_id in part)))
 

@@ -126,14 +126,14 @@ def pack(
     return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
 
 
-def _check_target(source: Path, target: Path, runs: set[str]) -> None:
+def _check_target(source: Path, target: Path, run_ids: set[str]) -> None:
     existing = next(path for path in (target, *target.resolve().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"TO={target} cannot be made: {existing} is a file; give a folder")
     if target.is_dir() and any(target.iterdir()):
         if not is_packed(target) or source.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
-        if lost := read_ids(target) - runs:
+        if lost := read_ids(target) - run_ids:
             raise UserError(
                 f"TO={target} holds {len(lost)} runs that {source} lacks and that would be lost; "
                 "unpack it first, or give another folder"
@@ -199,20 +199,20 @@ def _update_columns(target: Path, new: Path, protocol_of: Callable[[StoredRun], 
 def _add_columns(root: Path, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
     """Write the tables of runs anew that lack columns or whose canonical copies or protocols changed; return names."""
     names = []
-    for runs, *_ in parts(root):
-        table = arrow_table(root / runs).to_pylist()
-        if lacks_columns(root / runs) or any(
+    for runs_file, *_ in parts(root):
+        table = arrow_table(root / runs_file).to_pylist()
+        if lacks_columns(root / runs_file) or any(
             row[name] != rows[row["id"]][name] for row in table for name in ("canonical", "protocol")
         ):
-            names.append(runs)
-            _write_table(root / runs, runs_table([{**rows[row["id"]], "seal": row["seal"]} for row in table]))
+            names.append(runs_file)
+            _write_table(root / runs_file, runs_table([{**rows[row["id"]], "seal": row["seal"]} for row in table]))
     return names
 
 
 def _same_runs(target: Path, rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
     """Return the ids of a bundle's runs if all have these rows, and none if one is another run now. The digest of a
     run's own manifest does not count: it changes when a run is unpacked."""
-    bundle_rows = [row for runs, *_ in parts(target) for row in arrow_table(target / runs).to_pylist()]
+    bundle_rows = [row for runs_file, *_ in parts(target) for row in arrow_table(target / runs_file).to_pylist()]
     equal = all(row[name] == rows[row["id"]][name] for row in bundle_rows for name in ("record", "job"))
     return {row["id"] for row in bundle_rows} if equal else set()
 

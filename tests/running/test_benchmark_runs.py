@@ -164,7 +164,9 @@ def copy_without(place: Path, **cell: Any) -> Path:
 def test_a_bundle_that_lacks_runs_is_refused(place: Path) -> None:
     with pytest.raises(UserError, match=r"mine at K=4 lacks seed 1 at the learning rate that its tuning runs choose"):
         run(place, add=copy_without(place, seed=1, capacity=4))
-    with pytest.raises(UserError, match=r"mine at K=1 has at no learning rate all of its tuning runs, seeds 100"):
+    with pytest.raises(
+        UserError, match=r"mine at K=1 lacks tuning runs at every learning rate; one rate needs all seeds, 100"
+    ):
         run(place, add=copy_without(place, seed=100, capacity=1))
 
 

@@ -23,6 +23,7 @@ from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything
 PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
+STOPPING = "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)"
 # Modules that a sweep's report needs; together they take 1.5 s to load.
 REPORT_MODULES = (
     "rliable.metrics",
@@ -95,7 +96,7 @@ class PlainLines:
             self._say(f"stop   {describe_run(run)}: {event.get('message', 'interrupted')}")
 
     def on_stop(self) -> None:
-        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)")
+        self._say(STOPPING)
 
     def close(self) -> None:
         pass
@@ -158,7 +159,7 @@ class LiveDisplay:
             self._say(f"[green]done[/green]   {escape(printable(describe_run(run)))}")
 
     def on_stop(self) -> None:
-        self._say("stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)")
+        self._say(STOPPING)
 
     def close(self) -> None:
         with contextlib.suppress(OSError):

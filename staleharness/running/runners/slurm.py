@@ -78,7 +78,7 @@ class SlurmRunner:
         except SlurmError as error:
             if not error.is_transient:
                 raise UserError(f"RUNNER=slurm: {error}") from error
-            self._warn_once("silent", "Slurm does not answer, and is asked again: %s", error)
+            self._warn_once("silent", "Slurm does not answer; asking again: %s", error)
             self._next["submit"] = self._next["order"] = self._next["look"] = now + REPEAT
         if not events:
             time.sleep(timeout)
@@ -278,7 +278,7 @@ class SlurmRunner:
         except SlurmError as error:
             if error.is_transient:
                 raise
-            LOGGER.warning("task %s could not be put back in the queue (%s), and is submitted anew", run.task, error)
+            LOGGER.warning("task %s could not be requeued (%s), and is submitted again", run.task, error)
             run.note_resubmission(now)
             run.detach()
             self._next["submit"] = now

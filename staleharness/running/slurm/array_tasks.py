@@ -5,7 +5,7 @@
 <root>/slurm/<name>/<task>.<start>  messages of a task, one per line; `start` counts its requeues
 <root>/slurm/<name>/<task>.out      output before its run's log was open, and messages of Slurm
 
-Nodes read them, and so does a later sweep, which goes on with the arrays that an earlier one has left.
+Nodes read them, and so does a later sweep, which continues the arrays of an earlier one.
 """
 
 from __future__ import annotations
@@ -260,7 +260,7 @@ def _adopt(array: JobArray, runs: Mapping[str, SlurmTask], options: Sequence[str
             stale.append(array.task(index))
     commands.cancel(stale)
     if adoptions:
-        LOGGER.warning("going on with %d tasks of array %s, of an earlier sweep", adoptions, array.id)
+        LOGGER.warning("continuing with %d tasks of array %s from an earlier sweep", adoptions, array.id)
     if others := len(array.live) - adoptions:
         text = "array %s goes on with %d tasks of an earlier sweep, which this one does not ask for"
         LOGGER.warning(text, array.id, others)
