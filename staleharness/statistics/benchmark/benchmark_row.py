@@ -86,7 +86,8 @@ def with_scores(
 
 
 def _mean_of(runs: Sequence[StoredRun], *names: str) -> float | None:
-    """Mean of the first of some metrics that a run has, of its means over the budget; None where no run has any."""
+    """Mean over runs of the first of these metrics that a run has, itself a mean over the budget; None where no run has
+    any."""
     summaries = [run.record["summary"] for run in runs]
     means = [next((s[name] for name in names if s.get(name) is not None), None) for s in summaries]
     values = [mean for mean in means if mean is not None]
@@ -111,12 +112,12 @@ def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     """Fill in what follows from other rows: who did not learn, and the tests against the baseline."""
     base = {row.capacity: row for row in rows if row.method == BASELINE and row.source in (REFERENCE, USER)}
     base |= {row.capacity: row for row in rows if row.method == BASELINE and row.source == REFERENCE}
-    fresh = min(base, default=None)
-    limit = (base[fresh].score if fresh is not None else None) or 0.0
+    smallest_k = min(base, default=None)
+    limit = (base[smallest_k].score if smallest_k is not None else None) or 0.0
     poor = {
         (row.method, row.source)
         for row in rows
-        if row.capacity == fresh and row.score is not None and row.score < LEARNT * limit
+        if row.capacity == smallest_k and row.score is not None and row.score < LEARNT * limit
     }
     out = [replace(row, did_not_learn=(row.method, row.source) in poor) for row in rows]
     out = [_against(row, base.get(row.capacity)) for row in out]

@@ -27,7 +27,7 @@ class BenchmarkTable:
     capacities: tuple[int, ...]
     seeds: int  # reported runs of each environment that the protocol asks for
     rows: tuple[BenchmarkRow, ...]
-    runs_done: int  # published runs that are there
+    runs_done: int  # runs that are there, those of the user included
     runs_total: int  # runs that the protocol asks for
     look: int = 0  # seeds of a look at one rate, which is no result; 0: none
     notes: tuple[str, ...] = ()
@@ -71,25 +71,23 @@ def benchmark_table(
     ids = {run.id for run in reference}
     user_runs = [run for run in sources.get(USER, ()) if run.id not in ids]
     rows: list[BenchmarkRow] = []
-    published_rows, user_rows = (
-        runs_by_row(protocol, [*reference, *([] if look else user_runs)]),
-        runs_by_row(protocol, user_runs),
-    )
+    entry_runs_by_row = runs_by_row(protocol, [*reference, *([] if look else user_runs)])
+    user_runs_by_row = runs_by_row(protocol, user_runs)
     for name in protocol.entries:
         methods = protocol.entry_methods(name)
-        is_users = any((text, k) in user_rows for k, text in methods.items()) and not look
-        rows += _rows(protocol, name, USER if is_users else REFERENCE, published_rows, gaps=gaps and is_users)
-    labels = {text for name in protocol.entries for text in protocol.entry_methods(name).values()}
-    for label in dict.fromkeys(label for label, _ in user_rows):
-        if look or label not in labels:
+        from_user = any((label, k) in user_runs_by_row for k, label in methods.items()) and not look
+        rows += _rows(protocol, name, USER if from_user else REFERENCE, entry_runs_by_row, gaps=gaps and from_user)
+    entry_labels = {label for name in protocol.entries for label in protocol.entry_methods(name).values()}
+    for label in dict.fromkeys(label for label, _ in user_runs_by_row):
+        if look or label not in entry_labels:
             rates = look_rates(protocol, reference) if look else None
-            rows += _rows(protocol, label, USER, user_rows, rates, look, gaps)
+            rows += _rows(protocol, label, USER, user_runs_by_row, rates, look, gaps)
     for source in [name for name in sources if name not in (REFERENCE, USER)]:
-        bundle_rows = runs_by_row(protocol, sources[source])
-        for label in dict.fromkeys(label for label, _ in bundle_rows):
-            rows += _rows(protocol, label, source, bundle_rows, gaps=True)
-    sources_of_rows = (REFERENCE,) if look else (REFERENCE, USER)
-    published = [row for row in rows if row.method in protocol.entries and row.source in sources_of_rows]
+        bundle_runs_by_row = runs_by_row(protocol, sources[source])
+        for label in dict.fromkeys(label for label, _ in bundle_runs_by_row):
+            rows += _rows(protocol, label, source, bundle_runs_by_row, gaps=True)
+    entry_sources = (REFERENCE,) if look else (REFERENCE, USER)
+    entry_rows = [row for row in rows if row.method in protocol.entries and row.source in entry_sources]
     runs_total = count_runs(protocol) * len(protocol.entries)
     return BenchmarkTable(
         track=protocol.track,
@@ -100,7 +98,7 @@ def benchmark_table(
         capacities=protocol.capacity,
         seeds=len(protocol.seeds),
         rows=tuple(with_tests(rows)),
-        runs_done=runs_total - sum(row.missing for row in published),
+        runs_done=runs_total - sum(row.missing for row in entry_rows),
         runs_total=runs_total,
         look=look,
         notes=tuple(notes),
@@ -111,15 +109,16 @@ def _rows(
     protocol: Protocol,
     name: str,
     source: str,
-    held: Mapping[tuple[str, int], MethodRuns],
+    by_row: Mapping[tuple[str, int], MethodRuns],
     rates: Mapping[int, float] | None = None,
     look: int = 0,
     gaps: bool = False,
 ) -> list[BenchmarkRow]:
-    """Return the rows of one method at every capacity, without what follows from other methods. rates: of a look."""
+    """Return the rows of one method at every capacity, without the fields that depend on other methods. by_row: as
+    `runs_by_row` returns. rates: of a look."""
     rows: list[BenchmarkRow] = []
-    for k, text in protocol.entry_methods(name).items():
-        members = held.get((text, k), MethodRuns())
+    for k, label in protocol.entry_methods(name).items():
+        members = by_row.get((label, k), MethodRuns())
         rate = rates[k] if rates else chosen_rate(protocol, members, gaps)
         by_env = [{} if rate is None else members.report.get((env, rate), {}) for env in protocol.env]
         tuning_runs = sum(map(len, members.tuning.values()))

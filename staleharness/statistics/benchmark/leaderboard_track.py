@@ -15,7 +15,7 @@ from .benchmark_row import REFERENCE, REPS, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
 from .protocol import BASELINE, MethodRuns, Protocol, runs_by_row
 
-Held = Mapping[tuple[str, int], MethodRuns]
+RunsByRow = Mapping[tuple[str, int], MethodRuns]  # as `runs_by_row` returns
 
 
 def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mapping[str, Iterable[StoredRun]]) -> Track:
@@ -23,16 +23,15 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
 
     sources: those that the table was made of.
     """
-    core = [run for name in (REFERENCE, USER) for run in sources.get(name, ())]
-    held = {name: runs_by_row(protocol, runs) for name, runs in {**sources, REFERENCE: core, USER: core}.items()}
-    rows = [_row(protocol, table, method, source, held[source]) for method, source in table.methods]
-    about = (
-        f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs included, are"
-    )
+    published_and_user = [run for name in (REFERENCE, USER) for run in sources.get(name, ())]
+    runs_of = {**sources, REFERENCE: published_and_user, USER: published_and_user}
+    by_source = {name: runs_by_row(protocol, runs) for name, runs in runs_of.items()}
+    rows = [_row(protocol, table, method, source, by_source[source]) for method, source in table.methods]
     return Track(
         name=table.track,
         title=f"{table.track} v{table.version}",
-        about=f"{about} published; here are those that are reported:",
+        about=f"{table.question} {table.runs_done:,} of {table.runs_total:,} runs of the protocol, tuning runs "
+        "included, are published; here are those that are reported:",
         envs=table.envs,
         ks=table.capacities,
         rows=tuple(row for row in rows if any(result.n for result in row.capacities.values())),
@@ -41,7 +40,7 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
     )
 
 
-def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, held: Held) -> LeaderboardRow:
+def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by_row: RunsByRow) -> LeaderboardRow:
     by_k = {k: row for k in table.capacities if (row := table.row(method, k, source)) is not None}
     methods = protocol.entry_methods(method)
     control = bool(protocol.title_of(method))
@@ -51,7 +50,7 @@ def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, he
     return LeaderboardRow(
         label=label,
         score=_mean_over_capacities(table, by_k),
-        capacities={k: _result(protocol, table, row, held.get((methods[k], k))) for k, row in by_k.items()},
+        capacities={k: _result(protocol, table, row, by_row.get((methods[k], k))) for k, row in by_k.items()},
         retention=None if last is None else _estimate(last.retained, last.retained_low, last.retained_high),
         kind="control" if control else "added" if foreign else "method",
         has_learned=not any(row.did_not_learn for row in by_k.values()),

@@ -27,8 +27,8 @@ from ..scores import Normaliser
 FOLDER = "stalebench_v1"  # of experiments/, and the beginning of the names of published bundles
 BASELINE = "ppo_clip"  # method that all others are compared with
 LEARNT = 0.5  # of the baseline's score at K = 1: a method below it did not learn
-# of a protocol, what changes no score: words, and which methods have rows
-WORDS = ("question", "source", "methods", "controls")
+# Fields of a protocol that change no score: texts, and which methods have rows.
+NOT_IN_DIGEST = ("question", "source", "methods", "controls")
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class Protocol:
     @property
     def digest(self) -> str:
         """Twelve hex digits of all that a score depends on."""
-        content = {key: value for key, value in asdict(self).items() if key not in WORDS}
+        content = {key: value for key, value in asdict(self).items() if key not in NOT_IN_DIGEST}
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
 
     @property
@@ -115,14 +115,14 @@ class Protocol:
         return next(rows, method)
 
     def title_of(self, name: str) -> str:
-        """Words for a control; empty for other rows."""
+        """Title of a width control; empty for other rows."""
         return next((control.title for control in self.controls if control.name == name), "")
 
     def place_of(self, run: StoredRun) -> ProtocolPlace | None:
         """Return the place of a stored run, or None where it does not follow the protocol."""
         spec = run.spec
-        wishes = {**self.settings, "lag": self.lag}
-        if any(not equals_setting(spec.get(key), value) for key, value in wishes.items() if key != "learning_rate"):
+        rules = {**self.settings, "lag": self.lag}
+        if any(not equals_setting(spec.get(key), value) for key, value in rules.items() if key != "learning_rate"):
             return None
         if spec["env"] not in self.env or spec["capacity"] not in self.capacity:
             return None
@@ -197,9 +197,9 @@ def chosen_rate(protocol: Protocol, runs: MethodRuns, gaps: bool = False) -> flo
     """
     areas: dict[float, list[float]] = {}
     for factor in protocol.rates:
-        held = [runs.tuning.get((env, factor), {}) for env in protocol.env]
-        if all(len(by_seed) == len(protocol.tuning_seeds) for by_seed in held):
-            areas[factor] = [area_of(protocol, run) for by_seed in held for run in by_seed.values()]
+        by_env = [runs.tuning.get((env, factor), {}) for env in protocol.env]
+        if all(len(by_seed) == len(protocol.tuning_seeds) for by_seed in by_env):
+            areas[factor] = [area_of(protocol, run) for by_seed in by_env for run in by_seed.values()]
     complete = len(areas) == len(protocol.rates) or (gaps and areas)
     return choose_rate(areas) if complete else None
 
@@ -210,8 +210,8 @@ def look_seeds(protocol: Protocol, quick: bool, one_rate: bool) -> int:
 
 
 def look_rates(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[int, float]:
-    """Return capacity -> step of the ladder that the baseline chose, which a look takes, too: at another one it would
-    compare rates. 1 where the baseline's runs are not there."""
+    """Return capacity -> step of the ladder that the baseline chose, which a look takes too: at another one the
+    comparison would be one of rates. 1 where the baseline's runs are not there."""
     rows = runs_by_row(protocol, (run for run in runs if method_of(run) == BASELINE))
     rates = {k: chosen_rate(protocol, rows.get((BASELINE, k), MethodRuns())) for k in protocol.capacity}
     return {k: 1.0 if rate is None else rate for k, rate in rates.items()}
