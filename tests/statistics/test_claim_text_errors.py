@@ -20,8 +20,8 @@ def evidence_in(root: Path, seeds: int, lows: dict[str, float]) -> Evidence:
     for label, low in lows.items():
         for k in (1, 4):
             for seed in range(seeds):
-                written: Any = {"capacity": k, "sampled": low / k + seed, "phases": 3}
-                write_run(root, label, seed, curve=[low / 4, low / 2, low / k + seed], **written)
+                options: Any = {"capacity": k, "sampled": low / k + seed, "phases": 3}
+                write_run(root, label, seed, curve=[low / 4, low / 2, low / k + seed], **options)
     results: Results = load(root)
     return Evidence(results, results.table(reps=50, engine="quick"))
 
@@ -72,8 +72,8 @@ def test_chance_and_slowdown_of_few_seeds_have_no_interval(evidence: Evidence, t
     five = evidence_in(tmp_path, 5, {"vaco": 900.0, "ppo_clip": -90.0})
     assert fill_numbers("{chance vaco K=4}", lambda _: evidence) == "1.00"
     assert fill_numbers("{chance vaco K=4}", lambda _: five) == "1.00 [1.00, 1.00]"
-    for held, ends in ((evidence, False), (five, True)):
-        assert ("[" in fill_numbers("{slowdown vaco K=4 level=0.2}", lambda _, held=held: held)) == ends  # type: ignore[misc]
+    for runs, has_ends in ((evidence, False), (five, True)):
+        assert ("[" in fill_numbers("{slowdown vaco K=4 level=0.2}", lambda _, runs=runs: runs)) == has_ends  # type: ignore[misc]
 
 
 @pytest.mark.parametrize(

@@ -51,16 +51,16 @@ def _read(root: Path) -> Any:
     return Store(root).read_all()
 
 
-def held(evidence: Evidence, **part: Any) -> Any:
+def evaluate(evidence: Evidence, **part: Any) -> Any:
     return evaluate_part(ClaimPart("x", **part), evidence)
 
 
 def test_a_paired_difference_is_that_of_the_same_seeds(evidence: Evidence) -> None:
     part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "what": "return"}
-    (row,) = held(evidence, **part, by_seed=True).rows
+    (row,) = evaluate(evidence, **part, by_seed=True).rows
     assert row.text == "return, VACO − PPO-clip, K = 4" and row.outcome == "yes"
     assert row.contrast.value == pytest.approx(30.0) and row.contrast.n == (5, 5)
-    (apart,) = held(evidence, **part).rows
+    (apart,) = evaluate(evidence, **part).rows
     ends = ttest_ind(SEEDS["vaco"], SEEDS["ppo_clip"], equal_var=False).confidence_interval()
     assert (apart.contrast.low, apart.contrast.high) == pytest.approx((30 + ends.low, 30 + ends.high))
     reach = float(student_t.ppf(0.975, 4)) * 0.1 / math.sqrt(5)  # the gaps are 30 ± 0.1, or 30
@@ -68,17 +68,17 @@ def test_a_paired_difference_is_that_of_the_same_seeds(evidence: Evidence) -> No
 
 
 def test_a_capacity_is_compared_with_another_one(evidence: Evidence) -> None:
-    (row,) = held(evidence, of=("vaco",), k=(4,), over_k=1, what="return", be="less").rows
+    (row,) = evaluate(evidence, of=("vaco",), k=(4,), over_k=1, what="return", be="less").rows
     assert row.text == "return, VACO, K = 4 − K = 1" and row.contrast.value == pytest.approx(-50.0)
     both: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "over_k": 1, "what": "return"}
-    assert held(evidence, **both).rows[0].contrast.value == pytest.approx(65.23 - 215.23)
-    assert held(evidence, **both, beyond=True).rows[0].contrast.value == pytest.approx(30.0 + 100.0)
+    assert evaluate(evidence, **both).rows[0].contrast.value == pytest.approx(65.23 - 215.23)
+    assert evaluate(evidence, **both, beyond=True).rows[0].contrast.value == pytest.approx(30.0 + 100.0)
 
 
 def test_shares_are_counted_from_a_random_policy(evidence: Evidence) -> None:
-    made = held(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept").rows[0].contrast
+    made = evaluate(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept").rows[0].contrast
     assert made.value == pytest.approx(52 / 102 - 22 / 202)
-    spo = held(evidence, of=("spo",), over=("ppo_clip",), k=(4,), what="kept").rows[0]
+    spo = evaluate(evidence, of=("spo",), over=("ppo_clip",), k=(4,), what="kept").rows[0]
     assert (
         spo.contrast is None and spo.outcome == "open" and spo.problem == "spo did not learn on Hopper-v5 without lag"
     )
@@ -118,8 +118,8 @@ def test_one_computation_without_lag_shares_its_runs(tmp_path: Path) -> None:
 
 
 def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
-    tested = held(evidence, of=("vaco",), over=("ppo_clip", "vaco"), k=(1, 4), what="return")
-    assert [row.outcome for row in tested.rows] == ["no", "yes"] and tested.outcome == "no"
+    result = evaluate(evidence, of=("vaco",), over=("ppo_clip", "vaco"), k=(1, 4), what="return")
+    assert [row.outcome for row in result.rows] == ["no", "yes"] and result.outcome == "no"
 
 
 def test_columns_are_reduced_over_phases(evidence: Evidence) -> None:
@@ -148,17 +148,17 @@ def test_a_record_without_seconds_names_the_missing_field(evidence: Evidence) ->
 
 def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
     part: dict[str, Any] = {"of": ("vaco",), "over": ("ppo_clip",), "k": (4,), "what": "return", "ratio": True}
-    made = held(evidence, **part).rows[0].contrast
+    made = evaluate(evidence, **part).rows[0].contrast
     expected = np.mean(
         [math.log((65.23 + a) / (35.23 + b)) for a, b in zip(SEEDS["vaco"], SEEDS["ppo_clip"], strict=True)]
     )
-    assert made.value == pytest.approx(expected) and held(evidence, **part).outcome == "yes"
-    assert held(evidence, **part, than=10.0).rows[0].contrast.value == pytest.approx(expected - math.log(10))
+    assert made.value == pytest.approx(expected) and evaluate(evidence, **part).outcome == "yes"
+    assert evaluate(evidence, **part, than=10.0).rows[0].contrast.value == pytest.approx(expected - math.log(10))
 
 
 def test_untested_part_is_open_with_its_reason(evidence: Evidence) -> None:
-    tested = held(evidence, untested="no such runs")
-    assert tested.outcome == "open" and tested.rows[0].problem == "no such runs"
+    result = evaluate(evidence, untested="no such runs")
+    assert result.outcome == "open" and result.rows[0].problem == "no such runs"
 
 
 def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
@@ -240,11 +240,11 @@ def test_tests_of_a_figure_are_corrected_together(evidence: Evidence) -> None:
     alone = [evaluate_part(p, evidence).rows[0] for p in parts]
     assert [row.outcome for row in alone] == ["yes", "open"] and alone[1].p(parts[1]) == pytest.approx(0.32, abs=0.05)
     told = "{told vaco over=ppo_clip K=1 of=return}"
-    reading = evaluate_claim(parts, told, "", lambda study: evidence, {})
-    first, second = (r.rows[0] for r in reading.parts)
+    result = evaluate_claim(parts, told, "", lambda study: evidence, {})
+    first, second = (r.rows[0] for r in result.parts)
     p = [ttest_ind(SEEDS["vaco"], np.array(SEEDS["ppo_clip"]) - gap, equal_var=False).pvalue for gap in (30, -100)]
     assert first.holm == pytest.approx(2 * p[0]) and second.holm == pytest.approx(alone[1].p(parts[1]))
-    assert reading.verdict == "agrees" and reading.observation == "below"  # our own part does not count
+    assert result.verdict == "agrees" and result.observation == "below"  # our own part does not count
 
 
 def test_a_result_that_the_correction_takes_back_is_open(evidence: Evidence) -> None:
@@ -258,8 +258,8 @@ def test_a_result_that_the_correction_takes_back_is_open(evidence: Evidence) -> 
 
 def test_what_holds_by_definition_counts_for_nothing(evidence: Evidence) -> None:
     part = ClaimPart("a", ("vaco",), over=("ppo_clip",), k=(4,), what="return", role="identity")
-    reading = evaluate_claim([part], "", "", lambda study: evidence, {})
-    assert reading.verdict == "" and reading.parts[0].rows[0].holm is None and reading.parts[0].outcome == "yes"
+    result = evaluate_claim([part], "", "", lambda study: evidence, {})
+    assert result.verdict == "" and result.parts[0].rows[0].holm is None and result.parts[0].outcome == "yes"
 
 
 def test_parts_and_text_use_the_runs_of_their_study(evidence: Evidence) -> None:
@@ -270,8 +270,8 @@ def test_parts_and_text_use_the_runs_of_their_study(evidence: Evidence) -> None:
         return evidence
 
     part = ClaimPart("VACO keeps more", ("vaco",), over=("ppo_clip",), k=(4,), what="kept", study="other")
-    reading = evaluate_claim([part], "{runs vaco study=third}", "", of, {})
-    assert reading.verdict == "agrees" and reading.observation == "10 runs" and asked == ["other", "third"]
+    result = evaluate_claim([part], "{runs vaco study=third}", "", of, {})
+    assert result.verdict == "agrees" and result.observation == "10 runs" and asked == ["other", "third"]
 
 
 # --- the effective sample size as a warning
@@ -336,5 +336,5 @@ def test_runs_of_one_seed_are_one_piece_of_evidence() -> None:
         _ = warning.WarningCounts((3, 3), (3, 3), (0, 0), (0, 0)).hits_over_alarms
     with pytest.raises(UserError, match="the reward fell in stale runs of one seed only"):
         _ = warning.WarningCounts((3, 0), (3, 0), (1, 1), (0, 0)).hits_over_alarms
-    with pytest.raises(UserError, match="the reward stood in stale runs of one seed only"):
+    with pytest.raises(UserError, match="the reward held up in stale runs of one seed only"):
         _ = warning.WarningCounts((3, 3), (3, 3), (1, 0), (0, 0)).hits_over_alarms

@@ -40,7 +40,7 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
     def evaluate(query: NumberQuery) -> str:
         return quantity_text(replace(query, alpha=alpha), evidence_of(query.options.get("study", "")))
 
-    content = re.sub(BRACES, lambda braces: _of_braces(braces[1], evaluate), text)
+    content = re.sub(BRACES, lambda braces: _with_query(braces[1], evaluate), text)
     return re.sub(LISTS, lambda match: _by_side(match[1], match[2].split("; ")), content)
 
 
@@ -58,8 +58,8 @@ def _by_side(other: str, places: Sequence[str]) -> str:
     return ", ".join(f"{side} {next(pronouns)} {where}" for side, where in lists.items())
 
 
-def _of_braces(words: str, function: Callable[[NumberQuery], T]) -> T:
-    """Call the function with the query in two braces. Raises `UserError` that names them."""
+def _with_query(words: str, function: Callable[[NumberQuery], T]) -> T:
+    """Call a function with the query that is written between two braces. Raises `UserError` that names it."""
     try:
         return function(read_query(words))
     except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
@@ -123,4 +123,4 @@ def _tests_in_text(text: str, evidence_of: Callable[[str], Evidence]) -> set[tup
         p = difference.p_beyond("more")
         return set() if p is None else {(difference.value, p)}
 
-    return {pair for words in re.findall(BRACES, text) for pair in _of_braces(words, test)}
+    return {pair for words in re.findall(BRACES, text) for pair in _with_query(words, test)}

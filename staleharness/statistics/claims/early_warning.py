@@ -53,7 +53,7 @@ class WarningCounts:
         """Share of hits less share of false alarms. Raises `UserError` where no run fell, or all did; or where that
         rests on one seed."""
         no_seed = "no hits and false alarms: the reward fell in all stale runs, or in none"
-        for counts, event in ((self.fell, "fell in stale runs"), (self.stable, "stood in stale runs")):
+        for counts, event in ((self.fell, "fell in stale runs"), (self.stable, "held up in stale runs")):
             _check(counts, no_seed, f"{event} of one seed only")
         rows = [self.before, self.fell, self.alarms, self.stable]
         return _over_seeds(rows, lambda m: float(m[0] / m[1] - m[2] / m[3]))
@@ -104,16 +104,16 @@ def falls(run: StoredRun, metric: str, share: float, start: float, window: int) 
 
     Both are means of `window` phases, of those after step `start`. Values never above zero cannot fall.
     """
-    at, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
-    if at is None or column is None or reward is None:
+    end, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
+    if end is None or column is None or reward is None:
         return math.nan, math.nan
-    steps = at[at > start][window - 1 :]
-    column, reward = (trailing_mean(values[at > start], window) for values in (column, reward))
+    steps = end[end > start][window - 1 :]
+    column, reward = (trailing_mean(values[end > start], window) for values in (column, reward))
     best = [np.maximum.accumulate(y) for y in (column, reward)]
-    low, fallen = (
+    warning, fall = (
         first_step(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True)
     )
-    return low, fallen
+    return warning, fall
 
 
 def trailing_mean(y: Array, window: int) -> Array:

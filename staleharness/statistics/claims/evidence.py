@@ -136,8 +136,8 @@ def column_statistic(run: StoredRun, name: str, phases: Sequence[int] = (), redu
     `UserError` where no phase has it, or too few."""
     if reduce not in REDUCERS:
         raise UserError(f"reduce={reduce!r} is not known; {nearest(reduce, REDUCERS)}")
-    held = run.column(name)
-    values = np.empty(0) if held is None else held[slice(*phases)] if phases else held
+    column = run.column(name)
+    values = np.empty(0) if column is None else column[slice(*phases)] if phases else column
     values = values[~np.isnan(values)]
     if not len(values):
         raise UserError(f"run {run.id} ({run.label}) has no {name!r} in the phases asked for")

@@ -52,9 +52,11 @@ class PartComparison:
     cells: tuple[tuple[str, int], ...] = ()  # method and capacity of each of its means
 
     def p(self, part: ClaimPart) -> float | None:
-        """Two-sided p of the outcome before a correction; None where there is no test, or nothing to doubt."""
-        counts = self.contrast is not None and part.role != "identity"
-        return self.contrast.p_beyond(part.be, part.margin) if counts and self.contrast else None
+        """Two-sided p of the outcome before a correction; None where there is no test, or the part is true by
+        definition."""
+        if self.contrast is None or part.role == "identity":
+            return None
+        return self.contrast.p_beyond(part.be, part.margin)
 
 
 @dataclass(frozen=True)
@@ -95,7 +97,8 @@ def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] 
 
 
 def correct_part(result: PartResult, holm_of: Mapping[float, float]) -> PartResult:
-    """Leave comparisons open that Holm's correction does: `holm_of` maps each p of the figure's tests."""
+    """Mark comparisons that are not significant after Holm's correction as open. holm_of: p -> corrected p of the
+    figure's tests."""
     rows = []
     for row in result.rows:
         p = row.p(result.part)
@@ -150,9 +153,9 @@ def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) ->
     tasks: dict[str, list[Array]] = {}
     for env in evidence.envs(part.env):
         if part.by_seed:
-            held = [evidence.runs(label, k, env) for label, k in cells]
-            seeds = sorted(set.intersection(*(set(h) for h in held)))
-            runs = [[h[seed] for seed in seeds] for h in held]
+            runs_by_seed = [evidence.runs(label, k, env) for label, k in cells]
+            seeds = sorted(set.intersection(*map(set, runs_by_seed)))
+            runs = [[of_cell[seed] for seed in seeds] for of_cell in runs_by_seed]
         else:
             runs = [(evidence.pool if pooling else _own_runs(evidence))(label, k, env) for label, k in cells]
         if not all(runs):
