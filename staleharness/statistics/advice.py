@@ -127,7 +127,7 @@ def _reasons(refusals: Sequence[Refusal]) -> str:
     )
 
 
-def _on_absent(methods: Sequence[MethodAdvice]) -> list[str]:
+def _on_fewer_seeds(methods: Sequence[MethodAdvice]) -> list[str]:
     """Note settings with fewer seeds than others of their curve, as where runs diverged."""
     smaller = []
     for m in methods:
@@ -140,7 +140,7 @@ def _on_absent(methods: Sequence[MethodAdvice]) -> list[str]:
     if not smaller:
         return []
     return [
-        f"fewer seeds than elsewhere: {listing(smaller, 4)}; runs that diverged have no score, so what is kept there "
+        f"fewer seeds than elsewhere: {listing(smaller, 4)}; runs that diverged have no score, so the share kept there "
         "is that of the others"
     ]
 
@@ -154,21 +154,21 @@ def _notes(
             f"with {span(small)} seeds a nominal 95 % interval of a budget holds it in about "
             f"{'70' if min(small) < 5 else '85 to 90'} % of cases (docs/advise.md)"
         )
-    notes += _on_absent(methods)
+    notes += _on_fewer_seeds(methods)
     zeros = sorted({m.curve.zero_note for m in methods})
     notes.append(f"shares are counted from {' or '.join(zeros)}")
-    least = min(float(m.curve.lags[1]) for m in methods)
-    lags_in_use = [m.row["log"]["lag"] for m in methods if log] + [
-        p["lag"] for m in methods for p in m.row.get("caps", ())
-    ]
-    if any(0 < lag < least for lag in lags_in_use):
-        notes.append(f"between lag 0 and the smallest measured one ({least:.1f}) a share is a straight line's")
+    smallest = min(float(m.curve.lags[1]) for m in methods)
+    lags = [m.row["log"]["lag"] for m in methods if log] + [p["lag"] for m in methods for p in m.row.get("caps", ())]
+    if any(0 < lag < smallest for lag in lags):
+        notes.append(f"between lag 0 and the smallest measured one ({smallest:.1f}) shares are interpolated linearly")
     if caps:
-        notes.append("take: the fastest cap within the budget; with ? it is not within the low end of its interval")
+        notes.append(
+            "take: the fastest cap within the budget; with ? it is not within the low end of the budget's interval"
+        )
     in_versions = caps or (log is not None and log.unit == "versions")
     if log is not None and log.over == "rows":
         notes.append(
-            "budgets and shares are asked at mean lags over rows, as the log's is; where long rows are old, the mean "
+            "budgets and shares are at mean lags over rows, as the log's is; where long rows are older, the mean "
             "over decisions is larger (`staleharness pipeline` shows both)"
         )
     else:
@@ -223,7 +223,8 @@ def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[CapResult
 
 
 def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
-    """Return the seeds of each with which a t-test sees this difference of scores, by the spread of nearby settings."""
+    """Return the seeds of each method that a t-test needs to see this difference of scores, by the spread of settings
+    of nearby lags."""
     gap = float(a.row["caps"][i]["score"]) - float(b.row["caps"][i]["score"])
     variances = [spread(m.curve.around(m.row["caps"][i]["lag"])) ** 2 for m in (a, b)]
     deviation = (sum(variances) / 2) ** 0.5

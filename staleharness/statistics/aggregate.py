@@ -145,7 +145,7 @@ def improvement(
         score_pairs = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
         if label == baseline or not score_pairs:
             continue
-        x, y = [b[0] for b in score_pairs], [b[1] for b in score_pairs]
+        x, y = [a for a, _ in score_pairs], [b for _, b in score_pairs]
 
         def chance(*columns: Array, tasks: int = len(x)) -> Array:
             return improvement_of(columns[:tasks], columns[tasks:])[..., None]

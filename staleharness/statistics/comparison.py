@@ -68,8 +68,8 @@ def compare_runs(
     scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in common_cells.items()}), score)
     raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
 
-    def row(cell_rows: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
-        return _row(cell_rows, by, of, score, ENGINES[engine], reps) | {"scale": kind}
+    def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
+        return _row(cells, by, of, score, ENGINES[engine], reps) | {"scale": kind}
 
     cell_rows = [
         row({cell: pair}, raw, lambda c: np.asarray(c.mean(axis=-1)), "mean") for cell, pair in common_cells.items()
@@ -162,7 +162,7 @@ def difference_interval(
 
 
 def _on_intervals(cells: Sequence[Mapping[str, Any]], pairs: int) -> list[str]:
-    """Notes on the cells together, of so many pairs of runs, and on the reliability of their intervals."""
+    """Notes on all cells together, which have `pairs` pairs of runs, and on the reliability of their intervals."""
     notes = []
     matches = sum(c["identical"] for c in cells)
     if matches:

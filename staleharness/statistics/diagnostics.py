@@ -1,5 +1,5 @@
 """Diagnostics of the runs of a row: distance of their data from the target policy over training, decisions affected by
-each mechanism of the method, and their lags and ledgers. Columns are released with their row: there may be thousands of
+each mechanism of the method, and their lags and ledgers. Columns are freed after each row, as there may be thousands of
 runs.
 """
 
@@ -14,7 +14,7 @@ import numpy as np
 from ..store.stored_run import StoredRun
 from .scores import Array
 
-LagCounts = dict[int, int]  # lag in phases -> how many
+LagCounts = dict[int, int]  # lag in phases -> number of decisions or rows
 BINS = 100  # of a diagnostic over training
 STALENESS = {
     "tv_data": "TV of the data",
@@ -56,12 +56,12 @@ def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
     runs = list(runs)
     columns = [run.columns(names) for run in runs]
     envs = [str(run.record["spec"]["env"]) for run in runs]
-    over = {}
+    staleness = {}
     for name in STALENESS:
         measurements = [(env, c) for env, c in zip(envs, columns, strict=True) if {"steps", name} <= c.keys()]
-        over[name] = in_bins([(c["steps"], c[name]) for _, c in measurements], [env for env, _ in measurements])
-    held = {name: [c[name] for c in columns if name in c] for name in MECHANISMS}
-    return Diagnostics(over, {name: _share(of_runs) for name, of_runs in held.items() if of_runs})
+        staleness[name] = in_bins([(c["steps"], c[name]) for _, c in measurements], [env for env, _ in measurements])
+    mechanisms = {name: [c[name] for c in columns if name in c] for name in MECHANISMS}
+    return Diagnostics(staleness, {name: _share(of_runs) for name, of_runs in mechanisms.items() if of_runs})
 
 
 def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], max_bins: int = BINS) -> tuple[Array, Array]:
@@ -92,7 +92,7 @@ EMPTY = diagnostics([])
 
 
 def lags_of(runs: Sequence[StoredRun], kind: str) -> LagCounts:
-    """Count decisions (rows, where `assigned`) by lag, over the runs that recorded them; lags without any left out."""
+    """Count decisions (rows, where `assigned`) by lag, over the runs that recorded them, without counts of 0."""
     total: Counter[int] = Counter()
     for run in runs:
         for lag, count in run.record.get("lags", {}).get(kind, {}).items():

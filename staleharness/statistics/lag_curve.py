@@ -53,13 +53,13 @@ class LagCurve:
     row_lags: Array | None = None  # [m], means over rows at their first decision, where runs recorded them
 
     def from_rows(self, lag: float) -> float:
-        """Convert a mean lag over rows to the mean over decisions that these runs had with it. Runs that recorded no
-        lag of rows gave rows their versions whatever their lengths: both are about the same."""
-        return _between(lag, self.row_lags, self.lags)
+        """Convert a mean lag over rows to the mean over decisions that these runs had with it. Where runs
+        recorded no lag over rows, versions did not depend on the length of a row, and both means are about the same."""
+        return _convert(lag, self.row_lags, self.lags)
 
     def to_rows(self, lag: float) -> float:
         """Convert a mean lag over decisions to one over rows."""
-        return _between(lag, self.lags, self.row_lags)
+        return _convert(lag, self.lags, self.row_lags)
 
     @property
     def is_paired(self) -> bool:
@@ -119,20 +119,21 @@ def lag_curves(
         for model, model_runs in models.items():
             name = f"{algorithm} ({model})" if len(models) > 1 else algorithm
             try:
-                at, note = _zero(env, [r for r in runs if r.spec["env"] == env], score, scale, zero)
-                curves.append(_curve(name, env, model_runs, score, at, note))
+                zero_score, note = _zero(env, [r for r in runs if r.spec["env"] == env], score, scale, zero)
+                curves.append(_curve(name, env, model_runs, score, zero_score, note))
             except UserError as error:
                 refusals.append(Refusal(name, env, str(error)))
     return curves, refusals
 
 
-def _between(lag: float, lags_of_kind: Array | None, lags_of_other: Array | None) -> float:
-    """Return the lag of one kind at a lag of the other, linear between settings and in proportion beyond the last."""
-    if lags_of_kind is None or lags_of_other is None or np.any(np.diff(lags_of_kind) <= 0):
+def _convert(lag: float, source: Array | None, target: Array | None) -> float:
+    """Convert a mean lag of one kind to the other, given both at each setting: linear between settings, in proportion
+    beyond the last."""
+    if source is None or target is None or np.any(np.diff(source) <= 0):
         return lag
-    if lag > lags_of_kind[-1]:
-        return float(lag * lags_of_other[-1] / lags_of_kind[-1])
-    return float(np.interp(lag, lags_of_kind, lags_of_other))
+    if lag > source[-1]:
+        return float(lag * target[-1] / source[-1])
+    return float(np.interp(lag, source, target))
 
 
 def method_of(label: str) -> str:
@@ -141,8 +142,8 @@ def method_of(label: str) -> str:
     if match is None:
         return label
     name, inside, rest = match.groups()
-    rest_of_options = [part for part in split_list(inside) if part.partition("=")[0] not in OPEN]
-    return f"{name}[{','.join(rest_of_options)}]{rest}" if rest_of_options else name + rest
+    options = [part for part in split_list(inside) if part.partition("=")[0] not in OPEN]
+    return f"{name}[{','.join(options)}]{rest}" if options else name + rest
 
 
 def _by_model(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:

@@ -12,7 +12,7 @@ from ..logs.lag_log import LagLog
 from .method_advice import MethodAdvice
 
 MAX_NAMES = 12  # names in a list
-COUNTS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be judged"}
+VERDICT_WORDS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be judged"}
 
 
 def by_share(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
@@ -37,7 +37,7 @@ def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: flo
         head += f"{_count(keepers, len(methods))} at least {keep:.0%} of the score without lag: {_names(keepers)}"
     else:
         head += f"no method is shown to keep {keep:.0%} of the score without lag"
-    sentences = [head, *([f"{_losers(losers)}"] if losers else [])]
+    sentences = [head, *([_losers(losers)] if losers else [])]
     if unsure:
         least = min(float(m.curve.lags[1]) for m in unsure)
         below = unsure[0].row["log"]["lag"] < least
@@ -71,7 +71,7 @@ def _losers(methods: Sequence[MethodAdvice]) -> str:
 
 
 def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
-    """Say what the verdicts become with other numbers of gradient steps in a version."""
+    """Say what the verdicts are for other numbers of gradient steps per version."""
     first = methods[0].row["log"]
     if not first["other_updates"]:
         return []
@@ -97,7 +97,7 @@ def _steps(updates: float) -> str:
 
 
 def _groups(groups: Mapping[str, Sequence[MethodAdvice]]) -> str:
-    words = [f"{len(groups[v])} {COUNTS[v]}" for v in COUNTS if v in groups]
+    words = [f"{len(groups[v])} {VERDICT_WORDS[v]}" for v in VERDICT_WORDS if v in groups]
     far = len(groups.get("beyond the data", ()))
     return ", ".join([*words, *([f"{far} beyond the data"] if far else [])])
 
@@ -113,11 +113,11 @@ def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
 def training_command(env: str, methods: Sequence[MethodAdvice], log: LagLog, file: str, batch: float | None) -> str:
     """Return the command that trains under the lags of a log, converted to phases as in the verdicts."""
     steps, updates = methods[0].curve.gradient_steps_per_phase, methods[0].row["log"]["updates"]
-    unit = batch or 1.0  # of the log's own numbers in a version
+    per_phase = batch or 1.0  # how much the numbers in the file grow in one phase
     if log.unit == "gradient_steps":
-        unit *= steps or 1.0
+        per_phase *= steps or 1.0
     elif updates is not None:
-        unit *= (steps or updates) / updates
-    largest_lag = math.ceil(float(log.lags.max()) * (batch or 1.0) / unit - 1e-9)
-    model = f"log:{file}" if unit == 1.0 else f"log[file={file},per_phase={unit:g}]"
+        per_phase *= (steps or updates) / updates
+    largest_lag = math.ceil(float(log.lags.max()) * (batch or 1.0) / per_phase - 1e-9)
+    model = f"log:{file}" if per_phase == 1.0 else f"log[file={file},per_phase={per_phase:g}]"
     return f"make sweep ENV={env} K={largest_lag + 1} LAG='{model}' ALGO=..."

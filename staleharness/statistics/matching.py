@@ -37,7 +37,7 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     constant = _constant_settings(runs)
     runs = [_drop_settings(run, constant) for run in runs]
     a, b = runs[: len(a)], runs[len(a) :]
-    left, right = _cells(a, with_n := _names_n([*a, *b])), _cells(b, with_n)
+    left, right = _cells(a, with_n := _has_n([*a, *b])), _cells(b, with_n)
     common = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
     if not common:
         raise UserError(f"A and B share no cell: A has {holdings(left)}; B has {holdings(right)}")
@@ -79,9 +79,9 @@ def differences(shared_cells: Mapping[Cell, Pair]) -> list[str]:
     for words, read in (("set", _settings), ("made", _fingerprint)):
         counts: dict[str, tuple[Counter[str], Counter[str]]] = {}
         for pair in shared_cells.values():
-            held = [[read(run) for run in side] for side in pair]
-            for name in sorted({n for side in held for values in side for n in values}):
-                counts_a, counts_b = (Counter(_word(v.get(name)) for v in side) for side in held)
+            sides = [[read(run) for run in side] for side in pair]
+            for name in sorted({n for side in sides for values in side for n in values}):
+                counts_a, counts_b = (Counter(_word(v.get(name)) for v in side) for side in sides)
                 if set(counts_a) != set(counts_b):
                     total = counts.setdefault(name, (Counter(), Counter()))
                     total[0].update(counts_a)
@@ -95,8 +95,8 @@ def holdings(cells: Iterable[Cell]) -> str:
     """Describe the cells of a side."""
     cells = list(cells)
     axes = ({c.label for c in cells}, {c.env for c in cells}, {f"K={k}" for k in sorted({c.capacity for c in cells})})
-    order = (sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n)) for names in axes)
-    return " × ".join(listing(names, MAX_NAMES) for names in order)
+    in_order = (sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n)) for names in axes)
+    return " × ".join(listing(names, MAX_NAMES) for names in in_order)
 
 
 def _constant_settings(runs: Sequence[StoredRun]) -> frozenset[str]:
@@ -111,8 +111,8 @@ def _drop_settings(run: StoredRun, names: frozenset[str]) -> StoredRun:
     return replace(run, record={**run.record, "spec": spec}) if names else run
 
 
-def _names_n(runs: Sequence[StoredRun]) -> bool:
-    """Return whether any label has N: then all must, as one side may have swept it and the other not."""
+def _has_n(runs: Sequence[StoredRun]) -> bool:
+    """Return whether any label has N. Then all need it, as one side may have swept N and the other not."""
     return any(" N=" in r.label for r in runs)
 
 

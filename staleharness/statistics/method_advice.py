@@ -19,8 +19,8 @@ from .slowdown import slowdowns
 from .staleness_budget import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
 from .t_intervals import welch
 
-Ends = tuple[Limit, Limit, Limit]  # a budget and its interval
-UPDATES = (1.0, 4.0, 16.0)  # gradient steps of a version that a log is also tried with
+Budget = tuple[Limit, Limit, Limit]  # estimate, low and high end of its interval
+UPDATES = (1.0, 4.0, 16.0)  # gradient steps per version for which a log's verdict is also given
 CLEAR = 5  # percentile of the resampled synchronous scores that has to be above zero
 
 
@@ -48,26 +48,26 @@ class MethodAdvice:
 
 def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
     """Derive all advice from one curve. Raises `UserError` where its synchronous runs are not clearly above zero."""
-    share = retention_curve(curve, question.reps)
+    retention = retention_curve(curve, question.reps)
     synchronous = float(iqm(curve.scores[0]))
-    if np.percentile(share.reference, CLEAR) <= 0:
+    if np.percentile(retention.reference, CLEAR) <= 0:
         raise UserError(
             f"its synchronous runs are not clearly above zero ({curve.zero_note}): "
             f"IQM {synchronous + curve.zero:.3g} against {curve.zero:.3g}"
         )
-    ends = share.budget(question.keep)
-    limits = zip(("budget", "budget_low", "budget_high"), ends, strict=True)
+    budget = retention.budget(question.keep)
+    limits = zip(("budget", "budget_low", "budget_high"), budget, strict=True)
     row: dict[str, Any] = {
         "algorithm": curve.algorithm,
         "env": curve.env,
         "n": curve.n,
-        "resampled": share.resampling,
+        "resampled": retention.resampling,
         "synchronous": synchronous + curve.zero,
         "zero": curve.zero,
         "zero_is": curve.zero_note,
         "gradient_steps_per_phase": curve.gradient_steps_per_phase,
         **{name: end.to_json() for name, end in limits},
-        "points": [_point(curve, share, i) for i in range(len(curve.lags))],
+        "points": [_point(curve, retention, i) for i in range(len(curve.lags))],
         **_seeds(curve, (1 - question.keep) * synchronous),
         "slowdowns": _slowdowns(curve, question.score),
     }
@@ -76,22 +76,22 @@ def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
         row["caps"] = []
         for cap in question.caps:
             lag = _in_phases(cap.lag, "versions", curve, question.updates)
-            at: dict[str, Any] = {"cap": cap.cap, "lag": lag, "step_seconds": cap.step_seconds, "binds": cap.binds}
-            at |= _at(share, lag)
-            if at["kept"] is not None:
-                at["score"] = curve.zero + synchronous * at["kept"]
-                scores[cap.name] = curve.zero + share.reference * share.replicates_at(lag)
-            row["caps"].append(at)
-        row["recommended"] = _fastest_cap(row["caps"], ends)
+            point: dict[str, Any] = {"cap": cap.cap, "lag": lag, "step_seconds": cap.step_seconds, "binds": cap.binds}
+            point |= _share_at(retention, lag)
+            if point["kept"] is not None:
+                point["score"] = curve.zero + synchronous * point["kept"]
+                scores[cap.name] = curve.zero + retention.reference * retention.replicates_at(lag)
+            row["caps"].append(point)
+        row["recommended"] = _fastest_cap(row["caps"], budget)
     if (log := question.log) is not None:
-        row["log"] = _place_of_log(share, ends, curve, log, question.updates)
-    return MethodAdvice(curve, share, row, scores)
+        row["log"] = _place_of_log(retention, budget, curve, log, question.updates)
+    return MethodAdvice(curve, retention, row, scores)
 
 
-def _point(curve: LagCurve, share: RetentionCurve, i: int) -> dict[str, Any]:
+def _point(curve: LagCurve, retention: RetentionCurve, i: int) -> dict[str, Any]:
     """Measurements at lag i, with a test against the synchronous runs."""
     a, b = curve.scores[0], curve.scores[i]
-    low, high = np.percentile(share.replicates[:, i], TAILS)
+    low, high = np.percentile(retention.replicates[:, i], TAILS)
     deviation = spread([a, b])
     gap = float(b.mean() - a.mean())
     return {
@@ -100,8 +100,8 @@ def _point(curve: LagCurve, share: RetentionCurve, i: int) -> dict[str, Any]:
         "n": len(b),
         "gradient_lag": None if curve.gradient_lags is None else float(curve.gradient_lags[i]),
         "iqm": float(iqm(b)) + curve.zero,
-        "kept_as_measured": float(share.raw[i]),
-        "kept": float(share.fit[i]),
+        "kept_as_measured": float(retention.raw[i]),
+        "kept": float(retention.fit[i]),
         "kept_low": float(low),
         "kept_high": float(high),
         "difference": gap,
@@ -142,39 +142,39 @@ def _in_phases(lag: float, unit: str, curve: LagCurve, updates: float | None) ->
     return lag * (1.0 if unit == "gradient_steps" or updates is None else updates) / per_phase
 
 
-def _at(share: RetentionCurve, lag: float) -> dict[str, Any]:
-    shares = share.at(lag)
+def _share_at(retention: RetentionCurve, lag: float) -> dict[str, Any]:
+    shares = retention.at(lag)
     if shares is None:
         names: dict[str, Any] = dict.fromkeys(("kept", "kept_low", "kept_high", "score"))
-        return names | {"refused": f"lag {lag:.1f} is beyond the data (largest measured: {share.lags[-1]:.1f})"}
+        return names | {"refused": f"lag {lag:.1f} is beyond the data (largest measured: {retention.lags[-1]:.1f})"}
     return {**dict(zip(("kept", "kept_low", "kept_high"), shares, strict=True)), "refused": None}
 
 
-def _fastest_cap(points: Sequence[dict[str, Any]], ends: Ends) -> dict[str, Any] | None:
+def _fastest_cap(points: Sequence[dict[str, Any]], budget: Budget) -> dict[str, Any] | None:
     """Return the cap with the fastest steps within the budget (of equally fast ones, the least lag), or None.
 
     `sure`: also within the low end of the budget's interval.
     """
-    within = [p for p in points if p["lag"] == 0 or ends[0].allows(p["lag"])]
+    within = [p for p in points if p["lag"] == 0 or budget[0].allows(p["lag"])]
     if not within:
         return None
     best = min(within, key=lambda p: (p["step_seconds"], p["lag"]))
-    return {**best, "sure": best["lag"] == 0 or ends[1].allows(best["lag"])}
+    return {**best, "sure": best["lag"] == 0 or budget[1].allows(best["lag"])}
 
 
 def _place_of_log(
-    share: RetentionCurve, ends: Ends, curve: LagCurve, log: LagLog, updates: float | None
+    retention: RetentionCurve, budget: Budget, curve: LagCurve, log: LagLog, updates: float | None
 ) -> dict[str, Any]:
     """Share retained at a log's mean lag and the verdict; the same at the lag of its last quarter where it drifts, and
     for other numbers of gradient steps in a version.
 
-    A mean over rows is asked of the runs' means over rows. `lag` is in phases over decisions, `row_lag` over rows.
+    A mean over rows is compared with the runs' means over rows. `lag` is in phases over decisions, `row_lag` over rows.
     """
 
     def at(lag: float, steps: float | None) -> dict[str, Any]:
         phases = _in_phases(lag, log.unit, curve, steps)
         decisions = curve.from_rows(phases) if log.over == "rows" else phases
-        return {"row_lag": curve.to_rows(decisions), "updates": steps, **_verdict(share, decisions, ends)}
+        return {"row_lag": curve.to_rows(decisions), "updates": steps, **_verdict(retention, decisions, budget)}
 
     others: list[float | None] = []
     if log.unit == "versions" and curve.gradient_steps_per_phase:
@@ -187,13 +187,13 @@ def _place_of_log(
     }
 
 
-def _verdict(share: RetentionCurve, lag: float, ends: Ends) -> dict[str, Any]:
+def _verdict(retention: RetentionCurve, lag: float, budget: Budget) -> dict[str, Any]:
     """Share retained at a mean lag over decisions, and the verdict that the interval of the budget allows."""
-    at = _at(share, lag)
-    if at["kept"] is None:
+    share = _share_at(retention, lag)
+    if share["kept"] is None:
         verdict = "beyond the data"
-    elif lag == 0 or ends[1].allows(lag):
+    elif lag == 0 or budget[1].allows(lag):
         verdict = "kept"
     else:
-        verdict = "lost" if ends[2].forbids(lag) else "cannot tell"
-    return {"lag": lag, **at, "verdict": verdict}
+        verdict = "lost" if budget[2].forbids(lag) else "cannot tell"
+    return {"lag": lag, **share, "verdict": verdict}

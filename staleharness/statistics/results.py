@@ -115,14 +115,16 @@ class Results:
     def _curves(self) -> pd.DataFrame:
         import pandas as pd
 
-        held = [(run, score, *learning_curve(run, score)) for run in self.stored_runs for score in run.record["scores"]]
-        held = [curve for curve in held if len(curve[2])]
-        if not held:
+        curves = [
+            (run, score, *learning_curve(run, score)) for run in self.stored_runs for score in run.record["scores"]
+        ]
+        curves = [curve for curve in curves if len(curve[2])]
+        if not curves:
             return _frame([], (*PLACE, "score", "steps", "value"))
-        places = pd.DataFrame([{**_place(run), "score": score} for run, score, *_ in held])
-        curves = places.iloc[np.repeat(np.arange(len(held)), [len(steps) for *_, steps, _ in held])]
-        steps, values = (np.concatenate([curve[i] for curve in held]) for i in (2, 3))
-        return curves.reset_index(drop=True).assign(steps=steps.astype(np.int64), value=values)
+        places = pd.DataFrame([{**_place(run), "score": score} for run, score, *_ in curves])
+        rows = places.iloc[np.repeat(np.arange(len(curves)), [len(steps) for *_, steps, _ in curves])]
+        steps, values = (np.concatenate([curve[i] for curve in curves]) for i in (2, 3))
+        return rows.reset_index(drop=True).assign(steps=steps.astype(np.int64), value=values)
 
     def metrics(self) -> pd.DataFrame:
         """One row per run and phase, with its metrics. A column that no phase of a run has is empty for it."""

@@ -125,7 +125,7 @@ class Normaliser:
 
     @property
     def degenerate(self) -> list[str]:
-        """Environments where low = high."""
+        """Environments where low = high: all runs score the same."""
         return [e for e in sorted(self.low) if self.low[e] == self.high[e]]
 
 
@@ -165,8 +165,8 @@ def normaliser_of(table: Table) -> Normaliser:
 
 
 def fixed_scale(runs: RunGrid, score: str) -> str:
-    """Name of a scale of returns on which runs mean the same in every table: `frozen` where all environments have
-    constants, `raw` of a single one without; otherwise `minmax`."""
+    """Name of the scale on which scores of different tables compare best: `frozen` where all environments have
+    constants, `raw` for a single one without; otherwise `minmax`, whose scores are relative to the table."""
     try:
         _frozen(runs.envs, score)
     except UserError:
@@ -198,17 +198,17 @@ def constants() -> dict[str, Any]:
 
 
 def _frozen(envs: Sequence[str], score: str) -> Normaliser:
-    held = constants()
+    frozen = constants()
     usable = {
         name: (float(entry["random"][score]["return"]), float(entry["reference"]["return"]))
-        for name, entry in held["envs"].items()
+        for name, entry in frozen["envs"].items()
         if entry.get("reference") and entry.get("random", {}).get(score)
     }
     for env in envs:
         if env not in usable:
             raise UserError(
-                f"normalise=frozen has no constants for {env} ({score}), version {held['version']}; "
+                f"normalise=frozen has no constants for {env} ({score}), version {frozen['version']}; "
                 f"it has them for: {', '.join(sorted(usable))}"
             )
-    note = f"random policy = 0, reference = 1, constants version {held['version']}"
+    note = f"random policy = 0, reference = 1, constants version {frozen['version']}"
     return Normaliser("frozen", {e: usable[e][0] for e in envs}, {e: usable[e][1] for e in envs}, note)

@@ -25,8 +25,8 @@ Scores = Mapping[str, Array]  # label -> final scores [runs]
 
 @dataclass(frozen=True)
 class MethodDifference:
-    """Difference `a` − `b` of the mean scores. The ends are None where they differ and no run does from its method's
-    others. Runs of one seed are no pairs: under two methods their random numbers soon differ."""
+    """Difference `a` − `b` of the mean scores. The ends are None where the means differ but the runs of each method are
+    all equal. Runs are not paired by seed: under two methods their random numbers soon differ."""
 
     a: str
     b: str
@@ -82,7 +82,7 @@ def holm(p: Sequence[float]) -> Array:
 
 
 def holm_level(p: Sequence[float], alpha: float = ALPHA) -> float:
-    """Return the largest p that Holm's correction for all of them leaves below `alpha`, or 0."""
+    """Return the largest p that is below `alpha` after Holm's correction for all of them, or 0."""
     return max((value for value, p_holm in zip(p, holm(p), strict=True) if p_holm < alpha), default=0.0)
 
 
@@ -165,14 +165,15 @@ def power(n: int, effect: float, alpha: float = ALPHA) -> float:
     from scipy.special import nctdtr, stdtrit
 
     freedom, shift = 2 * n - 2, abs(effect) * np.sqrt(n / 2)
-    border = stdtrit(freedom, 1 - alpha / 2)
-    tails = nctdtr(freedom, shift, [border, -border])
+    critical = stdtrit(freedom, 1 - alpha / 2)
+    tails = nctdtr(freedom, shift, [critical, -critical])
     within, beyond = np.nan_to_num(tails)  # SciPy has NaN where a tail is too small for it
     return float(1 - within + beyond)
 
 
 def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> int | None:
-    """Return the runs of each setting, at least 2, with which `power` reaches the target; None above `MAX_SEEDS`."""
+    """Return the number of runs of each setting, at least 2, at which `power` reaches the target; None above
+    `MAX_SEEDS`."""
     if not power(MAX_SEEDS, effect, alpha) >= target:
         return None
     # the power rises with n

@@ -63,9 +63,9 @@ def slowdowns(curve: LagCurve, score: str, level: float = LEVEL, reps: int = REP
     steps, evaluations = _evaluations(curve, score)
     rng = np.random.default_rng(stable_seed("slowdown", curve.algorithm, curve.env))
     places = curve.resample_seeds(reps, rng)
-    curves = [_best_so_far(h[None]) for h in evaluations]
-    resamples = [_best_so_far(h[at]) for h, at in zip(evaluations, places, strict=True)]
-    resamples = [factors[resamples[0][:, -1] > 0] for factors in resamples]  # the others have no target
+    curves = [_best_so_far(scores[None]) for scores in evaluations]
+    resamples = [_best_so_far(scores[at]) for scores, at in zip(evaluations, places, strict=True)]
+    resamples = [of_setting[resamples[0][:, -1] > 0] for of_setting in resamples]  # the others have no target
     if not curves[0][0, -1] > 0:
         raise UserError("its synchronous runs never score above zero")
     results = []
@@ -107,10 +107,10 @@ def _best_so_far(evaluations: Array) -> Array:
 
 def _evaluations(curve: LagCurve, score: str) -> tuple[Array, list[Array]]:
     """Return steps [points], and for each setting the evaluations [seeds, points] above the zero."""
-    settings = [[learning_curve(run, score) for run in runs] for runs in curve.runs]
-    steps = settings[0][0][0]
+    curves = [[learning_curve(run, score) for run in runs] for runs in curve.runs]
+    steps = curves[0][0][0]
     if len(steps) < 2:
         raise UserError("its runs were evaluated fewer than twice")
-    if any(not np.array_equal(s, steps) for runs in settings for s, _ in runs):
+    if any(not np.array_equal(s, steps) for setting in curves for s, _ in setting):
         raise UserError("its runs were not evaluated at the same steps")
-    return steps, [np.stack([values for _, values in runs]) - curve.zero for runs in settings]
+    return steps, [np.stack([values for _, values in setting]) - curve.zero for setting in curves]

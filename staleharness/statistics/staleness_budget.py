@@ -36,8 +36,8 @@ class Retention(NamedTuple):
 
 def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
     """Returns of a random policy, for the environments listed in `normalisation.json`."""
-    constants_of = constants()["envs"]
-    entries = {env: constants_of.get(env, {}).get("random", {}).get(score) for env in envs}
+    frozen = constants()["envs"]
+    entries = {env: frozen.get(env, {}).get("random", {}).get(score) for env in envs}
     return {env: float(entry["return"]) for env, entry in entries.items() if entry}
 
 
@@ -53,20 +53,22 @@ def retention(
     interval resamples the seeds of both capacities independently.
     """
     zero = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
-    reference, fresh = base or (label, 1)
+    reference, reference_k = base or (label, 1)
     top, bottom, zeros = [], [], []
     for env in run_grid.envs:
-        at_k, at_1 = (run_grid.cells.get(Cell(name, c, env), []) for name, c in ((label, k), (reference, fresh)))
-        if at_k and at_1 and env in zero:
+        at_k, without_lag = (
+            run_grid.cells.get(Cell(name, c, env), []) for name, c in ((label, k), (reference, reference_k))
+        )
+        if at_k and without_lag and env in zero:
             top.append(np.array([final_score(r, score) for r in at_k]))
-            bottom.append(np.array([final_score(r, score) for r in at_1]))
+            bottom.append(np.array([final_score(r, score) for r in without_lag]))
             zeros.append(zero[env])
-            if not has_learned(run_grid, reference, env, score, zero[env], k=fresh, alone=base is not None):
+            if not has_learned(run_grid, reference, env, score, zero[env], k=reference_k, alone=base is not None):
                 return None
     if not top:
         return None
     share = float(_share(top, bottom, zeros))
-    if (label, k) == (reference, fresh) or min(map(len, [*top, *bottom])) < 2:
+    if (label, k) == (reference, reference_k) or min(map(len, [*top, *bottom])) < 2:
         return Retention(share, None, None)
     rng = np.random.default_rng(stable_seed("retained", label, k))
     low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
@@ -200,13 +202,13 @@ def antitonic(values: Array, weights: Array) -> Array:
     b ≥ i of the weighted mean of a..b.
     """
     m = values.shape[1]
-    before = np.zeros((len(values), m + 1))
-    before[:, 1:] = np.cumsum(values * weights, axis=1)
-    heavy = np.append(0.0, np.cumsum(weights))
+    sums = np.zeros((len(values), m + 1))
+    sums[:, 1:] = np.cumsum(values * weights, axis=1)
+    weight_sums = np.append(0.0, np.cumsum(weights))
     fit = np.empty_like(values)
     for i in range(m):
         over_ends = [
-            np.max((before[:, i + 1 :] - before[:, a : a + 1]) / (heavy[i + 1 :] - heavy[a]), axis=1)
+            np.max((sums[:, i + 1 :] - sums[:, a : a + 1]) / (weight_sums[i + 1 :] - weight_sums[a]), axis=1)
             for a in range(i + 1)
         ]
         fit[:, i] = np.min(over_ends, axis=0)

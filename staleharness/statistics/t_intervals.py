@@ -1,7 +1,7 @@
 """Student's t: intervals and tests of means and contrasts whose variances are estimated from few runs.
 
 One sample: Student (1908). Several independent samples with variances of their own: Welch (1938), with Satterthwaite's
-(1946) degrees of freedom. Values that all differ by the same have no variance, and the sign test takes over. A
+(1946) degrees of freedom. Differences that are all equal have no variance, and the sign test takes over. A
 statistic that is no mean (a share of another mean) enters as jackknife pseudo-values. A percentile bootstrap of two
 values would cover the truth half of the time, of five 83 %.
 """
@@ -22,7 +22,7 @@ ROUNDING = 1e-9  # of a score: less is no difference
 
 
 class TEstimate(NamedTuple):
-    """Mean over groups, its interval (None where there is none) and the two-sided p of 0."""
+    """Mean over groups, its interval (None where there is none) and the two-sided p of a mean of 0."""
 
     value: float
     low: float | None
@@ -37,9 +37,9 @@ def degrees_of_freedom(variances: Array, sizes: Sequence[int]) -> Array:
 
     (Σ v)² / Σ v² / (n − 1), which is n − 1 for one group. 1 where nothing varies.
     """
-    freedom_of = np.asarray(sizes, dtype=np.float64).reshape(-1, *[1] * (variances.ndim - 1)) - 1
+    freedoms = np.asarray(sizes, dtype=np.float64).reshape(-1, *[1] * (variances.ndim - 1)) - 1
     total = variances.sum(axis=0)
-    weight = (variances**2 / freedom_of).sum(axis=0)
+    weight = (variances**2 / freedoms).sum(axis=0)
     return np.asarray(np.where(total > 0, total, 1) ** 2 / np.where(total > 0, weight, 1))
 
 
@@ -80,8 +80,8 @@ def mean_over_groups(
 def welch(a: Sequence[Array], b: Sequence[Array]) -> TEstimate:
     """Mean over tasks of mean(a) − mean(b), runs [n_t] of each task on both sides, all independent.
 
-    Where no side has any spread, p is that of the exact rank test, 2 of all ways to deal out the runs, and there is an
-    interval only where nothing differs.
+    Where no side has any spread, p is that of the exact rank test, 2 over the number of ways to split the runs, and
+    there is an interval only where nothing differs.
     """
     groups = [*a, *b]
     value = float(np.mean([x.mean() - y.mean() for x, y in zip(a, b, strict=True)]))
@@ -98,8 +98,8 @@ def welch(a: Sequence[Array], b: Sequence[Array]) -> TEstimate:
 def sign_test(differences: Iterable[tuple[float, int]]) -> float:
     """Two-sided p of (difference, pairs) per group, where all pairs of a group differ by the same; ties are left out.
 
-    A t-test would take such pairs for certain, but scores are often multiples of 1/n, so that two or three equal
-    differences are no rarity.
+    A t-test would give such pairs p = 0, but scores are often multiples of 1/n, so that two or three equal differences
+    are not rare.
     """
     signs = [(gap > 0, n) for gap, n in differences if abs(gap) > ROUNDING]
     n, above = sum(n for _, n in signs), sum(n for is_above, n in signs if is_above)
@@ -161,8 +161,8 @@ def contrast(tasks: Mapping[str, Sequence[Array]], statistic: Statistic, by_seed
         return Contrast(float(np.mean(list(values.values()))), None, None, None, n, values)
     variances, sizes = [], []
     for samples, size in zip(tasks.values(), counts, strict=True):
-        together = [range(len(samples))] if by_seed else [[i] for i in range(len(samples))]
-        variances += [_jackknife_variance(samples, members, statistic) for members in together]
+        groups = [range(len(samples))] if by_seed else [[i] for i in range(len(samples))]
+        variances += [_jackknife_variance(samples, members, statistic) for members in groups]
         sizes += size[:1] if by_seed else size
     estimate = mean_over_groups(list(values.values()), variances, sizes, list(map(min, counts)))
     return Contrast(*estimate[:4], n, values, estimate.error, estimate.freedom)
@@ -173,14 +173,14 @@ def _means(samples: Sequence[Array]) -> Array:
 
 
 def _jackknife_variance(samples: Sequence[Array], members: Sequence[int], statistic: Statistic) -> float:
-    """Variance of the statistic that the samples at `members` bring, run i of all of them being left out together; from
-    the pseudo-values."""
+    """Jackknife variance of the statistic due to the samples at `members`, from pseudo-values without run i of all of
+    them."""
     n, means = len(samples[members[0]]), _means(samples)
     leave_one_out = []
     for run in range(n):
-        left = means.copy()
+        means_without = means.copy()
         for i in members:
-            left[i] = np.delete(samples[i], run).mean()
-        leave_one_out.append(statistic(left))
+            means_without[i] = np.delete(samples[i], run).mean()
+        leave_one_out.append(statistic(means_without))
     pseudo_values = n * statistic(means) - (n - 1) * np.array(leave_one_out)
     return float(pseudo_values.var(ddof=1) / n)

@@ -122,8 +122,8 @@ AGGREGATES = ("iqm", "median", "mean", "optimality_gap")
 
 
 def distinct_aggregates(table: Table) -> list[str]:
-    """`AGGREGATES` without those that are in every row the number of an earlier one or, as the gap may be, its
-    complement: of one or two environments the median is the mean."""
+    """`AGGREGATES` without those that equal an earlier one in every row, as the median equals the mean of one or two
+    environments, or its complement, as the gap may."""
     distinct: dict[str, list[float | None]] = {}
     for name in AGGREGATES:
         values = [row[name] for row in table.rows]

@@ -21,7 +21,7 @@ BIAS = 0.01  # relative difference in length of trained rows from all, from whic
 
 def on_lag(runs: Sequence[StoredRun]) -> list[str]:
     """Note less lag than the lag model has in the long run, and a largest lag below its cap."""
-    short, below_cap, dropped_lags = [], [], []
+    short, below_cap, differences = [], [], []
     groups: dict[tuple[int, str], list[StoredRun]] = {}
     for run in runs:
         if run.record.get("promise") and any(lags_of([run], "trained").values()):
@@ -42,13 +42,13 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
                 f"{place}: data may be {plural(promise['cap'], 'phase')} old, and the oldest trained on were {largest}"
             )
         if abs(mean - mean_generated) > 0.005:
-            dropped_lags.append(f"{place}: {number(mean_generated)} as made, {number(mean)} as trained on")
+            differences.append(f"{place}: {number(mean_generated)} as made, {number(mean)} as trained on")
     notes = []
     if short:
         lag = "the lag model" if several_lags else f"LAG={next(iter(groups))[1]}"
         notes.append(f"less lag than {lag} has with a full buffer: {'; '.join(short)}")
     notes += ["; ".join(below_cap)] if below_cap else []
-    notes += [f"mean lag in phases: {'; '.join(dropped_lags)}"] if dropped_lags else []
+    notes += [f"mean lag in phases: {'; '.join(differences)}"] if differences else []
     return notes
 
 
@@ -99,8 +99,8 @@ def on_untrained(run_grid: RunGrid, score: str) -> list[str]:
         start = starts[cell.env]
         assert start is not None
         ends = np.array([final_score(run, score) for run in runs])
-        episodes = [run.record["scores"][score] for run in runs]
-        variances = [s["std"] ** 2 / max(1, len(s["returns"])) for s in episodes]
+        records = [run.record["scores"][score] for run in runs]
+        variances = [s["std"] ** 2 / max(1, len(s["returns"])) for s in records]
         spread = ends.var(ddof=1) / len(ends) if len(ends) > 1 else 0.0
         error = (max(spread, float(np.mean(variances)) / len(ends)) + start[1] ** 2) ** 0.5
         if ends.mean() - start[0] > SURE * error:
@@ -182,7 +182,7 @@ def on_warnings(runs: Sequence[StoredRun]) -> list[str]:
 def on_mixtures(runs: Sequence[StoredRun]) -> list[str]:
     """Note runs by different code, versions or hardware, or with different settings."""
     notes = []
-    # a version of ours that moves results gives runs other ids
+    # a version of the harness that changes results gives runs other ids
     for words, key, skip in (("made with", "fingerprint", ("staleharness",)), ("set to", "spec", AXES)):
         names = sorted({n for r in runs for n in r.record[key]} - set(skip))
         if all(" N=" in r.label for r in runs):  # forward lag is an axis then, and in every label

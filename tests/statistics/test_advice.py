@@ -34,8 +34,8 @@ def write(root: Path, label: str, scores: tuple[float, float, float], env: str =
     for (k, lag), score in zip(LAGS.items(), scores, strict=True):
         summary = {"lag_mean": lag, "gradient_lag_mean": 10 * lag}
         for seed in range(5):
-            given = {"kind": "language", "env": env, "capacity": k, "said": {"summary": summary}}
-            write_run(root, label, seed, deterministic=score + 0.005 * (seed - 2), **given)
+            options = {"kind": "language", "env": env, "capacity": k, "said": {"summary": summary}}
+            write_run(root, label, seed, deterministic=score + 0.005 * (seed - 2), **options)
 
 
 @pytest.fixture(scope="module")
@@ -127,21 +127,21 @@ def test_log_has_a_verdict_from_its_mean_lag(
 ) -> None:
     log = LagLog("run.csv", "lag", unit, np.array([lag]), np.ones(1), "", 1)
     found = advise(runs, log=log, updates=updates)
-    placed = [row(found, name)["log"] for name in ("vaco", "spo", "impala")]
-    assert [p["lag"] for p in placed] == pytest.approx([at] * 3)
-    assert tuple(p["verdict"] for p in placed) == verdicts
+    places = [row(found, name)["log"] for name in ("vaco", "spo", "impala")]
+    assert [p["lag"] for p in places] == pytest.approx([at] * 3)
+    assert tuple(p["verdict"] for p in places) == verdicts
 
 
 def log_of(lag: float, **values: Any) -> LagLog:
     return LagLog("run.csv", "lag", "versions", np.array([lag]), np.ones(1), "", 1, **values)
 
 
-def test_a_mean_over_rows_is_asked_of_means_over_rows(tmp_path: Path) -> None:
+def test_a_log_over_rows_is_compared_with_means_over_rows(tmp_path: Path) -> None:
     for k, lag in LAGS.items():
         summary = {"lag_mean": lag, "gradient_lag_mean": 10 * lag, "lags/start": lag / 2}  # long rows are old
         for seed in range(5):
-            given = {"kind": "language", "env": "word-problems", "capacity": k, "said": {"summary": summary}}
-            write_run(tmp_path, "spo", seed, deterministic={1: 0.95, 4: 0.95, 16: 0.38}[k] + 0.001 * seed, **given)
+            options = {"kind": "language", "env": "word-problems", "capacity": k, "said": {"summary": summary}}
+            write_run(tmp_path, "spo", seed, deterministic={1: 0.95, 4: 0.95, 16: 0.38}[k] + 0.001 * seed, **options)
     stored = load(tmp_path)
     rows, decisions = (
         row(advise(stored, log=log_of(lag, over=over)), "spo")["log"]
@@ -258,7 +258,7 @@ def test_advice_notes_settings_with_fewer_seeds(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("zero", [float("nan"), float("inf"), float("-inf")])
 def test_zero_must_be_finite(tmp_path: Path, zero: float) -> None:
-    """Every method kept 100 % of it, at any lag."""
+    """With an infinite zero, every method would keep 100 % at any lag."""
     with pytest.raises(UserError, match=f"ZERO={zero:g} is not a finite number, worst or auto"):
         advise(results_with(tmp_path, 5), zero=zero)
 

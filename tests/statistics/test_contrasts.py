@@ -41,12 +41,12 @@ def test_one_seed_has_no_interval() -> None:
 def test_coverage_is_nominal(n: int, by_seed: bool) -> None:
     """A percentile interval of two values covers the truth half of the time."""
     rng = np.random.default_rng(n)
-    held = 0
+    covered = 0
     for _ in range(1000):
         made = contrast({"A": rng.normal(size=(2, n))}, difference, by_seed)
         assert made.low is not None and made.high is not None
-        held += made.low <= 0 <= made.high
-    assert 0.93 < held / 1000 < 0.97
+        covered += made.low <= 0 <= made.high
+    assert 0.93 < covered / 1000 < 0.97
 
 
 def test_unpaired_difference_is_welch_s_test() -> None:

@@ -59,9 +59,9 @@ def test_frozen_constants_refuse_an_unknown_environment(tmp_path: Path):
 
 
 def test_every_frozen_constant_names_its_source():
-    held = scores.constants()
-    assert held["version"] >= 1
-    for entry in held["envs"].values():
+    constants = scores.constants()
+    assert constants["version"] >= 1
+    for entry in constants["envs"].values():
         assert set(entry["random"]) == {"sampled", "deterministic"}
         assert entry["reference"] is None or entry["reference"]["source"]
 

@@ -29,7 +29,7 @@ SCORES = {
     label: level + RNG.normal(0, 0.1, 8 - i)
     for i, (label, level) in enumerate({"base": 0.5, "better": 0.9, "close": 0.55, "worse": 0.3}.items())
 }
-THREE_A, THREE_B = np.full(3, 0.1), np.full(3, 0.7)  # whose mean is 0.1 only but for rounding
+THREE_A, THREE_B = np.full(3, 0.1), np.full(3, 0.7)  # whose computed mean differs from 0.1 by rounding
 
 
 def test_a_difference_is_welchs_t_test_of_scipy() -> None:
@@ -60,7 +60,7 @@ def test_a_pair_needs_two_runs_on_both_sides() -> None:
 
 @pytest.mark.parametrize(("n", "p"), [(2, 1 / 3), (3, 0.1), (4, 1 / 35)])
 def test_runs_without_spread_have_the_p_of_the_rank_test(n: int, p: float) -> None:
-    """Four runs of 0.5 and four of 1 are two of the 70 ways to deal them out."""
+    """Four runs of 0.5 and four of 1 are two of the 70 ways to split them."""
     scores = {"base": np.full(n, 0.5), "same": np.full(n, 0.5), "shifted": np.full(n, 1.0)}
     equal, shifted = compare_with_baseline(scores, "base")
     assert (equal.mean, equal.p, equal.significant) == (0.0, 1.0, False)

@@ -53,7 +53,7 @@ def test_half_the_speed_is_a_slowdown_of_two(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("seeds", [(0, 1, 2), (0, 1, 2, 3)], ids=["paired", "independent"])
 def test_resamples_without_a_target_are_left_out(tmp_path: Path, seeds: tuple[int, ...]) -> None:
-    """One resample in 27 has nothing but the seed that failed, which is more than one end of the interval holds."""
+    """One resample in 27 has the failed seed alone: more of them than are beyond one end of the interval."""
     for k, mine in ((1, (0, 1, 2)), (4, seeds)):
         for seed in mine:
             curve = [-5.0] * 8 if seed == 2 else [h / k + seed for h in RISING]
@@ -94,15 +94,17 @@ def test_a_score_counts_from_the_first_time_on(tmp_path: Path) -> None:
     assert found.factor.value == pytest.approx(1.5 / 4)
 
 
-def test_interval_equals_a_slow_reading(tmp_path: Path) -> None:
+def test_interval_equals_a_slow_reference(tmp_path: Path) -> None:
     curve = curve_of(tmp_path, {1: RISING, 4: [0.7 * h for h in RISING]}, noise=12.0)
     (found,) = slowdowns(curve, "sampled", reps=200)
-    held = [np.stack([r.column("eval_sampled") for r in runs]) for runs in curve.runs]
+    evaluations = [np.stack([r.column("eval_sampled") for r in runs]) for runs in curve.runs]
     steps = 2048.0 * np.arange(1, 9)
     places = np.random.default_rng(stable_seed("slowdown", "vaco", "Mine-v0")).integers(3, size=(200, 3))
 
     def slow(place: Any) -> float:
-        fresh, stale = (np.maximum.accumulate(h[place].mean(axis=0)) for h in held)  # the IQM of three is the mean
+        fresh, stale = (
+            np.maximum.accumulate(h[place].mean(axis=0)) for h in evaluations
+        )  # the IQM of three is the mean
         times = []
         for heights in (fresh, stale):
             goal = fresh[-1] / 2

@@ -31,8 +31,8 @@ HOPPER = 15.23  # a random policy's return
 def _grid(root: Path, scores: dict[tuple[str, int], list[float]]) -> RunGrid:
     return grid(
         write_run(root, label, seed, capacity=k, sampled=HOPPER + score)
-        for (label, k), held in scores.items()
-        for seed, score in enumerate(held)
+        for (label, k), of_seeds in scores.items()
+        for seed, score in enumerate(of_seeds)
     )
 
 
@@ -144,14 +144,14 @@ def test_what_a_limit_allows_and_forbids(limit: Limit, allowed: list[float], for
     assert not any(limit.allows(lag) and limit.forbids(lag) for lag in lags)
 
 
-def test_interval_equals_a_slow_reading() -> None:
+def test_interval_equals_a_slow_reference() -> None:
     rng = np.random.default_rng(3)
-    held = curve(*(list(level + rng.standard_normal(5)) for level in (10, 9.8, 8)))
-    found = retention_curve(held, reps=200)
+    stored = curve(*(list(level + rng.standard_normal(5)) for level in (10, 9.8, 8)))
+    found = retention_curve(stored, reps=200)
     places = np.random.default_rng(stable_seed("budget", "vaco", "Hopper-v5")).integers(5, size=(200, 5))
     budgets = []
     for place, fitted in zip(places, found.replicates, strict=True):
-        iqms = [trim_mean(scores[place], 0.25) for scores in held.scores]
+        iqms = [trim_mean(scores[place], 0.25) for scores in stored.scores]
         ratio = np.array(iqms[1:]) / iqms[0]
         slow = np.minimum(isotonic_regression(ratio, increasing=False).x, 1)
         assert fitted == pytest.approx([1, *slow])
@@ -200,22 +200,22 @@ def test_coverage_of_budget_intervals_is_as_in_the_docs(
     lags = np.array([0, 0.5, 1, 2, 4, 8, 16])
     truth = np.exp(-((lags / 40) ** 1.5))
     budget = crossings(truth[None], lags, 0.95)[0]
-    held, raw_held, fits, raws = [], [], [], []
+    covered, raw_covered, fits, raws = [], [], [], []
     for _ in range(2000):
         noise = np.sqrt(0.2) * rng.standard_normal((seeds, 1)) + np.sqrt(0.8) * rng.standard_normal((seeds, 7))
         x = truth + spread * noise
         places = rng.integers(seeds, size=(400, seeds))
         drawn = np.stack([iqm(x[:, j][places]) for j in range(7)], axis=-1)
         mine = np.array([iqm(x[:, j]) for j in range(7)])[None]
-        for found, estimates, read in (
-            (held, fits, lambda v: shares(v, np.full(7, float(seeds)))),
-            (raw_held, raws, lambda v: v / v[:, :1]),
+        for coverage, estimates, read in (
+            (covered, fits, lambda v: shares(v, np.full(7, float(seeds)))),
+            (raw_covered, raws, lambda v: v / v[:, :1]),
         ):
             low, high = np.percentile(crossings(read(drawn), lags, 0.95), (2.5, 97.5), method="inverted_cdf")
-            found.append(low <= budget <= high)
+            coverage.append(low <= budget <= high)
             estimates.append(np.clip(crossings(read(mine), lags, 0.95)[0], 0.5, 16))
-    assert np.mean(held) == pytest.approx(by_fit, abs=0.02)
-    assert np.mean(raw_held) == pytest.approx(by_raw, abs=0.02)
+    assert np.mean(covered) == pytest.approx(by_fit, abs=0.02)
+    assert np.mean(raw_covered) == pytest.approx(by_raw, abs=0.02)
     assert budget / 2 < np.median(fits) < budget and np.median(raws) < 0.6 * budget
     if (seeds, spread) == (5, 0.25):
         assert np.median(fits) == pytest.approx(3.9, abs=0.3) and np.median(raws) == pytest.approx(0.9, abs=0.1)

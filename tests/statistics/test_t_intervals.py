@@ -82,7 +82,7 @@ def freedom(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
 def test_welch_without_spread_is_the_rank_test() -> None:
     ones, tenths = np.ones(4), np.full(3, 0.1)
     assert welch([ones], [0 * ones])[1:4] == (None, None, 2 / math.comb(8, 4))
-    assert welch([tenths], [tenths + 1]).p == 0.1  # 2 of the 20 ways to deal out six runs
+    assert welch([tenths], [tenths + 1]).p == 0.1  # 2 of the 20 ways to split six runs
     assert welch([ones], [ones])[:4] == (0.0, 0.0, 0.0, 1.0)
     assert welch([np.full(3, 0.7)], [np.full(5, 0.7)]).p == 1.0  # whatever their means are rounded to
     assert 0 < welch([tenths], [np.array([1.0, 2.0, 3.0])]).p < 1

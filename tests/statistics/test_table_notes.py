@@ -15,7 +15,7 @@ from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.run_grid import grid
 from staleharness.store.store import StoredRun
 
-Made = Callable[..., StoredRun]
+MakeRun = Callable[..., StoredRun]
 PROMISE = {"mean": 3.5, "cap": 7, "expected": 3.0}
 
 
@@ -32,7 +32,7 @@ def accounts(lags: dict[str, int], realised: dict[str, int] | None = None, **led
 
 
 @pytest.fixture
-def make(tmp_path: Path) -> Made:
+def make(tmp_path: Path) -> MakeRun:
     return lambda label="vaco", seed=0, **said: write_run(tmp_path, label, seed, **said)
 
 
@@ -43,16 +43,16 @@ def notes(*runs: StoredRun, **options: Any) -> list[str]:
     return [note for note in table.notes if note.startswith(ours)]
 
 
-def test_runs_without_accounts_say_nothing(make: Made) -> None:
+def test_runs_without_accounts_say_nothing(make: MakeRun) -> None:
     assert notes(make(seed=0), make(seed=1)) == []
 
 
-def test_runs_that_keep_what_was_promised_say_nothing(make: Made) -> None:
+def test_runs_that_keep_what_was_promised_say_nothing(make: MakeRun) -> None:
     full = accounts(hist(at0=10, at7=10))
     assert notes(make(seed=0, said=full), make(seed=1, said=full)) == []
 
 
-def test_less_lag_than_promised_and_unreached_cap_have_notes(make: Made) -> None:
+def test_less_lag_than_promised_and_unreached_cap_have_notes(make: MakeRun) -> None:
     short = accounts(hist(at0=10, at1=10, at3=0))
     assert notes(make(phases=4, said=short), make(seed=1, phases=4, said=short)) == [
         "less lag than LAG=uniform has with a full buffer: K = 8 trained at a mean lag of 0.50 phases, not 3.50 "
@@ -61,7 +61,7 @@ def test_less_lag_than_promised_and_unreached_cap_have_notes(make: Made) -> None
     ]
 
 
-def test_capacities_and_lag_models_stand_in_one_line(make: Made) -> None:
+def test_capacities_and_lag_models_stand_in_one_line(make: MakeRun) -> None:
     short, full = accounts(hist(at0=10)), accounts(hist(at7=10))
     runs = [make(capacity=k, said=said) for k, said in ((2, short), (4, full), (8, short))]
     first, second = notes(*runs)
@@ -72,7 +72,7 @@ def test_capacities_and_lag_models_stand_in_one_line(make: Made) -> None:
     assert "than the lag model has" in first and "K = 16, LAG=oldest trained" in first
 
 
-def test_lag_that_was_made_and_not_trained_on_is_said(make: Made) -> None:
+def test_lag_that_was_made_and_not_trained_on_is_said(make: MakeRun) -> None:
     found = notes(make(said=accounts(hist(at3=10, at7=10), hist(at3=10, at7=30), generated=40, dropped=20)))
     assert found == [
         "mean lag in phases: K = 8: 6.00 as made, 5.00 as trained on",
@@ -80,14 +80,14 @@ def test_lag_that_was_made_and_not_trained_on_is_said(make: Made) -> None:
     ]
 
 
-def test_the_ledger_of_a_replay_says_what_returned(make: Made) -> None:
+def test_the_ledger_of_a_replay_says_what_returned(make: MakeRun) -> None:
     said = accounts(hist(at0=1, at7=5000), generated=6000, trained=5001, queued=999, reused=1234)
     assert notes(make(said=said), make(seed=1, said=accounts(hist(at7=10)))) == [
         "ledger: 6,010 decisions generated = 5,011 trained + 999 queued; trained on again: 1,234"
     ]
 
 
-def test_the_ledger_of_real_actors_says_what_was_lost(make: Made) -> None:
+def test_the_ledger_of_real_actors_says_what_was_lost(make: MakeRun) -> None:
     said = accounts(hist(at0=10, at7=5000), generated=6000, queued=500, lost=490)
     assert notes(make(said=said)) == ["ledger: 6,000 decisions generated = 5,010 trained + 500 queued + 490 lost"]
 
@@ -105,7 +105,7 @@ def of_pipeline(rows: dict[str, int], decisions: dict[str, int], groups: float, 
     }
 
 
-def test_rows_trained_on_that_are_shorter_than_all_are_said(make: Made) -> None:
+def test_rows_trained_on_that_are_shorter_than_all_are_said(make: MakeRun) -> None:
     rows = {"generated": 100, "trained": 80, "dropped": 20}
     run = of_pipeline(rows, {"generated": 1200, "trained": 800, "dropped": 400}, 5.0)
     assert notes(make(**run)) == [
@@ -116,12 +116,12 @@ def test_rows_trained_on_that_are_shorter_than_all_are_said(make: Made) -> None:
     assert len(notes(make("spo", **alike))) == 1
 
 
-def test_decisions_that_the_ledger_lacks_are_said(make: Made) -> None:
+def test_decisions_that_the_ledger_lacks_are_said(make: MakeRun) -> None:
     """With ledger=trained, and in records from before such rows were generated."""
     rows = {"generated": 100, "trained": 80, "dropped": 12, "queued": 8}
-    told = of_pipeline(rows, {"generated": 800, "trained": 800}, 0.3, ledger="trained")
+    trained_only = of_pipeline(rows, {"generated": 800, "trained": 800}, 0.3, ledger="trained")
     words = "not in the ledger: decisions of {} rows that were dropped or left in the queue of a simulated pipeline"
-    assert notes(make(**told)) == [words.format(20)]
+    assert notes(make(**trained_only)) == [words.format(20)]
     earlier = of_pipeline({"generated": 80, "trained": 80}, {"generated": 800, "trained": 800}, 0.75)
     assert notes(make("spo", phases=4, **earlier)) == [words.format(12)]
     nothing = {"generated": 8, "trained": 8}
@@ -145,14 +145,14 @@ def before_training(score: float, error: float = 1.0) -> dict[str, Any]:
     ],
 )
 def test_a_table_in_which_nothing_was_learnt_says_so(
-    make: Made, start: float, ends: tuple[float, ...], noise: bool
+    make: MakeRun, start: float, ends: tuple[float, ...], noise: bool
 ) -> None:
     runs = [make(seed=seed, sampled=end, said=before_training(start)) for seed, end in enumerate(ends)]
     line = "no method can be told from the untrained policy (100.00 on Hopper-v5): what differs here may be noise"
     assert (line in notes(*runs)) == noise
 
 
-def test_one_method_that_learns_on_one_environment_is_enough(make: Made) -> None:
+def test_one_method_that_learns_on_one_environment_is_enough(make: MakeRun) -> None:
     still = [make(env=env, sampled=50.0, said=before_training(50.0)) for env in ("Hopper-v5", "Ant-v5")]
     assert any("no method can be told" in note for note in notes(*still))
     assert not any(
