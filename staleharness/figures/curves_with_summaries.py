@@ -134,11 +134,11 @@ def steps_to_threshold(results: Results, table: Table, width: float = PAGE, *, t
         return [np.array([min(x[y >= threshold], default=math.inf) for x, y in task]) for task in tasks]
 
     def curve(ax: Axes, k: int) -> None:
-        end = max((float(x[-1]) for r in results if (x := r.column("steps")) is not None), default=1.0)
+        last_step = max((float(x[-1]) for r in results if (x := r.column("steps")) is not None), default=1.0)
         for label, look in looks.items():
             if tasks := first(k, label):
                 x = np.sort(np.concatenate(tasks))
-                steps = np.concatenate([[0.0], x[x < math.inf], [end]])
+                steps = np.concatenate([[0.0], x[x < math.inf], [last_step]])
                 heights = np.mean([(t[:, None] <= steps).mean(axis=0) for t in tasks], axis=0)
                 pen: dict[str, Any] = {"color": look.colour, "dashes": look.dashes, "gid": gid(look)}
                 ax.step(steps, heights, where="post", linewidth=1.2, **pen)

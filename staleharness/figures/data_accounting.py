@@ -26,11 +26,12 @@ AXES = "lag in phases", "share of decisions"
 
 def lag_panel(ax: Axes, results: Results, table: Table, *, k: int | None = None) -> None:
     """Draw the panel of a capacity; `k` may be None if the results have one."""
-    _shares(ax, results, single_choice("k", k, results.grid.capacities))
+    _lag_bars(ax, results, single_choice("k", k, results.grid.capacities))
     label_edges([ax], *AXES)
 
 
-def _shares(ax: Axes, results: Results, k: int) -> None:
+def _lag_bars(ax: Axes, results: Results, k: int) -> None:
+    """Draw the share of decisions at each lag, outlined as trained on where that differs."""
     runs = [r for c, rs in results.grid.cells.items() if c.capacity == k for r in rs]
     total: dict[int, int] = {}
     for run in runs:
@@ -57,7 +58,7 @@ def _shares(ax: Axes, results: Results, k: int) -> None:
 
 
 def _unequal_lags(runs: Sequence[StoredRun]) -> dict[str, LagCounts]:
-    """Decisions by lag, `realised` and `trained`; empty if all that were generated were trained on alike."""
+    """Decisions by lag, `realised` and `trained`; empty if the two are equal."""
     lags = {kind: lags_of(runs, kind) for kind in ("realised", "trained")}
     return lags if lags["realised"] != lags["trained"] and lags["trained"] else {}
 
@@ -81,7 +82,7 @@ def lag_histogram(results: Results, table: Table, width: float = PAGE) -> Figure
         subtitle += "; outlined, dashed mean: those that were trained on"
     with panels("Lag histogram", subtitle, ks, table, width, 1.75) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
-            _shares(ax, results, k)
+            _lag_bars(ax, results, k)
         label_edges(axes, *AXES)
     return figure
 

@@ -90,8 +90,8 @@ def method_looks() -> dict[str, Look]:
     """Look of each known method; no two have the same colour and dashes."""
     looks: dict[str, Look] = {name: (*look, DASHES[0]) for name, look in ALGORITHM_COLOURS.items()}
     for row, dashes, marker in zip(OTHER_METHODS, DASHES, ROW_MARKERS, strict=True):
-        for name, (colour, of_colour) in zip(row, SPARE_COLOURS, strict=False):
-            looks[name] = (colour, marker or of_colour, dashes)
+        for name, (colour, colour_marker) in zip(row, SPARE_COLOURS, strict=False):
+            looks[name] = (colour, marker or colour_marker, dashes)
     looks[WITHOUT_LAG] = (ALGORITHM_COLOURS["ppo_clip"][0], ROW_MARKERS[1], DASHES[1])
     return looks
 
@@ -99,8 +99,8 @@ def method_looks() -> dict[str, Look]:
 def _looks() -> Iterator[Look]:
     colours = [*SPARE_COLOURS[:-1], *ALGORITHM_COLOURS.values(), SPARE_COLOURS[-1]]  # the palest last
     for dashes, marker in zip(DASHES, ROW_MARKERS, strict=True):
-        for colour, of_colour in colours:
-            yield colour, marker or of_colour, dashes
+        for colour, colour_marker in colours:
+            yield colour, marker or colour_marker, dashes
 
 
 def text_colour(colour: str) -> str:

@@ -118,7 +118,7 @@ def kept_shares(evidence: Evidence, env: str, k: int) -> Shares:
 
 def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | None:
     """Share kept with its interval, in which the mean at K = 1 is as uncertain as that at k, as verdicts use it. None
-    if fewer than `FEWEST` seeds have both runs."""
+    if fewer than `MIN_RUNS` seeds have a run at k, or at K = 1."""
     part = ClaimPart(label, (label,), what="kept", than=0.0, env=env)
     try:
         contrast = compare_terms(evidence, [Term(label, k, 1.0, share=True)], part)
@@ -177,13 +177,13 @@ def slowdown(
         name: [rows[name].factor for rows in by_env.values() if name in rows]
         for name in sorted({n for rows in by_env.values() for n in rows})
     }
-    # The least slowed first, by the geometric mean over environments; those with a bound, which may be anything above
-    # it, behind all others.
-    means = {
+    # The least slowed first, by the geometric mean over environments. Methods with a lower bound, which may be any
+    # amount slower, come last.
+    sort_keys = {
         name: -sum(math.log(f.value) for f in fs) / len(fs) - 1e3 * sum(f.never for f in fs)
         for name, fs in factors.items()
     }
-    looks = highest_first(looks_of_curves(table, means), means)
+    looks = highest_first(looks_of_curves(table, sort_keys), sort_keys)
     subtitle = (
         f"steps at K = {k} over steps at K = 1 until both reach {level:.0%} of the method's best synchronous "
         f"{table.settings['measure']} (n = {span(c.n for c in curves)} seeds); bars: "

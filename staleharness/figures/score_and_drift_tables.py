@@ -196,7 +196,7 @@ def _score_cell(row: Mapping[str, Any] | None, low: float, high: float) -> Sheet
 
 DRIFT = ("engine", "lag", "both")
 SAMPLER = {"kl_k3": ("k3", 6), "surprisal_gap": ("surprisal gap", 2)}  # column -> heading, digits
-# Bounds of a run's means, beyond which its sampler was not its trainer
+# If the mean of a run is beyond these, its sampler was not its trainer.
 LIMITS = {"mismatch/kl_k3": 1e-7, "mismatch/surprisal_gap": 3.0}
 TAILS = {
     "tails_engine": "engine",
@@ -222,8 +222,8 @@ def samples_apart(run: StoredRun) -> bool:
 
 
 def two_factors_of(run: StoredRun) -> dict[str, Array] | None:
-    """Return KL[μ ‖ π] (k1) of a run's data by phase: engine, lag and both, where what samples is the first μ. Of a run
-    that is blind to its sampler, whose own μ is the version, both is the sum of the two."""
+    """Return KL[sampler ‖ newest policy] (k1) of a run's data by phase: the parts of engine and lag, and both. Of a run
+    that does not know its sampler, whose recorded μ is the version's policy, both is the sum of the parts."""
     names = {"engine": "mismatch/kl_k1_engine_data", "lag": "mismatch/kl_k1_lag_data", "both": "kl_k1_data"}
     columns = run.columns([*names.values(), "mismatch/kl_k1"])
     if set(names.values()) <= columns.keys() and str(run.spec.get("behaviour")) != "version":
@@ -255,9 +255,9 @@ def two_factors(results: Results, table: Table) -> Sheet:
         for k in ks:
             runs = [r for r in results if r.label == label and int(r.spec["capacity"]) == k]
             name = f"{look.name}, K = {k}" if len(ks) > 1 else look.name
-            parts = [of_run for run in runs if (of_run := two_factors_of(run)) is not None]
-            if parts:
-                drift.append((name, [_drift_cell([of_run[part] for of_run in parts]) for part in DRIFT]))
+            factors = [of_run for run in runs if (of_run := two_factors_of(run)) is not None]
+            if factors:
+                drift.append((name, [_drift_cell([of_run[part] for of_run in factors]) for part in DRIFT]))
             if columns := _columns(runs, SAMPLER):
                 cells = [_drift_cell([run[c] for run in columns], digits) for c, (_, digits) in SAMPLER.items()]
                 sampler.append((name, cells))

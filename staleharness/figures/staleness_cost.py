@@ -74,13 +74,13 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
     step = min(0.012 * end, GAP * nearest)  # so that intervals do not hide each other
     ax.axhline(keep, color=INK, linewidth=0.7, dashes=(4, 2))
     for at, method in enumerate(methods):
-        look, share = looks[method.curve.algorithm], method.retention
+        look, retention = looks[method.curve.algorithm], method.retention
         shift = step * (at - (len(methods) - 1) / 2)
-        draw_line(ax, look, share.lags, share.fit, linewidth=1.1)
-        for lag, *interval in list(zip(share.lags, *share.interval_of_points(), strict=True))[1:]:
+        draw_line(ax, look, retention.lags, retention.fit, linewidth=1.1)
+        for lag, *interval in list(zip(retention.lags, *retention.interval_of_points(), strict=True))[1:]:
             draw_interval(ax, look, [lag + shift] * 2, np.minimum(interval, TOP), 2)
-        draw_line(ax, look, share.lags[1:] + shift, np.minimum(share.raw[1:], TOP), marker=4.5, linestyle="")
-        for lag, raw in zip(share.lags[1:], share.raw[1:], strict=True):
+        draw_line(ax, look, retention.lags[1:] + shift, np.minimum(retention.raw[1:], TOP), marker=4.5, linestyle="")
+        for lag, raw in zip(retention.lags[1:], retention.raw[1:], strict=True):
             if raw > TOP:
                 offset, side = (5, "left") if lag < end / 2 else (-5, "right")
                 pen: dict[str, Any] = {"color": text_colour(look.colour), "fontsize": "small", "gid": gid(look)}
@@ -138,8 +138,9 @@ def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
     whole_row = min(3, len(envs))
     columns = columns_for(width, whole_row)
     places = [(env, quantity) for quantity in ("lag", "time")[: 1 + with_time] for env in envs]
-    pairs = with_time and columns < whole_row  # too narrow for a row of environments: a row for each, of its two panels
-    if pairs:
+    # Too narrow for a row of all environments: one row for each, with its two panels.
+    in_pairs = with_time and columns < whole_row
+    if in_pairs:
         places, columns = sorted(places, key=lambda place: envs.index(place[0])), 2
     groups = ["share" if quantity == "lag" else env for env, quantity in places]
     title = "What staleness costs" + (", and what it buys" if with_time else "")
@@ -148,7 +149,7 @@ def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
             ax.set_title(env, loc="left", pad=14 if quantity == "time" else None)  # above the names of the caps
             draw, label = (against_lag, "share kept") if quantity == "lag" else (_against_time, "IQM of the score")
             draw(ax, advice, env, looks)
-            ax.set_ylabel(label if pairs or i % columns == 0 else "")
+            ax.set_ylabel(label if in_pairs or i % columns == 0 else "")
         legend(figure, looks)
     return figure
 

@@ -88,14 +88,14 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     lane = {int(slot): at for at, slot in enumerate(visible)}
     end_of_row = np.where(np.isnan(record.finish_time), record.seconds, record.finish_time)
     row = record.stretch_row
-    before = record.stretch_end - stretch_lengths(record)
+    stretch_begin = record.stretch_end - stretch_lengths(record)
     length = np.maximum(record.done[row], 1)
     span = end_of_row - record.start_time
-    left = record.start_time[row] + span[row] * before / length
+    left = record.start_time[row] + span[row] * stretch_begin / length
     right = record.start_time[row] + span[row] * record.stretch_end / length
-    shown_rows = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
+    visible_stretches = np.isin(record.slot[row], visible) & (right > begin) & (left < end)
     for colour in range(4):
-        mask = shown_rows & (record.stretch_version % 4 == colour)
+        mask = visible_stretches & (record.stretch_version % 4 == colour)
         y = [lane[int(s)] for s in record.slot[row[mask]]]
         ax.barh(y, (right - left)[mask], left=left[mask], height=0.8, color=VERSIONS[colour], linewidth=0)
     ends = record.finish_time[np.isin(record.slot, visible)]
@@ -114,9 +114,9 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
 def _queue(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     """Draw the number of rows of finished groups that wait, of those that will be trained on."""
     trained = ~np.isnan(record.queue_time) & (record.step >= 0)
-    entry_times, left = np.sort(record.queue_time[trained]), np.sort(record.step_start[record.step[trained]])
-    at = np.unique(np.concatenate([entry_times, left, [begin, end]]))
-    waiting = np.searchsorted(entry_times, at, side="right") - np.searchsorted(left, at, side="right")
+    entry_times, exit_times = np.sort(record.queue_time[trained]), np.sort(record.step_start[record.step[trained]])
+    at = np.unique(np.concatenate([entry_times, exit_times, [begin, end]]))
+    waiting = np.searchsorted(entry_times, at, side="right") - np.searchsorted(exit_times, at, side="right")
     ax.fill_between(at, waiting, step="post", color="#7A8FA6", linewidth=0)
     ax.set_ylabel("rows in queue")
     ax.set_ylim(bottom=0)

@@ -19,10 +19,10 @@ from staleharness.statistics.single_runs import show_single_runs
 from staleharness.statistics.table import Table
 
 SEEDS = {"ppo_clip": 6, "spo": 6, "vaco": 3}
-Found = tuple[Results, Table]
+ResultsAndTable = tuple[Results, Table]
 
 
-def write_and_load(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = None) -> Found:
+def write_and_load(root: Path, seeds: dict[str, int], at_1: dict[str, int] | None = None) -> ResultsAndTable:
     for label, n in seeds.items():
         for k, count in ((1, (at_1 or seeds)[label]), (4, n)):
             for seed in range(count):
@@ -33,16 +33,16 @@ def write_and_load(root: Path, seeds: dict[str, int], at_1: dict[str, int] | Non
 
 
 @pytest.fixture(scope="module")
-def mixed(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def mixed(tmp_path_factory: pytest.TempPathFactory) -> ResultsAndTable:
     return write_and_load(tmp_path_factory.mktemp("mixed"), SEEDS)
 
 
 @pytest.fixture(scope="module")
-def small(tmp_path_factory: pytest.TempPathFactory) -> Found:
+def small(tmp_path_factory: pytest.TempPathFactory) -> ResultsAndTable:
     return write_and_load(tmp_path_factory.mktemp("few"), dict.fromkeys(SEEDS, 3))
 
 
-def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: Found, small: Found) -> None:
+def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: ResultsAndTable, small: ResultsAndTable) -> None:
     table = mixed[1]
     assert bars(table) == "bars: 95% stratified bootstrap interval, or dots: the runs where too few for one"
     assert band(table).endswith("bootstrap interval, or thin lines: the runs where too few for one")
@@ -51,13 +51,13 @@ def test_captions_name_intervals_and_runs_where_both_are_drawn(mixed: Found, sma
     assert bars(small[1]) == "dots: the runs (too few for an interval)"
 
 
-def test_tables_say_what_stands_below_a_number(mixed: Found, small: Found) -> None:
+def test_tables_say_what_stands_below_a_number(mixed: ResultsAndTable, small: ResultsAndTable) -> None:
     assert "with its runs (too few for an interval); time" in score_and_time(*small).about[0]
     assert "with its 95% stratified bootstrap interval, or its runs where" in score_and_time(*mixed).about[0]
     assert "with its runs (too few" in phase_diagram(*small, option="num_steps").about[0]
 
 
-def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: Found, small: Found) -> None:
+def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: ResultsAndTable, small: ResultsAndTable) -> None:
     figure = probability_of_improvement(*mixed)
     assert [len(ax.patches) for ax in figure.axes] == [1, 1]  # SPO's; VACO has three runs
     assert "bars: 95% stratified bootstrap interval, none where the runs are too few" in second_line(figure)
@@ -65,7 +65,7 @@ def test_a_chance_has_its_interval_where_both_have_runs_enough(mixed: Found, sma
     assert not any(ax.patches for ax in figure.axes) and "seeds, too few for an interval;" in second_line(figure)
 
 
-def test_profiles_of_few_runs_have_no_band(mixed: Found, small: Found) -> None:
+def test_profiles_of_few_runs_have_no_band(mixed: ResultsAndTable, small: ResultsAndTable) -> None:
     figure = performance_profiles(*mixed)
     assert [len(ax.collections) for ax in figure.axes] == [2, 2]
     assert "interval, none where the runs are too few" in second_line(figure)

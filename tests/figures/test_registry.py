@@ -46,11 +46,11 @@ def test_a_registered_section_is_in_the_report_at_its_place(
     monkeypatch.setattr(FIGURES, "_entries", dict(FIGURES._entries))
     asked: list[Results] = []
 
-    @FIGURES.register("mine", registry.Section(15, "Mine", "It is mine.", lambda held: not asked.append(held)))
+    @FIGURES.register("mine", registry.Section(15, "Mine", "It is mine.", lambda runs: not asked.append(runs)))
     def mine(results: Results, table: Table, width: float = 7.0) -> Figure:
         return Figure(figsize=(width, 1))
 
-    FIGURES.register("never", registry.Section(16, "Never", "", lambda held: False))(mine)
+    FIGURES.register("never", registry.Section(16, "Never", "", lambda runs: False))(mine)
     assert [d.name for d in sections(results)] == [before[0], "mine", *before[1:]] and asked == [results]
     assert all_figures(results, table, 3.0)["mine"].get_figwidth() == 3.0
     assert sections(Results.of([])) == []

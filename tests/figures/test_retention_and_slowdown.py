@@ -42,7 +42,7 @@ def test_each_study_has_its_panel_and_each_seed_its_dot(tmp_path: Path) -> None:
     assert kept_shares(Evidence(large, table), "Hopper-v5", 16)["vaco"].tolist() == pytest.approx([0.8])
 
 
-def test_bars_bear_that_the_scores_without_lag_are_uncertain_too(tmp_path: Path) -> None:
+def test_bars_include_the_uncertainty_of_scores_without_lag(tmp_path: Path) -> None:
     """Equal scores at K = 16: all that is uncertain is what they are a share of."""
     fresh = [80.0, 90.0, 100.0, 110.0, 120.0]
     runs = [

@@ -84,7 +84,7 @@ def test_html_escapes_every_text_and_shades_cells() -> None:
 def test_text_on_every_shade_can_be_read() -> None:
     """Contrast of text and cell is at least 4.5:1, as WCAG 2.2 asks of body text."""
     for shade in np.linspace(0, 1, 101):
-        channels = np.array([to_rgb(find(shade)) for find in (colour, text_colour)])
+        channels = np.array([to_rgb(shade_to_hex(shade)) for shade_to_hex in (colour, text_colour)])
         linear = np.where(channels <= 0.03928, channels / 12.92, ((channels + 0.055) / 1.055) ** 2.4)
         dark, light = np.sort(linear @ [0.2126, 0.7152, 0.0722]) + 0.05
         assert light / dark >= 4.5, shade
@@ -134,8 +134,8 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
         pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
     timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
     pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
-    made_of = data_accounting.score_and_time(Results.of(runs), quick(runs))
-    score, time, share = made_of.blocks
+    times = data_accounting.score_and_time(Results.of(runs), quick(runs))
+    score, time, share = times.blocks
     (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
     interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
     absent = SheetCell("–")
@@ -143,7 +143,7 @@ def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
     assert score.rows == [("A-3PO", [SheetCell("0.600", interval), absent]), ("SPO", [absent, SheetCell("0.250")])]
     assert time.rows == [("A-3PO", [SheetCell("2.00", "(1.50 to 2.50)"), absent]), ("SPO", [absent, SheetCell("0.07")])]
     assert share.rows == [("A-3PO", [SheetCell("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, SheetCell("0.0")])]
-    assert [block.title for block in made_of.blocks] == [
+    assert [block.title for block in times.blocks] == [
         "final greedy accuracy",
         "training time, minutes",
         "of it in the proximal step, %",

@@ -24,8 +24,10 @@ def test_a_timeline_shows_trainer_slots_and_queue_by_version() -> None:
     assert len(slots.patches) - len(rows) == sum(state == "syncing" for _, _, state in record.trainer)
     # In a synchronous pipeline slots and trainer never work at the same time.
     for bar in rows:
-        made = bar.get_x() + bar.get_width()
-        overlap = [s for s in steps if bar.get_x() < record.step_end[s] - 1e-6 and made > record.step_start[s] + 1e-6]
+        bar_end = bar.get_x() + bar.get_width()
+        overlap = [
+            s for s in steps if bar.get_x() < record.step_end[s] - 1e-6 and bar_end > record.step_start[s] + 1e-6
+        ]
         assert not overlap
     # The last group of a batch does not wait.
     most = record.pipeline.batch - record.pipeline.group
