@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.claims.early_warning import SHARE, WINDOW, falls, largest_lag
+from ..statistics.claims.early_warning import SHARE, WINDOW, fall_of_reward, falls, largest_lag
 from ..statistics.method_labels import option_values
 from ..statistics.results import Results
 from ..statistics.scores import final_score
@@ -45,8 +45,8 @@ def warning_before_fall(
     """Training reward, a column that may warn of its fall, and, run by run, when each of the two fell.
 
     Either has fallen when its mean over the last `window` phases is below `share` of its best so far. The first
-    `after` steps do not count: a column may owe its best to data that are not stale yet. All capacities of the table
-    are in the same panels.
+    `after` steps do not count: a column may be best there only because the data are not stale yet. All capacities of
+    the table are in the same panels.
     """
     looks = looks_of(table)
     subtitle = (
@@ -94,8 +94,8 @@ def _event_line(ax: Axes, look: Style, height: float, steps: tuple[float, float]
 
 @SHEETS.register("collapse")
 def collapse(results: Results, table: Table, *, option: str, name: str = "") -> Sheet:
-    """Final score and time of the fall by the option's value (greatest on top) and by lag S; and that time times S
-    times the value, where data are stale: a lower bound if some of the runs never fell."""
+    """Final score and time of the fall of the reward, by the option's value (greatest on top) and lag S; and for stale
+    data the product of time, S and value, a lower bound if some of the runs never fell."""
     values = option_values(results, option)
     cells: dict[tuple[float, int], list[StoredRun]] = {}
     for run in sorted(results, key=lambda run: run.seed):
@@ -114,7 +114,7 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
         return SheetCell(f"{mean:.2f}", _fall_times(runs), min(1.0, max(0.0, mean)))
 
     def product(rate: float, lag: int) -> SheetCell:
-        times = [fell(run) for run in cells.get((rate, lag), [])]
+        times = [fall_of_reward(run) for run in cells.get((rate, lag), [])]
         if np.isnan(times).all():
             return SheetCell("–")
         bound = "> " if np.isnan(times).any() else ""
@@ -135,14 +135,9 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     return Sheet("Learning rate and lag", [about, run_facts(table)], blocks, table.draft)
 
 
-def fell(run: StoredRun) -> float:
-    """Steps at which the reward fell, NaN for never."""
-    return falls(run, "reward", SHARE, 0, WINDOW)[1]
-
-
 def _fall_times(runs: Sequence[StoredRun]) -> str:
     """`(fell at 16, 23)`; `(fell at 40, –)`."""
-    times = [fell(run) for run in runs]
+    times = [fall_of_reward(run) for run in runs]
     if all(map(math.isnan, times)):
         return "(never fell)"
     return f"(fell at {', '.join('–' if math.isnan(t) else f'{t:.0f}' for t in times)})"

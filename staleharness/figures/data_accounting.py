@@ -246,8 +246,8 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
             for part, colour in PARTS.items():
                 ax.barh(at, seconds[label][part], left=left, height=0.7, color=colour)
                 left += seconds[label][part]
-            words = "{}, {}" if width < 5 else "proximal {}, loss {}"
-            text = words.format(_short(seconds[label]["proximal"]), _short(seconds[label]["loss"]))
+            template = "{}, {}" if width < 5 else "proximal {}, loss {}"
+            text = template.format(_short(seconds[label]["proximal"]), _short(seconds[label]["loss"]))
             ax.text(left + 0.01 * longest, at, text, va="center", fontsize=6.5, color=INK)
         row_axis(ax, [short_label(label) for label in names], spine=True)
         bars = width - 1.4  # inches of the panel, about; the words take 1 or 1.8 of them

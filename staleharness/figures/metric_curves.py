@@ -126,7 +126,7 @@ def draw_metric(
     return labels
 
 
-def _over(results: Results) -> str:
+def _mean_text(results: Results) -> str:
     return f"mean over environments and seeds ({seeds(results.grid)})"
 
 
@@ -150,7 +150,7 @@ def metric_by_forward(
     runs: dict[int, list[StoredRun]] = {}
     for run in results:
         runs.setdefault(int(run.spec[axis(run, "N") or "minibatches"]), []).append(run)
-    subtitle = f"{_over(results)}, {spread(table)}; N = minibatches per generation round"
+    subtitle = f"{_mean_text(results)}, {spread(table)}; N = minibatches per generation round"
     with panels(f"{capital(name)} by N", subtitle, [0] * len(runs), table, width, 1.9) as (figure, axes):
         for ax, (n, members) in zip(axes, sorted(runs.items()), strict=True):
             methods = {label: [r for r in members if without_forward(r.label) == label] for label in looks}
@@ -170,7 +170,7 @@ def metric_over_time(results: Results, table: Table, width: float = PAGE, *, met
     """A column of the metrics against wall-clock time without evaluation: one panel per capacity, mean over runs."""
     grid, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
     subtitle = (
-        f"{_over(results)} of {name} and of the seconds until then (collecting and "
+        f"{_mean_text(results)} of {name} and of the seconds until then (collecting and "
         f"learning), phase by phase, at most {BINS} bins, no interval; on {machines(results)}"
     )
     with panels(f"{capital(name)} over time", subtitle, [0] * len(ks), table, width, 1.9) as (figure, axes):
@@ -212,7 +212,7 @@ def rows_over_training(
     """
     grid, ks = results.grid, table.settings["capacities"]
     looks, fewest = looks_of(table), table.settings.get("fewest", 0)
-    subtitle = f"{'geometric ' * logarithmic}{_over(results)}, {spread(table)}" + (f"; {note}" if note else "")
+    subtitle = f"{'geometric ' * logarithmic}{_mean_text(results)}, {spread(table)}" + (f"; {note}" if note else "")
     if any(c.startswith(SECONDS) for columns in rows.values() for c in columns):
         subtitle += "; on " + machines(results)
     columns = columns_for(width, min(4, len(ks)))
@@ -249,7 +249,7 @@ def staleness(results: Results, table: Table, width: float = PAGE) -> Figure:
     places = [(name, k) for name in STALENESS for k in ks]
     subtitle = (
         "data against the newest policy at the start of each phase; clipped share as the harness measures "
-        f"it; {_over(results)}, no interval; at most {BINS} bins"
+        f"it; {_mean_text(results)}, no interval; at most {BINS} bins"
     )
     columns, groups = columns_for(width, len(ks) if len(ks) > 1 else 2), [name for name, _ in places]
     with panels("Staleness over training", subtitle, groups, table, width, 1.45, columns) as (figure, axes):

@@ -116,8 +116,8 @@ def panels(
     """
     columns = columns or columns_for(width, min(4, len(groups)))
     rows = math.ceil(len(groups) / columns)
-    wide = int(width * 19)
-    lines = [title, *_wrap(subtitle, wide), *_wrap(run_facts(table), wide)]
+    letters = int(width * 19)  # in a line
+    lines = [title, *_wrap(subtitle, letters), *_wrap(run_facts(table), letters)]
     with plot_settings():
         figure = Figure(figsize=(width, rows * height + 0.14 * len(lines) + 0.5))
         figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
@@ -233,8 +233,8 @@ def names_at_ends(
         heights.append(max(at, heights[-1] + least) if heights else at)
     too_high = max(0.0, heights[-1] - 1.0) if heights else 0.0
     for i in range(len(heights) - 1, -1, -1):
-        above = heights[i + 1] - least if i + 1 < len(heights) else heights[i] - too_high
-        heights[i] = min(heights[i], above)
+        limit = heights[i + 1] - least if i + 1 < len(heights) else heights[i] - too_high
+        heights[i] = min(heights[i], limit)
     for (label, x, y), at in zip(order, heights, strict=True):
         look = looks[label]
         arrow = {

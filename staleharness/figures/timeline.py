@@ -102,9 +102,9 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
     owners = record.slot[np.isin(record.slot, visible)]
     inside = (ends > begin) & (ends < end)
     ax.plot(ends[inside], [lane[int(s)] for s in owners[inside]], "|", color="white", markersize=3, markeredgewidth=0.8)
-    for from_, to, state in record.trainer:
-        if state == "syncing" and record.pipeline.in_flight != "drain":  # generation stands still as well
-            ax.axvspan(from_, to, color=STATES[state], alpha=0.55, linewidth=0)
+    for sync_begin, sync_end, state in record.trainer:
+        if state == "syncing" and record.pipeline.in_flight != "drain":  # generation stops too
+            ax.axvspan(sync_begin, sync_end, color=STATES[state], alpha=0.55, linewidth=0)
     ax.set_ylim(len(visible) - 0.4, -0.6)
     ax.set_yticks([])
     ax.set_ylabel(f"slots ({len(visible)} of {slots})" if len(visible) < slots else f"slots ({slots})")

@@ -83,8 +83,8 @@ def count_warnings(runs: Iterable[StoredRun], metric: str = METRIC) -> WarningCo
         tally = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
         for i, yes in enumerate((not stable, not stable and warning < fall, stable, stable and warns)):
             tally[i] += yes
-    seeds = [counts[unit] for unit in sorted(counts)]
-    fell, before, calm, alarms = (tuple(tally[i] for tally in seeds) for i in range(4))
+    tallies = [counts[key] for key in sorted(counts)]
+    fell, before, calm, alarms = (tuple(tally[i] for tally in tallies) for i in range(4))
     return WarningCounts(fell, before, calm, alarms, metric)
 
 
@@ -114,6 +114,11 @@ def falls(run: StoredRun, metric: str, share: float, start: float, window: int) 
         first_step(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True)
     )
     return warning, fall
+
+
+def fall_of_reward(run: StoredRun) -> float:
+    """Steps at which the reward of a run first fell; NaN for never."""
+    return falls(run, "reward", SHARE, 0, WINDOW)[1]
 
 
 def trailing_mean(y: Array, window: int) -> Array:

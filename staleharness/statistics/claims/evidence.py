@@ -19,7 +19,7 @@ from ..results import Results
 from ..scores import Array, final_score, normaliser_of
 from ..staleness_budget import has_learned, random_returns
 from ..table import Table
-from .early_warning import SHARE, WINDOW, falls
+from .early_warning import fall_of_reward
 
 Measure = Callable[[StoredRun], float]
 
@@ -125,7 +125,7 @@ def _training_seconds(run: StoredRun) -> float:
 
 def _fell(run: StoredRun) -> float:
     """Steps to the first fall of the reward. Raises `UserError` where it never fell."""
-    step = falls(run, "reward", SHARE, 0, WINDOW)[1]
+    step = fall_of_reward(run)
     if math.isnan(step):
         raise UserError(f"the reward of {run.label}, seed {run.seed}, never fell")
     return step
