@@ -169,7 +169,7 @@ def _band(
 
 
 def _iqm_of_rows(scores: Array) -> Array:
-    """`iqm` of [rows, runs], where each row is added up from its least value on, however rows lie in memory."""
+    """`iqm` of [rows, runs], where each row is summed from its smallest value up, whatever the memory layout."""
     count = scores.shape[-1]
     middle = np.sort(scores, axis=-1)[:, count // 4 : count - count // 4]
     return np.asarray(np.ascontiguousarray(middle.T).sum(axis=0) / middle.shape[-1])

@@ -153,7 +153,7 @@ class LeaderboardRow:
     retention: ScoreEstimate | None = None
     """Share of its score at the smallest K that remains at the largest."""
     kind: str = "method"
-    """`method`, `control` (a width control, which a correction has to beat) or `added` (a bundle of somebody else)."""
+    """`method`, `control` (a width control, which a correction has to beat) or `added` (of a third party's bundle)."""
     has_learned: bool = True
     """True if its score at the smallest K is at least half of the baseline's; other methods are listed apart."""
     cpus: tuple[str, ...] = ()

@@ -98,16 +98,18 @@ def _steps(updates: float) -> str:
 
 def _groups(groups: Mapping[str, Sequence[MethodAdvice]]) -> str:
     words = [f"{len(groups[v])} {VERDICT_WORDS[v]}" for v in VERDICT_WORDS if v in groups]
-    far = len(groups.get("beyond the data", ()))
-    return ", ".join([*words, *([f"{far} beyond the data"] if far else [])])
+    beyond = len(groups.get("beyond the data", ()))
+    return ", ".join([*words, *([f"{beyond} beyond the data"] if beyond else [])])
 
 
 def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     """Say what the verdicts are at the lag that a log ends with."""
     if log.drift is None:
         return []
-    now = _groups(_by_verdict(methods, lambda row: row["last_quarter"]))
-    return [f"the lag drifts, from {log.drift.first:.2f} to {log.drift.last:.2f}; at that of the last quarter: {now}"]
+    verdicts = _groups(_by_verdict(methods, lambda row: row["last_quarter"]))
+    return [
+        f"the lag drifts, from {log.drift.first:.2f} to {log.drift.last:.2f}; at that of the last quarter: {verdicts}"
+    ]
 
 
 def training_command(env: str, methods: Sequence[MethodAdvice], log: LagLog, file: str, batch: float | None) -> str:

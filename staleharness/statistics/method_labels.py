@@ -27,7 +27,7 @@ def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
     if label.endswith(")"):  # of a curve, with its lag model: `vaco[delta=0.8] (oldest)`
         plain, _, model = label.rpartition(" (")
         return f"{display_label(plain, names)} ({model}"
-    plain, forward, n = label.partition(" N=")
+    plain, separator, n = label.partition(" N=")
     if names.get(plain):
         text = names[plain]
     elif "[" not in plain:
@@ -38,7 +38,7 @@ def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
         except UserError:  # words, such as the title of a width control
             return label
         text = ", ".join([method_name(choice.name), *(option_text(k, v) for k, v in choice.options.items())])
-    return f"{text}, N = {n}" if forward else text
+    return f"{text}, N = {n}" if separator else text
 
 
 def option_text(name: str, value: object) -> str:

@@ -57,8 +57,10 @@ def retention_sentences(
         order = sorted((label for label, of in shares if of == k), key=lambda label: (-shares[label, k].value, label))
         lags_here = [lag for label in order if (lag := lags[label, k]) is not None]
         place = f"At K = {k}" + (f", {np.mean(lags_here):.1f} phases of lag," if lags_here else "")
-        first, *others = (_text(label, shares[label, k], len(order) == 1) for label in order[:MAX_METHODS])
-        names = [first.replace("\t", " retains "), *(text.replace("\t", " ") for text in others)]
+        names = [
+            f"{display_label(label)} {'' if i else 'retains '}{_percent(shares[label, k], len(order) == 1)}"
+            for i, label in enumerate(order[:MAX_METHODS])
+        ]
         remainder = [f"{len(order) - MAX_METHODS} more less"] if len(order) > MAX_METHODS else []
         end = " of its score without lag" if len(order) == 1 else ""
         sentences.append(
@@ -67,10 +69,11 @@ def retention_sentences(
     return sentences
 
 
-def _text(label: str, share: Contrast, alone: bool) -> str:
-    interval = alone and share.low is not None and share.high is not None
-    ends = f" [{100 * share.low:.0f}, {100 * share.high:.0f}]" if interval else ""  # type: ignore[operator]
-    return f"{display_label(label)}\t{100 * share.value:.0f} %{ends}"
+def _percent(share: Contrast, with_interval: bool) -> str:
+    text = f"{100 * share.value:.0f} %"
+    if not with_interval or share.low is None or share.high is None:
+        return text
+    return f"{text} [{100 * share.low:.0f}, {100 * share.high:.0f}]"
 
 
 def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: Sequence[str]) -> str:

@@ -47,7 +47,7 @@ def _task_facts(runs: Iterable[StoredRun]) -> dict[str, Any]:
     distinct = {(entry["kind"], entry["score"], entry["normalise"]) for entry in facts}
     if len(distinct) != 1:
         return MIXED
-    measures = {way: words for entry in facts for way, words in entry["measures"].items()}
+    measures = {name: text for entry in facts for name, text in entry["measures"].items()}
     return {**facts[0], "measures": measures}
 
 

@@ -125,8 +125,8 @@ class Contrast:
     freedom: float = math.inf  # degrees of freedom
 
     def p_beyond(self, be: str, margin: float = 0.0) -> float | None:
-        """Two-sided p of `outcome`: of a value at the border of the claim's range. None without an interval, and where
-        no run differs."""
+        """Two-sided p of the hypothesis that the true value is at the border of the range that `outcome` tests. None
+        without an interval, and where no run differs."""
         if not self.error:
             return self.p if self.low is not None and self.value else None
         from scipy.special import stdtr
