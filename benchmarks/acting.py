@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from bench_table import show
 
-from staleharness.control.action_distributions import as_taken, distribution_of
+from staleharness.control.action_distributions import action_converter, distribution_of
 from staleharness.control.policy import BatchedPolicies, MLPPolicy
 from staleharness.control.task import ControlTask
 from staleharness.task import find_env
@@ -49,7 +49,7 @@ def compare(env_name: str, envs: int, threads: int, slices: int) -> None:
     rng = np.random.default_rng(0)
     dealt = np.arange(envs)
     actors = {k: BatchedPolicies(policy, versions[:k], rng.permutation(dealt % k)) for k in capacities}
-    taken = as_taken(env)
+    to_env = action_converter(env)
     acting: dict[int, list[float]] = {k: [] for k in capacities}
     whole: dict[int, list[float]] = {k: [] for k in capacities}
     steps = max(5, 500 // envs)
@@ -58,12 +58,12 @@ def compare(env_name: str, envs: int, threads: int, slices: int) -> None:
             act = 0.0
             begin = time.process_time()
             for _ in range(steps):
-                noise = torch.from_numpy(policy.density.noise(rng, envs))
+                noise = torch.from_numpy(policy.distribution.noise(rng, envs))
                 t = time.process_time()
                 with torch.no_grad():
                     action, _ = actors[k].act(torch.from_numpy(obs.astype(np.float32)), noise)
                 act += time.process_time() - t
-                obs, _, terminated, truncated, _ = env.step(taken(action.numpy()))
+                obs, _, terminated, truncated, _ = env.step(to_env(action.numpy()))
                 if (done := terminated | truncated).any():
                     obs, _ = env.reset(options={"reset_mask": done})
             whole[k].append((time.process_time() - begin) / steps)

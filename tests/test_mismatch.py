@@ -184,7 +184,7 @@ def plan_of(env: str = "word-problems", algo: str = "ppo_clip", **given: str) ->
             {"env": "bit-chain", "mismatch": "fp8"},
             "MISMATCH=fp8.*bit-chain.*tasks of control and language have another",
         ),
-        ({"env": "Hopper", "mismatch": "sampling[top_p=0.9]"}, "Hopper-v5 have a temperature alone; give sampling"),
+        ({"env": "Hopper", "mismatch": "sampling[top_p=0.9]"}, "Hopper-v5 support a temperature only; give sampling"),
         ({"env": "Hopper", "mismatch": "fp8", "settings": "density=mixture"}, "MISMATCH=fp8.*give density=component"),
         ({"mismatch": "int4", "settings": "versions=lora"}, "int4 copies whole matrices.*versions=full"),
         ({"mismatch": "sampling[top_p=0.9,logprobs=raw]"}, "logprobs=processed, or SET=behaviour=version"),

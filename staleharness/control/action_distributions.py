@@ -49,13 +49,13 @@ class Distribution(Protocol):
         """[], the mean over states."""
 
     def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        """`logp`, remembering what the next two need."""
+        """`logp`, storing what `backward` and `add_entropy` need."""
 
-    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]; a further gradient of log σ is added first."""
+    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]; a further gradient of log σ, `of_log_std`, is added first."""
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
-        """Add to these gradients, in place, those of the entropy, given ∂L/∂entropy []."""
+    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
+        """Add the entropy's gradients to ∂L/∂mean and ∂L/∂log σ, in place, given ∂L/∂entropy []."""
 
 
 class Gaussian(GaussianPass):
@@ -82,8 +82,8 @@ class Gaussian(GaussianPass):
     def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
         return (log_std + (0.5 + HALF_LOG_2PI)).sum()
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
-        log_std += gradient
+    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
+        of_log_std += gradient
 
 
 class Categorical:
@@ -98,7 +98,7 @@ class Categorical:
         return rng.gumbel(size=(*shape, self.outputs)).astype(np.float32)
 
     def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
-        """The largest of logits and Gumbel noise, which is a draw from their softmax."""
+        """The argmax of logits plus Gumbel noise, which is a draw from their softmax."""
         return (mean + noise).argmax(-1, keepdim=True).to(mean.dtype)
 
     def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -119,14 +119,14 @@ class Categorical:
         self.choice, self.all_logp = action.long(), mean.log_softmax(-1)
         return self.all_logp.gather(-1, self.choice).squeeze(-1)
 
-    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
         of_logits = -self.all_logp.exp() * gradient[:, None]
         return of_logits.scatter_add_(1, self.choice, gradient[:, None]), gradient.new_zeros(0)
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
+    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
         p = self.all_logp.exp()
         entropy = -(p * self.all_logp).sum(-1, keepdim=True)
-        mean -= gradient / len(mean) * p * (self.all_logp + entropy)
+        of_mean -= gradient / len(of_mean) * p * (self.all_logp + entropy)
 
 
 def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
@@ -135,9 +135,9 @@ def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:
     return Categorical(int(space.n)) if hasattr(space, "n") else Gaussian(int(np.prod(space.shape or ())))
 
 
-def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArray[Any]]:
-    """Return a function to the form in which environments take recorded actions [N, columns]: clipped to the bounds of
-    a Box, or the choice [N] as its space numbers it."""
+def action_converter(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArray[Any]]:
+    """Return a function that turns recorded actions [N, columns] into those that environments take: clipped to the
+    bounds of a Box, or the choice [N] as its space numbers it."""
     space: Any = env.single_action_space
     if hasattr(space, "n"):
         return lambda action: action[:, 0].astype(np.int64) + int(space.start)
@@ -145,7 +145,7 @@ def as_taken(env: gymnasium.vector.VectorEnv) -> Callable[[NDArray[Any]], NDArra
 
 
 def far_bounds(env: gymnasium.vector.VectorEnv) -> str | None:
-    """Return a warning of a Box that the first policy hardly reaches, or only from outside; None of others."""
+    """Return a warning where the actions of the first policy hardly cover a Box, or lie outside of it; else None."""
     space: Any = env.single_action_space
     if hasattr(space, "n"):
         return None

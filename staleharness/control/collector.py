@@ -21,7 +21,7 @@ from ..batch import Rollout
 from ..mismatch import Mismatch, Place, read_mismatch
 from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sampler_copies import CopyTensors, SamplerCopies, apply
-from .action_distributions import Distribution, as_taken
+from .action_distributions import Distribution, action_converter
 from .networks import views_of
 from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
@@ -50,7 +50,7 @@ def actor_copy(models: Sequence[Mismatch], policy: MLPPolicy, seed: int) -> Copy
         for i, weight in enumerate(layers[::2]):  # [in, out] here
             weight.copy_(apply(models, weight.t(), Place(f"actor.{i}", version.phase, seed)).t())
         log_std += 0.5 * math.log(temperature)
-        if policy.density.deviations == 0:
+        if policy.distribution.deviations == 0:
             layers[-2].div_(temperature)
             layers[-1].div_(temperature)
         return {**version.tensors, "actor": flat}
@@ -69,12 +69,12 @@ def with_both_policies(
     acting = policy.acting([versions[v] for v in numbers], position)
     mean = acting.means(rollout.obs.flatten(0, 1)).view_as(rollout.behaviour_mean)
     log_std = acting.log_std.view_as(rollout.behaviour_log_std)
-    logp = policy.density.logp(rollout.action, mean, log_std)
+    logp = policy.distribution.logp(rollout.action, mean, log_std)
     rollout = replace(
         rollout,
         sampler_logp=_logp_of_copies(rollout, policy, models),
         version_logp=logp,
-        version_entropy=policy.density.entropies(mean, log_std).view(shape),
+        version_entropy=policy.distribution.entropies(mean, log_std).view(shape),
     )
     if behaviour == "version":
         rollout = replace(rollout, behaviour_logp=logp, behaviour_mean=mean, behaviour_log_std=log_std)
@@ -85,9 +85,9 @@ def _logp_of_copies(rollout: Rollout, policy: MLPPolicy, models: Sequence[Mismat
     """Return the copies' own log-probabilities [B, T]; raw ones are before the temperature."""
     if not any(model.raw for model in models):
         return rollout.behaviour_logp
-    temperature, normal = temperature_of(models), policy.density.deviations > 0
+    temperature, normal = temperature_of(models), policy.distribution.deviations > 0
     mean = rollout.behaviour_mean if normal else rollout.behaviour_mean * temperature
-    return policy.density.logp(rollout.action, mean, rollout.behaviour_log_std - 0.5 * math.log(temperature))
+    return policy.distribution.logp(rollout.action, mean, rollout.behaviour_log_std - 0.5 * math.log(temperature))
 
 
 # (t, [size] episodes that ended just before) -> versions [size] of decision t and those after, or None: as before
@@ -106,7 +106,7 @@ class Collector:
     """A vector of environments that is kept between phases; `generate` makes one row in each.
 
     first: the number of its first environment, among all that there are.
-    assigned: [size] version of each actor.
+    env_versions: [size] version that acts in each environment.
     """
 
     def __init__(self, spec: ControlSpec, env: gymnasium.vector.VectorEnv, policy: MLPPolicy, first: int = 0) -> None:
@@ -115,7 +115,7 @@ class Collector:
         self.models = read_mismatch(spec.mismatch)
         self.copies = SamplerCopies(actor_copy(self.models, policy, spec.seed), spec.capacity) if self.models else None
         self.size = env.num_envs
-        self.to_env = as_taken(env)
+        self.to_env = action_converter(env)
         self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
@@ -156,7 +156,7 @@ class Collector:
         return rollout, episodes
 
     def _assign(self, versions: NDArray[np.int64] | None) -> bool:
-        """Take over `versions`; returns whether there were any."""
+        """Assign `versions` to the environments; returns whether there were any."""
         if versions is not None:
             self.env_versions = versions
         return versions is not None
@@ -169,8 +169,8 @@ class Collector:
         key = (nth, block) if block else (nth,)
         shape = spec.num_steps, spec.num_envs
         if self.size == spec.num_envs:
-            return _draw_noise(self.policy.density, spec.seed, key, shape)
-        return _cached_noise(self.policy.density, spec.seed, key, shape)[:, column : column + self.size]
+            return _draw_noise(self.policy.distribution, spec.seed, key, shape)
+        return _cached_noise(self.policy.distribution, spec.seed, key, shape)[:, column : column + self.size]
 
     def _actors(self, buffer: PolicyBuffer) -> tuple[BatchedPolicies, NDArray[np.float32]]:
         """Return the policies of the assigned versions, and log σ [size, A] of each environment's."""
@@ -205,16 +205,16 @@ class Collector:
 
 
 class _RolloutRecord:
-    """Time-major arrays that the rows of one phase are written into."""
+    """Time-major arrays that hold the rows of one phase."""
 
     def __init__(self, steps: int, envs: int, policy: MLPPolicy) -> None:
         def empty(*shape: int) -> NDArray[np.float32]:
             return np.empty((steps, envs, *shape), dtype=np.float32)
 
-        self.device, self.density = policy.device, policy.density
-        self.obs, self.action = empty(policy.obs_dim), empty(policy.density.columns)
+        self.device, self.distribution = policy.device, policy.distribution
+        self.obs, self.action = empty(policy.obs_dim), empty(policy.distribution.columns)
         self.obs_by_time = torch.from_numpy(self.obs)  # the same memory
-        self.mean, self.log_std = empty(policy.act_dim), empty(policy.density.deviations)
+        self.mean, self.log_std = empty(policy.act_dim), empty(policy.distribution.deviations)
         self.version = np.empty((steps, envs), dtype=np.int64)
         self.reward = np.empty((steps, envs))
         self.terminated = np.empty((steps, envs), dtype=bool)
@@ -222,7 +222,7 @@ class _RolloutRecord:
         self.final: list[tuple[NDArray[np.float32], NDArray[np.int64], int]] = []
 
     def observe(self, t: int, obs: NDArray[np.float64]) -> Tensor:
-        """Write the observations of a step down, in single precision; they are acted on as written."""
+        """Record the observations of a step in float32 and return them, as the actors see them."""
         self.obs[t] = obs
         return self.obs_by_time[t].to(self.device)
 
@@ -256,7 +256,7 @@ class _RolloutRecord:
         by_time = {
             "obs": tensor(self.obs),
             "action": action,
-            "behaviour_logp": self.density.logp(action, mean, log_std),
+            "behaviour_logp": self.distribution.logp(action, mean, log_std),
             "behaviour_mean": mean,
             "behaviour_log_std": log_std,
             "version": tensor(self.version),
@@ -283,12 +283,14 @@ def _values(policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, versio
     values = obs.new_empty((*version.shape, int(policy.with_critic)))
     for v in versions if policy.with_critic else ():
         mask = torch.from_numpy(version == v).to(obs.device)
-        values[mask, 0] = policy.values_then(versions[v], obs[mask])
+        values[mask, 0] = policy.version_values(versions[v], obs[mask])
     return values
 
 
-def _draw_noise(density: Distribution, seed: int, key: tuple[int, ...], shape: tuple[int, ...]) -> NDArray[np.float32]:
-    return density.noise(stream(seed, "action", *key), *shape)
+def _draw_noise(
+    distribution: Distribution, seed: int, key: tuple[int, ...], shape: tuple[int, ...]
+) -> NDArray[np.float32]:
+    return distribution.noise(stream(seed, "action", *key), *shape)
 
 
 _cached_noise = functools.lru_cache(maxsize=8)(_draw_noise)  # actors that share their noise ask one after the other

@@ -17,7 +17,7 @@ from ..base.streams import integer, stream
 from ..errors import UserError, type_and_message
 from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
-from .action_distributions import as_taken
+from .action_distributions import action_converter
 from .gymnasium_ids import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored
 LONGEST_EPISODE = 50_000  # steps of a stored policy
-BETWEEN = 256  # steps between two looks at whether the process is to end
+CHECK_EVERY = 256  # steps between checks of whether the process is to end
 
 
 def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
@@ -44,7 +44,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
         obs, _ = env.reset(seed=seeds + seeds)
         actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
         rng = stream(SEED, "evaluation")
-        to_env, rest = as_taken(env), getattr(env, "rest", None)
+        to_env, rest = action_converter(env), getattr(env, "rest", None)
         returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
         alive = np.ones(2 * episodes, dtype=bool)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
@@ -54,9 +54,9 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
                 longest = LONGEST
             if (length := int(lengths.max())) >= longest:
                 raise UserError(f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit")
-            if length % BETWEEN == 0:
+            if length % CHECK_EVERY == 0:
                 check_stop(f"an evaluation of {spec.env}")
-            noise[:episodes] = policy.density.noise(rng, episodes)
+            noise[:episodes] = policy.distribution.noise(rng, episodes)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():
                 action, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
@@ -69,7 +69,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
             if done.any() and alive.any():
                 if rest is not None:
                     rest(done)
-                else:  # such a vector steps all that it has
+                else:  # a vector without `rest` steps finished environments too
                     obs, _ = env.reset(options={"reset_mask": done})
     finally:
         env.close()

@@ -55,7 +55,7 @@ class Part(NamedTuple):
 
 class ControlLearner(Learner[ControlData, Part]):
     """Epochs of shuffled minibatches. The method's loss is taken on log-probabilities and the critic's on values, each
-    as if these were given; the policy then carries both gradients back through its networks."""
+    as if these were given; the policy then backpropagates both gradients through its networks."""
 
     spec: ControlSpec
     says_step_scale: ClassVar[bool] = False
@@ -63,7 +63,7 @@ class ControlLearner(Learner[ControlData, Part]):
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         self.policy = policy
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
-        self.kept: dict[torch.Size, tuple[Tensor, Tensor]] = {}
+        self.full_masks: dict[torch.Size, tuple[Tensor, Tensor]] = {}
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
         rows = (spec.num_envs if self.in_rows else spec.batch_size) // spec.minibatches
         # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
@@ -81,10 +81,9 @@ class ControlLearner(Learner[ControlData, Part]):
         self.batch = batch = PhaseBatch.prepare(self.spec, self.policy, data.rollout, data.reward, phase)
         self.loss_mask = None if data.loss_mask is None else data.loss_mask.flatten()
         self.targets = self._targets(batch.start)
-        explained_share = explained_variance(batch.start.value, self.targets.value_target)
         self.rows = LearnerRows(data.rollout.version, data.rollout.gradient_step, trained=data.loss_mask)
         report: dict[str, Any] = handed_lags(self.rows, phase, self.gradient_steps) | staleness_of_data(batch)
-        return report | {"explained_variance": explained_share}
+        return report | {"explained_variance": explained_variance(batch.start.value, self.targets.value_target)}
 
     def minibatches(self, epoch: int) -> Iterator[Part]:
         batch, realign, count = self.batch, self.algorithm.realign_every, self.spec.minibatches
@@ -109,7 +108,7 @@ class ControlLearner(Learner[ControlData, Part]):
         permuted_columns[Columns._fields.index("gradient_lag")] += torch.from_numpy(steps_before).to(batch.lag)[:, None]
         columns = [Columns(*part.unbind()) for part in permuted_columns.tensor_split(count, 1)]
         advantages: Sequence[Tensor] = [minibatch.advantage for minibatch in columns]
-        if realign != "step":  # else the method is asked at each step
+        if realign != "step":  # else each step computes its own
             advantages = self._normalise(advantages)
         for decision, minibatch, advantage in zip(parts, columns, advantages, strict=True):
             yield Part(decision, minibatch._replace(advantage=advantage))
@@ -131,7 +130,7 @@ class ControlLearner(Learner[ControlData, Part]):
         flat = part.decision.flatten()
         now = policy.forward(batch.obs, batch.action, flat)
         targets = self._targets_of(part, now)
-        advantage, (mask, share) = targets.advantage, self._all_kept(part.decision.shape)
+        advantage, (mask, share) = targets.advantage, self._full_mask(part.decision.shape)
         decisions, answer, logp_gradient = self._policy_loss(part, now, advantage, mask, share)
         if self.own_value_loss:
             critic_loss, of_value = self._own_value_loss(part, now, targets.value_target, mask)
@@ -159,12 +158,12 @@ class ControlLearner(Learner[ControlData, Part]):
             del log["advantage"]
         return super()._summarise(steps, phase)
 
-    def _all_kept(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
-        """A mask [R, T] of a minibatch without padding, and the share of each decision in its mean."""
-        if shape not in self.kept:
+    def _full_mask(self, shape: torch.Size) -> tuple[Tensor, Tensor]:
+        """The mask [R, T] of a minibatch, ones, and the share of each decision in its mean."""
+        if shape not in self.full_masks:
             mask = torch.ones(shape, device=self.policy.device)
-            self.kept[shape] = mask, mask / mask.numel()
-        return self.kept[shape]
+            self.full_masks[shape] = mask, mask / mask.numel()
+        return self.full_masks[shape]
 
     def _policy_loss(
         self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor, share: Tensor
@@ -219,8 +218,8 @@ class ControlLearner(Learner[ControlData, Part]):
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
     def _targets_of(self, part: Part, now: Evaluation) -> Targets:
-        """Advantages as they stand in the loss and value targets [R, T] of a minibatch, asked anew where the method
-        realigns at every step."""
+        """Advantages as they stand in the loss and value targets [R, T] of a minibatch, computed anew where the
+        method realigns at every step."""
         if self.algorithm.realign_every != "step":
             return Targets(part.fixed.advantage, part.fixed.value_target)
         shape = part.decision.shape
@@ -260,7 +259,7 @@ class ControlLearner(Learner[ControlData, Part]):
             else:
                 mean = batch.rollout.behaviour_mean.flatten(0, 1)[flat]
                 log_std = batch.rollout.behaviour_log_std.flatten(0, 1)[flat]
-            return self.policy.density.kl(mean, log_std, now.mean, now.log_std).view(shape)
+            return self.policy.distribution.kl(mean, log_std, now.mean, now.log_std).view(shape)
 
         return Decisions(
             target_logp=now.logp.view(shape),

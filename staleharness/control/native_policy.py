@@ -59,16 +59,17 @@ class NativeGaussian(Gaussian):
         library().gaussian_logp(*inputs, log_std.dim() == 1, logp.numel(), mean.shape[-1], logp.data_ptr())
         return logp
 
-    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        *_, mean, now = self.inputs
-        of_mean, of_log_std = torch.empty_like(mean), torch.zeros_like(now) if log_std is None else log_std.clone()
+    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        *_, mean, log_std = self.inputs
+        of_mean = torch.empty_like(mean)
+        of_log_std = torch.zeros_like(log_std) if of_log_std is None else of_log_std.clone()
         inputs = _pointers(*self.inputs, gradient)
         library().gaussian_backward(*inputs, *mean.shape, *_pointers(of_mean, of_log_std))
         return of_mean, of_log_std
 
-    def add_entropy(self, mean: Tensor, log_std: Tensor, gradient: Tensor | float) -> None:
+    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
         if not isinstance(gradient, float):  # else there is no bonus
-            log_std += gradient
+            of_log_std += gradient
 
 
 class NativeAdamW(AdamW):
@@ -89,8 +90,8 @@ def _pointers(*tensors: Tensor) -> list[int]:
 
 def _networks(owner: object, inputs: int, hidden: tuple[int, ...], outputs: Sequence[int]) -> int:
     """A handle to networks, one for each of `outputs`, that live as long as their owner."""
-    widths, ends = np.array((inputs, *hidden), dtype=np.int32), np.array(outputs, dtype=np.int32)
-    handle: int = library().networks_new(len(ends), len(hidden), widths.ctypes.data, ends.ctypes.data)
+    widths, heads = np.array((inputs, *hidden), dtype=np.int32), np.array(outputs, dtype=np.int32)
+    handle: int = library().networks_new(len(heads), len(hidden), widths.ctypes.data, heads.ctypes.data)
     weakref.finalize(owner, library().networks_free, handle)
     return handle
 
@@ -108,31 +109,30 @@ class NativePolicy(MLPPolicy):
     @torch.no_grad()
     def evaluate(self, obs: Tensor, action: Tensor) -> Evaluation:
         mean, value = self._outputs(self.scratch, obs.contiguous(), None)
-        logp = self.density.logp(action, mean, self.log_std)
-        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+        logp = self.distribution.logp(action, mean, self.log_std)
+        return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
-        if not isinstance(self.density, NativeGaussian):
+        if not isinstance(self.distribution, NativeGaussian):
             mean, value = self._outputs(self.networks, obs, index)
-            logp = self.density.forward(action.index_select(0, index), mean, self.log_std)
-            return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+            logp = self.distribution.forward(action.index_select(0, index), mean, self.log_std)
+            return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
         logp, entropy = obs.new_empty(len(index)), obs.new_zeros(())
         action = action.contiguous()
         mean, value = self._outputs(self.networks, obs, index, *_pointers(action, logp, entropy))
-        self.density.inputs = action, index, mean, self.log_std
+        self.distribution.inputs = action, index, mean, self.log_std
         return Evaluation(logp, entropy, value, mean, self.log_std.clone())
 
     def backward(self, gradient: OutputGradient) -> None:
-        mean, log_std = self.density.backward(gradient.logp, gradient.log_std)
-        self.density.add_entropy(mean, log_std, gradient.entropy)
+        of_mean, of_log_std = self.distribution.backward(gradient.logp, gradient.log_std)
+        self.distribution.add_entropy(of_mean, of_log_std, gradient.entropy)
         if gradient.mean is not None:
-            mean += gradient.mean
-        between = self.density.deviations
-        rest = _pointers(log_std, gradient.value, self.flat_gradient)
-        library().learner_backward(self.networks, mean.data_ptr(), between, *rest)
+            of_mean += gradient.mean
+        rest = _pointers(of_log_std, gradient.value, self.flat_gradient)
+        library().learner_backward(self.networks, of_mean.data_ptr(), self.distribution.deviations, *rest)
 
     @torch.no_grad()
-    def values_now(self, obs: Tensor) -> Tensor:
+    def values(self, obs: Tensor) -> Tensor:
         return self._outputs(self.scratch, obs.contiguous(), None)[1]
 
     def value_loss(
@@ -160,9 +160,9 @@ class NativePolicy(MLPPolicy):
         n = len(obs if index is None else index)
         output, value = obs.new_empty(n, self.act_dim), obs.new_empty(n)
         inputs = obs.data_ptr(), None if index is None else index.data_ptr(), *_pointers(self.mean, self.inverse_std)
-        theta, between = self.flat.data_ptr(), self.density.deviations
+        theta, deviations = self.flat.data_ptr(), self.distribution.deviations
         outputs = *_pointers(output, value), *(of_actions or (None,) * 3)
-        library().learner_forward(networks, theta, between, *inputs, n, *outputs)
+        library().learner_forward(networks, theta, deviations, *inputs, n, *outputs)
         return output, value
 
 
@@ -174,31 +174,31 @@ class NativeBatchedPolicies(BatchedPolicies):
             torch.stack([v.tensors[key] for v in versions]) for key in ("mean", "inverse_std")
         )
         actors = torch.stack([v.tensors["actor"] for v in versions])
-        log_std = actors[:, actors.shape[1] - policy.density.deviations :]
+        log_std = actors[:, actors.shape[1] - policy.distribution.deviations :]
         self.log_std = log_std[torch.from_numpy(assignment)]  # [N, A]
         self.std = self.log_std.exp()
-        self.density, self.act_dim = policy.density, policy.act_dim
+        self.distribution, self.act_dim = policy.distribution, policy.act_dim
         self.order = np.argsort(assignment, kind="stable")
         self.counts = np.bincount(assignment, minlength=len(versions))
         self.networks = _networks(self, policy.obs_dim, policy.hidden, [policy.act_dim] * len(versions))
         addresses = np.array(_pointers(*actors), dtype=np.uint64)
         library().actors_read(self.networks, addresses.ctypes.data)
         statistics = _pointers(self.mean, self.inverse_std)
-        self.versions = *statistics, self.order.ctypes.data, self.counts.ctypes.data  # addresses
+        self.version_addresses = *statistics, self.order.ctypes.data, self.counts.ctypes.data
 
     def means(self, obs: Tensor) -> Tensor:
         obs, mean = obs.contiguous(), obs.new_empty(len(obs), self.act_dim)
         no_actions = None, None, 0, None
-        library().actors_act(self.networks, obs.data_ptr(), *self.versions, mean.data_ptr(), *no_actions)
+        library().actors_act(self.networks, obs.data_ptr(), *self.version_addresses, mean.data_ptr(), *no_actions)
         return mean
 
     def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        if not isinstance(self.density, NativeGaussian):
+        if not isinstance(self.distribution, NativeGaussian):
             return super().act(obs, noise)
         obs, noise = obs.contiguous(), noise.contiguous()
         mean, action = torch.empty_like(noise), torch.empty_like(noise)
         outputs = mean.data_ptr(), *_pointers(self.std, noise), noise.numel(), action.data_ptr()
-        library().actors_act(self.networks, obs.data_ptr(), *self.versions, *outputs)
+        library().actors_act(self.networks, obs.data_ptr(), *self.version_addresses, *outputs)
         return action, mean
 
 

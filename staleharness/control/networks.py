@@ -64,7 +64,7 @@ def views_of(flat: Tensor, shapes: list[tuple[int, ...]]) -> list[Tensor]:
     return views
 
 
-SIZES = 4  # numbers of rows that memory is held for; a phase has no more than two
+SIZES = 4  # row counts that buffers are kept for; a phase has no more than two
 
 _tanh_backward = torch.ops.aten.tanh_backward.grad_input
 
@@ -73,7 +73,7 @@ class NetworkPass:
     """One network: `forward` remembers its activations, `backward` turns ∂L/∂output into ∂L/∂weights.
 
     weights: W, b, W, b, ...: views [in, out] and [out] of a flat vector.
-    columns: a head with fewer outputs is computed as the first of this many (see `networks`).
+    columns: a head with fewer outputs is computed as the first of this many (see the module's docstring).
     """
 
     def __init__(self, weights: Sequence[Tensor], columns: int = 1) -> None:
@@ -86,7 +86,7 @@ class NetworkPass:
     def forward(self, x: Tensor) -> Tensor:
         """The output [N, out] for inputs [N, in]."""
         if x.shape[0] not in self.memory:
-            if len(self.memory) == SIZES:  # rows that are masked leave other numbers of them in each phase
+            if len(self.memory) == SIZES:  # masked rows make the row count differ from phase to phase
                 del self.memory[next(iter(self.memory))]
             self.memory[x.shape[0]] = self._empty(x), self._empty(x)
         hidden, _ = self.memory[x.shape[0]]
@@ -117,7 +117,7 @@ class NetworkPass:
 
 
 class GaussianPass:
-    """log N(action; mean, σ) as `networks.gaussian_logp`, and its gradients."""
+    """log N(action; mean, σ) as `gaussian_logp`, and its gradients."""
 
     def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         """The joint log-probability [N] of actions [N, A] for means [N, A] and log σ [A]."""
@@ -125,13 +125,13 @@ class GaussianPass:
         self.standard = self.distance * self.precision
         return (self.standard.square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
 
-    def backward(self, gradient: Tensor, log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean [N, A], ∂L/∂log σ [A]), given ∂L/∂log π [N]. A further gradient of log σ, `log_std`, is added
+    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean [N, A], ∂L/∂log σ [A]), given ∂L/∂log π [N]. A further gradient of log σ, `of_log_std`, is added
         first, as autograd does."""
         wide = gradient[:, None].expand_as(self.standard)
-        falls = self.standard * wide  # −∂L/∂z
-        of_shift = (-wide).sum(0) if log_std is None else log_std + (-wide).sum(0)
-        return falls * self.precision, of_shift + (falls * self.distance).sum(0) * self.precision
+        minus_of_z = self.standard * wide  # −∂L/∂z, of the standardised z
+        of_shift = (-wide).sum(0) if of_log_std is None else of_log_std + (-wide).sum(0)
+        return minus_of_z * self.precision, of_shift + (minus_of_z * self.distance).sum(0) * self.precision
 
 
 def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float) -> tuple[Tensor, Tensor]:
@@ -141,14 +141,14 @@ def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: 
     value at the start of the phase, the larger one. Where both are equal, each has half of the gradient.
     """
     slope = value.new_tensor(coef) / value.shape[0]  # divided in the tensors' precision, as autograd does
-    miss = value - target
-    loss, gradient = miss.square(), miss * slope
+    error = value - target
+    loss, gradient = error.square(), error * slope
     if clip > 0:
         change = value - start
         clipped_change = change.clamp(-clip, clip)
-        held = start + clipped_change - target
-        other = held.square()
-        share = torch.add(0.5, (loss - other).sign(), alpha=0.5)  # 1, ½ or 0: is `loss` the larger one?
-        gradient = gradient * share + held * slope * (clipped_change == change) * (1.0 - share)
-        loss = torch.maximum(loss, other)
+        clipped_error = start + clipped_change - target
+        clipped_loss = clipped_error.square()
+        share = torch.add(0.5, (loss - clipped_loss).sign(), alpha=0.5)  # 1, ½ or 0: is `loss` the larger one?
+        gradient = gradient * share + clipped_error * slope * (clipped_change == change) * (1.0 - share)
+        loss = torch.maximum(loss, clipped_loss)
     return 0.5 * loss.mean(), gradient

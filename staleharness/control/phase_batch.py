@@ -25,7 +25,7 @@ class PhaseBatch:
     behaviour_logp: Tensor  # [N] as recorded
     version_logp: Tensor | None  # [N] of the version that a copy acted for; None: the version acted
     reward: Tensor  # [B, T] scaled
-    discount: Tensor  # [B, T] γ, and 0 where the world ended
+    discount: Tensor  # [B, T] γ, and 0 at terminations
     continues: Tensor  # [B, T] 1 where the next column is the next decision of the same episode
     lag: Tensor  # [N] phases, float
     behaviour_step: Tensor  # [N] gradient steps done when the behaviour version was stored, float
@@ -36,7 +36,7 @@ class PhaseBatch:
     def prepare(cls, spec: ControlSpec, policy: MLPPolicy, rollout: Rollout, reward: Tensor, phase: int) -> PhaseBatch:
         """`reward` [B, T] is already scaled. One forward pass of the learner over everything."""
         done = rollout.terminated | rollout.truncated
-        world_ended = rollout.terminated if spec.bootstrap_truncation else done
+        terminal = rollout.terminated if spec.bootstrap_truncation else done
         continues = (~done).float()
         continues[:, -1] = 0.0
         obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
@@ -48,7 +48,7 @@ class PhaseBatch:
             behaviour_logp=rollout.behaviour_logp.flatten(),
             version_logp=None if rollout.version_logp is None else rollout.version_logp.flatten(),
             reward=reward,
-            discount=spec.discount * (~world_ended).float(),
+            discount=spec.discount * (~terminal).float(),
             continues=continues,
             lag=(phase - rollout.version).float().flatten(),
             behaviour_step=rollout.gradient_step.float().flatten(),
@@ -72,13 +72,13 @@ class PhaseBatch:
             finals, row = match[:, 0], match[:, 1]
             obs, step = rollout.final_obs[finals], rollout.final_step[finals]
         if rollout.behaviour_value.shape[-1] > 0:
-            value, first_and_last_lags = rollout.behaviour_value[index][..., 0], rollout.final_value[finals][:, 0]
+            value, final_value = rollout.behaviour_value[index][..., 0], rollout.final_value[finals][:, 0]
         else:
-            first_and_last_lags = policy.values_now(obs)
+            final_value = policy.values(obs)
         next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
-        # where the world has ended nothing follows, and what was seen there may be anything
+        # a termination has no next value, and its final observation may be anything, NaN too
         terminal = self.discount[index][row, step] == 0
-        next_value[row, step] = first_and_last_lags.masked_fill(terminal & ~first_and_last_lags.isfinite(), 0.0)
+        next_value[row, step] = final_value.masked_fill(terminal & ~final_value.isfinite(), 0.0)
         return Trajectories(
             reward=self.reward[index],
             discount=self.discount[index],
@@ -96,7 +96,7 @@ class PhaseBatch:
         self, count: int, whole_rows: bool, rng: np.random.Generator, loss_mask: Tensor | None = None
     ) -> tuple[Tensor, ...]:
         """`count` shuffled parts as indices [R, T] into the flat decisions; single decisions ([n, 1]) unless
-        `whole_rows`, where time order has to be kept. Decisions that are not `kept` [N] are in none of them."""
+        `whole_rows`, where time order has to be kept. Decisions where `loss_mask` [N] is False are in none of them."""
         rows, steps = self.shape
         order = torch.from_numpy(rng.permutation(rows if whole_rows else rows * steps)).to(self.obs.device)
         order = order if loss_mask is None else order[loss_mask[order]]
@@ -122,7 +122,7 @@ def staleness_of_data(batch: PhaseBatch) -> dict[str, float]:
 
 
 def _two_factors(batch: PhaseBatch) -> dict[str, float]:
-    """KL[μ ‖ π_T] (k1) in its two parts, under MISMATCH: μ to the version that it is a copy of, and from there on."""
+    """KL[μ ‖ π_T] (k1) in two parts, under MISMATCH: from μ to the version it copies, and from that version to π_T."""
     if batch.version_logp is None:
         return {}
     return {

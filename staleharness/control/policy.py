@@ -65,13 +65,13 @@ class MLPPolicy:
         device: str = "cpu",
         with_critic: bool = False,
     ) -> None:
-        """`actions`: what they are drawn from; a number stands for normals of so many dimensions. `with_critic`:
-        versions take their critic along."""
+        """`actions`: their distribution; a number stands for normals of so many dimensions. `with_critic`: versions
+        store their critic."""
         self.with_critic = with_critic
-        self.density: Distribution = Gaussian(actions) if isinstance(actions, int) else actions
-        self.obs_dim, self.act_dim, self.hidden = obs_dim, self.density.outputs, hidden
+        self.distribution: Distribution = Gaussian(actions) if isinstance(actions, int) else actions
+        self.obs_dim, self.act_dim, self.hidden = obs_dim, self.distribution.outputs, hidden
         self.device = torch.device(device)
-        self.actor_shapes = [*layer_shapes((obs_dim, *hidden, self.act_dim)), (self.density.deviations,)]
+        self.actor_shapes = [*layer_shapes((obs_dim, *hidden, self.act_dim)), (self.distribution.deviations,)]
         self.critic_shapes = layer_shapes((obs_dim, *hidden, 1))
         self.actor_size = sum(math.prod(shape) for shape in self.actor_shapes)
         size = self.actor_size + sum(math.prod(shape) for shape in self.critic_shapes)
@@ -120,25 +120,25 @@ class MLPPolicy:
         x = self.normalise(obs)
         mean = means(self.actor_weights, x)
         value = network(self.critic_weights, x).squeeze(-1)
-        logp = self.density.logp(action, mean, self.log_std)
-        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+        logp = self.distribution.logp(action, mean, self.log_std)
+        return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
         """`evaluate` the rows at `index` [N], and keep what `backward` needs. To be called under `torch.no_grad`."""
         x, action = self.normalise(obs.index_select(0, index)), action.index_select(0, index)
         mean = self.actor_pass.forward(x)
         value = self.critic_pass.forward(x).squeeze(-1)
-        logp = self.density.forward(action, mean, self.log_std)
-        return Evaluation(logp, self.density.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+        logp = self.distribution.forward(action, mean, self.log_std)
+        return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def backward(self, gradient: OutputGradient) -> None:
         """Put ∂L/∂θ into the flat gradient, given the gradient of the loss with respect to the last `forward`."""
-        mean, log_std = self.density.backward(gradient.logp, gradient.log_std)
-        self.density.add_entropy(mean, log_std, gradient.entropy)
+        of_mean, of_log_std = self.distribution.backward(gradient.logp, gradient.log_std)
+        self.distribution.add_entropy(of_mean, of_log_std, gradient.entropy)
         if gradient.mean is not None:
-            mean += gradient.mean
-        actor, critic = self.actor_pass.backward(mean), self.critic_pass.backward(gradient.value[:, None])
-        torch.cat([g.flatten() for g in (*actor, log_std, *critic)], out=self.flat_gradient)
+            of_mean += gradient.mean
+        actor, critic = self.actor_pass.backward(of_mean), self.critic_pass.backward(gradient.value[:, None])
+        torch.cat([g.flatten() for g in (*actor, of_log_std, *critic)], out=self.flat_gradient)
 
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
@@ -148,7 +148,7 @@ class MLPPolicy:
         return value_loss(value, target.flatten(), start.flatten(), clip, coef)
 
     def mean_entropy(self, now: Evaluation) -> Tensor:
-        """The mean [] over the decisions of a minibatch, as it has always been rounded."""
+        """The mean [] over the decisions of a minibatch, rounded as in published runs."""
         return now.entropy.expand(len(now.logp)).mean()
 
     def make_optimizer(self, spec: ControlSpec) -> AdamW:
@@ -159,12 +159,12 @@ class MLPPolicy:
         return BatchedPolicies(self, versions, assignment)
 
     @torch.no_grad()
-    def values_now(self, obs: Tensor) -> Tensor:
+    def values(self, obs: Tensor) -> Tensor:
         """V of raw observations [N, D], without gradient."""
         return network(self.critic_weights, self.normalise(obs)).squeeze(-1)
 
     @torch.no_grad()
-    def values_then(self, version: Version, obs: Tensor) -> Tensor:
+    def version_values(self, version: Version, obs: Tensor) -> Tensor:
         """V [N] of raw observations [N, D] by a version's own critic and statistics."""
         critic = views_of(version.tensors["critic"], self.critic_shapes)
         return network(critic, standardise(version, obs)).squeeze(-1)
@@ -172,7 +172,7 @@ class MLPPolicy:
     @torch.no_grad()
     def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
         """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
-        return self.density.logp(action, *self.actor_with(actor_flat, obs))
+        return self.distribution.logp(action, *self.actor_with(actor_flat, obs))
 
     @torch.no_grad()
     def actor_with(self, actor_flat: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
@@ -219,7 +219,7 @@ class BatchedPolicies:
         self.position = torch.from_numpy(position).to(policy.device)  # [N] padded row of each environment
         self.log_std = log_std.squeeze(1)[torch.from_numpy(assignment).to(policy.device)]  # [N, A]
         self.std = self.log_std.exp()
-        self.density, self.act_dim = policy.density, policy.act_dim
+        self.distribution, self.act_dim = policy.distribution, policy.act_dim
         self.weights, self.biases = weights[::2], weights[1::2]
         # inputs of every layer, [K, width, in]; what pads them to `width` rows goes through the products only
         self.inputs = [torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights]
@@ -238,7 +238,7 @@ class BatchedPolicies:
     def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
         """(actions [N, columns], mean actions [N, A]: what the networks put out)."""
         mean = self.means(obs)
-        return self.density.act(mean, self.std, noise), mean
+        return self.distribution.act(mean, self.std, noise), mean
 
 
 def _layers_of(stack: Tensor, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Tensor], Tensor]:
@@ -253,7 +253,7 @@ def _layers_of(stack: Tensor, shapes: Sequence[tuple[int, ...]]) -> tuple[list[T
 def fewest_rows(versions: int, count: int, shapes: tuple[tuple[int, ...], ...]) -> int:
     """Rows per version, at least `count` and at most `MIN_ROWS`, that this machine's products round as `MIN_ROWS` rows.
 
-    Which kernel a product takes depends on shapes alone, so random numbers tell.
+    The kernel of a product depends on its shapes alone, so random inputs show how it rounds.
     """
     generator = torch.Generator().manual_seed(0)
     size = sum(math.prod(shape) for shape in shapes)
@@ -278,5 +278,5 @@ def mixture_logp(
     for version, share in zip(versions, shares, strict=True):
         weights = views_of(version.tensors["actor"], policy.actor_shapes)
         mean, log_std = policy.actor(weights, standardise(version, obs))
-        terms.append(policy.density.logp(action, mean, log_std) + math.log(share))
+        terms.append(policy.distribution.logp(action, mean, log_std) + math.log(share))
     return torch.logsumexp(torch.stack(terms), 0) if len(terms) > 1 else terms[0]

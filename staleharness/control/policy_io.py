@@ -31,7 +31,7 @@ def policy_path(start: str) -> Path:
 
 
 def read_policy(path: Path) -> StoredPolicy:
-    """Read a policy; again only where the file has changed. Raises `UserError`."""
+    """Read a policy, cached until its file changes. Raises `UserError`."""
     return _read(path, stamp(path))[0]
 
 
@@ -41,7 +41,7 @@ def policy_digest(path: Path) -> str:
 
 
 @functools.lru_cache(maxsize=8)
-def _read(path: Path, changed: tuple[str, int, int, int]) -> tuple[StoredPolicy, str]:
+def _read(path: Path, file_stamp: tuple[str, int, int, int]) -> tuple[StoredPolicy, str]:
     content = path.read_bytes()
     return StoredPolicy.read(content, f"start={path}"), hashlib.sha256(content).hexdigest()[:16]
 

@@ -20,8 +20,8 @@ from ..errors import UserError
 
 
 def restorable(env: VectorEnv[Any, Any, Any], name: str) -> VectorEnv[Any, Any, Any]:
-    """The vector `name`, wrapped where it does not say its state. Raises `UserError` for one that resets by itself, so
-    that what an episode ended in is not the observation that a step returns, and for one that cannot be replayed."""
+    """The vector `name`, wrapped in `ReplayState` where it has no `get_state`. Raises `UserError` for one that resets
+    by itself, whose steps do not return the last observation of an episode, and for one that cannot be replayed."""
     mode = env.metadata.get("autoreset_mode")
     if mode not in (None, AutoresetMode.DISABLED):
         raise UserError(
@@ -32,7 +32,7 @@ def restorable(env: VectorEnv[Any, Any, Any], name: str) -> VectorEnv[Any, Any, 
     try:
         return ReplayState(env)
     except ValueError as error:
-        raise UserError(f"ENV={name} cannot say its state (get_state, set_state): {error}") from error
+        raise UserError(f"ENV={name} has no get_state and set_state, and cannot be replayed: {error}") from error
 
 
 class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
@@ -53,7 +53,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
             raise ValueError("replay needs a vector with autoreset_mode=AutoresetMode.DISABLED")
         if not hasattr(env, "get_attr"):
             raise ValueError(f"{type(env).__name__} has no get_attr, so its generators cannot be read")
-        self._began: list[State | None] = [None] * self.num_envs  # generators before the last reset
+        self._start_states: list[State | None] = [None] * self.num_envs  # generators before the last reset
         self._seeds: list[int | None] = [None] * self.num_envs  # the seeds of the last reset
         self._age = np.zeros(self.num_envs, dtype=np.int64)  # steps since then
         self._actions: list[NDArray[Any]] = []  # the last max(age) steps' actions, of all environments
@@ -70,7 +70,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         seeds = [None if s is None else int(s) for s in seeds]
         generators = self._generators()
         for i in np.flatnonzero(mask).tolist():
-            self._began[i], self._seeds[i] = state_of(generators[i]), seeds[i]
+            self._start_states[i], self._seeds[i] = state_of(generators[i]), seeds[i]
         observations, infos = self.env.reset(seed=list(seeds), options=options and dict(options))
         self._age[mask] = 0
         self._forget()
@@ -95,7 +95,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
             "actions": np.array(self._actions, dtype=None if self._actions else np.float32).reshape(shape),
             "age": self._age.copy(),
             "seeds": np.array([-1 if seed is None else seed for seed in self._seeds], dtype=np.int64),
-            "began": pack(self._began),
+            "began": pack(self._start_states),
             "generators": pack([state_of(generator) for generator in self._generators()]),
             "observations": self._observations.copy(),
         }
@@ -105,7 +105,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         arrays = {name: np.asarray(value) for name, value in state.items()}
         if arrays["age"].shape != self._age.shape:
             raise ValueError(f"the state is of {len(arrays['age'])} environments, this vector has {self.num_envs}")
-        began = unpack(arrays["began"])
+        start_states = unpack(arrays["began"])
         seeds = [None if seed < 0 else seed for seed in arrays["seeds"].tolist()]
         length, age = len(arrays["actions"]), arrays["age"]
 
@@ -118,14 +118,14 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         for k in range(length + 1):
             starting = age == length - k
             if starting.any():
-                observations = self._restart(starting, began, seeds)
+                observations = self._restart(starting, start_states, seeds)
                 done &= ~starting
             if k < length:
                 if done.any():
                     self.env.reset(options={"reset_mask": done.copy()})
                 observations, _, terminated, truncated, _ = self.env.step(arrays["actions"][k])
                 done = np.asarray(terminated) | np.asarray(truncated)
-        self._began, self._seeds, self._age = began, seeds, age.copy()
+        self._start_states, self._seeds, self._age = start_states, seeds, age.copy()
         self._actions = list(arrays["actions"])
         self._observations = np.array(observations)
 
@@ -140,11 +140,13 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
                 "actions, so the run cannot be resumed exactly"
             )
 
-    def _restart(self, starting: NDArray[np.bool_], began: list[State | None], seeds: list[int | None]) -> NDArray[Any]:
-        """Begin the recorded episodes in the environments `starting`; the observations of all."""
+    def _restart(
+        self, starting: NDArray[np.bool_], start_states: list[State | None], seeds: list[int | None]
+    ) -> NDArray[Any]:
+        """Begin the recorded episodes in the environments `starting`; returns the observations of all."""
         generators = [
             generator_from(state) if start and state is not None else current
-            for start, state, current in zip(starting, began, self._generators(), strict=True)
+            for start, state, current in zip(starting, start_states, self._generators(), strict=True)
         ]
         self.env.set_attr("np_random", generators)
         observations: NDArray[Any]
@@ -170,7 +172,7 @@ def state_of(generator: np.random.Generator | None) -> State | None:
     if generator is None:
         return None
     if not isinstance(generator.bit_generator, np.random.PCG64):
-        raise TypeError(f"only PCG64 generators can be written down, not {type(generator.bit_generator).__name__}")
+        raise TypeError(f"only PCG64 generators can be saved, not {type(generator.bit_generator).__name__}")
     return dict(generator.bit_generator.state)
 
 

@@ -32,7 +32,7 @@ from .rollout_sources import ControlProcessRollouts, ScheduledRollouts, Training
 from .spec import ControlSpec
 from .task import ControlTask
 
-FIRST_AGAIN = (
+REPEATS_FIRST_BATCH = (
     "mechanism=replay trains on the first batch again in every phase until LAG={} has its lag, which is over-fitting "
     "and not delay; LAG=delay:<l> without replay is a queue that trains on nothing before it is full"
 )
@@ -77,7 +77,7 @@ class ControlSimulation(Simulation[ControlData]):
         if spec.mechanism == "replay":
             first, later = self.lags.probabilities(1), self.lags.probabilities(spec.capacity)
             if first == {0: 1.0} and len(later) == 1:  # a queue of whole phases
-                self.warnings.append(FIRST_AGAIN.format(spec.lag))
+                self.warnings.append(REPEATS_FIRST_BATCH.format(spec.lag))
 
     def _start_policy(self) -> Moments:
         """Load the policy that the run starts from. Raises `Changed` where it is not the one that was planned."""
@@ -118,9 +118,8 @@ class ControlSimulation(Simulation[ControlData]):
         return rollout, Flow(generated, dropped=dropped, queued=queued, reused=reused)
 
     def _check_finite(self, rollout: Rollout) -> None:
-        """Raise `Diverged` where environments answered with something that is not finite, which no method can learn
-        from; but not where an action was not finite before. An observation behind the end of the world counts for
-        nothing, and may be anything."""
+        """Raise `Diverged` for an observation or reward that is not finite, but not where an action was not finite
+        before it. The final observation of a terminated episode is not used, and may be anything."""
         sound = rollout.behaviour_logp.isfinite().cumprod(1).bool()  # [B, T], every decision up to this one
         before = torch.cat([torch.ones_like(sound[:, :1]), sound[:, :-1]], 1)
         ends = rollout.final_row, rollout.final_step
@@ -156,9 +155,9 @@ class ControlSimulation(Simulation[ControlData]):
         return scores
 
     def artifacts(self) -> dict[str, bytes]:
-        policy = {"last": lambda: self.export(self.policy, self.moments), "best": lambda: self.best[1]}
-        kept = policy.get(self.spec.keep)
-        return self.actors.artifacts() | ({} if kept is None else {POLICY: kept()})
+        contents = {"last": lambda: self.export(self.policy, self.moments), "best": lambda: self.best[1]}
+        content = contents.get(self.spec.keep)
+        return self.actors.artifacts() | ({} if content is None else {POLICY: content()})
 
     def close(self) -> None:
         self.actors.close()
@@ -181,7 +180,7 @@ class ControlSimulation(Simulation[ControlData]):
 
 
 def _mismatch(rollout: Rollout) -> dict[str, float]:
-    """Return the distances of what acted and the versions that it is a copy of; nothing where these are the same."""
+    """Return the distances between the copies that acted and their versions; empty without a mismatch model."""
     if rollout.version_logp is None or rollout.version_entropy is None:
         return {}
     return of_mismatch(

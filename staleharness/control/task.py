@@ -92,7 +92,7 @@ class ControlTask(Task):
                 )
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
-        """The environments of `make`. Raises `UserError` where its observations or actions are not served."""
+        """The environments of `make`. Raises `UserError` where its observations or actions are not supported."""
         vector = self.make(env, num_envs, threads)
         if problem := unsupported_space(vector.single_observation_space, vector.single_action_space):
             vector.close()
@@ -112,16 +112,16 @@ class ControlTask(Task):
 
 
 def unsupported_space(observations: object, actions: object) -> str | None:
-    """The space of a single environment that no policy here serves, and what is served; None where both are."""
+    """The space of a single environment that is not supported, and what is; None where both are."""
     from gymnasium.spaces import Box, Discrete
 
     def is_vector(space: object) -> bool:
         return isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f"
 
     if not is_vector(observations):
-        return f"observations {observations}; served are flat vectors of real numbers (Box), no images"
+        return f"observations {observations}; only flat vectors of real numbers (Box) are supported, no images"
     if not is_vector(actions) and not isinstance(actions, Discrete):
-        return f"actions {actions}; served are flat vectors of real numbers (Box) and Discrete"
+        return f"actions {actions}; only flat vectors of real numbers (Box) and Discrete are supported"
     return None
 
 
@@ -181,7 +181,7 @@ def check_copies(spec: ControlSpec) -> None:
     of_logits = [model for model in models if model.changes_logits()]
     if any(model.truncates or type(model).temperature is Mismatch.temperature for model in of_logits):
         raise UserError(
-            f"MISMATCH={spec.mismatch}: of what changes logits, actions of {spec.env} have a temperature alone; give "
+            f"MISMATCH={spec.mismatch}: of changes of logits, actions of {spec.env} support a temperature only; give "
             "sampling[temperature=...]"
         )
     if models and spec.density == "mixture":
@@ -192,20 +192,20 @@ def check_copies(spec: ControlSpec) -> None:
 
 
 def check_actors(spec: ControlSpec) -> None:
-    """Raise `UserError` where a run asks for what actors with environments of their own do not do."""
-    plain = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
-    for name, value in plain.items():
+    """Raise `UserError` for settings that actors with environments of their own do not support."""
+    defaults = {"mechanism": "reexecute", "assignment": "phase", "density": "component"}
+    for name, value in defaults.items():
         if (value_of_run := getattr(spec, name)) != value:
             raise UserError(f"{name}={value_of_run} is for lag models that draw in each phase; LAG={spec.lag} does not")
     if spec.warm_phases:
         raise UserError(f"warm_phases={spec.warm_phases} is for lag models that draw; LAG={spec.lag} does not")
     if spec.observation_statistics == "shared_live":
         raise UserError(
-            "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule says; "
+            "observation_statistics=shared_live changes what an actor sees while it acts, which no schedule records; "
             "use snapshot or frozen"
         )
     if read_lag(spec.lag).real and spec.device != "cpu":
-        raise UserError(f"LAG={spec.lag} acts on the CPU, and a replay has the same bits there alone; use DEVICE=cpu")
+        raise UserError(f"LAG={spec.lag} acts on the CPU, where its replay is bit-identical; use DEVICE=cpu")
 
 
 def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:

@@ -65,8 +65,8 @@ def test_lags_at_the_ends_of_a_phase_are_apart_by_its_forward_lag(witness: Metho
 
 def test_realised_lag_exceeds_assigned_lag_inside_episodes(witness: MethodCalls) -> None:
     """Rows of single episodes, for environments are reset at the beginning of a phase: nothing is kept then."""
-    told = {"assignment": "episode", "num_envs": 40, "steps": PHASES * 40 * STEPS}
-    for m in run(witness, lag="uniform", **told):
+    settings = {"assignment": "episode", "num_envs": 40, "steps": PHASES * 40 * STEPS}
+    for m in run(witness, lag="uniform", **settings):
         assert m["lags/newest"] <= m["lags/trained"] <= m["lags/oldest"]
         assert m["lags/in_flight"] == pytest.approx(m["lags/oldest"] - m["lags/newest"])
     assert m["lags/oldest"] > m["lags/start"] > m["lags/newest"] > 0

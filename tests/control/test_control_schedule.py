@@ -24,7 +24,7 @@ from staleharness.task import find_env
 from staleharness.training.checkpoint import load_newest, save
 from staleharness.training.loop import simulation_of
 
-Say = Callable[[Callable[[Demand], Schedule]], None]
+GivenSchedule = Callable[[Callable[[Demand], Schedule]], None]
 SMALL = small_control(5, 4, 30, capacity=3, minibatches=3)
 
 
@@ -54,7 +54,7 @@ def equal_rollouts(a: Rollout, b: Rollout) -> bool:
 @pytest.mark.parametrize("each", [1, 2, 4])
 @pytest.mark.parametrize("env", ["Hopper-v5", "Pendulum-v1"])
 @pytest.mark.long
-def test_actors_in_lock_step_are_one_vector_of_environments(given_schedule: Say, env: str, each: int) -> None:
+def test_actors_in_lock_step_are_one_vector_of_environments(given_schedule: GivenSchedule, env: str, each: int) -> None:
     """The data, the learner and the scores of a drawn run, bit for bit, however many environments an actor has."""
     spec = replace(SMALL, env=env, lag="fixed:2")
     drawn = run(spec)
@@ -92,7 +92,7 @@ def irregular(demand: Demand) -> Schedule:
 IRREGULAR = replace(SMALL, lag="written", envs_per_actor=2)
 
 
-def test_scheduled_rows_have_their_versions_and_continue_episodes(given_schedule: Say) -> None:
+def test_scheduled_rows_have_their_versions_and_continue_episodes(given_schedule: GivenSchedule) -> None:
     """Each row's log-probability is that of its versions, its noise is its actor's and count's, and its first
     observation is where the same actor's row before stopped, dropped ones included."""
     given_schedule(irregular)
@@ -138,7 +138,7 @@ def test_scheduled_rows_have_their_versions_and_continue_episodes(given_schedule
     assert int(trained[3].version.min()) == 1 and int(trained[4].version.max()) == 4
 
 
-def test_actors_have_noise_of_their_own(given_schedule: Say) -> None:
+def test_actors_have_noise_of_their_own(given_schedule: GivenSchedule) -> None:
     """Also those beyond the places of a batch, whose environments are seeded on from the others'."""
     given_schedule(
         lambda demand: schedule(
@@ -152,7 +152,7 @@ def test_actors_have_noise_of_their_own(given_schedule: Say) -> None:
     assert len({tuple(row.tolist()) for row in obs[:, 0]}) == len({tuple(r.tolist()) for r in action[:, 0]}) == 8
 
 
-def test_masked_decisions_teach_nothing(given_schedule: Say) -> None:
+def test_masked_decisions_teach_nothing(given_schedule: GivenSchedule) -> None:
     """Their minibatches hold the others alone, and what they say does not move the learner."""
     given_schedule(irregular)
     simulation: Any = simulation_of(replace(IRREGULAR, normalise_advantage=False))
@@ -167,7 +167,7 @@ def test_masked_decisions_teach_nothing(given_schedule: Say) -> None:
     assert sorted(taught.tolist()) == list(range(60, 120))
 
 
-def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(given_schedule: Say, tmp_path: Any) -> None:
+def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(given_schedule: GivenSchedule, tmp_path: Any) -> None:
     given_schedule(irregular)
     straight = [(r.metrics, r.scores) for r in simulation_of(IRREGULAR)]
     resumed = []
@@ -200,7 +200,9 @@ def test_a_scheduled_run_resumes_bit_for_bit_after_every_phase(given_schedule: S
         ),
     ],
 )
-def test_impossible_settings_are_refused_in_the_plan(given_schedule: Say, changes: dict[str, Any], words: str) -> None:
+def test_impossible_settings_are_refused_in_the_plan(
+    given_schedule: GivenSchedule, changes: dict[str, Any], words: str
+) -> None:
     fixed = irregular(Demand(5, 2, 2, 30, 0))
     given_schedule(lambda demand: fixed)
     spec = replace(IRREGULAR, **changes)
@@ -212,7 +214,7 @@ def test_impossible_settings_are_refused_in_the_plan(given_schedule: Say, change
     assert words in str(error.value) and "\n" not in str(error.value)
 
 
-def test_a_contradictory_schedule_is_refused(given_schedule: Say) -> None:
+def test_a_contradictory_schedule_is_refused(given_schedule: GivenSchedule) -> None:
     def message_of(groups: list[Group], **changed: Any) -> str:
         with pytest.raises(UserError) as error:
             schedule(groups, 1, **changed).check(Demand(2, 1, 1, 9, 0), 9, "LAG=x")

@@ -16,7 +16,13 @@ from torch.distributions import kl_divergence
 from whole_runs import assert_resumes, metrics_of
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.control.action_distributions import Categorical, Gaussian, as_taken, distribution_of, far_bounds
+from staleharness.control.action_distributions import (
+    Categorical,
+    Gaussian,
+    action_converter,
+    distribution_of,
+    far_bounds,
+)
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
@@ -80,11 +86,11 @@ def test_an_environment_is_given_what_its_space_takes() -> None:
 
     env: Any = Vector()
     assert isinstance(distribution_of(env), Categorical)
-    given = as_taken(env)(np.array([[0.0], [2.0]], dtype=np.float32))
+    given = action_converter(env)(np.array([[0.0], [2.0]], dtype=np.float32))
     assert given.tolist() == [5, 7] and given.dtype == np.int64
     env.single_action_space = gymnasium.spaces.Box(-1.0, 1.0, (2,))
     assert isinstance(distribution_of(env), Gaussian)
-    assert as_taken(env)(np.array([[-3.0, 0.5]])).tolist() == [[-1.0, 0.5]]
+    assert action_converter(env)(np.array([[-3.0, 0.5]])).tolist() == [[-1.0, 0.5]]
 
 
 def test_on_policy_the_weights_of_choices_are_one() -> None:

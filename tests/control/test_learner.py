@@ -55,7 +55,7 @@ def test_the_next_value_is_that_of_the_true_next_observation(rows: list[int] | N
                 following = rollout.obs[b, t + 1]
             elif t < 39:
                 ends += 1
-            expected = simulation.policy.values_now(torch.stack([following] * 2))[0]
+            expected = simulation.policy.values(torch.stack([following] * 2))[0]
             torch.testing.assert_close(shown.next_value[place, t], expected, atol=1e-5, rtol=1e-5)
             done = bool(rollout.terminated[b, t] | rollout.truncated[b, t])
             assert float(shown.continues[place, t]) == float(not done and t < 39)

@@ -93,8 +93,8 @@ def first_rollout(spec: ControlSpec) -> tuple[Any, Any]:
 
 @pytest.mark.parametrize("raw", [False, True])
 def test_a_temperature_multiplies_the_variance(raw: bool) -> None:
-    how = {"mismatch": "sampling[temperature=0.25,logprobs=raw]", "behaviour": "version"}
-    _, made = first_rollout(replace(SMALL, **how) if raw else replace(SMALL, mismatch="sampling:0.25"))
+    settings = {"mismatch": "sampling[temperature=0.25,logprobs=raw]", "behaviour": "version"}
+    _, made = first_rollout(replace(SMALL, **settings) if raw else replace(SMALL, mismatch="sampling:0.25"))
     _, plain = first_rollout(SMALL)
     first = made.action[:, 0] - plain.behaviour_mean[:, 0]  # the same state and noise, and σ = 1
     torch.testing.assert_close(first, 0.5 * (plain.action[:, 0] - plain.behaviour_mean[:, 0]), atol=1e-5, rtol=1e-5)
@@ -132,7 +132,7 @@ def test_mu_is_the_number_that_the_setting_names() -> None:
         simulation = finish(replace(SMALL, mismatch="noise:0.2", behaviour=behaviour))
         for made in simulation.consumed:
             assert torch.equal(made.behaviour_logp, made.sampler_logp if sampler else made.version_logp)
-            again = simulation.policy.density.logp(made.action, made.behaviour_mean, made.behaviour_log_std)
+            again = simulation.policy.distribution.logp(made.action, made.behaviour_mean, made.behaviour_log_std)
             assert torch.equal(again, made.behaviour_logp)  # the closed-form KL is of the same policy
             assert not torch.equal(made.sampler_logp, made.version_logp)
 

@@ -16,7 +16,7 @@ from staleharness.training.loop import simulation_of
 
 
 def by_autograd(policy: MLPPolicy, obs: Tensor, action: Tensor, loss: Callable[..., Tensor]) -> Tensor:
-    """∂L/∂θ [P] of loss(log π, V, entropy, mean, log σ), with nothing of `passes`."""
+    """∂L/∂θ [P] of loss(log π, V, entropy, mean, log σ), with nothing of `NetworkPass` or `GaussianPass`."""
     leaves = [p.clone().requires_grad_() for p in policy.parameters]
     last = len(policy.actor_shapes) - 1
     x, log_std = policy.normalise(obs), leaves[last]

@@ -106,7 +106,7 @@ def test_a_stored_policy_acts_as_the_learner_does(env: str) -> None:
     expected = mean.argmax(-1).numpy() if env.startswith("Cart") else mean.clamp(-2.0, 2.0).numpy()
     np.testing.assert_allclose(stored.act(obs.numpy()), expected, atol=1e-5)
     np.testing.assert_allclose(stored.act(obs[3].numpy()), expected[3], atol=1e-5)
-    np.testing.assert_allclose(stored.value(obs.numpy()), trained.policy.values_now(obs).numpy(), atol=1e-4)
+    np.testing.assert_allclose(stored.value(obs.numpy()), trained.policy.values(obs).numpy(), atol=1e-4)
     rng = np.random.default_rng(0)
     draws = np.stack([stored.act(obs[:2].numpy(), rng) for _ in range(4000)])
     if env.startswith("Cart"):

@@ -207,9 +207,9 @@ def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: MethodCa
         newest = simulation.policy.snapshot(0, 0)
         kept.append((newest, record.scores))
         assert evaluate(spec, simulation.task, simulation.policy, newest, episodes) == record.scores
-        for how in ("sampled", "deterministic"):
-            assert len(record.scores.returns[how]) == episodes
-            assert record.metrics[f"eval_{how}"] == np.mean(record.scores.returns[how])
+        for mode in ("sampled", "deterministic"):
+            assert len(record.scores.returns[mode]) == episodes
+            assert record.metrics[f"eval_{mode}"] == np.mean(record.scores.returns[mode])
     assert len(kept) == 3 and simulation.evaluation_steps == counted
     # a version has its own statistics: it scores now as it did then
     version, then = kept[0]

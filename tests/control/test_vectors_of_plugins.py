@@ -81,7 +81,7 @@ def test_a_vector_that_resets_by_itself_is_refused(task: type[ControlTask]) -> N
 
 
 def test_a_vector_that_cannot_be_replayed_is_refused_early() -> None:
-    with pytest.raises(UserError, match=r"cannot say its state .*has no get_attr"):
+    with pytest.raises(UserError, match=r"cannot be replayed: .*has no get_attr"):
         ControlSimulation(SMALL, Nameless())
 
 
@@ -153,7 +153,7 @@ def test_unsupported_spaces_are_one_line_in_plan_and_run(which: str, space: Any)
     task = type("Chosen", (OfSpaces,), {which: space})
     what = "observations" if which == "seen" else "actions"
     for use in (lambda: task.try_out("odd"), lambda: ControlSimulation(SMALL, task())):
-        with pytest.raises(UserError, match=f"has {what} .*served are flat vectors of real numbers") as caught:
+        with pytest.raises(UserError, match=f"has {what} .*only flat vectors of real numbers") as caught:
             use()
         assert "\n" not in str(caught.value)
 

@@ -123,7 +123,7 @@ def test_an_id_has_one_family_however_it_was_typed(typed: str, id: str) -> None:
         ("lacks:Reach-v0", "the module lacks does not import: ModuleNotFoundError: No module named 'nothing_here'"),
         ("breaks:Reach-v0", "the module breaks does not import: ValueError: two lines"),
         ("Stranger/Reach-v0", r"no environment is called.*\(one of another package: ENV=module:Id-v0\)"),
-        ("stranger:Stranger/Reach-v0", r"has observations Dict\(.*; served are flat vectors"),
+        ("stranger:Stranger/Reach-v0", r"has observations Dict\(.*; only flat vectors"),
         ("stranger:Stranger/Reach-v0[flatten=3]", "flatten=3 is not true or false"),
         ("stranger:Stranger/Reach-v0[sped=3]", "cannot be made: TypeError: .*'sped'"),
         ("stranger:Stranger/Reach-v0[speed]", "'speed' is not option=value"),

@@ -4,7 +4,7 @@ A simulation between two calls is one row of numbers, MuJoCo's integration state
 warm start, controls, ...). A call loads the row into an MjData that its thread owns, computes, and writes the
 row back: the working memory stays in the cache, and results cannot depend on the number of threads.
 
-Two ways of doing that share one face. `BatchPhysics` is MuJoCo's own batch (C threads). `PoolPhysics` does
+Two ways of doing that share one interface. `BatchPhysics` is MuJoCo's own batch (C threads). `PoolPhysics` does
 the same from Python threads and can call `mj_rnePostConstraint` after the last substep, which the batch has
 no call for and without which the contact forces `cfrc_ext` do not exist
 (https://github.com/openai/gym/issues/1541).
@@ -117,8 +117,8 @@ class PoolPhysics(Physics):
         self._share_out(simulations, 0)
 
     def _share_out(self, simulations: Indices, substeps: int) -> None:
-        """Each thread, the caller's among them, takes the next simulation when it is done with its last: a robot
-        on the ground costs more than one in the air, and nobody is woken but once."""
+        """Run on all threads, the caller's among them. Each takes the next simulation when it is done with its last,
+        since a robot on the ground costs more than one in the air; a thread is woken once per call."""
         self.warnings[simulations] = 0
         numbers = range(len(self.rows)) if isinstance(simulations, slice) else simulations.tolist()
         common = iter(numbers)

@@ -132,8 +132,8 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         over = self._done & ~self._resting
         if over.any():  # only in NEXT_STEP mode: this step is their reset
             self._begin(np.flatnonzero(over))
-        if (still := over | self._resting).any():
-            running = np.flatnonzero(~still)
+        if (idle := over | self._resting).any():
+            running = np.flatnonzero(~idle)
         if isinstance(running, slice) or running.size:
             reward[running], terminated[running] = self._advance(running, actions[running])
             truncated[running] = self._elapsed_steps[running] >= self._time_limit
