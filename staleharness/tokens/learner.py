@@ -42,13 +42,13 @@ class TokenLearner(Learner[Completions, Minibatch]):
         self.data, self.phase = data, phase
         self.timer = Timer(self.policy.device, defaultdict(float, proximal=0.0, loss=0.0, train=0.0))
         cut = self.spec.mask_truncated
-        self.trained = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
+        self.loss_mask = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
         if data.kept is not None:
-            self.trained = self.trained * data.kept
-        self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.trained)
+            self.loss_mask = self.loss_mask * data.kept
+        self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.loss_mask)
         begin = time.perf_counter()
         self.start = self._score(data) if self._asks_for_start() else None
-        self.realigned_logp = self.start  # under the learner when targets were last asked
+        self.realigned_logp = self.start  # under the learner when targets were last computed
         self.timer("proximal", begin)
         return of_round(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
 
@@ -65,29 +65,29 @@ class TokenLearner(Learner[Completions, Minibatch]):
             order = stream(spec.seed, "minibatch", self.phase, epoch).permutation(groups)
         for part in np.array_split(order, spec.minibatches):
             if epoch == 0 and len(part) == groups:  # all of it, in order: nothing to copy
-                yield self.minibatch(data, self.trained, self.start, self.realigned_logp)
+                yield self.minibatch(data, self.loss_mask, self.start, self.realigned_logp)
             else:
                 rows = (part[:, None] * spec.completions + np.arange(spec.completions)).ravel()
                 index = torch.from_numpy(rows).to(self.policy.device)
                 anchors = (None if x is None else x[index] for x in (self.start, self.realigned_logp))
-                yield self.minibatch(data.rows(index), self.trained[index], *anchors)
+                yield self.minibatch(data.rows(index), self.loss_mask[index], *anchors)
 
     def trained_by(self, parts: Sequence[Minibatch]) -> Tensor:
-        trained = self.trained.clone()  # the first epoch goes through the rows in their order
+        trained = self.loss_mask.clone()  # the first epoch goes through the rows in their order
         trained[sum(len(part.mask) for part in parts) :] = 0.0
         return trained
 
     def gradient(self, part: Minibatch) -> Gradient:
         self.optimizer.forget_gradients()
-        way = gradient_by_rows if self.algorithm.optimal_baseline else gradient
-        gradient_step = way(self.spec, self.policy, self.algorithm, part, self.timer)
+        compute = gradient_by_rows if self.algorithm.optimal_baseline else gradient
+        result = compute(self.spec, self.policy, self.algorithm, part, self.timer)
         if not self.spec.mask_truncated:
-            return gradient_step
+            return result
         # with every completion cut the gradient is zero, and momentum and weight decay alone move the policy
-        return gradient_step._replace(log=gradient_step.log | {"untaught_steps": (part.mask.sum() == 0).float()})
+        return result._replace(log=result.log | {"untaught_steps": (part.mask.sum() == 0).float()})
 
     def end(self) -> dict[str, Any]:
-        del self.data, self.trained, self.start, self.realigned_logp  # not two rounds' data at once
+        del self.data, self.loss_mask, self.start, self.realigned_logp  # not two rounds' data at once
         return {}
 
     def optimise(self, rate: float) -> Tensor:
@@ -100,8 +100,8 @@ class TokenLearner(Learner[Completions, Minibatch]):
         return dict(self.timer.seconds)
 
     def _asks_for_start(self) -> bool:
-        """Return whether π_T, the learner at the start of the phase, costs a forward pass: a method anchors on it, or
-        takes its targets under it and there is more than one gradient step before it is gone."""
+        """Return whether π_T, the learner at the start of the phase, needs a forward pass of its own: a method anchors
+        on it, or computes its targets under it and the phase has more than one gradient step."""
         if self.algorithm.proximal == "recompute":
             return True
         own_targets = type(self.algorithm).targets is not Algorithm.targets
@@ -110,8 +110,8 @@ class TokenLearner(Learner[Completions, Minibatch]):
     def minibatch(
         self, data: Completions, mask: Tensor, start: Tensor | None = None, aligned_logp: Tensor | None = None
     ) -> Minibatch:
-        """`mask` [B, T] is 1 where a token teaches; `start` and `aligned` [B, T] are the learner at the start of the
-        phase and when targets were last asked, where they were scored."""
+        """`mask` [B, T] is 1 where a token is trained on; `start` and `aligned_logp` [B, T] are log-probabilities under
+        the learner at the start of the phase and when targets were last computed, where scored."""
         begin = time.perf_counter()
         proximal_logp = self._proximal_logp(data, start)
         begin = self.timer("proximal", begin)
@@ -147,13 +147,13 @@ class TokenLearner(Learner[Completions, Minibatch]):
 
     def _shadow_logp(self, data: Completions) -> Tensor:
         """Log-probabilities [B, T] under the moving average of the parameters."""
-        learner = [p.data for p in self.parameters]
+        learner_weights = [p.data for p in self.parameters]
         try:
             for p, mean in zip(self.parameters, self.shadow, strict=True):
                 p.data = mean
             return self._score(data)
         finally:
-            for p, weights in zip(self.parameters, learner, strict=True):
+            for p, weights in zip(self.parameters, learner_weights, strict=True):
                 p.data = weights
 
     def _score(self, data: Completions, forward: Forward | None = None) -> Tensor:

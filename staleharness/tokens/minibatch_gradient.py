@@ -32,13 +32,13 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     parts = pieces(batch.data, policy.micro_batch)
     at_once = len(parts) == 1
     square = "logit_norm" in algorithm.needs
-    bonus: Entropy = "gradient" if spec.entropy_coef > 0 else "value"
+    entropy_mode: Entropy = "gradient" if spec.entropy_coef > 0 else "value"
     with torch.set_grad_enabled(at_once):
-        scores = [score_completions(policy, p, None, bonus, square) for p in parts]
-    through = torch.cat([s.logp for s in scores])
+        scores = [score_completions(policy, p, None, entropy_mode, square) for p in parts]
+    logp = torch.cat([s.logp for s in scores])
     entropy = torch.cat([s.entropy for s in scores if s.entropy is not None])
     norms = torch.cat([s.norm for s in scores if s.norm is not None]) if square else None
-    target_logp = through.detach().requires_grad_()
+    target_logp = logp.detach().requires_grad_()
     begin = timer("train", begin)
     now = target_logp.detach()
     fixed = None if algorithm.realign_every == "step" else batch.aligned_logp
@@ -52,11 +52,11 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     begin = timer("loss", begin)
     entropy_gradient = -spec.entropy_coef * batch.weights
     if at_once:
-        _backward(through, entropy, logp_gradient, entropy_gradient)
+        _backward(logp, entropy, logp_gradient, entropy_gradient)
     else:
         at = 0
         for p in parts:
-            scores_now = score_completions(policy, p, None, "gradient" if bonus == "gradient" else "none")
+            scores_now = score_completions(policy, p, None, "gradient" if entropy_mode == "gradient" else "none")
             piece = slice(at, at + len(p.token))
             _backward(scores_now.logp, scores_now.entropy, logp_gradient[piece], entropy_gradient[piece])
             at += len(p.token)
@@ -75,7 +75,7 @@ def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entro
 
 @dataclass
 class Timer:
-    """Seconds by what they were spent on; waits for the GPU, so that its work counts where it was asked for."""
+    """Seconds by activity; waits for the GPU, so that its work counts for the activity that launched it."""
 
     device: torch.device
     seconds: defaultdict[str, float]
@@ -143,8 +143,8 @@ def gradient_by_rows(
     Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known when its last row has been through (Huang et al. 2026,
     arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the difference of the two sums is then rounding).
 
-    Also Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖², the share of the gradient's second moment that is left by
-    b in place of m; 1 where no group has anything to say.
+    Logs `second_moment_ratio`, Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖²: the share of the gradient's second moment
+    that b leaves in place of m; 1 where no group has a gradient.
     """
     begin = time.perf_counter()
     data, mask, weights = batch.data, batch.mask, batch.weights
@@ -189,9 +189,9 @@ def gradient_by_rows(
         p.grad = total
     advantage = ((data.outcome - baseline) / sigma)[:, None] * mask
     decisions = batch.decisions(logp, advantage)
-    of_mean = (squared_norms * deviation.square()).sum()
-    of_own = (squared_norms * ((data.outcome - baseline) / sigma).square()).sum()
-    ratio = torch.where(of_mean > 0, of_own / of_mean.clamp(min=1e-30), 1.0)
+    group_moment = (squared_norms * deviation.square()).sum()
+    own_moment = (squared_norms * ((data.outcome - baseline) / sigma).square()).sum()
+    ratio = torch.where(group_moment > 0, own_moment / group_moment.clamp(min=1e-30), 1.0)
     answer = loss_of(algorithm, decisions)
     timer("train", begin)
     log = of_step(decisions, answer, logp_gradient * advantage, entropy, weights, algorithm.proximal)

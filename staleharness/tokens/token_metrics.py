@@ -87,10 +87,10 @@ def of_mismatch(
     gap = {"mismatch/surprisal_gap": float(mean / (variance / count).sqrt().clamp(min=1e-12))}
     if sampler_logp is None:
         return gap
-    of = of_weights(version_logp, sampler_logp.double(), mask)
+    weights = of_weights(version_logp, sampler_logp.double(), mask)
     distance = masked_mean((version_logp - sampler_logp).abs(), mask)
-    values = {name: of[name] for name in ("kl_k1", "kl_k3", "tv", "ess", "ess_sequence")}
-    values |= {"abs_mean": distance, "max": of["weight_max"], "min": of["weight_min"]}
+    values = {name: weights[name] for name in ("kl_k1", "kl_k3", "tv", "ess", "ess_sequence")}
+    values |= {"abs_mean": distance, "max": weights["weight_max"], "min": weights["weight_min"]}
     return {f"mismatch/{name}": float(x) for name, x in values.items()} | gap
 
 
@@ -146,8 +146,8 @@ def of_tails(decisions: Decisions) -> dict[str, Tensor]:
 def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask: Tensor) -> dict[str, Tensor]:
     """Extremes of u = π_prox/μ over tokens, where the method has a proximal policy that is not the behaviour policy.
 
-    `recomputed`: the learner made that policy, and u is as it is, before any truncation. Otherwise u is what a method
-    that interpolates says it multiplied with (A-3PO), and there is none where it says nothing.
+    `by_learner`: that policy is a version or average of the learner, and u is before any truncation. Otherwise u is the
+    weight that an interpolating method (A-3PO) reports as `behaviour_weight`; without it there is none.
     """
     if by_learner:
         weight = importance_ratio(decisions.proximal_logp, decisions.behaviour_logp)

@@ -20,7 +20,7 @@ from .spec import TokenSpec
 
 
 def pieces(data: Completions, micro_batch: int) -> list[Completions]:
-    """`data` in as many parts as it takes to have at most `micro_batch` rows in each; 0: in one."""
+    """`data` in parts of at most `micro_batch` rows; 0: in one."""
     rows = parts(np.arange(len(data.token)), micro_batch)
     if len(rows) == 1:
         return [data]
@@ -32,10 +32,10 @@ class Minibatch:
     """Whole completions [B, T]; nothing here depends on the gradient step that is about to be taken."""
 
     data: Completions
-    mask: Tensor  # [B, T] 1 where a token teaches
+    mask: Tensor  # [B, T] 1 where a token is trained on
     weights: Tensor  # [B, T] the loss is Σ weights · L, see `aggregation_weights`
     proximal_logp: Tensor  # [B, T] under the anchor that the method asks for
-    aligned_logp: Tensor | None  # [B, T] under the learner when targets were last asked, where scored
+    aligned_logp: Tensor | None  # [B, T] under the learner when targets were last computed, where scored
     reference_logp: Tensor | None  # [B, T] under the run's first policy, where the method needs it
     lag: Tensor  # [B, T] phases
     gradient_lag: Tensor  # [B, T] gradient steps

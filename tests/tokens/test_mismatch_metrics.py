@@ -18,8 +18,8 @@ ROWS, LENGTH, WORDS = 300, 10, 20
 
 def completions(token: Tensor, mask: Tensor, sampler: Tensor | None, logits: Tensor) -> Completions:
     """Completions whose version has these logits [B, T, V]."""
-    every = logits.log_softmax(-1)
-    version = every.gather(2, token[..., None])[..., 0] * mask
+    all_logp = logits.log_softmax(-1)
+    version = all_logp.gather(2, token[..., None])[..., 0] * mask
     zeros = torch.zeros_like(token)
     return Completions(
         prompt=zeros[:, :1],
@@ -35,7 +35,7 @@ def completions(token: Tensor, mask: Tensor, sampler: Tensor | None, logits: Ten
         unparsed=zeros[:, 0].bool(),
         sampler_logp=sampler,
         version_logp=version,
-        version_entropy=-(every.exp() * every).sum(-1) * mask,
+        version_entropy=-(all_logp.exp() * all_logp).sum(-1) * mask,
     )
 
 

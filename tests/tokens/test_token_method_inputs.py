@@ -28,7 +28,7 @@ def test_decisions_follow_from_streams_and_logits_of_each_step(witness: MethodCa
     metrics = run(witness, {"anchor": "recompute"})
     versions = {phase: watched[0] for phase, watched in enumerate(phases(witness.watched))}
     for phase, (asked, shown) in enumerate(zip(phases(witness.asked), phases(witness.shown), strict=True)):
-        assignment_of, bits = bits_of(phase, versions)
+        drawn, bits = bits_of(phase, versions)
         outcome = (bits.sum(1) >= 5).float()
         same = [len(outcome[g * BATCH : (g + 1) * BATCH].unique()) == 1 for g in range(GROUPS)]
         assert metrics[phase]["groups_without_signal"] == np.mean(same)
@@ -39,9 +39,9 @@ def test_decisions_follow_from_streams_and_logits_of_each_step(witness: MethodCa
             if epoch > 0:
                 order = stream(0, "minibatch", phase, epoch).permutation(GROUPS)
             rows = order[place] * BATCH + np.arange(BATCH)
-            lag = torch.from_numpy(phase - assignment_of[rows])[:, None].expand(-1, H)
+            lag = torch.from_numpy(phase - drawn[rows])[:, None].expand(-1, H)
             now = witness.watched[phase * STEPS + step]
-            acted = torch.stack([versions[v] for v in assignment_of[rows]])
+            acted = torch.stack([versions[v] for v in drawn[rows]])
             assert d.group is not None and d.outcome is not None
             assert d.group.tolist() == [order[place]] * BATCH
             assert torch.equal(d.outcome, outcome[rows])
