@@ -5,9 +5,9 @@ costs milliseconds, and text without an answer scores 0 instead of raising.
 
 Boxes: AReaL and TRL hand `\boxed{...}` to math-verify, a symbolic verifier. Here a box holds a number, a fraction, a
 mixed number or a number times a power of ten, perhaps behind an equals sign (`x = 18`), in brackets, set in a font or
-followed by a unit in `\text`. What is accepted, math-verify 0.9.0 accepts as well, but for two boxes outside of `$`,
-which it takes for a set and of which the last counts here; arithmetic, roots and units in plain letters are wrong here
-alone.
+followed by a unit in `\text`. math-verify 0.9.0 accepts all that is accepted here, except two boxes outside of `$`: to
+it they are a set, here the last one counts. Arithmetic, roots and units in plain letters are right there and wrong
+here.
 
 One comparison serves all rules: numbers are equal as decimals, so `18`, `18.0` and `18.` are one answer. OpenAI, verl
 and lm-eval compare characters, and accept less. TBA compares floats, which also read exponents and round.

@@ -1,8 +1,8 @@
 """Built-in decoders: the policy's own forward pass with a KV cache, stops, and weights that change inside a sequence.
 
 The noise of a token is one uniform number that its row brings along, so a completion depends on its own numbers, its
-prompt and its versions, never on the rows beside it. The three decoders differ on a CPU, and each has bits of its own;
-a GPU decodes in place, where they are one.
+prompt and its versions, never on the rows beside it. The decoders round differently on a CPU; on a GPU all of them
+decode in place, with the same bits.
 """
 
 from __future__ import annotations
@@ -170,7 +170,7 @@ class PackedWeightsDecoder(SharedPromptsDecoder):
 class NativeDecoder(PackedWeightsDecoder):
     """Computes in C++ what lies between the packed products, on a CPU in float32, for Qwen2 and Llama.
 
-    Rows whose weights change, and other models, are those of `packed_weights`.
+    Rows whose weights change, and other models, are decoded as by `packed_weights`.
     """
 
     growing_batch = NativeBatch
@@ -207,11 +207,11 @@ def batches(
     acting: list[set[int]] = []  # versions of the part in each stretch
     for group in groups:
         sequence = versions[group[0]].tolist()
-        joined = [{*old, version} for old, version in zip(acting, sequence, strict=True)] if part else []
-        if part and (max(map(len, joined)) > parallel or len(part) == max_rows):
+        with_group = [{*old, version} for old, version in zip(acting, sequence, strict=True)] if part else []
+        if part and (max(map(len, with_group)) > parallel or len(part) == max_rows):
             yield from _pieces(part, max_rows)
             part = []
-        acting = joined if part else [{version} for version in sequence]
+        acting = with_group if part else [{version} for version in sequence]
         part = [*part, group]
     yield from _pieces(part, max_rows)
 

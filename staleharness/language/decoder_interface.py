@@ -141,12 +141,12 @@ def samples_mu(spec: LanguageSpec) -> bool:
 
 
 def check_sampler(spec: LanguageSpec) -> None:
-    """Raise `UserError` where the decoder, or what a version is, does not go with the mismatch model."""
+    """Raise `UserError` where the mismatch model does not work with the decoder, the device or LoRA versions."""
     models, where = read_mismatch(spec.mismatch), f"MISMATCH={spec.mismatch}"
     if spec.versions == "lora" and any(model.changes_weights() for model in models):
         raise UserError(f"{where} copies whole matrices, and a LoRA version is an adapter alone; give versions=full")
     if spec.device != "cpu" and any(model.truncates for model in models):
-        raise UserError(f"{where} adds probabilities up in an order that a GPU does not keep; use DEVICE=cpu")
+        raise UserError(f"{where} sums probabilities in an order that a GPU does not guarantee; use DEVICE=cpu")
     if spec.decoder in BUILT_IN:
         return
     decoder = DECODERS[spec.decoder]
@@ -191,7 +191,7 @@ def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | No
         for name in set(names.split()) & {*matrices, "ended"}:
             dtype = str(getattr(decoded, name).dtype).removeprefix("torch.")
             if dtype != kind:
-                return f"{name} in {dtype} where {kind} is due"
+                return f"{name} in {dtype} instead of {kind}"
     if bool((decoded.mask[:, 1:] > decoded.mask[:, :-1]).any()):
         return "a mask with tokens behind padding"
     unknown = [v for v in decoded.version.unique().tolist() if v not in buffer]

@@ -82,7 +82,7 @@ class PacedGroups:
         width = max(part.token.shape[1] for part in parts)
         fill = {"token": float(self.sampler.decoder.policy.pad)}
 
-        def together(name: str) -> Tensor:
+        def concatenate(name: str) -> Tensor:
             columns = [getattr(part, name) for part in parts]
             if columns[0].ndim == 1:
                 return torch.cat(columns)
@@ -93,7 +93,7 @@ class PacedGroups:
             return torch.cat([pad(x, (0, width - x.shape[1]), value=fill.get(name, 0.0)) for x in columns])
 
         columns: dict[str, Any] = {
-            f.name: None if getattr(parts[0], f.name) is None else together(f.name) for f in fields(Decoded)
+            f.name: None if getattr(parts[0], f.name) is None else concatenate(f.name) for f in fields(Decoded)
         }
         return Decoded(**{**columns, "version": request.version(width)})
 
@@ -109,9 +109,9 @@ class PacedGroups:
         self.lengths = [list(row_lengths) for row_lengths in state["known"]]
         self.versions = list(state.get("versions", []))
         device = self.sampler.decoder.policy.device
-        kept = state.get("completions", {})
+        contents = state.get("completions", {})
         self.completions = {
-            group: _map_tensors(Decoded(**content), lambda x: x.to(device)) for group, content in kept.items()
+            group: _map_tensors(Decoded(**content), lambda x: x.to(device)) for group, content in contents.items()
         }
 
 
@@ -129,5 +129,5 @@ def _rows(decoded: Decoded, rows: slice) -> Decoded:
 def _map_tensors(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:
     """Return completions with every tensor changed."""
     columns = {f.name: getattr(decoded, f.name) for f in fields(Decoded)}
-    changed: dict[str, Any] = {name: None if x is None else change(x) for name, x in columns.items()}
-    return Decoded(**changed)
+    results: dict[str, Any] = {name: None if x is None else change(x) for name, x in columns.items()}
+    return Decoded(**results)

@@ -14,7 +14,7 @@ from .model.native_transformer import NativeForward, lay_out
 
 
 class NativeCache:
-    """Keys, turned, and values of prompts and of the tokens that continue them, layer by layer."""
+    """Keys (of prompts transposed) and values of prompts and of the tokens that continue them, layer by layer."""
 
     def __init__(self, columns: int) -> None:
         """columns: tokens beyond the prompts, at most."""
@@ -53,34 +53,34 @@ class NativeCache:
         y, scale, out = torch.empty_like(x), x.new_empty(count), x.new_empty((count, heads * head))
         act = x.new_empty((count, len(layer.gate_up[0]) // 2))
         # addresses once for all layers: with few rows, asking for them costs as much as the kernels
-        of_x, of_y, of_scale, of_out, of_act = map(at, (x, y, scale, out, act))
-        of_rows, of_tokens, of_position = map(at, (self.prompt_index, self.tokens, position))
+        at_x, at_y, at_scale, at_out, at_act = map(at, (x, y, scale, out, act))
+        at_rows, at_tokens, at_position = map(at, (self.prompt_index, self.tokens, position))
         assert forward.rotations is not None
         cos, sin = map(at, forward.rotations)
         branch: Tensor | None = None
         for layer, prompt, completion in zip(forward.layers, self.prompt, self.completion, strict=True):
             weight, epsilon = layer.before
-            call.norm_forward(of_x, at(branch), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
+            call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
             qkv = linear(y, *layer.qkv)
-            of_qkv = at(qkv)
-            call.rotate(of_qkv, qkv.shape[1], of_position, cos, sin, count, heads + groups, head, 1.0)
+            at_qkv = at(qkv)
+            call.rotate(at_qkv, qkv.shape[1], at_position, cos, sin, count, heads + groups, head, 1.0)
             sizes = count, heads, groups, head, self.length, layer.scale
-            of_prompt = prompt[0].data_ptr(), prompt[1].data_ptr(), of_tokens, prompt[0].shape[3]
+            prompt_arguments = prompt[0].data_ptr(), prompt[1].data_ptr(), at_tokens, prompt[0].shape[3]
             call.decode(
-                of_qkv,
-                of_rows,
+                at_qkv,
+                at_rows,
                 *sizes,
-                *of_prompt,
+                *prompt_arguments,
                 completion[0].data_ptr(),
                 completion[1].data_ptr(),
                 self.columns,
-                of_out,
+                at_out,
             )
             branch = linear(out, *layer.out)
             weight, epsilon = layer.between
-            call.norm_forward(of_x, at(branch), at(weight), *x.shape, epsilon, of_x, of_y, of_scale)
+            call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
             gate_up = linear(y, *layer.gate_up)
-            call.gate_forward(at(gate_up), *act.shape, of_act)
+            call.gate_forward(at(gate_up), *act.shape, at_act)
             branch = linear(act, *layer.down)
         self.length += 1
         assert branch is not None

@@ -42,7 +42,7 @@ class GenerationRound:
     """Completions that a phase trains on."""
 
     completions: Completions
-    dropped_groups: int  # turned away by dynamic sampling, or never to be trained on
+    dropped_groups: int  # rejected by dynamic sampling, or never to be trained on
     flow: Flow
     seconds: Seconds = field(default_factory=Seconds)
     candidates: Completions | None = None  # with those that dynamic sampling rejected; None: without it
@@ -122,13 +122,13 @@ class ScheduledCompletions:
         schedule, group_size, batches = plan.schedule, self.spec.completions, []
         size = group_size if schedule.apart else len(plan.trained)
         for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
-            versions, trained = schedule.along(rows, self.spec.completion_tokens)
+            versions, loss_mask = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
             first_rows = rows[::group_size]  # of each group
-            answer = self.paced.answer(schedule.group[first_rows].tolist(), request)
-            batch = self.sampler.complete(request, buffer, problems, schedule.place[first_rows], seconds, answer)
+            decoded = self.paced.answer(schedule.group[first_rows].tolist(), request)
+            batch = self.sampler.complete(request, buffer, problems, schedule.place[first_rows], seconds, decoded)
             if not schedule.kept.all():
-                batch = replace(batch, kept=torch.from_numpy(trained[:, : batch.mask.shape[1]]).to(batch.mask))
+                batch = replace(batch, kept=torch.from_numpy(loss_mask[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)
         return concatenate(batches, self.sampler.decoder.policy.pad)
 
@@ -177,10 +177,10 @@ class ScheduledCompletions:
         begins = np.flatnonzero(np.diff(schedule.group, prepend=NEVER))
         size = np.diff(begins, append=len(schedule))
         newest = np.repeat(np.maximum.reduceat(schedule.newest, begins), size)
-        counts = schedule.phase == NEVER
+        is_counted = schedule.phase == NEVER
         if self.spec.ledger == "every_phase":
-            counts = schedule.phase != schedule.finished
-        due[counts] = np.minimum(newest, schedule.finished)[counts]
+            is_counted = schedule.phase != schedule.finished
+        due[is_counted] = np.minimum(newest, schedule.finished)[is_counted]
         return due
 
     def artifacts(self) -> dict[str, bytes]:

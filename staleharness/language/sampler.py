@@ -48,9 +48,8 @@ class Sampler:
         self.prompts, self.extractor, self.stops = prompts, extractor, stops
         self.models = read_mismatch(spec.mismatch)
         self.copies: SamplerCopies | None = None
-        if self.models or samples_mu(
-            spec
-        ):  # from memory of its own, as an actor that is a process has it: products round alike
+        # copies are in memory of their own, as in an actor's process, so that products round alike
+        if self.models or samples_mu(spec):
             self.copies = SamplerCopies(matrices_of_blocks(self.models, spec.seed), spec.capacity)
         self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
 
@@ -124,8 +123,8 @@ class Sampler:
         policy, group_size = self.decoder.policy, self.spec.completions
         device = policy.device
         begin = time.perf_counter()
-        version = teacher_force(self.decoder, request, decoded, buffer)
-        experts, differs = self._routing(decoded, version.experts)
+        version_scores = teacher_force(self.decoder, request, decoded, buffer)
+        experts, differs = self._routing(decoded, version_scores.experts)
         middle = _now(device)
         texts = completion_texts(policy, decoded)
         answers = [self.prompts.problems[i].answer for i in problems for _ in range(group_size)]
@@ -140,7 +139,7 @@ class Sampler:
             prompt_mask=request.prompt_mask,
             token=decoded.token,
             mask=decoded.mask,
-            behaviour_logp=behaviour_logp(self.decoder, request, decoded, version.logp),
+            behaviour_logp=behaviour_logp(self.decoder, request, decoded, version_scores.logp),
             version=decoded.version,
             gradient_step=gradient_step,
             group=torch.from_numpy(np.repeat(groups, group_size)).to(device),
@@ -148,18 +147,18 @@ class Sampler:
             truncated=~decoded.ended,
             unparsed=torch.tensor([not g.has_answer for g in grades], device=device),
             sampler_logp=decoded.logp,
-            version_logp=version.logp,
-            version_entropy=version.entropy,
+            version_logp=version_scores.logp,
+            version_entropy=version_scores.entropy,
             experts=experts,
             routing_differs=differs,
         )
 
-    def _routing(self, decoded: Decoded, trainer: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
+    def _routing(self, decoded: Decoded, trainer_experts: Tensor | None) -> tuple[Tensor | None, Tensor | None]:
         """Return the experts to replay and the share of layers [B, T] in which they differ, given the trainer's."""
-        if trainer is None:
+        if trainer_experts is None:
             return None, None
-        differs = None if decoded.experts is None else routing_differs(decoded.experts, trainer, decoded.mask)
-        experts = {"none": None, "R2": trainer, "R3": decoded.experts}[self.spec.routing_replay]
+        differs = None if decoded.experts is None else routing_differs(decoded.experts, trainer_experts, decoded.mask)
+        experts = {"none": None, "R2": trainer_experts, "R3": decoded.experts}[self.spec.routing_replay]
         return experts, differs
 
 
@@ -250,8 +249,8 @@ def concatenate(batches: list[Completions], pad: int) -> Completions:
         if name == "experts":
             return resize(x, batch.token.shape[1], prompt_width, width)
         fill = float(pad) if name in ("prompt", "token") else 0.0
-        left = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
-        return torch.nn.functional.pad(x, left, value=fill)
+        padding = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
+        return torch.nn.functional.pad(x, padding, value=fill)
 
     names = [f.name for f in fields(Completions) if getattr(batches[0], f.name) is not None]
     return Completions(**{n: torch.cat([widen(n, getattr(batch, n), batch) for batch in batches]) for n in names})

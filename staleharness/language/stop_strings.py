@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 REPLACEMENT = "\ufffd"  # what bytes that are no UTF-8 are decoded to
-BETWEEN = b"\xff"  # between rows: no byte of UTF-8
+SEPARATOR = b"\xff"  # after each row: no byte of UTF-8
 
 
 class TokenBytes(NamedTuple):
@@ -20,8 +20,8 @@ class TokenBytes(NamedTuple):
     begin: NDArray[np.int64]
 
     def join(self, rows: Sequence[Sequence[int]]) -> tuple[bytes, NDArray[np.int64]]:
-        """Return the bytes of rows of tokens, with `BETWEEN` after each row, and where each row ends [R]."""
-        count = len(self.begin) - 2  # of tokens; the number after the last one is `BETWEEN`
+        """Return the bytes of rows of tokens, with `SEPARATOR` after each row, and where each row ends [R]."""
+        count = len(self.begin) - 2  # of tokens; the number after the last one is `SEPARATOR`
         ids = np.array([token for row in rows for token in (*row, count)], np.int64)
         begin = self.begin[ids]
         size = self.begin[ids + 1] - begin
@@ -43,7 +43,7 @@ def token_bytes(tokenizer: Any) -> TokenBytes | None:
         name = name or ""  # a number without a token
         is_bytes = all(character in byte_of for character in name)
         parts.append(bytes(byte_of[character] for character in name) if is_bytes else name.encode())
-    parts.append(BETWEEN)
+    parts.append(SEPARATOR)
     return TokenBytes(np.frombuffer(b"".join(parts), np.uint8), np.cumsum([0, *map(len, parts)]))
 
 

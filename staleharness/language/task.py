@@ -146,7 +146,7 @@ class LanguageTask(Task):
         if isinstance(model, PipelineLag) and model.online:
             model.pipeline(spec.demand)
         if model.real and spec.device != "cpu":
-            raise UserError(f"LAG={spec.lag} acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu")
+            raise UserError(f"LAG={spec.lag} acts on the CPU, where its replay is bit-identical; use DEVICE=cpu")
         find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
         check_decoder(spec.decoder)
         check_sampler(spec)

@@ -16,10 +16,10 @@ from staleharness.training.policy_buffer import Version
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 
 
-def run(spec: LanguageSpec, ahead: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any], int]:
+def run(spec: LanguageSpec, caches: bool, monkeypatch: pytest.MonkeyPatch) -> tuple[Any, list[Any], int]:
     """(parameters, metrics, passes)."""
     simulation: Any = simulation_of(spec)
-    simulation.policy.caches_score &= ahead
+    simulation.policy.caches_score &= caches
     seen: list[int] = []
     call = FusedForward.__call__
 
@@ -54,7 +54,7 @@ def test_cached_scores_change_no_bit_and_save_a_pass(
     spec: Specs, settings: dict[str, Any], fewer: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     asked = spec(**settings)
-    (a, said, passes), (b, wanted, all_passes) = (run(asked, ahead, monkeypatch) for ahead in (True, False))
+    (a, said, passes), (b, wanted, all_passes) = (run(asked, caches, monkeypatch) for caches in (True, False))
     assert said == wanted
     assert all(torch.equal(x, y) for x, y in zip(a, b, strict=True))
     assert (passes < all_passes) is fewer

@@ -94,7 +94,7 @@ def test_versions_that_change_within_a_row_are_in_flight(spec: Specs) -> None:
     for phase, record in enumerate(simulation):
         part, m = made[phase], record.metrics
         lag, valid = phase - part.version.numpy(), part.mask.numpy() > 0
-        ends = [row[there][[0, -1]] for row, there in zip(lag, valid, strict=True)]
+        ends = [row[tokens][[0, -1]] for row, tokens in zip(lag, valid, strict=True)]
         first, last = np.array(ends, dtype=float).mean(0)
         assert m["lags/start"] == m["lags/oldest"] == pytest.approx(first)
         assert m["lags/newest"] == m["lags/in_queue"] == pytest.approx(last)

@@ -209,4 +209,4 @@ def test_memory_is_counted_in_float32() -> None:
 
 def test_actors_that_race_on_a_gpu_are_refused() -> None:
     line = refusal(k="2", lag="async", settings="device=cuda")
-    assert "LAG=async" in line and "acts on the CPU, where alone a replay has the same bits; use DEVICE=cpu" in line
+    assert "LAG=async" in line and "acts on the CPU, where its replay is bit-identical; use DEVICE=cpu" in line

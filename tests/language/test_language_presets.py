@@ -73,7 +73,7 @@ def test_the_published_study_asks_for_the_preset_as_it_is() -> None:
     assert (study.preset, study.capacity, study.settings) == ("stress", (16,), {})
     assert study.lag == LanguageSpec.presets["stress"]["lag"]
     labels = {run.label for run in plan(replace(study, seeds=1)).runs}
-    everyone = plan(replace(study, seeds=1, algorithm=("all",)))
-    assert labels - {run.label for run in everyone.runs} == {"ppo_clip[lag=fixed:0]"}
-    assert {run.label for run in everyone.runs} - labels == ADDED_LATER
+    all_methods = plan(replace(study, seeds=1, algorithm=("all",)))
+    assert labels - {run.label for run in all_methods.runs} == {"ppo_clip[lag=fixed:0]"}
+    assert {run.label for run in all_methods.runs} - labels == ADDED_LATER
     assert read_study_runs(EXPERIMENTS / "nowhere", study, "small") is None

@@ -23,12 +23,14 @@ from staleharness.task import find_env
 from staleharness.trace import read_trace
 from staleharness.training.loop import simulation_of
 
-Say = Callable[[Callable[[Demand], Schedule]], None]
+GivenSchedule = Callable[[Callable[[Demand], Schedule]], None]
 PHASES, LENGTH = 4, 10
 
 
 @pytest.mark.parametrize("lag", [0, 2])
-def test_actors_in_lock_step_are_the_drawn_run(given_schedule: Say, spec: Specs, tmp_path: Path, lag: int) -> None:
+def test_actors_in_lock_step_are_the_drawn_run(
+    given_schedule: GivenSchedule, spec: Specs, tmp_path: Path, lag: int
+) -> None:
     given_schedule(lambda demand: lock_step(demand, lag))
     write_problems(tmp_path)
     asked = spec(
@@ -50,7 +52,7 @@ def test_actors_in_lock_step_are_the_drawn_run(given_schedule: Say, spec: Specs,
         assert set(changed) <= {"lags/at_cap"}, "what a drawn model promises beforehand, a schedule does not"
 
 
-def test_rows_have_their_prompts_versions_and_masks(given_schedule: Say, spec: Specs) -> None:
+def test_rows_have_their_prompts_versions_and_masks(given_schedule: GivenSchedule, spec: Specs) -> None:
     """A prompt for each group that began, the dropped one among them; weights that change where the schedule says;
     masked tokens teach nothing."""
     short = [(0, 4, True), (1, LENGTH, False)]

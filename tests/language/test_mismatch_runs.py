@@ -41,7 +41,7 @@ def test_noise_of_size_zero_gives_the_bits_of_none(spec: Specs, lag: str) -> Non
 def test_the_sampler_samples_from_a_copy_and_says_so(spec: Specs) -> None:
     """Sampled tokens, and what is reported of them, are those of a run whose trainer has the copied weights."""
     simulation, made = first_round(spec(mismatch="int4"))
-    other, copied = first_round(spec())
+    other, _ = first_round(spec())
     with torch.no_grad():
         for name, p in other.policy.parameters.items():
             if ".layers." in name and p.ndim == 2:

@@ -174,8 +174,8 @@ def test_problems_of_a_plugin_that_cannot_be_graded(
 
 
 def test_missing_test_problems_are_warned_of(spec: Specs) -> None:
-    there = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
-    for asked, said in ((there, []), (there + 1, [f"and there are {there} test problems"])):
+    count = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
+    for asked, said in ((count, []), (count + 1, [f"and there are {count} test problems"])):
         lines = simulation_of(spec(evaluation_problems=asked)).warnings
         found = [line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line]
         assert found == said

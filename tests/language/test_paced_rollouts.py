@@ -105,10 +105,10 @@ def test_groups_are_sampled_once_and_together(spec: Specs, monkeypatch: pytest.M
         "_sample",
         lambda self, groups, *rest, sample=length_paced_groups.PacedGroups._sample: sample(self, groups[:1], *rest),
     )
-    wanted, before, same = run()
-    assert found == wanted and begun == same
-    assert sum(before) >= begun + 8 * 16 and max(before[1:8]) == 2
-    assert sum(requests) <= 1.5 * begun and len(requests) < 0.3 * len(before)
+    wanted, requests_one_by_one, begun_one_by_one = run()
+    assert found == wanted and begun == begun_one_by_one
+    assert sum(requests_one_by_one) >= begun + 8 * 16 and max(requests_one_by_one[1:8]) == 2
+    assert sum(requests) <= 1.5 * begun and len(requests) < 0.3 * len(requests_one_by_one)
 
 
 def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:

@@ -166,5 +166,5 @@ def test_the_gradient_of_a_step_is_that_of_plain_passes(actor: CausalLM, weights
         rows.append((plain(actor, prompt, found.token[row, :n].tolist()) * pull[row, :n]).sum())
     wanted = gradient(torch.stack(rows).sum())
     assert ours.keys() == wanted.keys()
-    for name, there in wanted.items():
-        assert float((ours[name] - there).norm()) <= 1e-4 * float(there.norm()), name
+    for name, expected in wanted.items():
+        assert float((ours[name] - expected).norm()) <= 1e-4 * float(expected.norm()), name

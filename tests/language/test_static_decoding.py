@@ -47,8 +47,8 @@ def assert_same(found: Decoded, wanted: Decoded) -> None:
 @pytest.fixture(params=[2, 16], ids=["looking-often", "looking-late"])
 def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Tokens between looks; rows leave as soon as one has ended. With few, prompts are read in pieces, too."""
-    for room in (decoding_batch, static_decoding):
-        monkeypatch.setattr(room, "CHECK_EVERY", request.param)
+    for module in (decoding_batch, static_decoding):
+        monkeypatch.setattr(module, "CHECK_EVERY", request.param)
     monkeypatch.setattr(static_decoding, "COMPACT_SHARE", 0.99)
     monkeypatch.setattr(static_decoding, "COLUMNS", 4)
     if request.param == 2:
@@ -58,16 +58,16 @@ def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> in
 
 @pytest.mark.parametrize("room", [0, 2, 5])
 @pytest.mark.parametrize("greedy", [False, True], ids=["sampled", "greedy"])
-@pytest.mark.parametrize("most", [0, 5], ids=["all", "five-rows"])
+@pytest.mark.parametrize("max_rows", [0, 5], ids=["all", "five-rows"])
 @pytest.mark.parametrize("kind", ["full", "lora"])
 @pytest.mark.long
 def test_parallel_versions_complete_like_each_alone(
-    policy: Policies, looks: int, room: int, greedy: bool, most: int, kind: str
+    policy: Policies, looks: int, room: int, greedy: bool, max_rows: int, kind: str
 ) -> None:
     plain = policy(versions=kind)
     buffer, uniform = versions_of(plain, 3), None if greedy else noise()
     actor = in_place(policy(versions=kind), room)
-    actor.decode_batch = most
+    actor.decode_batch = max_rows
     before = [p.detach().clone() for p in actor.parameters.values()]
     assert_same(sample(actor, buffer, MIXED, uniform=uniform), sample(plain, buffer, MIXED, uniform=uniform))
     assert all(torch.equal(p, kept) for p, kept in zip(actor.parameters.values(), before, strict=True))
@@ -90,8 +90,8 @@ def test_stops_are_found_across_two_checks(policy: Policies, looks: int, monkeyp
     for first in range(1, 6):  # a stop that lies on both sides of a look, at one place or another
         stop = plain.tokenizer.decode(free.token[row, first : first + 3].tolist())
         with monkeypatch.context() as context:
-            for room in (decoding_batch, static_decoding):
-                context.setattr(room, "CHECK_EVERY", 16)
+            for module in (decoding_batch, static_decoding):
+                context.setattr(module, "CHECK_EVERY", 16)
             wanted = sample(plain, buffer, versions, uniform=uniform, stops=(stop,))
         found = sample(in_place(policy()), buffer, versions, uniform=uniform, stops=(stop,))
         assert_same(found, wanted)
@@ -111,7 +111,7 @@ def test_only_tails_are_decoded_for_stops(policy: Policies, monkeypatch: pytest.
 def test_batches_respect_parallel_versions_and_rows() -> None:
     groups = [np.arange(5), np.arange(5, 6), np.arange(6, 9)]
     versions = np.repeat([0, 1, 2], [5, 1, 3])[:, None]
-    for together, most, sizes in (
+    for together, max_rows, sizes in (
         (3, 0, [[5, 1, 3]]),
         (2, 0, [[5, 1], [3]]),
         (3, 6, [[2, 1, 2], [2, 1], [1]]),
@@ -119,7 +119,7 @@ def test_batches_respect_parallel_versions_and_rows() -> None:
         (3, 2, [[1, 1], [1], [1], [1], [1], [2], [1]]),
         (1, 2, [[2], [2], [1], [1], [2], [1]]),
     ):
-        found = list(batches(groups, versions, together, most))
+        found = list(batches(groups, versions, together, max_rows))
         assert [np.unique(versions[rows], return_counts=True)[1].tolist() for rows in found] == sizes
         assert sorted(np.concatenate(found).tolist()) == list(range(9))
 

@@ -217,8 +217,8 @@ def test_the_first_problems_of_the_training_split(spec: Specs) -> None:
 
 def test_missing_training_problems_are_warned_of(spec: Specs) -> None:
     run: Any = simulation_of(spec(training_problems=10**6))
-    there = len(run.generator.sampler.prompts.problems)
-    assert f"training_problems=1000000, and there are {there}: these are trained on" in run.warnings
+    count = len(run.generator.sampler.prompts.problems)
+    assert f"training_problems=1000000, and there are {count}: these are trained on" in run.warnings
 
 
 def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, lessons: list[list[Problem]]) -> None:

@@ -200,7 +200,7 @@ class CausalLM:
     def _with_weights(self, version: Version, matrices: torch.dtype = torch.float32) -> Iterator[None]:
         """Replace the parameters' weights by those of `version`; linear layers' leave the host as `matrices`, but for
         adapters, which are merged in float32."""
-        learner = {name: p.data for name, p in self.parameters.items()}
+        learner_weights = {name: p.data for name, p in self.parameters.items()}
         linear = self.linear_parameters if self.spec.versions == "full" else frozenset[str]()
         try:
             for name, p in self.parameters.items():
@@ -209,7 +209,7 @@ class CausalLM:
             yield
         finally:
             for name, p in self.parameters.items():
-                p.data = learner[name]
+                p.data = learner_weights[name]
 
     def forward(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
         """Return logits [B, keep, V] after the last `keep` of `ids` [B, L], by transformers' code.
@@ -276,7 +276,7 @@ class CausalLM:
         if self.routers is not None:
             with self.routers.watching(None if experts is None else experts.flatten(0, 1)) as choices:
                 scores = score(self, *arguments, forward or self.forward_pass(), entropy, norm)
-            return scores._replace(experts=self.routers.together(choices, prompt.shape[1] + token.shape[1]))
+            return scores._replace(experts=self.routers.stack_choices(choices, prompt.shape[1] + token.shape[1]))
         if forward is None and entropy == "value" and not norm and torch.is_grad_enabled():
             cache, self.cached_score = self.cached_score, None
             is_hit = cache and all(a is b for a, b in zip(cache[0], arguments, strict=True))

@@ -82,9 +82,9 @@ def linear_of(weights: Weights, name: str) -> tuple[Tensor, Tensor | None]:
 def prepack(weights: Weights) -> Weights:
     """Return one version's weights with matrices in the layout of oneDNN's kernels, without gradient; a plain product
     converts them every time. Unchanged where this processor has no such kernel."""
-    kind = weights["logits"].dtype
+    dtype = weights["logits"].dtype
     has_kernel = torch.backends.mkldnn.is_available() and (
-        kind == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
+        dtype == torch.float32 or torch.ops.mkldnn._is_mkldnn_bf16_supported()
     )
     if not has_kernel or weights["logits"].device.type != "cpu":
         return weights
@@ -152,8 +152,8 @@ class _FusedLayer:
     def __init__(self, layer: Any, weights: Weights, name: str) -> None:
         attention = layer.self_attn
         self.before, self.between = (
-            (weights[f"{name}.{norm}"], float(of.variance_epsilon))
-            for norm, of in (("before", layer.input_layernorm), ("between", layer.post_attention_layernorm))
+            (weights[f"{name}.{norm}"], float(module.variance_epsilon))
+            for norm, module in (("before", layer.input_layernorm), ("between", layer.post_attention_layernorm))
         )
         self.qkv, self.out, self.gate_up, self.down = (
             linear_of(weights, f"{name}.{part}") for part in ("qkv", "out", "gate_up", "down")

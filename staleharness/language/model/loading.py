@@ -56,10 +56,10 @@ def _model(source: str, config: Any) -> Any:
     import transformers
 
     with user_errors(f"MODEL={source} cannot be loaded"), torch.device("meta"):
-        shape = transformers.AutoModelForCausalLM.from_config(
+        meta_model = transformers.AutoModelForCausalLM.from_config(
             copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False
         )
-    if (size := 4 * sum(w.numel() for w in shape.parameters())) > (room := memory()):
+    if (size := 4 * sum(w.numel() for w in meta_model.parameters())) > (room := memory()):
         raise UserError(
             f"MODEL={source} has a config.json that asks for {size / 1e9:,.0f} GB, and this machine has "
             f"{room / 1e9:,.0f} GB"

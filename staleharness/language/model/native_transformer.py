@@ -47,28 +47,29 @@ class Tokens(NamedTuple):
 def lay_out(prompts: DistinctPrompts, token: Tensor, mask: Tensor) -> Tokens:
     """Lay out prompts [U, P], padded on the left, and completions [B, T], padded on the right."""
     real, target_mask = prompts.mask.bool(), mask.bool()
-    of_prompt, of_row = real.sum(1).numpy(), target_mask.sum(1).numpy()
-    prompt_index = np.arange(len(of_row)) if prompts.prompt_index is None else prompts.prompt_index.numpy()
-    read_tokens = np.maximum(of_row - 1, 0)
-    prompt_begin = np.cumsum(of_prompt) - of_prompt
-    row_begin = of_prompt.sum() + np.cumsum(read_tokens) - read_tokens
-    zeros = np.zeros_like(of_prompt)
-    of_prompts = np.stack([prompt_begin, of_prompt, zeros, zeros], 1)
-    of_rows = np.stack([row_begin, read_tokens, prompt_begin[prompt_index], of_prompt[prompt_index]], 1)
+    prompt_lengths, row_lengths = real.sum(1).numpy(), target_mask.sum(1).numpy()
+    prompt_index = np.arange(len(row_lengths)) if prompts.prompt_index is None else prompts.prompt_index.numpy()
+    read_tokens = np.maximum(row_lengths - 1, 0)
+    prompt_begin = np.cumsum(prompt_lengths) - prompt_lengths
+    row_begin = prompt_lengths.sum() + np.cumsum(read_tokens) - read_tokens
+    zeros = np.zeros_like(prompt_lengths)
+    prompt_sequences = np.stack([prompt_begin, prompt_lengths, zeros, zeros], 1)
+    row_sequences = np.stack([row_begin, read_tokens, prompt_begin[prompt_index], prompt_lengths[prompt_index]], 1)
     nth = torch.arange(token.shape[1])
     read = target_mask & (nth < torch.from_numpy(read_tokens)[:, None])
-    position = torch.cat([(real.cumsum(1) - 1)[real], (torch.from_numpy(of_prompt[prompt_index])[:, None] + nth)[read]])
-    count = int(of_prompt.sum())
-    outputs = np.concatenate([prompt_begin + of_prompt - 1, np.arange(count, len(position))])
-    after = torch.from_numpy(len(of_prompt) + row_begin - count)[:, None] + nth - 1
+    row_position = torch.from_numpy(prompt_lengths[prompt_index])[:, None] + nth
+    position = torch.cat([(real.cumsum(1) - 1)[real], row_position[read]])
+    count = int(prompt_lengths.sum())
+    outputs = np.concatenate([prompt_begin + prompt_lengths - 1, np.arange(count, len(position))])
+    after = torch.from_numpy(len(prompt_lengths) + row_begin - count)[:, None] + nth - 1
     state = torch.where(nth == 0, torch.from_numpy(prompt_index)[:, None], after)[target_mask]
-    sequences = torch.from_numpy(np.concatenate([of_prompts, of_rows[read_tokens > 0]]))
+    sequences = torch.from_numpy(np.concatenate([prompt_sequences, row_sequences[read_tokens > 0]]))
     ids = torch.cat([prompts.ids[real], token[read]])
     return Tokens(ids, position, sequences, torch.from_numpy(outputs), state, token[target_mask], target_mask)
 
 
-class _Layer(NamedTuple):
-    """Tensors of a layer that its backward pass reads."""
+class _Activations(NamedTuple):
+    """Activations of a layer that its backward pass reads."""
 
     x: Tensor  # its input
     scale: Tensor
@@ -89,14 +90,16 @@ class NativeForward(FusedForward):
         self.extend_positions(tokens.longest)
         weights = [self.weights[name] for name in sorted(self.weights)]
         columns = _NativeScores.apply(self, tokens, entropy == "gradient", norm, *weights)  # type: ignore[no-untyped-call]
-        logp, spread, square = (
+        logp, entropies, square = (
             mask.new_zeros(mask.shape).masked_scatter(tokens.target_mask, column) for column in columns
         )
-        return TokenScores(logp, None if entropy == "none" else spread, square if norm else None)
+        return TokenScores(logp, None if entropy == "none" else entropies, square if norm else None)
 
-    def states(self, tokens: Tokens, kept: list[_Layer] | None = None, caches: list[Tensor] | None = None) -> Tensor:
-        """Return the output of the last layer at `outputs`. kept: filled for the backward pass;
-        caches: with queries, keys and values [n, ...] of each layer."""
+    def states(
+        self, tokens: Tokens, activations: list[_Activations] | None = None, caches: list[Tensor] | None = None
+    ) -> Tensor:
+        """Return the output of the last layer at `outputs`. Appends each layer's tensors for the backward pass to
+        `activations`, and its queries, keys and values [n, ...] to `caches`."""
         x, branch, count = self.words.detach().index_select(0, tokens.ids), None, len(self.layers)
         for i, layer in enumerate(self.layers):
             x, y, scale = norm(x, branch, *layer.before)
@@ -111,11 +114,11 @@ class NativeForward(FusedForward):
             )
             between, y, scale_between = norm(rest[0], linear(rest[1], *layer.out), *layer.between)
             gate_up = linear(y, *layer.gate_up)
-            if kept is not None:
-                kept.append(_Layer(x, scale, qkv, out, total, between, scale_between, gate_up))
+            if activations is not None:
+                activations.append(_Activations(x, scale, qkv, out, total, between, scale_between, gate_up))
             x, branch = between, linear(gate(gate_up), *layer.down)
         assert branch is not None
-        return x.add_(branch) if kept is None else x + branch
+        return x.add_(branch) if activations is None else x + branch
 
     def rotate(self, qkv: Tensor, position: Tensor, layer: Any, sign: float) -> None:
         assert self.rotations is not None
@@ -139,11 +142,11 @@ class _NativeScores(torch.autograd.Function):
 
     @staticmethod
     def forward(
-        ctx: Any, model: NativeForward, tokens: Tokens, spread: bool, square: bool, *weights: Tensor
+        ctx: Any, model: NativeForward, tokens: Tokens, entropy_grad: bool, square: bool, *weights: Tensor
     ) -> tuple[Tensor, ...]:
         trains = any(ctx.needs_input_grad)
-        kept: list[_Layer] | None = [] if trains else None
-        x = model.states(tokens, kept)
+        activations: list[_Activations] | None = [] if trains else None
+        x = model.states(tokens, activations)
         _, y, scale = norm(x, None, *model.after)
         y = y.index_select(0, tokens.state)
         logp, entropy, squares, total = x.new_empty((4, len(y))).unbind()
@@ -155,10 +158,11 @@ class _NativeScores(torch.autograd.Function):
             to = (at(z[rows]) for z in (logp, entropy))
             kernels().scores_forward(*inputs, *to, at(squares[rows]) if square else None, at(total[rows]))
         if trains:
-            ctx.save_for_backward(*weights)  # says so if one of them has changed
-            ctx.model, ctx.tokens, ctx.kept, ctx.spread, ctx.chunks = model, tokens, kept, spread, chunks
+            ctx.save_for_backward(*weights)  # raises if one of them was modified in place
+            ctx.model, ctx.tokens, ctx.activations, ctx.chunks = model, tokens, activations, chunks
+            ctx.entropy_grad = entropy_grad
             ctx.end = x, scale, y, total, entropy, logits if len(chunks) == 1 else None
-        ctx.mark_non_differentiable(*((squares,) if spread else (entropy, squares)))
+        ctx.mark_non_differentiable(*((squares,) if entropy_grad else (entropy, squares)))
         return logp, entropy, squares
 
     @staticmethod
@@ -167,10 +171,10 @@ class _NativeScores(torch.autograd.Function):
         _ = ctx.saved_tensors
         model, requires_grad = ctx.model, dict(zip(sorted(ctx.model.weights), ctx.needs_input_grad[4:], strict=True))
         grads = _Gradients(model, requires_grad)
-        of_entropy = entropy_gradient.contiguous() if ctx.spread else None
+        of_entropy = entropy_gradient.contiguous() if ctx.entropy_grad else None
         x = _backward_scores(ctx, grads, logp_gradient.contiguous(), of_entropy)
         for i in reversed(range(len(model.layers))):
-            x = _backward_layer(model, ctx.tokens, i, ctx.kept.pop(), grads, x)
+            x = _backward_layer(model, ctx.tokens, i, ctx.activations.pop(), grads, x)
         grads.add_words(ctx.tokens.ids, x)
         return None, None, None, None, *(grads.of.get(name) for name in requires_grad)
 
@@ -230,35 +234,36 @@ def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy
 
 
 def _backward_layer(
-    model: NativeForward, tokens: Tokens, i: int, kept: _Layer, grads: _Gradients, gradient: Tensor
+    model: NativeForward, tokens: Tokens, i: int, activations: _Activations, grads: _Gradients, gradient: Tensor
 ) -> Tensor:
     """Return the gradient of a layer's input, given that of its output."""
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
     of_gate = gradient @ model.weights[f"{i}.down"].detach()
-    kernels().gate_backward(at(kept.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
+    kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
     if grads.requires_grad[f"{i}.down"]:
         grads.add(f"{i}.down", gradient.T @ of_gate)
     if grads.requires_grad.get(f"{i}.down.bias"):
         grads.add(f"{i}.down.bias", gradient.sum(0))
-    _, y, _ = norm(kept.between, None, *layer.between)
+    _, y, _ = norm(activations.between, None, *layer.between)
     grads.norm(
         f"{i}.between",
-        kept.between,
+        activations.between,
         layer.between[0],
-        kept.scale_between,
-        grads.linear(f"{i}.gate_up", y, kept.gate_up),
+        activations.scale_between,
+        grads.linear(f"{i}.gate_up", y, activations.gate_up),
         gradient,
     )
-    out = kept.out.index_select(0, tokens.outputs) if is_last else kept.out
+    out = activations.out.index_select(0, tokens.outputs) if is_last else activations.out
     of_out = grads.linear(f"{i}.out", out, gradient)
     if is_last:
         gradient, of_out = (
-            z.new_zeros((len(kept.x), z.shape[1])).index_copy_(0, tokens.outputs, z) for z in (gradient, of_out)
+            z.new_zeros((len(activations.x), z.shape[1])).index_copy_(0, tokens.outputs, z) for z in (gradient, of_out)
         )
-    of_qkv = torch.zeros_like(kept.qkv)
-    inputs = at(kept.out), at(kept.total), at(of_out)
-    kernels().attention_backward(at(kept.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))
+    of_qkv = torch.zeros_like(activations.qkv)
+    inputs = at(activations.out), at(activations.total), at(of_out)
+    kernels().attention_backward(at(activations.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))
     model.rotate(of_qkv, tokens.position, layer, -1.0)
-    _, y, _ = norm(kept.x, None, *layer.before)
-    grads.norm(f"{i}.before", kept.x, layer.before[0], kept.scale, grads.linear(f"{i}.qkv", y, of_qkv), gradient)
+    _, y, _ = norm(activations.x, None, *layer.before)
+    of_norm = grads.linear(f"{i}.qkv", y, of_qkv)
+    grads.norm(f"{i}.before", activations.x, layer.before[0], activations.scale, of_norm, gradient)
     return gradient

@@ -47,7 +47,7 @@ class Routers:
         finally:
             self._replay, self._choices = before
 
-    def together(self, choices: list[Tensor], columns: int) -> Tensor:
+    def stack_choices(self, choices: list[Tensor], columns: int) -> Tensor:
         """Return the choices [B, columns, layers, k] of one pass."""
         return torch.stack(choices, 1).to(torch.int16).view(-1, columns, self.layers, self.active)
 
@@ -104,7 +104,7 @@ class RoutingNotes:
         with self.routers.watching() as choices:
             yield
         if choices:
-            picks = self.routers.together(choices, end - first)
+            picks = self.routers.stack_choices(choices, end - first)
             before = self.out[rows, first:end]
             picks = picks if source is None else picks.index_select(0, source)
             self.out[rows, first:end] = torch.where(before == ANY_EXPERT, picks, before)

@@ -59,8 +59,8 @@ def score(
         """Return the scores of tokens [B, T], given the forward pass's inputs, after which T tokens or T + 1 come."""
         if policy.scores_in_chunks and entropy != "gradient" and isinstance(forward, FusedForward):
             states = forward.last_states(*inputs)[:, : token.shape[1]]
-            logp, spread, square = chunked_scores(states, *forward.logits, token, norm)
-            return TokenScores(logp * mask, spread * mask, None if square is None else square * mask)
+            logp, entropies, square = chunked_scores(states, *forward.logits, token, norm)
+            return TokenScores(logp * mask, entropies * mask, None if square is None else square * mask)
         return _statistics(forward(*inputs)[:, : token.shape[1]], token, mask, entropy, norm)
 
     if prompts.prompt_index is None:
@@ -81,12 +81,12 @@ def score(
         )
         scores.append([x if x is None else F.pad(x, (0, width - longest)) for x in piece[:3]])
     back = torch.cat([rows for rows, _ in pieces]).argsort()
-    logp, spread, square = (
+    logp, entropies, square = (
         torch.cat([x for x in column if x is not None])[back] if column[0] is not None else None
         for column in zip(*scores, strict=True)
     )
     assert logp is not None
-    return TokenScores(logp, spread, square)
+    return TokenScores(logp, entropies, square)
 
 
 def by_length(mask: Tensor) -> list[tuple[Tensor, int]]:
@@ -114,14 +114,14 @@ def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, n
     """Return log-probabilities, entropies and squared norms from logits [B, T, V] before each token."""
     logps = logits.float().log_softmax(-1)
     logp = -F.nll_loss(logps.flatten(0, 1), token.flatten(), reduction="none").view(token.shape) * mask
-    spread = square = None
+    entropies = square = None
     if entropy != "none":
         with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
-            spread = -(logps.exp() * logps).sum(-1) * mask
+            entropies = -(logps.exp() * logps).sum(-1) * mask
     if norm:
         with torch.no_grad():
             square = (2.0 * logps).exp().sum(-1) * mask
-    return TokenScores(logp, spread, square)
+    return TokenScores(logp, entropies, square)
 
 
 CHUNK = 1 << 28  # logits at a time

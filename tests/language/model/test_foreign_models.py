@@ -62,9 +62,9 @@ DAMAGED: dict[str, tuple[dict[str, Any], str, str]] = {
 }
 
 
-@pytest.mark.parametrize("how", DAMAGED)
-def test_a_damaged_config_is_one_line_wherever_it_is_read(model: Path, how: str) -> None:
-    changes, when_planned, when_loaded = DAMAGED[how]
+@pytest.mark.parametrize("damage", DAMAGED)
+def test_a_damaged_config_is_one_line_wherever_it_is_read(model: Path, damage: str) -> None:
+    changes, when_planned, when_loaded = DAMAGED[damage]
     rewrite(model / "config.json", **changes)
     if when_planned:
         assert when_planned in error_line(

@@ -98,9 +98,9 @@ def test_the_weights_that_went_in_come_out(file: Path) -> None:
     folder = dequantise(str(file), file, told.append)
     _, model = load(str(folder))
     assert type(model).__name__ == "LlamaForCausalLM"
-    for name, there in (("embed_tokens", "token_embd"), ("layers.0.mlp.down_proj", "blk.0.ffn_down")):
+    for name, gguf_name in (("embed_tokens", "token_embd"), ("layers.0.mlp.down_proj", "blk.0.ffn_down")):
         found = model.model.get_submodule(name).weight.detach()
-        put = torch.from_numpy(tensors()[f"{there}.weight"])
+        put = torch.from_numpy(tensors()[f"{gguf_name}.weight"])
         step = put.abs().max() / 127  # of 8 bits
         assert (found - put).abs().max() <= step
         assert not torch.equal(found, put)

@@ -94,8 +94,10 @@ def on_meta(policy: Policies, monkeypatch: pytest.MonkeyPatch, heads: int = 14, 
         actor.model = transformers.AutoModelForCausalLM.from_config(config)
     actor.device, actor.parameters = META, dict(actor.model.named_parameters())
     which = torch.zeros(ROWS, dtype=torch.int64, device=META)
-    for room in ("staleharness.language.model.scoring", "staleharness.language.static_decoding"):
-        monkeypatch.setattr(f"{room}.distinct_prompts", lambda p, ids, mask: DistinctPrompts(ids[:1], mask[:1], which))
+    for module in ("staleharness.language.model.scoring", "staleharness.language.static_decoding"):
+        monkeypatch.setattr(
+            f"{module}.distinct_prompts", lambda p, ids, mask: DistinctPrompts(ids[:1], mask[:1], which)
+        )
     monkeypatch.setattr(scoring, "by_length", lambda mask: [(which, mask.shape[1])])
     return actor
 

@@ -62,10 +62,10 @@ def reference(model: Any) -> tuple[Tensor, Tensor, Tensor]:
     columns: list[list[Tensor]] = [[], [], []]
     for row in range(len(token)):
         before, after = prompt[row][prompt_mask[row] > 0], token[row][mask[row] > 0]
-        every = model(input_ids=torch.cat([before, after])[None]).logits[0, len(before) - 1 : -1].log_softmax(-1)
+        all_logp = model(input_ids=torch.cat([before, after])[None]).logits[0, len(before) - 1 : -1].log_softmax(-1)
         rest = torch.zeros(LENGTH - len(after)).double()
-        p = every.exp()
-        values = every.gather(1, after[:, None])[:, 0], -(p * every).sum(1), p.square().sum(1)
+        p = all_logp.exp()
+        values = all_logp.gather(1, after[:, None])[:, 0], -(p * all_logp).sum(1), p.square().sum(1)
         for column, value in zip(columns, values, strict=True):
             column.append(torch.cat([value, rest]))
     logp, entropy, square = (torch.stack(column) for column in columns)

@@ -84,16 +84,18 @@ def test_scores_and_gradients_are_those_of_one_plain_pass(
 def test_a_prompt_is_read_once_where_rows_share_it(policy: Policies) -> None:
     actor = policy()
     prompt, mask, _, _ = batch(actor)
-    found = distinct_prompts(actor, prompt, mask)
+    found = distinct_prompts(actor.shares_prompts, prompt, mask)
     assert len(found.ids) == len(PROMPTS)
     assert found.prompt_index is not None
     assert torch.equal(found.ids[found.prompt_index], prompt)
     assert torch.equal(found.mask[found.prompt_index], mask)
-    assert distinct_prompts(actor, prompt[::EACH], mask[::EACH]).prompt_index is None
-    assert distinct_prompts(policy(versions="lora"), prompt, mask).prompt_index is not None
-    assert distinct_prompts(policy(gradient_checkpointing=True), prompt, mask).prompt_index is not None
+    assert distinct_prompts(actor.shares_prompts, prompt[::EACH], mask[::EACH]).prompt_index is None
+    assert distinct_prompts(policy(versions="lora").shares_prompts, prompt, mask).prompt_index is not None
+    assert distinct_prompts(policy(gradient_checkpointing=True).shares_prompts, prompt, mask).prompt_index is not None
     padded = prompt[:1].clone()  # the same numbers, once as padding and once as tokens, are two prompts
-    twice = distinct_prompts(actor, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])]))
+    twice = distinct_prompts(
+        actor.shares_prompts, torch.cat([padded, padded]), torch.cat([mask[:1], torch.ones_like(mask[:1])])
+    )
     assert twice.prompt_index is None
 
 
@@ -178,9 +180,9 @@ def test_fused_forward_equals_transformers(kind: str, changes: dict[str, Any]) -
         wanted = model(input_ids=ids, attention_mask=attention, position_ids=positions).logits
         quick = FusedForward(model, torch.float32)
         whole = quick(ids, attention, positions, None, 7)
-        room = PreallocatedCache(model.config, 10, torch.float32)
+        cache = PreallocatedCache(model.config, 10, torch.float32)
         pieces = [
-            quick(ids[:, a:b], attention[:, :b], positions[:, a:b], room, b - a) for a, b in ((0, 4), (4, 6), (6, 7))
+            quick(ids[:, a:b], attention[:, :b], positions[:, a:b], cache, b - a) for a, b in ((0, 4), (4, 6), (6, 7))
         ]
         some = attention[:, 4] == 1  # the prompts, of at most five tokens
         shared = SharedPromptCache(2, 3)
@@ -191,7 +193,7 @@ def test_fused_forward_equals_transformers(kind: str, changes: dict[str, Any]) -
     tokens = attention.bool()
     assert torch.allclose(whole[tokens], wanted[tokens], atol=1e-5)
     assert torch.allclose(torch.cat(pieces, 1)[tokens], wanted[tokens], atol=1e-5)
-    assert room.get_seq_length() == 7
+    assert cache.get_seq_length() == 7
     assert torch.allclose(torch.cat(behind, 1), wanted[some, 4:], atol=1e-5)
     assert whole.isfinite().all()
 

@@ -22,9 +22,9 @@ def test_rows_are_gathered_by_prompt_and_scattered_back() -> None:
     assert rows.gather(x)[:, 0, :, 0].tolist() == [[0, 1, 2], [4, 0, 0], [3, 5, 0]]  # filled up with row 0
     for which in ([0, 0, 0, 2, 1, 2], [0, 0, 1, 1], [0, 1, 2], [1, 0, 1, 0]):
         rows, x = PromptRows(torch.tensor(which)), torch.randn(len(which), 2, 3, 4)
-        there = rows.gather(x)
-        assert there.shape == (len(set(which)), 2, 3 * max(map(which.count, which)), 4)
-        assert torch.equal(rows.scatter(there), x)
+        gathered = rows.gather(x)
+        assert gathered.shape == (len(set(which)), 2, 3 * max(map(which.count, which)), 4)
+        assert torch.equal(rows.scatter(gathered), x)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
@@ -75,9 +75,9 @@ def test_attention_over_a_shared_prompt_is_that_of_every_row_alone(dtype: torch.
             seen = seen[left]
 
 
-@pytest.mark.parametrize("kept", ["recompute", "keep"])
-def test_shared_prompts_give_the_same_completions(policy: Policies, kept: str) -> None:
-    actor = policy(kv_cache=kept)
+@pytest.mark.parametrize("kv_cache", ["recompute", "keep"])
+def test_shared_prompts_give_the_same_completions(policy: Policies, kv_cache: str) -> None:
+    actor = policy(kv_cache=kv_cache)
     buffer = versions_of(actor, 3)
     prompts = [PROMPTS[i] for i in (0, 0, 0, 1, 2, 2, 3, 3)]
     prompt, mask = pad_left(prompts, actor.pad, actor.device)
