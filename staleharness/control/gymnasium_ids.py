@@ -125,7 +125,7 @@ def _spelling(id: str) -> str | None:
 
 
 def _import_entry_points() -> None:
-    """Let installed packages register their ids; one that cannot is named, and stops nobody."""
+    """Let installed packages register their ids; warns of one that does not import, and goes on."""
     for point in importlib.metadata.entry_points(group="gymnasium.envs"):
         try:
             with contextlib.redirect_stdout(sys.stderr):

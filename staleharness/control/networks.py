@@ -80,7 +80,7 @@ class NetworkPass:
         self.weights, self.biases = weights[::2], weights[1::2]
         self.outputs = len(self.biases[-1])
         self.spare = max(0, columns - self.outputs)
-        self.memory: dict[int, tuple[list[Tensor], list[Tensor]]] = {}  # by the number of rows
+        self.memory: dict[int, tuple[list[Tensor], list[Tensor]]] = {}  # hidden, gradients, by row count
         self.inputs: list[Tensor] = []  # of each layer, in the last forward pass
 
     def forward(self, x: Tensor) -> Tensor:
@@ -100,13 +100,13 @@ class NetworkPass:
 
     def backward(self, gradient: Tensor) -> list[Tensor]:
         """The gradients of the weights in their order, given ∂L/∂output [N, out] of the last forward pass."""
-        _, back = self.memory[gradient.shape[0]]
+        _, hidden_gradients = self.memory[gradient.shape[0]]
         weight = self.weights[-1]
         if self.spare:
             gradient, weight = pad(gradient, (0, self.spare)), pad(weight, (0, self.spare))
         gradients = [gradient.sum(0)[: self.outputs], torch.mm(self.inputs[-1].t(), gradient)[:, : self.outputs]]
-        for i in range(len(back) - 1, -1, -1):
-            gradient = torch.mm(gradient, weight.t(), out=back[i])
+        for i in range(len(hidden_gradients) - 1, -1, -1):
+            gradient = torch.mm(gradient, weight.t(), out=hidden_gradients[i])
             _tanh_backward(gradient, self.inputs[i + 1], grad_input=gradient)
             gradients += [gradient.sum(0), torch.mm(self.inputs[i].t(), gradient)]
             weight = self.weights[i]

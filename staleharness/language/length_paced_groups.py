@@ -122,8 +122,8 @@ def _version(decoded: Decoded) -> int:
 
 def _rows(decoded: Decoded, rows: slice) -> Decoded:
     """Return copies of some rows, as wide as the longest of them."""
-    rest = decoded.mask.shape[1] - max(1, int(decoded.mask[rows].sum(1).max()))
-    return _map_tensors(decoded, lambda x: (x[rows] if x.ndim == 1 else x[rows][:, : x.shape[1] - rest]).clone())
+    excess = decoded.mask.shape[1] - max(1, int(decoded.mask[rows].sum(1).max()))
+    return _map_tensors(decoded, lambda x: (x[rows] if x.ndim == 1 else x[rows][:, : x.shape[1] - excess]).clone())
 
 
 def _map_tensors(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:

@@ -47,7 +47,7 @@ class NativeCache:
         """Return the logits [B, V] after one more token [B] of each row."""
         call, count = kernels(), len(ids)
         position = self.tokens.index_select(0, self.prompt_index) + self.length
-        x = forward.words.detach().index_select(0, ids)
+        x = forward.embedding.detach().index_select(0, ids)
         layer = forward.layers[0]
         (heads, groups, _), head = layer.heads, layer.head
         y, scale, out = torch.empty_like(x), x.new_empty(count), x.new_empty((count, heads * head))
@@ -59,7 +59,7 @@ class NativeCache:
         cos, sin = map(at, forward.rotations)
         branch: Tensor | None = None
         for layer, prompt, completion in zip(forward.layers, self.prompt, self.completion, strict=True):
-            weight, epsilon = layer.before
+            weight, epsilon = layer.input_norm
             call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
             qkv = linear(y, *layer.qkv)
             at_qkv = at(qkv)
@@ -77,7 +77,7 @@ class NativeCache:
                 at_out,
             )
             branch = linear(out, *layer.out)
-            weight, epsilon = layer.between
+            weight, epsilon = layer.mlp_norm
             call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
             gate_up = linear(y, *layer.gate_up)
             call.gate_forward(at(gate_up), *act.shape, at_act)
@@ -95,7 +95,7 @@ class NativeCache:
 
 
 def _logits(forward: NativeForward, x: Tensor) -> Tensor:
-    y = norm(x, None, *forward.after)[1]
+    y = norm(x, None, *forward.final_norm)[1]
     return linear(y, *forward.logits)
 
 

@@ -1,6 +1,6 @@
 """Copies in number formats of fewer bits, with a scale for each row of a matrix, as engines quantise weights.
 
-What samples computes as the trainer does, with rounded weights. Activations and keys and values stay as they are, so
+The sampler computes as the trainer does, with rounded weights. Activations and keys and values stay as they are, so
 that the distances are below those of a real engine in the same format.
 """
 

@@ -41,12 +41,12 @@ def supports_fused_forward(model: Any) -> bool:
 def fused_weights(model: Any, dtype: torch.dtype) -> Weights:
     """Return weights by name: layers with the same input as one, matrices in `dtype`. Gradients flow into the model."""
     inner = model.model
-    weights = {"words": inner.embed_tokens.weight, "after": inner.norm.weight}
+    weights = {"embedding": inner.embed_tokens.weight, "final_norm": inner.norm.weight}
     linears = {"logits": [model.lm_head]}
     for i, layer in enumerate(inner.layers):
         attention, mlp = layer.self_attn, layer.mlp
-        weights[f"{i}.before"] = layer.input_layernorm.weight
-        weights[f"{i}.between"] = layer.post_attention_layernorm.weight
+        weights[f"{i}.input_norm"] = layer.input_layernorm.weight
+        weights[f"{i}.mlp_norm"] = layer.post_attention_layernorm.weight
         linears[f"{i}.qkv"] = [attention.q_proj, attention.k_proj, attention.v_proj]
         linears[f"{i}.out"] = [attention.o_proj]
         linears[f"{i}.gate_up"] = [mlp.gate_proj, mlp.up_proj]
@@ -151,9 +151,9 @@ class _FusedLayer:
 
     def __init__(self, layer: Any, weights: Weights, name: str) -> None:
         attention = layer.self_attn
-        self.before, self.between = (
+        self.input_norm, self.mlp_norm = (
             (weights[f"{name}.{norm}"], float(module.variance_epsilon))
-            for norm, module in (("before", layer.input_layernorm), ("between", layer.post_attention_layernorm))
+            for norm, module in (("input_norm", layer.input_layernorm), ("mlp_norm", layer.post_attention_layernorm))
         )
         self.qkv, self.out, self.gate_up, self.down = (
             linear_of(weights, f"{name}.{part}") for part in ("qkv", "out", "gate_up", "down")
@@ -177,9 +177,9 @@ class FusedForward:
     ) -> None:
         self.model, self.inner, self.dtype, self.checkpointing = model, model.model, dtype, checkpointing
         self.weights = weights = fused_weights(model, dtype) if weights is None else weights
-        self.words = weights["words"]
+        self.embedding = weights["embedding"]
         self.layers = [_FusedLayer(layer, weights, str(i)) for i, layer in enumerate(self.inner.layers)]
-        self.after = weights["after"], float(self.inner.norm.variance_epsilon)
+        self.final_norm = weights["final_norm"], float(self.inner.norm.variance_epsilon)
         self.logits = linear_of(weights, "logits")
         self.rotations: tuple[Tensor, Tensor] | None = None  # cos and sin by position
 
@@ -209,7 +209,7 @@ class FusedForward:
         self, ids: Tensor, mask: Mask, positions: Tensor, cache: Any, keep: int, parts: PaddedParts | None = None
     ) -> Tensor:
         ids = ids if parts is None else ids.index_select(0, parts.rows)
-        x = embedding(ids, self.words, self.inner.embed_tokens.padding_idx)
+        x = embedding(ids, self.embedding, self.inner.embed_tokens.padding_idx)
         assert self.rotations is not None
         cos, sin = (F.embedding(positions, table)[:, None] for table in self.rotations)
         for i, layer in enumerate(self.layers):
@@ -220,7 +220,7 @@ class FusedForward:
                 x = inside(x)
         if keep < ids.shape[1]:
             x = x[:, -keep:]
-        return rms_norm(x, *self.after).to(self.dtype)
+        return rms_norm(x, *self.final_norm).to(self.dtype)
 
     def _through(
         self,
@@ -233,7 +233,7 @@ class FusedForward:
         x: Tensor,
     ) -> Tensor:
         """Pass x [B, new, width] through one layer; keys and values go through its part of a cache."""
-        y = linear(rms_norm(x, *layer.before).to(self.dtype), *layer.qkv)
+        y = linear(rms_norm(x, *layer.input_norm).to(self.dtype), *layer.qkv)
         if parts is not None:
             y = y.index_select(0, parts.places)
         count, new, _ = y.shape
@@ -249,17 +249,17 @@ class FusedForward:
         if parts is not None:
             y = y.index_select(0, parts.rows)
         x = x + linear(y, *layer.out)
-        gate, up = linear(rms_norm(x, *layer.between).to(self.dtype), *layer.gate_up).chunk(2, -1)
+        gate, up = linear(rms_norm(x, *layer.mlp_norm).to(self.dtype), *layer.gate_up).chunk(2, -1)
         return x + linear(F.silu(gate) * up, *layer.down)
 
     @property
     def versions(self) -> int:
         """Number of versions in its weights."""
-        return 1 if self.words.ndim == 2 else len(self.words)
+        return 1 if self.embedding.ndim == 2 else len(self.embedding)
 
     def version(self, k: int) -> FusedForward:
         """Return the pass by the k-th of several versions alone."""
-        if self.words.ndim == 2:
+        if self.embedding.ndim == 2:
             return self
         forward = FusedForward(self.model, self.dtype, weights={name: w[k] for name, w in self.weights.items()})
         forward.rotations = self.rotations
@@ -274,8 +274,8 @@ class FusedForward:
         if self.rotations is not None and len(self.rotations[0]) >= length:
             return
         with torch.no_grad():
-            positions = torch.arange(2 * length, device=self.words.device)[None]
-            like = self.words.new_empty(())  # for its type alone
+            positions = torch.arange(2 * length, device=self.embedding.device)[None]
+            like = self.embedding.new_empty(())  # for its type alone
             cos, sin = (table[0] for table in self.inner.rotary_emb(like, positions))
             half = sin.shape[-1] // 2
             self.rotations = cos, torch.cat([-sin[:, :half], sin[:, half:]], -1)

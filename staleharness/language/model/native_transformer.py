@@ -61,8 +61,8 @@ def lay_out(prompts: DistinctPrompts, token: Tensor, mask: Tensor) -> Tokens:
     position = torch.cat([(real.cumsum(1) - 1)[real], row_position[read]])
     count = int(prompt_lengths.sum())
     outputs = np.concatenate([prompt_begin + prompt_lengths - 1, np.arange(count, len(position))])
-    after = torch.from_numpy(len(prompt_lengths) + row_begin - count)[:, None] + nth - 1
-    state = torch.where(nth == 0, torch.from_numpy(prompt_index)[:, None], after)[target_mask]
+    row_state = torch.from_numpy(len(prompt_lengths) + row_begin - count)[:, None] + nth - 1
+    state = torch.where(nth == 0, torch.from_numpy(prompt_index)[:, None], row_state)[target_mask]
     sequences = torch.from_numpy(np.concatenate([prompt_sequences, row_sequences[read_tokens > 0]]))
     ids = torch.cat([prompts.ids[real], token[read]])
     return Tokens(ids, position, sequences, torch.from_numpy(outputs), state, token[target_mask], target_mask)
@@ -76,8 +76,8 @@ class _Activations(NamedTuple):
     qkv: Tensor  # rotated
     out: Tensor  # of attention
     total: Tensor
-    between: Tensor  # input of its second half
-    scale_between: Tensor
+    mlp_input: Tensor  # residual stream after attention
+    mlp_scale: Tensor
     gate_up: Tensor
 
 
@@ -100,23 +100,23 @@ class NativeForward(FusedForward):
     ) -> Tensor:
         """Return the output of the last layer at `outputs`. Appends each layer's tensors for the backward pass to
         `activations`, and its queries, keys and values [n, ...] to `caches`."""
-        x, branch, count = self.words.detach().index_select(0, tokens.ids), None, len(self.layers)
+        x, branch, count = self.embedding.detach().index_select(0, tokens.ids), None, len(self.layers)
         for i, layer in enumerate(self.layers):
-            x, y, scale = norm(x, branch, *layer.before)
+            x, y, scale = norm(x, branch, *layer.input_norm)
             qkv = linear(y, *layer.qkv)
             self.rotate(qkv, tokens.position, layer, 1.0)
             out, total = x.new_empty((len(x), layer.heads[0] * layer.head)), x.new_empty((len(x), layer.heads[0]))
             kernels().attention_forward(at(qkv), *_attention(tokens, layer), at(out), at(total))
             if caches is not None:
                 caches.append(qkv)
-            rest = (
-                (x, out) if i + 1 < count else (x.index_select(0, tokens.outputs), out.index_select(0, tokens.outputs))
-            )
-            between, y, scale_between = norm(rest[0], linear(rest[1], *layer.out), *layer.between)
+            residual, attention = x, out
+            if i + 1 == count:
+                residual, attention = (z.index_select(0, tokens.outputs) for z in (x, out))
+            mlp_input, y, mlp_scale = norm(residual, linear(attention, *layer.out), *layer.mlp_norm)
             gate_up = linear(y, *layer.gate_up)
             if activations is not None:
-                activations.append(_Activations(x, scale, qkv, out, total, between, scale_between, gate_up))
-            x, branch = between, linear(gate(gate_up), *layer.down)
+                activations.append(_Activations(x, scale, qkv, out, total, mlp_input, mlp_scale, gate_up))
+            x, branch = mlp_input, linear(gate(gate_up), *layer.down)
         assert branch is not None
         return x.add_(branch) if activations is None else x + branch
 
@@ -147,7 +147,7 @@ class _NativeScores(torch.autograd.Function):
         trains = any(ctx.needs_input_grad)
         activations: list[_Activations] | None = [] if trains else None
         x = model.states(tokens, activations)
-        _, y, scale = norm(x, None, *model.after)
+        _, y, scale = norm(x, None, *model.final_norm)
         y = y.index_select(0, tokens.state)
         logp, entropy, squares, total = x.new_empty((4, len(y))).unbind()
         size, chunks = len(model.logits[0]), list(_chunks(len(y), len(model.logits[0])))
@@ -175,7 +175,7 @@ class _NativeScores(torch.autograd.Function):
         x = _backward_scores(ctx, grads, logp_gradient.contiguous(), of_entropy)
         for i in reversed(range(len(model.layers))):
             x = _backward_layer(model, ctx.tokens, i, ctx.activations.pop(), grads, x)
-        grads.add_words(ctx.tokens.ids, x)
+        grads.add_embedding(ctx.tokens.ids, x)
         return None, None, None, None, *(grads.of.get(name) for name in requires_grad)
 
 
@@ -203,16 +203,16 @@ class _Gradients:
     def add(self, name: str, grad: Tensor) -> None:
         self.of[name] = self.of[name].add_(grad) if name in self.of else grad
 
-    def add_words(self, ids: Tensor, gradient: Tensor) -> None:
+    def add_embedding(self, ids: Tensor, gradient: Tensor) -> None:
         """Take in the gradient of the embeddings of `ids`; logits that have the same weights have its sum."""
-        if not self.requires_grad["words"]:
+        if not self.requires_grad["embedding"]:
             return
-        words, padding = self.model.words, self.model.inner.embed_tokens.padding_idx
+        embedding, padding = self.model.embedding, self.model.inner.embed_tokens.padding_idx
         if padding is not None:
             ids, gradient = ids[ids != padding], gradient[ids != padding]
-        name = "logits" if self.model.weights["logits"] is words and "logits" in self.of else "words"
+        name = "logits" if self.model.weights["logits"] is embedding and "logits" in self.of else "embedding"
         if name not in self.of:
-            self.of[name] = torch.zeros_like(words)
+            self.of[name] = torch.zeros_like(embedding)
         self.of[name].index_add_(0, ids, gradient)
 
 
@@ -228,7 +228,7 @@ def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy
         of_y[rows] = grads.linear("logits", y[rows], logits_chunk)
     of_state = torch.zeros_like(x).index_add_(0, ctx.tokens.state, of_y)
     of_x = torch.zeros_like(x)
-    grads.norm("after", x, model.after[0], scale, of_state, of_x)
+    grads.norm("final_norm", x, model.final_norm[0], scale, of_state, of_x)
     ctx.end = None
     return of_x
 
@@ -244,12 +244,12 @@ def _backward_layer(
         grads.add(f"{i}.down", gradient.T @ of_gate)
     if grads.requires_grad.get(f"{i}.down.bias"):
         grads.add(f"{i}.down.bias", gradient.sum(0))
-    _, y, _ = norm(activations.between, None, *layer.between)
+    _, y, _ = norm(activations.mlp_input, None, *layer.mlp_norm)
     grads.norm(
-        f"{i}.between",
-        activations.between,
-        layer.between[0],
-        activations.scale_between,
+        f"{i}.mlp_norm",
+        activations.mlp_input,
+        layer.mlp_norm[0],
+        activations.mlp_scale,
         grads.linear(f"{i}.gate_up", y, activations.gate_up),
         gradient,
     )
@@ -263,7 +263,7 @@ def _backward_layer(
     inputs = at(activations.out), at(activations.total), at(of_out)
     kernels().attention_backward(at(activations.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))
     model.rotate(of_qkv, tokens.position, layer, -1.0)
-    _, y, _ = norm(activations.x, None, *layer.before)
+    _, y, _ = norm(activations.x, None, *layer.input_norm)
     of_norm = grads.linear(f"{i}.qkv", y, of_qkv)
-    grads.norm(f"{i}.before", activations.x, layer.before[0], activations.scale, of_norm, gradient)
+    grads.norm(f"{i}.input_norm", activations.x, layer.input_norm[0], activations.scale, of_norm, gradient)
     return gradient

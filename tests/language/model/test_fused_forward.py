@@ -106,7 +106,7 @@ def test_past_versions_are_loaded_once_and_the_learner_never(policy: Policies, m
     assert torch.equal(*found)
     with torch.no_grad():
         next(iter(actor.parameters.values())).add_(1.0)  # the learner moves on, and the version stays what it was
-    assert torch.equal(actor._fused_weights(buffer.newest)["words"], plain.parameters["model.embed_tokens.weight"])
+    assert torch.equal(actor._fused_weights(buffer.newest)["embedding"], plain.parameters["model.embed_tokens.weight"])
 
 
 def test_versions_without_room_are_read_once_per_pass(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
