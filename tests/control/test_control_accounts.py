@@ -8,15 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 from control_runs import ENVS, EPOCHS, PARTS, PHASES, SMALL, STEPS, N, run
-from whole_runs import assert_resumes
+from whole_runs import assert_resumes, entries
 from witness import MethodCalls
 
 from staleharness.training.loop import simulation_of
 from staleharness.training.phase_lags import Lags
-
-
-def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
-    return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}
 
 
 @pytest.mark.parametrize("assignment", ["phase", "episode"])

@@ -55,3 +55,8 @@ def assert_resumes(spec: RunSpec, *stops: int) -> None:
         assert begun + [record.metrics for record in resumed] == straight
         assert all_equal(parameters(resumed), trained)
         stopped.close(), resumed.close()
+
+
+def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
+    """Entries of the ledger of `unit`, "sequences" or "decisions", by name."""
+    return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}

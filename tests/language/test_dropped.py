@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from language_fixtures import Specs
 from races import digests_and_metrics
-from whole_runs import assert_resumes
+from whole_runs import assert_resumes, entries
 
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
@@ -39,10 +39,6 @@ def pipeline_spec(spec: Specs, lag: str, **settings: Any) -> LanguageSpec:
 def run(spec: LanguageSpec) -> tuple[list[str], list[dict[str, Any]], Any]:
     simulation: Any = simulation_of(spec)
     return *digests_and_metrics(simulation), simulation
-
-
-def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
-    return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}
 
 
 class AllVersions(PolicyBuffer):

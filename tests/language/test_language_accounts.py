@@ -9,16 +9,13 @@ import numpy as np
 import pytest
 import torch
 from language_fixtures import Specs
+from whole_runs import entries
 
 from staleharness.training.loop import simulation_of
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 
 NONE = dict.fromkeys(("dropped", "masked", "queued", "reused"), 0)
-
-
-def entries(metrics: dict[str, Any], unit: str) -> dict[str, int]:
-    return {key.partition("/")[2]: n for key, n in metrics.items() if key.startswith(f"{unit}/")}
 
 
 def watch_draws(simulation: Any) -> list[Any]:
