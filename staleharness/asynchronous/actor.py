@@ -21,7 +21,7 @@ from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sample_accounting import Count
 from .shared_weights import SharedWeights
 
-LONGEST_SLEEP = 0.1  # seconds, before an actor looks whether the run is over
+LONGEST_SLEEP = 0.1  # seconds between two checks whether the run is over
 
 
 class StopActor(Exception):
@@ -32,13 +32,13 @@ class GroupMaker(Protocol):
     """An actor of some kind of task."""
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
-        """The group that is the actor's `nth` and the run's `group`, packed to be sent, and the decisions of each row.
-        It calls `feed.step` before each decision, and decides with the versions of `feed.buffer` as that says."""
+        """Generate the run's group `group`, the actor's `nth`; return it packed to be sent, and the decisions of each row.
+        Calls `feed.step` before each decision, and acts with the version of `feed.buffer` that it returns."""
 
 
 @dataclass(frozen=True)
 class GroupProgress:
-    """A group as far as its actor came."""
+    """Progress of a group: its versions and the decisions made so far."""
 
     versions: list[int]  # of each stretch
     starts: list[int]  # decisions made before it
@@ -52,7 +52,7 @@ class GroupProgress:
 
 @dataclass(frozen=True)
 class FinishedGroup(GroupProgress):
-    """A finished group, as its actor hands it over."""
+    """A finished group, as its actor sends it."""
 
     finished_at: float
     content: bytes
@@ -75,7 +75,7 @@ class WeightFeed:
     """
 
     weights: SharedWeights
-    load: ActorTiming
+    timing: ActorTiming
     counter: ProgressCounter
     group: int
     buffer: PolicyBuffer = field(default_factory=lambda: PolicyBuffer(2**62))
@@ -92,16 +92,16 @@ class WeightFeed:
         Call it before decision t, once the earlier decisions have taken their time. Raises `StopActor`.
         """
         self.counter.reach([t] * self.counter.rows)
-        self.last(t)
-        if t and not (self.load.fetch and t % self.load.fetch == 0):
+        self.wait(t)
+        if t and not (self.timing.fetch and t % self.timing.fetch == 0):
             return None
         if self.versions and self.weights.newest_phase == self.versions[-1]:
             return None
         return self._take(t, self.weights.newest())
 
-    def last(self, decisions: int) -> None:
-        """Wait until so many decisions have had the time that they take at least. Raises `StopActor`."""
-        due = self.began + self.load.delay * decisions
+    def wait(self, decisions: int) -> None:
+        """Wait until the minimum time of so many decisions has passed. Raises `StopActor`."""
+        due = self.began + self.timing.delay * decisions
         while not self.weights.closed.value:
             left = due - time.monotonic()
             if left <= 0:
@@ -119,9 +119,9 @@ class WeightFeed:
         return version.phase
 
     def finish(self, lengths: list[int]) -> None:
-        """Note the decisions that rows have in the end, and wait until they have had their time. Raises `StopActor`."""
+        """Record the final lengths of the rows, and wait out their minimum time. Raises `StopActor`."""
         self.counter.reach(lengths)
-        self.last(max(lengths))
+        self.wait(max(lengths))
 
 
 @dataclass(frozen=True)
@@ -134,16 +134,17 @@ class ActorConfig:
     open: Callable[[int], GroupMaker]
     number: int
     weights: SharedWeights
-    load: ActorTiming
+    timing: ActorTiming
     counter: ProgressCounter
     threads: int
     plugins: str
 
 
 def work(config: ActorConfig, channel: Connection) -> None:
-    """Make groups for as long as the channel says which. A mistake of the environment's is told and ends the run."""
+    """Generate the groups that the channel asks for. An error in the environment is sent to the learner, which ends the
+    run."""
     for name in (signal.SIGINT, signal.SIGHUP):
-        signal.signal(name, signal.SIG_IGN)  # the learner hears them and ends us
+        signal.signal(name, signal.SIG_IGN)  # the learner handles them and ends its actors
     os.environ[PATH_VARIABLE] = config.plugins
     keep_freed_memory()
     torch.set_num_threads(config.threads)
@@ -159,10 +160,10 @@ def work(config: ActorConfig, channel: Connection) -> None:
 
 
 def serve(config: ActorConfig, channel: Connection) -> None:
-    """Make groups, and hand them over. Raises `StopActor`, and whatever goes wrong in the actor."""
+    """Generate groups and send them. Raises `StopActor`, and any error of the actor."""
     actor, total = config.open(config.number), Count()
     for nth, group in enumerate(_groups(channel)):
-        feed = WeightFeed(config.weights, config.load, config.counter, group)
+        feed = WeightFeed(config.weights, config.timing, config.counter, group)
         content, lengths = actor.make(group, nth, feed)
         feed.finish(lengths)
         total += Count(len(lengths), sum(lengths))
@@ -189,7 +190,7 @@ NANO = 1e-9
 
 
 class ProgressCounter:
-    """Counts for one actor. Its process alone writes; who reads it while it is written gets what held a moment ago."""
+    """Progress of one actor in shared memory. Only its process writes; a reader may be a moment behind."""
 
     def __init__(self, context: BaseContext, rows: int, stretches: int) -> None:
         """rows: of a group. stretches: of a row, at most."""
@@ -206,18 +207,18 @@ class ProgressCounter:
         self.numbers[GROUP] = group
 
     def add_stretch(self, version: int, start: int) -> None:
-        """Note a version before the first decision that it makes."""
+        """Record a version before the first decision that it makes."""
         place = self.numbers[STRETCHES]
         first = LENGTHS + self.rows + 2 * place
         self.numbers[first], self.numbers[first + 1] = version, start
         self.numbers[STRETCHES] = place + 1
 
     def reach(self, lengths: Sequence[int]) -> None:
-        """Note how many decisions each row has."""
+        """Record how many decisions each row has."""
         self.numbers[LENGTHS : LENGTHS + self.rows] = lengths
 
     def read(self, group: int) -> GroupProgress | None:
-        """The progress of a group; None where its first version was not there yet."""
+        """Return the progress of a group; None before its first version is recorded."""
         if self.numbers[GROUP] != group:
             return None
         lengths = self.numbers[LENGTHS : LENGTHS + self.rows]  # before the stretches, which are written first

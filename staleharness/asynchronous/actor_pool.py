@@ -1,9 +1,8 @@
 """The actors' processes, and the bounded queue between them and the learner.
 
-An actor is told which group to make, hands it over, and is told the next one once the queue has room for what it made:
-a slow learner holds fast actors up. Each has a pipe of its own and no lock is shared with it, so that one that is
-killed takes nothing along but what it was making; another, with a new number and environments of its own, takes its
-place.
+An actor is told which group to generate, sends it, and is told the next one once the queue has room for it, so that a
+slow learner holds fast actors back. Each actor has a pipe of its own and shares no lock, so that one that is killed
+loses only the group that it was generating; another, with a new number and environments of its own, takes its place.
 """
 
 from __future__ import annotations
@@ -36,15 +35,15 @@ from .shared_weights import SharedWeights
 
 MAX_DEATHS = 3  # in a row, with no group handed over in between
 PATIENCE = 20.0  # seconds that actors have to end
-PAUSE = 0.5  # seconds until the system knows that the server of processes is gone
+PAUSE = 0.5  # seconds before a killed fork server is replaced
 
 
 @dataclass(frozen=True)
 class PoolConfig:
-    """Demand of a run on its actors."""
+    """Settings of the actors of a run and of their queue."""
 
     open: Callable[[int], GroupMaker]  # makes actor `number`, in its own process; can be sent there
-    loads: Sequence[ActorTiming]  # of each actor that works at one time
+    timings: Sequence[ActorTiming]  # of each actor that works at one time
     groups: int  # of a batch
     rows: int  # of a group
     room: int  # groups that the queue holds
@@ -66,12 +65,12 @@ class _ActorProcess:
 
 
 class ActorPool:
-    """`take` gives the learner a batch. A second thread listens to the actors while it learns."""
+    """Actor processes and their queue. `take` gives the learner a batch; a thread receives groups while it trains."""
 
-    def __init__(self, order: PoolConfig, recorder: Recorder, newest: Version) -> None:
-        self.order, self.recorder = order, recorder
+    def __init__(self, config: PoolConfig, recorder: Recorder, newest: Version) -> None:
+        self.config, self.recorder = config, recorder
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *order.preload])
+        self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *config.preload])
         self.weights = SharedWeights(self.context, newest)
         self.weights.publish(newest)
         self.phase = newest.phase  # the next one to train
@@ -86,7 +85,7 @@ class ActorPool:
         numbers = [entry.actor for entry in recorder.entries]
         self.next_number = max(numbers, default=-1) + 1
         with self.condition:
-            for place in range(len(order.loads)):
+            for place in range(len(config.timings)):
                 self._spawn(place)
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
@@ -98,19 +97,19 @@ class ActorPool:
             return {member.number: member.process.pid for member in self.members}
 
     def take(self, phase: int) -> tuple[list[bytes], Flow]:
-        """The groups that this phase trains on, in the order in which they were finished, and what became of others
-        since the last time; waits for them.
+        """Wait for the groups that this phase trains on; return them in the order in which they were finished, and the
+        flow of all groups since the last call.
 
-        Raises what went wrong in an actor.
+        Raises the error of an actor that failed.
         """
         with self.condition:
-            while len(self.queue) < self.order.groups or self._drop_stale(phase):
+            while len(self.queue) < self.config.groups or self._drop_stale(phase):
                 if self.error is not None:
                     raise self.error
                 self._admit()
-                if len(self.queue) < self.order.groups:
+                if len(self.queue) < self.config.groups:
                     self.condition.wait()
-            batch = [self.queue.popleft() for _ in range(self.order.groups)]
+            batch = [self.queue.popleft() for _ in range(self.config.groups)]
             now = self.recorder.now()
             for place, (group, _) in enumerate(batch):
                 entry = self.recorder.entries[group]
@@ -122,26 +121,22 @@ class ActorPool:
         return [group_data.content for _, group_data in batch], flow
 
     def _flow(self) -> Flow:
-        """Counts of generated, dropped and lost since the last time, and of what waits now."""
-        waiting = Count()
-        for group_data in (
-            *(group_data for _, group_data in self.queue),
-            *(group_data for _, _, group_data in self.overflow),
-        ):
-            waiting += group_data.count
+        """Return what was generated, dropped and lost since the last call, and what waits now."""
+        waiting_groups = [*(group for _, group in self.queue), *(group for _, _, group in self.overflow)]
+        waiting = sum((group.count for group in waiting_groups), Count())
         generated, lost = self.recorder.pop_counts()
         flow = Flow(generated, self.dropped, waiting, lost=lost, dropped_lags=self.dropped_lags)
         self.dropped, self.dropped_lags = Count(), []
         return flow
 
     def state_dict(self) -> dict[str, Any]:
-        """The record as it stands, with what actors are in the middle of."""
+        """Return the record, with the progress of the groups that actors are generating."""
         with self.condition:
             progress = {m.group: m.counter.read(m.group) for m in self.members if m.group >= 0}
             return self.recorder.state_dict({group: p for group, p in progress.items() if p is not None})
 
     def close(self) -> None:
-        """End all actors; what they were making goes down in the record as far as it got."""
+        """End all actors; the record keeps how far their groups had come."""
         self.weights.closed.value = 1
         with self.condition:
             for member in {id(m): m for m, _, _ in self.overflow}.values():
@@ -153,8 +148,8 @@ class ActorPool:
         self.thread.join()
 
     def _drop_stale(self, phase: int) -> bool:
-        """Drop what is too old to be trained on; whether there was any."""
-        old = [item for item in self.queue if phase - item[1].versions[0] > self.order.max_lag]
+        """Drop groups that are too old to be trained on; return whether there were any."""
+        old = [item for item in self.queue if phase - item[1].versions[0] > self.config.max_lag]
         for item in old:
             self.queue.remove(item)
             entry = self.recorder.entries[item[0]]
@@ -164,8 +159,8 @@ class ActorPool:
         return bool(old)
 
     def _admit(self) -> None:
-        """Take what waits outside into the queue, as far as there is room; its actors go on."""
-        while self.overflow and len(self.queue) < self.order.room:
+        """Move groups from the overflow into the queue while it has room; their actors begin another."""
+        while self.overflow and len(self.queue) < self.config.room:
             member, group, group_data = self.overflow.popleft()
             self._enqueue(group, group_data)
             self._next(member)
@@ -192,16 +187,16 @@ class ActorPool:
         self._next(member)
 
     def _start(self, number: int, place: int) -> _ActorProcess:
-        """Start a process, by a server that is itself a process and is replaced where it is killed meanwhile.
-        An actor that it may have started all the same finds its pipe closed, and ends."""
-        order, load = self.order, self.order.loads[place]
-        stretches = -(-order.length // (load.fetch or order.length))
+        """Start a process through the fork server; multiprocessing starts another server if that one is killed. An actor
+        that the killed server had started finds its pipe closed, and ends."""
+        config, timing = self.config, self.config.timings[place]
+        stretches = -(-config.length // (timing.fetch or config.length))
         plugins = os.environ.get(PATH_VARIABLE, "")
         for _ in range(MAX_DEATHS + 1):
             own_end, actor_end = self.context.Pipe()
-            counter = ProgressCounter(self.context, order.rows, stretches)
-            config = ActorConfig(order.open, number, self.weights, load, counter, torch.get_num_threads(), plugins)
-            process = self.context.Process(target=work, args=(config, actor_end), name=f"actor-{number}", daemon=True)
+            counter = ProgressCounter(self.context, config.rows, stretches)
+            actor = ActorConfig(config.open, number, self.weights, timing, counter, torch.get_num_threads(), plugins)
+            process = self.context.Process(target=work, args=(actor, actor_end), name=f"actor-{number}", daemon=True)
             try:
                 with without_main_module(), short_names():
                     process.start()
@@ -217,7 +212,7 @@ class ActorPool:
         )
 
     def _listen(self) -> None:
-        """Hear the actors until none is left."""
+        """Receive messages until no actor is left."""
         try:
             while self.members:
                 ready = wait([member.channel for member in self.members])
@@ -240,7 +235,7 @@ class ActorPool:
             self.deaths = 0
             self.overflow.append((member, group, message))
             self._admit()
-            if self.weights.closed.value:  # since `close` told those that waited
+            if self.weights.closed.value:  # `close` has told only the actors that were waiting then
                 _send(member, None)
         elif message is EOFError:
             self._handle_exit(member, group)
@@ -248,7 +243,7 @@ class ActorPool:
             self._fail(RuntimeError(f"actor {member.number} failed: {message}"))
 
     def _handle_exit(self, member: _ActorProcess, group: int) -> None:
-        """A process has ended; where it should not have, another takes its place."""
+        """Remove a process that has ended, and replace it unless the run is closing."""
         self.members.remove(member)
         member.process.join()
         member.channel.close()
@@ -268,7 +263,7 @@ class ActorPool:
         self._spawn(member.place)
 
     def _fail(self, error: BaseException) -> None:
-        """Let the learner know, and the other actors end."""
+        """Report an error to the learner, and end the other actors."""
         with self.condition:
             self.error = self.error or error
             self.weights.closed.value = 1

@@ -1,4 +1,4 @@
-"""Actors in processes, as a source of data for a learner; what all kinds of task share of it."""
+"""Actor processes as a source of rollouts, for every kind of task."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ FILE = "trace.parquet"
 
 
 class ActorSettings(Protocol):
-    """The lag model of such a run, as far as it counts here."""
+    """Settings that this module reads from the lag model of a run with actors."""
 
     actors: int
     queue: float
@@ -28,32 +28,32 @@ class ActorSettings(Protocol):
 
 
 class ProcessRollouts:
-    """Starts with the first phase it is asked for. A run that is resumed has new actors: those that it had are gone,
-    with what they held."""
+    """Groups from actor processes, which start with the first phase. A resumed run starts new actors; the groups that
+    the earlier ones held are lost."""
 
     def __init__(
-        self, open: Callable[[int], GroupMaker], spec: RunSpec, pace: ActorSettings, preload: Sequence[str]
+        self, open: Callable[[int], GroupMaker], spec: RunSpec, settings: ActorSettings, preload: Sequence[str]
     ) -> None:
         demand = spec.demand
-        assert demand is not None, "a kind of task with actors says what it asks of them"
-        room = max(demand.groups, round(pace.queue * demand.groups))
-        loads = [ActorTiming(pace.fetch, delay) for delay in pace.delays()]
-        self.order = PoolConfig(
-            open, loads, demand.groups, demand.rows, room, spec.capacity - 1, demand.length, preload
+        assert demand is not None, "a kind of task with actors has a demand"
+        room = max(demand.groups, round(settings.queue * demand.groups))
+        timings = [ActorTiming(settings.fetch, delay) for delay in settings.delays()]
+        self.config = PoolConfig(
+            open, timings, demand.groups, demand.rows, room, spec.capacity - 1, demand.length, preload
         )
         run = {name: getattr(spec, name) for name in ("env", "algorithm", "capacity", "lag", "seed")}
-        self.header = {"source": "actors", "decisions": demand.length, "fetch": pace.fetch, "run": run}
-        self.training = pace.train  # seconds that a phase of training takes at least
+        self.header = {"source": "actors", "decisions": demand.length, "fetch": settings.fetch, "run": run}
+        self.min_train_time = settings.train  # seconds between two batches, at least
         self.recorder = Recorder()
         self.pool: ActorPool | None = None
         self.batch_time = 0.0  # when the learner took its last batch
 
     def take(self, buffer: PolicyBuffer, phase: int) -> tuple[list[bytes], Flow]:
-        """Announce the newest version, and wait for what this phase trains on."""
+        """Publish the newest version, and wait for the groups that this phase trains on."""
         if self.pool is None:
-            self.pool = ActorPool(self.order, self.recorder, buffer.newest)
+            self.pool = ActorPool(self.config, self.recorder, buffer.newest)
         else:
-            time.sleep(max(0.0, self.batch_time + self.training - self.recorder.now()))
+            time.sleep(max(0.0, self.batch_time + self.min_train_time - self.recorder.now()))
             self.pool.weights.publish(buffer.newest)
         if phase:
             self.recorder.publish_times.append(self.recorder.now())
@@ -62,7 +62,7 @@ class ProcessRollouts:
         return groups, flow
 
     def artifacts(self) -> dict[str, bytes]:
-        """The trace, once the actors have ended."""
+        """End the actors and return the trace."""
         self.close()
         return {FILE: self.recorder.trace(self.header)}
 

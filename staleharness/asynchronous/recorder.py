@@ -1,4 +1,4 @@
-"""Recorder: what became of each group, written down as it happens."""
+"""Recorder of the fate of each group."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ DIGITS = 6  # of a second: to the microsecond
 
 @dataclass
 class GroupRecord:
-    """A group that an actor was told to make. Times in seconds since the run began."""
+    """A group that an actor was told to generate. Times in seconds since the run began."""
 
     actor: int
     nth: int
@@ -35,8 +35,8 @@ class GroupRecord:
     made_at: float | None = None
     queued_at: float | None = None
     trained_at: float | None = None
-    finished_in: int = NEVER  # the phase whose batch was the first to be taken once it was handed over
-    left_in: int = NEVER  # at whose batch it had left the queue, or was lost
+    finished_in: int = NEVER  # the phase whose batch was the first to be taken once it was received
+    left_in: int = NEVER  # the phase at whose batch it had left the queue, or was lost
 
     @property
     def count(self) -> Count:
@@ -54,35 +54,35 @@ class GroupRecord:
 
 
 class Recorder:
-    """Groups are numbered in the order in which actors are told to make them.
+    """Record of all groups, numbered in the order in which actors are told to generate them.
 
-    generated, lost: since the learner took its last batch. The first is what actors count of themselves, the second
-    what the record has of groups that nobody can train on any more.
+    generated, lost: since the learner took its last batch. Actors count what they generate; what is lost is counted
+    from the record.
     """
 
     def __init__(self) -> None:
         self.generated, self.lost = Count(), Count()
         self.entries: list[GroupRecord] = []
-        self.publish_times: list[float] = []  # when each version from 1 on was announced
+        self.publish_times: list[float] = []  # when each version from 1 on was published
         self.zero = time.monotonic()  # when the run began
 
     def now(self) -> float:
         return time.monotonic() - self.zero
 
     def begin(self, actor: int, nth: int) -> int:
-        """An actor is told to make a group; its number."""
+        """Record that an actor is told to generate a group; return the number of the group."""
         self.entries.append(GroupRecord(actor, nth))
         return len(self.entries) - 1
 
     def record_finished(self, group: int, group_data: FinishedGroup, phase: int) -> None:
-        """Write down a group that is handed over before the batch of a phase is taken."""
+        """Record a group that was received before the batch of a phase is taken."""
         entry = self.entries[group]
         entry.versions, entry.starts, entry.lengths = group_data.versions, group_data.starts, group_data.lengths
         entry.began_at, entry.made_at = group_data.began - self.zero, group_data.finished_at - self.zero
         entry.fate, entry.finished_in = "queued", phase
 
     def record_progress(self, group: int, progress: GroupProgress) -> None:
-        """Write down how far a group under way has come."""
+        """Record the progress of a group that its actor has not finished."""
         self.entries[group] = self._with_progress(group, progress)
 
     def _with_progress(self, group: int, progress: GroupProgress) -> GroupRecord:
@@ -95,19 +95,19 @@ class Recorder:
         )
 
     def record_loss(self, group: int, phase: int) -> None:
-        """Write down that whoever held a group is gone before the batch of a phase is taken."""
+        """Record that a group was lost with its actor before the batch of a phase is taken."""
         entry = self.entries[group]
         entry.fate, entry.left_in = "lost", phase
         self.lost += entry.count
 
     def pop_counts(self) -> tuple[Count, Count]:
-        """(generated, lost) since it was called last."""
+        """Return (generated, lost) since the last call."""
         counts = self.generated, self.lost
         self.generated, self.lost = Count(), Count()
         return counts
 
     def trace(self, header: Mapping[str, Any]) -> bytes:
-        """The trace of all groups that were begun."""
+        """Return the trace of all groups that were begun."""
         publish_times = [round(time, DIGITS) for time in self.publish_times]
         return trace_bytes(self.rows(), {**header, "published_at": publish_times})
 
@@ -122,10 +122,10 @@ class Recorder:
         times = [name for name in COLUMNS if name.endswith("_at")]
         return table.astype(dict.fromkeys(times, "float64")).round(dict.fromkeys(times, DIGITS))
 
-    def state_dict(self, under_way: Mapping[int, GroupProgress]) -> dict[str, Any]:
-        """Groups under way stand in it as far as they have come: whoever resumes has lost them."""
+    def state_dict(self, unfinished_groups: Mapping[int, GroupProgress]) -> dict[str, Any]:
+        """Return the record with the progress of unfinished groups, which a resumed run counts as lost."""
         entries, generated = list(self.entries), self.generated
-        for group, progress in under_way.items():
+        for group, progress in unfinished_groups.items():
             entries[group] = self._with_progress(group, progress)
             generated += progress.count
         return {
@@ -137,7 +137,7 @@ class Recorder:
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        """Restore the record; groups that were under way or queued are lost with the processes that held them."""
+        """Restore the record; groups that were unfinished or queued are lost with the processes that held them."""
         self.zero = time.monotonic() - state["elapsed"]
         self.publish_times = list(state["published"])
         self.entries = [GroupRecord(**entry) for entry in state["entries"]]

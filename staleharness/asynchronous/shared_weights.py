@@ -13,15 +13,15 @@ from torch import Tensor
 from ..training.policy_buffer import Version
 
 EMPTY = -1
-COUNT, PHASE, STEP, CHECKSUM = range(4)  # of what a place says of its content
+COUNT, PHASE, STEP, CHECKSUM = range(4)  # entries in the header of a slot
 
 
 class SharedWeights:
-    """Two places, used in turn: a version is written into the one that nobody is sent to, and announced afterwards.
+    """Two slots, used in turn: a version is written into the one that readers are not sent to, and then published.
 
-    A reader that is so slow that its place is written anew meanwhile finds another count, or another checksum, behind
-    its copy than before, and reads again. So it never acts with half of one version and half of another, on whatever
-    machine, and no lock exists that a killed process could take along.
+    A reader whose slot is overwritten while it copies finds that the count has changed or that the checksum does not
+    match, and reads again. So no reader acts with a mixture of two versions, whatever the machine's memory order, and
+    there is no lock that a killed process could leave locked.
     """
 
     def __init__(self, context: BaseContext, like: Version) -> None:
@@ -35,24 +35,24 @@ class SharedWeights:
         self.bytes: Any = context.RawArray("B", 2 * self.size)
         self.header: Any = context.RawArray("q", [EMPTY] * 8)
         self.version_count: Any = context.RawValue("q", EMPTY)  # how many versions were published before the newest
-        self.closed: Any = context.RawValue("b", 0)  # actors are to end
+        self.closed: Any = context.RawValue("b", 0)  # 1: actors have to end
 
     def publish(self, version: Version) -> None:
         """Make a version the newest one. Called by one process, with a version it has not published."""
         count = self.version_count.value + 1
-        place, offset = count % 2, 4 * (count % 2)
+        slot, offset = count % 2, 4 * (count % 2)
         self.header[offset + COUNT] = EMPTY
-        content = torch.frombuffer(self._content(place), dtype=torch.uint8)
+        content = torch.frombuffer(self._content(slot), dtype=torch.uint8)
         for (begin, _end), x in zip(self.spans, version.tensors.values(), strict=True):
             flat = x.detach().cpu().contiguous().view(-1).view(torch.uint8)
             content[begin : begin + len(flat)] = flat
         self.header[offset + PHASE], self.header[offset + STEP] = version.phase, version.gradient_step
-        self.header[offset + CHECKSUM] = zlib.crc32(self._content(place))
+        self.header[offset + CHECKSUM] = zlib.crc32(self._content(slot))
         self.header[offset + COUNT] = count
         self.version_count.value = count
 
     def newest(self) -> Version:
-        """A copy of the newest version."""
+        """Return a copy of the newest version."""
         while True:
             count = self.version_count.value
             offset = 4 * (count % 2)
@@ -68,11 +68,11 @@ class SharedWeights:
         phase: int = self.header[4 * (self.version_count.value % 2) + PHASE]
         return phase
 
-    def _content(self, place: int) -> memoryview:
-        return memoryview(self.bytes).cast("B")[place * self.size : (place + 1) * self.size]
+    def _content(self, slot: int) -> memoryview:
+        return memoryview(self.bytes).cast("B")[slot * self.size : (slot + 1) * self.size]
 
     def _tensors(self, copy: bytearray) -> dict[str, Tensor]:
-        """The tensors that a copy of a place holds."""
+        """The tensors that a copy of a slot holds."""
         content, tensors = torch.frombuffer(copy, dtype=torch.uint8), {}
         for (name, shape, dtype), (begin, _) in zip(self.layout, self.spans, strict=True):
             count = int(torch.Size(shape).numel()) * dtype.itemsize

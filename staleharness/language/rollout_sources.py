@@ -241,7 +241,7 @@ class LanguageActor:
         spec, sampler = self.spec, self.sampler
         seed_global_generators(spec.seed, "act", self.number, nth)
         length = spec.completion_tokens
-        stretch = min(feed.load.fetch or length, length)
+        stretch = min(feed.timing.fetch or length, length)
         buffer = NewestVersions(feed, stretch)
         stretches = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
         problems = [sampler.problem(group)]
@@ -269,4 +269,4 @@ class LanguageProcessRollouts(ProcessRollouts):
         for place, content in enumerate(contents):
             batch = Completions(**torch.load(io.BytesIO(content), weights_only=True))
             batches.append(replace(batch, group=batch.group + place))
-        return GenerationRound(concatenate(batches, self.pad), flow.dropped.sequences // self.order.rows, flow)
+        return GenerationRound(concatenate(batches, self.pad), flow.dropped.sequences // self.config.rows, flow)

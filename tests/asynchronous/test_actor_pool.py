@@ -1,4 +1,4 @@
-"""Processes that make groups, the queue before the learner, and the record of both."""
+"""Actor processes, their queue, and the record of both."""
 
 from __future__ import annotations
 
@@ -31,18 +31,17 @@ Start = Callable[..., ActorPool]
 
 @pytest.fixture
 def start() -> Iterator[Start]:
-    begun: list[ActorPool] = []
+    pools: list[ActorPool] = []
 
-    def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **order: Any) -> ActorPool:
-        asked = {"groups": 3, "rows": 2, "room": 4, "max_lag": 100, "length": LENGTH, **order}
-        loads = [ActorTiming(fetch, 0.0)] * actors
-        begun.append(
-            ActorPool(PoolConfig(toy, loads, preload=["toy_actors"], **asked), recorder or Recorder(), version(0))
-        )
-        return begun[-1]
+    def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **settings: Any) -> ActorPool:
+        settings = {"groups": 3, "rows": 2, "room": 4, "max_lag": 100, "length": LENGTH, **settings}
+        timings = [ActorTiming(fetch, 0.0)] * actors
+        config = PoolConfig(toy, timings, preload=["toy_actors"], **settings)
+        pools.append(ActorPool(config, recorder or Recorder(), version(0)))
+        return pools[-1]
 
     yield start
-    for pool in begun:
+    for pool in pools:
         pool.close()
 
 
@@ -84,7 +83,7 @@ def test_the_slowest_actors_are_some_or_the_end_of_a_row_of_them() -> None:
 
 
 def test_a_full_queue_holds_the_actors_up(start: Start) -> None:
-    """Four groups of room and two actors that wait with one each: nobody begins a seventh."""
+    """Room for four groups, and two actors that wait with one each: no actor begins a seventh."""
     pool = start(Toy())
     until(lambda: fates(pool).count("queued") == 6)
     time.sleep(0.2)
@@ -209,16 +208,16 @@ def test_a_killed_actors_row_has_its_versions_and_counts_as_lost(start: Start) -
 
 
 def test_a_lost_message_leaves_the_ledger_open(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Actors count for themselves: a message that nobody heard is missing among what became of their groups."""
-    hear = ActorPool._handle_message
+    """Actors count their own groups: one whose message is lost has no fate in the ledger."""
+    handle = ActorPool._handle_message
 
-    def mishear(self: ActorPool, member: actor_pool._ActorProcess, message: Any) -> None:
+    def lose_message(self: ActorPool, member: actor_pool._ActorProcess, message: Any) -> None:
         if isinstance(message, FinishedGroup) and member.group == 1:
             self._next(member)
         else:
-            hear(self, member, message)
+            handle(self, member, message)
 
-    monkeypatch.setattr(ActorPool, "_handle_message", mishear)
+    monkeypatch.setattr(ActorPool, "_handle_message", lose_message)
     pool = start(Toy(), actors=1)
     until(lambda: fates(pool).count("queued") == 5)  # four in the queue, one waits, one is nowhere
     with pytest.raises(RuntimeError, match="ledger of sequences does not close after phase 0: generated 12"):

@@ -35,14 +35,14 @@ def mortal(draw: random.Random) -> Any:
     simulation: Any = simulation_of(SMALL)
     numbers = draw.sample(range(ACTORS + 2), draw.randint(1, 2))
     ends = {number: (draw.randrange(2), draw.randint(0, LENGTH)) for number in numbers}
-    order = simulation.actors.order
-    preload = [*order.preload, "races"]
-    simulation.actors.order = replace(order, open=Mortal(order.open, ends), preload=preload)
+    config = simulation.actors.config
+    preload = [*config.preload, "races"]
+    simulation.actors.config = replace(config, open=Mortal(config.open, ends), preload=preload)
     return simulation
 
 
 def kill(pool: Any, place: int) -> None:
-    """Kill whoever works at a place, and wait until another does."""
+    """Kill the actor at a place, and wait until another has replaced it."""
     with pool.condition:
         (member,) = (m for m in pool.members if m.place == place)
         os.kill(member.process.pid, signal.SIGKILL)

@@ -60,7 +60,7 @@ class MortalActor:
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
         if nth == self.nth:
-            feed = FeedWithDeaths(feed.weights, feed.load, feed.counter, group, decision=self.decision)
+            feed = FeedWithDeaths(feed.weights, feed.timing, feed.counter, group, decision=self.decision)
         made = self.actor.make(group, nth, feed)
         if nth == self.nth:
             feed.finish(made[1])
@@ -122,9 +122,9 @@ class PatientActor:
 
 class PatientWeights(WeightFeed):
     def step(self, t: int) -> int | None:
-        while t and t == self.load.fetch and self.weights.newest_phase == self.versions[-1]:
+        while t and t == self.timing.fetch and self.weights.newest_phase == self.versions[-1]:
             self.counter.reach([t] * self.counter.rows)
-            self.last(t)
+            self.wait(t)
             time.sleep(0.001)
         return super().step(t)
 
@@ -132,15 +132,15 @@ class PatientWeights(WeightFeed):
 def change_inside(simulation: Any, processes: Any) -> Callable[[], None]:
     """Give a race an actor whose weights change inside its first group, whatever the speed of anybody. What is returned
     is to be called after each phase: the first version has to be seen, and what it began in to be finished."""
-    order = processes.order
-    processes.order = replace(order, open=Patient(order.open), preload=[*order.preload, "races"])
+    config = processes.config
+    processes.config = replace(config, open=Patient(config.open), preload=[*config.preload, "races"])
 
     def wait() -> None:
         pool = processes.pool
-        if order.loads[1].fetch and simulation.phase == 1:
+        if config.timings[1].fetch and simulation.phase == 1:
             (member,) = (m for m in pool.members if m.number == 1)
             until(lambda: member.counter.read(member.group) is not None)
-        if order.loads[1].fetch and simulation.phase == 2:
+        if config.timings[1].fetch and simulation.phase == 2:
             until(lambda: any(e.actor == 1 and e.made_at is not None for e in pool.recorder.entries))
 
     return wait

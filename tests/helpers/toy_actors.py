@@ -63,5 +63,5 @@ class Toy:
         """For version t, or another, before decision t; meanwhile t decisions are made."""
         feed.counter.reach([t] * feed.counter.rows)
         while feed.weights.newest_phase < (t if phase is None else phase):
-            feed.last(t)
+            feed.wait(t)
             time.sleep(0.001)
