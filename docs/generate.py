@@ -66,12 +66,12 @@ def card_text(cls: type[Algorithm]) -> str:
 
 
 def page(cls: type[Algorithm]) -> str:
-    place, file = entry_of(cls), Path(source_file(cls)).name
+    entry, file = entry_of(cls), Path(source_file(cls)).name
     parts = [
         f"<!-- Made by docs/generate.py from algorithms/{file} and algorithms/methods.toml: edit those. -->",
         f"# {cls.name}",
         summary(cls),
-        markdown_table(("", ""), facts(cls, place)),
+        markdown_table(("", ""), facts(cls, entry)),
         "## Formula",
         prose(body(cls)),
     ]
@@ -79,20 +79,20 @@ def page(cls: type[Algorithm]) -> str:
     if rows := option_rows(cls):
         parts += ["## Options", f"`ALGO='{cls.name}[{example(cls)}]'` sets one; each setting is a run of its own."]
         parts.append(markdown_table(("option", "default", "values", "what it is"), rows))
-    parts += ["## What touches what", touches(place), "## Traps"]
-    parts.append("\n".join(f"- {trap}" for trap in [*place.traps, *inactive_note(cls)]))
+    parts += ["## What touches what", touches(entry), "## Traps"]
+    parts.append("\n".join(f"- {trap}" for trap in [*entry.traps, *inactive_note(cls)]))
     return "\n\n".join(parts) + "\n"
 
 
-def facts(cls: type[Algorithm], place: MethodEntry) -> list[tuple[str, str]]:
+def facts(cls: type[Algorithm], entry: MethodEntry) -> list[tuple[str, str]]:
     file = Path(source_file(cls)).name
     needs = " and ".join(NEEDS[key] for key in NEEDS if key in cls.needs)
     return [
-        ("family", f"{place.family}: {families(cls)[place.family]}"),
-        ("ratio", place.level),
-        ("weight", place.transform),
-        ("trust region", place.trust_region),
-        ("anchor", place.anchor),
+        ("family", f"{entry.family}: {families(cls)[entry.family]}"),
+        ("ratio", entry.level),
+        ("weight", entry.transform),
+        ("trust region", entry.trust_region),
+        ("anchor", entry.anchor),
         ("extra passes, on tokens", str(extra_passes(cls()))),
         ("needs", needs or "nothing: defined on control and on tokens"),
         ("source", re.sub(r"arXiv:(\d+\.\d+)", r"[arXiv:\1](https://arxiv.org/abs/\1)", cls.paper)),
@@ -137,12 +137,12 @@ def documented_bases(cls: type[Algorithm]) -> list[type[Algorithm]]:
 
 
 def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
-    types, place = cls.hyper_parameter_types(), entry_of(cls)
+    types, entry = cls.hyper_parameter_types(), entry_of(cls)
     texts: dict[str, str] = {}
     for c in reversed(cls.__mro__):
         if issubclass(c, Algorithm):
             texts |= descriptions(c) if c is not Algorithm else {}
-    texts = {**place.options, **{key: text for key, text in texts.items() if text}}
+    texts = {**entry.options, **{key: text for key, text in texts.items() if text}}
     return [
         (f"`{key}`", f"`{option_text(default)}`", values(types[key]), texts.get(key, ""))
         for key, default in cls.hyper_parameters().items()
@@ -192,8 +192,8 @@ def inactive_note(cls: type[Algorithm]) -> list[str]:
     ]
 
 
-def touches(place: MethodEntry) -> str:
-    rows = [(f"`algorithm/{key}`", text) for key, text in place.touches.items()]
+def touches(entry: MethodEntry) -> str:
+    rows = [(f"`algorithm/{key}`", text) for key, text in entry.touches.items()]
     measured = (
         "Every run measures `clipped`, the share of decisions that had an advantage and got no gradient from "
         "the method."
@@ -217,14 +217,14 @@ def with_table(page: str) -> str:
 
 
 def row(cls: type[Algorithm]) -> tuple[str, ...]:
-    place = entry_of(cls)
+    entry = entry_of(cls)
     passes = str(extra_passes(cls()))
     return (
         f"[{cls.name}](methods/{cls.name}.md)",
-        place.level,
-        place.transform,
-        place.trust_region,
-        place.anchor,
+        entry.level,
+        entry.transform,
+        entry.trust_region,
+        entry.anchor,
         passes,
     )
 

@@ -32,7 +32,7 @@ class GroupMaker(Protocol):
     """An actor of some kind of task."""
 
     def make(self, group: int, nth: int, feed: WeightFeed) -> tuple[bytes, list[int]]:
-        """Generate the run's group `group`, the actor's `nth`; return it packed to be sent, and the decisions of each row.
+        """Generate the run's group `group`, the actor's `nth`; return its packed content and the decisions of each row.
         Calls `feed.step` before each decision, and acts with the version of `feed.buffer` that it returns."""
 
 

@@ -187,8 +187,8 @@ class ActorPool:
         self._next(member)
 
     def _start(self, number: int, place: int) -> _ActorProcess:
-        """Start a process through the fork server; multiprocessing starts another server if that one is killed. An actor
-        that the killed server had started finds its pipe closed, and ends."""
+        """Start a process through the fork server, which multiprocessing restarts if it is killed. An actor that a
+        killed server had started finds its pipe closed, and ends."""
         config, timing = self.config, self.config.timings[place]
         stretches = -(-config.length // (timing.fetch or config.length))
         plugins = os.environ.get(PATH_VARIABLE, "")

@@ -58,7 +58,7 @@ class ControlLearner(Learner[ControlData, Part]):
     as if these were given; the policy then backpropagates both gradients through its networks."""
 
     spec: ControlSpec
-    says_step_scale: ClassVar[bool] = False
+    reports_step_scale: ClassVar[bool] = False
 
     def __init__(self, spec: ControlSpec, policy: MLPPolicy, algorithm: Algorithm) -> None:
         self.policy = policy

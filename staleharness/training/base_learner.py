@@ -22,12 +22,12 @@ if TYPE_CHECKING:
     from .optimiser import AdamW
 
 Log = dict[str, "Tensor"]  # metrics of one gradient step: numbers [], or one of each decision [R, T]
-Data = TypeVar("Data")  # data that a phase collects
+Data = TypeVar("Data")  # data of a phase
 Part = TypeVar("Part")  # a minibatch of it
 
 
 class Gradient(NamedTuple):
-    """Inputs of a gradient; the gradient itself lies with the parameters."""
+    """A minibatch, its loss and its metrics; the gradient itself is in the parameters' `grad`."""
 
     decisions: Decisions
     answer: PolicyLoss
@@ -35,18 +35,18 @@ class Gradient(NamedTuple):
 
 
 class Learner(ABC, Generic[Data, Part]):
-    """The target policy's training. Holds the optimiser, the method's state and, where asked for, the shadow.
+    """Trains the target policy. Holds the optimiser, the method's state and, for `ewma`, the moving average.
 
-    parameters: what the optimiser steps, whose gradients `gradient` leaves behind.
-    shadowed: of these, what the moving average follows where the method's proximal policy is `ewma`.
-    rows: what the accounts say of a phase's data; a kind sets it in `begin`.
-    first, last: how old the decisions of the phase's first and last minibatch were. passed: those in its first epoch.
-    says_step_scale: whether the factor on the step size is in the metrics; those of control do without, as they always
-    have, so that a run made again has the checksum of the published one.
+    parameters: those that the optimiser steps; `gradient` leaves their gradients in them.
+    followed_by_shadow: the policy's own among them, which the moving average (the shadow) of `ewma` follows.
+    rows: the phase's data for the accounts of lag; a kind of task may set it in `begin`.
+    first_lags, last_lags: lags of the phase's first and last minibatch.
+    first_epoch_decisions: number of decisions trained on in the phase's first epoch.
+    reports_step_scale: the factor on the step size is a metric; not on control, where it would change checksums.
     """
 
     spec: RunSpec
-    says_step_scale: ClassVar[bool] = True
+    reports_step_scale: ClassVar[bool] = True
 
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], followed_by_shadow: Sequence[Tensor]
@@ -67,8 +67,8 @@ class Learner(ABC, Generic[Data, Part]):
         self.shadow = [p.detach().clone() for p in self.followed_by_shadow] if algorithm.proximal == "ewma" else []
         self.shadow_weight = 1.0
         self.rows: LearnerRows | None = None
-        self.first: MinibatchLags | None = None
-        self.last: MinibatchLags | None = None
+        self.first_lags: MinibatchLags | None = None
+        self.last_lags: MinibatchLags | None = None
         self.first_epoch_decisions = 0
 
     def make_optimizer(self) -> AdamW:
@@ -78,26 +78,26 @@ class Learner(ABC, Generic[Data, Part]):
         return AdamW(self.parameters, spec.learning_rate, spec.adam_epsilon, spec.weight_decay)
 
     def train(self, data: Data, phase: int) -> tuple[dict[str, Any], dict[str, float]]:
-        """Run all epochs over one phase's data; returns (diagnostics, seconds by what they were spent on).
+        """Run all epochs over one phase's data; returns (metrics, seconds by purpose).
 
         Raises `Diverged` when a loss, a gradient or a parameter is no longer finite.
         """
         rate = self.spec.learning_rate_in(phase)
         report = self.begin(data, phase)
-        self.first = None
+        self.first_lags = None
         steps = self._steps(phase, rate)
         report |= self._summarise(steps, phase)
         report |= {"learning_rate": rate, "gradient_steps": self.gradient_steps}
-        of_method = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
-        answer = self.algorithm.next_state(self.state, of_method)
+        diagnostics = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
+        answer = self.algorithm.next_state(self.state, diagnostics)
         self.state = state_of(self.algorithm, "next_state", answer, self.state_parameters.tensors)
         numbers = {key: float(x) for key, x in self.state.items() if isinstance(x, float | int)}
         report |= {f"algorithm/{key}": x for key, x in numbers.items()}
         return report | self.end(), self.seconds()
 
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
-        """Take all gradient steps of a phase. One that the method ends early on is measured and not taken."""
-        spec, untaken = self.spec, 0
+        """Take all gradient steps of a phase. A minibatch on which the method stops is measured, but not stepped on."""
+        spec, skipped_steps = self.spec, 0
         parts: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
         epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
@@ -106,14 +106,14 @@ class Learner(ABC, Generic[Data, Part]):
             for part in self.minibatches(epoch):
                 steps.append(self.step(part, rate))
                 if self.stop != "no":
-                    untaken += 1
+                    skipped_steps += 1
                     break
                 if epoch == 0 and self.may_stop:
                     parts.append(part)
                 self.progress = self.progress._replace(step=self.progress.step + 1)
             if epoch == 0:
-                self.first_epoch_decisions = sum(int(mask.sum()) for _, mask in steps[: len(steps) - untaken])
-                if untaken and self.rows is not None:
+                self.first_epoch_decisions = sum(int(mask.sum()) for _, mask in steps[: len(steps) - skipped_steps])
+                if skipped_steps and self.rows is not None:
                     self.rows = self.rows._replace(trained=self.trained_by(parts))
             if self.stop == "phase":
                 break
@@ -121,15 +121,15 @@ class Learner(ABC, Generic[Data, Part]):
 
     @abstractmethod
     def begin(self, data: Data, phase: int) -> dict[str, Any]:
-        """Take in a phase's data and fix what stays fixed over it; returns what is to be said of the data."""
+        """Take a phase's data and compute what stays fixed over it; returns metrics of the data."""
 
     @abstractmethod
     def minibatches(self, epoch: int) -> Iterator[Part]:
         """The parts of the data in the order of this epoch, each made just before its gradient step."""
 
     def trained_by(self, parts: Sequence[Part]) -> Tensor:
-        """[B, T], above 0 where a decision of the phase's data teaches in one of these, the first minibatches of its
-        first epoch. For kinds that say `rows`, and methods that end an epoch early."""
+        """Return [B, T], above 0 where a decision of the phase's data is in one of `parts`, the minibatches of the
+        first epoch before the method stopped. For kinds of task that set `rows`."""
         raise NotImplementedError(f"{type(self).__name__} must define trained_by(parts)")
 
     @abstractmethod
@@ -162,19 +162,18 @@ class Learner(ABC, Generic[Data, Part]):
         return [p.grad for p in self.followed_by_shadow if p.grad is not None]
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
-        """One gradient step on a minibatch, unless the method stops (`stopped`); returns what is to be said of it and
-        its mask [R, T]."""
+        """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [R, T]."""
         import torch
 
-        parts = self.gradient(part)
-        decisions = parts.decisions
-        if self.gradient_steps == 0 and not (parts.answer.loss.requires_grad or self.algorithm.optimal_baseline):
+        result = self.gradient(part)
+        decisions = result.decisions
+        if self.gradient_steps == 0 and not (result.answer.loss.requires_grad or self.algorithm.optimal_baseline):
             raise UserError(
                 f"{self.algorithm.name}: its loss does not depend on the policy, so nothing would be learnt; make it a "
                 "function of decisions.target_logp, not detached"
             )
-        self.last = decisions.lag, decisions.gradient_lag, decisions.mask
-        self.first = self.first or self.last
+        self.last_lags = decisions.lag, decisions.gradient_lag, decisions.mask
+        self.first_lags = self.first_lags or self.last_lags
         self.stop = stop_of(self.algorithm, decisions) if self.may_stop else "no"
         if self.stop == "no":
             scale = step_scale_of(self.algorithm, decisions) * step_factor(decisions, self.spec.step_size)
@@ -185,26 +184,27 @@ class Learner(ABC, Generic[Data, Part]):
 
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
         self.state_parameters.forget_gradients()
-        of_step = parts.answer.diagnostics
-        log = {**parts.log, "grad_norm": norm, **{f"algorithm/{key}": x.detach() for key, x in of_step.items()}}
+        diagnostics = result.answer.diagnostics
+        log = {**result.log, "grad_norm": norm, **{f"algorithm/{key}": x.detach() for key, x in diagnostics.items()}}
         if self.successive is not None:
             cosine = self.successive.cosine
             log["algorithm/gradient_cosine"] = torch.zeros_like(norm) if cosine is None else cosine
-        if self.says_step_scale:
+        if self.reports_step_scale:
             log["step_scale"] = torch.tensor(scale, device=norm.device)
         if self.changes_each_step and self.stop == "no":
-            means = {key: float(masked_mean(x.detach().float(), decisions.mask)) for key, x in of_step.items()}
+            means = {key: float(masked_mean(x.detach().float(), decisions.mask)) for key, x in diagnostics.items()}
             answer = self.algorithm.step_state(self.state, means)
             self.state = state_of(self.algorithm, "step_state", answer, self.state_parameters.tensors)
         return log, decisions.mask
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
-        """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming what went first."""
+        """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming the first
+        that is not finite."""
         masks = [mask for _, mask in steps]
         series = {key: _series([log[key] for log, _ in steps], masks).cpu() for key in steps[0][0]}
         bad = {key: int((~x.isfinite()).nonzero()[0]) for key, x in series.items() if not x.isfinite().all()}
         if bad:
-            where = min(bad, key=bad.__getitem__)  # the first of those that went first
+            where = min(bad, key=bad.__getitem__)  # the first series with the earliest fault
             raise Diverged(f"{where} is not finite at gradient step {bad[where] + 1} of phase {phase}")
         if not all_finite(self.parameters):
             raise Diverged(f"a parameter is not finite after phase {phase}")
@@ -237,8 +237,8 @@ class Learner(ABC, Generic[Data, Part]):
         device = self.parameters[0].device
         self.gradient_steps = state["gradient_steps"]
         self.state = {
-            name: of_method.to(device) if isinstance(of_method, torch.Tensor) else of_method
-            for name, of_method in state["state"].items()
+            name: value.to(device) if isinstance(value, torch.Tensor) else value
+            for name, value in state["state"].items()
         }
         self.state_parameters.load_state_dict(state.get("state_parameters", {}))
         self.state |= self.state_parameters.tensors
@@ -248,7 +248,7 @@ class Learner(ABC, Generic[Data, Part]):
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:
-    """Return whether all numbers are finite: a finite sum says so in one pass, and without one each number is read."""
+    """Return whether all numbers are finite. A finite sum proves it in one pass; otherwise each number is checked."""
     import torch
 
     sums = torch.stack([x.detach().sum() for x in tensors])
@@ -260,7 +260,7 @@ OF_DATA = ("tv", "ess", "kl_k1", "kl_k3", "mismatch/kl_k1_engine", "mismatch/kl_
 
 
 def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
-    """Return one number per gradient step [S], the mean over its decisions where there is one of each.
+    """Return one number per gradient step [S]: the value itself, or the mean of one value per decision.
 
     Computed at the end of the phase, and at once where minibatches are of one size: launching a mean costs more than
     the mean itself.
@@ -286,8 +286,8 @@ def normalise(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:
     """Advantages [..., R, T] with zero mean and unit standard deviation over the decisions of a minibatch [R, T] where
     `mask`, of the same shape, is 1.
 
-    correction: what is taken from their number n under the variance. Control takes 1, as PPO's code does (CleanRL,
-    torch's `std`), and so do verl and TRL where they whiten under a mask; tokens take 0, to which published runs hold.
+    correction: subtracted from the number of decisions in the variance's denominator. Control takes 1, like PPO's code
+    (CleanRL, torch's `std`), and verl and TRL where they whiten under a mask; tokens take 0, as published runs do.
     """
     count = total(mask)
     deviation = (advantage - total(advantage * mask) / count.clamp(min=1.0)) * mask

@@ -15,7 +15,7 @@ from ..base.files import atomic_write
 from ..errors import lacks_memory
 
 KEEP = 2
-MAX_FILES = KEEP + 1  # there at a time: the next is whole before the oldest goes, unless the disk has no room for that
+MAX_FILES = KEEP + 1  # at a time: the next is complete before the oldest is removed, unless the disk has no room
 SHARE = 0.05  # of a run's time at most
 DIGEST = hashlib.sha256().digest_size
 BLOCK = 1 << 20  # small parts are written together
@@ -38,7 +38,7 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
-    """Write a SHA-256 and what it is of, as it comes: a state can be of many gigabytes, and is not there twice."""
+    """Write a SHA-256 and the content that it is of, as a stream: a state of many gigabytes is not held twice."""
     import torch
 
     with atomic_write(path) as file:
@@ -87,10 +87,10 @@ def phase_of(path: Path) -> int:
 
 
 def load(path: Path) -> dict[str, Any]:
-    """Content of a checkpoint, all tensors on the CPU: what they are copied to has its memory already.
+    """Return the content of a checkpoint, all tensors on the CPU, to be copied into tensors that exist already.
 
-    Raises `Damaged`, `Unusable`, and as they come `OSError` and lack of memory (`lacks_memory`), which say nothing of
-    the file.
+    Raises `DamagedCheckpoint` and `Unusable`. `OSError` and lack of memory (`lacks_memory`) pass unchanged: they say
+    nothing about the file.
     """
     with open(path, "rb") as file:
         if not _matches(file):
@@ -99,7 +99,7 @@ def load(path: Path) -> dict[str, Any]:
 
 
 def is_intact(path: Path) -> bool:
-    """Tell whether a checkpoint matches its digest, without loading it."""
+    """Return whether a checkpoint matches its digest, without loading it."""
     with open(path, "rb") as file:
         return _matches(file)
 
@@ -118,7 +118,7 @@ def _content(file: BinaryIO) -> dict[str, Any]:
         raise Unusable("holds more than tensors and numbers, and such a file is never loaded") from error
     except OSError:
         raise
-    except Exception as error:  # whatever a forged file can bring about in torch
+    except Exception as error:  # torch may raise anything for a forged file
         if lacks_memory(error):
             raise
         raise Unusable(f"cannot be read by torch ({type(error).__name__})") from error
@@ -138,7 +138,7 @@ def load_newest(folder: Path) -> dict[str, Any] | None:
 
 
 def remove_damaged(path: Path, say: Callable[[str], None] = LOGGER.warning) -> None:
-    """Remove a checkpoint that does not match its digest: it would count as one of the newest two."""
+    """Remove a checkpoint that does not match its digest, which would count as one of the newest two."""
     say(f"{path.name} is damaged; going back to the one before it")
     path.unlink()
 

@@ -1,4 +1,4 @@
-"""A run's accounts: the lags of the data that were assigned, made and trained on, and what became of them all."""
+"""A run's accounts: lags of the data as assigned, generated and trained on, and the ledger of all rows."""
 
 from __future__ import annotations
 
@@ -13,15 +13,14 @@ if TYPE_CHECKING:
     from .phase_record import PhaseData
 
 KINDS = ("assigned", "realised", "trained")
-TOTALS = ("sequences/", "decisions/")  # columns that only grow, whose mean says nothing
+TOTALS = ("sequences/", "decisions/")  # cumulative columns, whose mean has no meaning
 # Beginnings of columns that the checksum of a run's metrics leaves out.
 ACCOUNTS = ("lags/", "gradient_lags/", "untrained/", "mismatch/", "eval_complete_right", *TOTALS)
 
 
 class Accounts:
-    """Carried from phase to phase: totals of the ledger and of three histograms of lags in phases: of rows as assigned,
-    and of decisions as realised (all that were due in a phase) and as trained on; histograms are of the run's budget,
-    without the phases that fill the buffer."""
+    """Totals over a run: the ledger, and three histograms of lags in phases, of rows as assigned and of decisions as
+    realised (all that were due in a phase) and as trained on. Histograms leave out the phases that fill the buffer."""
 
     def __init__(self, fill_phases: int = 0) -> None:
         self.fill_phases = fill_phases
@@ -36,9 +35,9 @@ class Accounts:
         flow, first_epoch, assigned_lags = phase_data.flow, learner.first_epoch_decisions, lags.assigned_lags(phase)
         columns: dict[str, Any] = {
             "lags/assigned": mean_lag(assigned_lags),
-            **first_and_last_lags(learner.first, learner.last),
+            **first_and_last_lags(learner.first_lags, learner.last_lags),
         }
-        if learner.rows is None:  # a kind of task that does not say: all of it is there to be trained on
+        if learner.rows is None:  # a kind of task that sets no rows: all of its data is there to be trained on
             rows = phase_data.behaviour_logp
             handed_count = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
             trained, realised_lags, trained_lags = Count(handed_count.sequences, first_epoch), [], []

@@ -1,4 +1,4 @@
-"""Lags of a phase's rows: of their first, oldest and newest decision, and of what is trained on."""
+"""Lags of a phase's rows: of their first, oldest and newest decision, and of the decisions trained on."""
 
 from __future__ import annotations
 
@@ -39,32 +39,32 @@ class LagStats(NamedTuple):
 
 
 def lag_stats(rows: LearnerRows, phase: int, gradient_steps: int) -> LagStats:
-    """Return means over the sequences trained on, but `trained`: over decisions. Without any there are no columns.
+    """Return means over the sequences trained on (`trained`: over decisions); no columns where there are none.
 
     gradient_steps: done when the phase began.
     """
     version, step = rows.version.cpu().numpy(), rows.gradient_step.cpu().numpy()
     if (version == version[:, :1]).all():  # rows that keep their version have one lag each
         version, step = version[:, :1], step[:, :1]
-    lag, back = phase - version, gradient_steps - step
+    lag, gradient_lag = phase - version, gradient_steps - step
     shape = tuple(rows.version.shape)
     valid, handed_count = _weights(rows.valid, shape, lag.shape[1])
     trained, trained_count = valid, handed_count
     if rows.trained is not None and rows.trained is not rows.valid:
         trained, trained_count = _weights(rows.trained, shape, lag.shape[1])
-    alike = shape[1] // lag.shape[1]  # decisions behind an entry of `lag`, where none is left out
-    handed_lags = _histogram(lag, valid, alike)
-    trained_lags = handed_lags if trained is valid else _histogram(lag, trained, alike)
+    decisions = shape[1] // lag.shape[1]  # for each entry of `lag`, where none is left out
+    handed_lags = _histogram(lag, valid, decisions)
+    trained_lags = handed_lags if trained is valid else _histogram(lag, trained, decisions)
     columns: dict[str, float] = {}
     if trained_count.decisions:
-        columns = _columns("lags", lag, trained) | _columns("gradient_lags", back, trained)
+        columns = _columns("lags", lag, trained) | _columns("gradient_lags", gradient_lag, trained)
     return LagStats(columns, handed_lags, trained_lags, handed_count, trained_count)
 
 
 def handed_lags(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str, Any]:
     """Return backward lag over all decisions that the learner was handed: phases (mean, 95th percentile, maximum,
-    histogram from lag 0 up) and gradient steps. Decisions that are masked, or that a method leaves out by ending its
-    first epoch early, are among them, other than in `lags/trained`.
+    histogram from lag 0 up) and gradient steps. Unlike `lags/trained`, it includes decisions that are masked or that a
+    method leaves out by ending its first epoch early.
 
     The means are taken in single precision: they enter the checksum of published metrics.
     """
@@ -86,7 +86,7 @@ def handed_lags(rows: LearnerRows, phase: int, gradient_steps: int) -> dict[str,
 
 
 def first_and_last_lags(first: MinibatchLags | None, last: MinibatchLags | None) -> dict[str, float]:
-    """Mean lag of the decisions of a phase's first and last minibatch, when their gradient steps began."""
+    """Return the mean lag of the decisions of a phase's first and last minibatch, before their gradient steps."""
     out: dict[str, float] = {}
     for name, lags in (("first", first), ("last", last)):
         if name == "last" and first is last:
@@ -110,7 +110,8 @@ def add_histograms(a: Sequence[int], b: Sequence[int]) -> list[int]:
 
 
 def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple[Ints | None, Count]:
-    """Return the decisions of each row [B, 1], or 1 for each that counts [B, T], and their number; None: all alike."""
+    """Return weights and the count that they sum to: decisions of each row [B, 1], or 1 for each that counts [B, T].
+    None where every decision counts."""
     if mask is None:
         return None, Count(shape[0], shape[0] * shape[1])
     present = mask.cpu().numpy() > 0
@@ -121,17 +122,18 @@ def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple
     return (counts if columns == 1 else present.astype(np.int64)), total
 
 
-def _histogram(lag: Ints, weights: Ints | None, alike: int) -> list[int]:
-    """Decisions by lag, without zeros at the end."""
+def _histogram(lag: Ints, weights: Ints | None, decisions: int) -> list[int]:
+    """Decisions by lag, without zeros at the end; without weights an entry of `lag` stands for so many `decisions`."""
     counts = np.bincount(lag.ravel(), None if weights is None else weights.ravel())
-    histogram = [int(n) for n in counts] if weights is not None else [int(n) * alike for n in counts]
+    histogram = [int(n) for n in counts] if weights is not None else [int(n) * decisions for n in counts]
     while histogram and not histogram[-1]:
         histogram.pop()
     return histogram
 
 
 def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
-    """Versions only become newer within a completion; an actor whose episode ends may go on with any."""
+    """Means of the lag. A row of control may go on with an older version after an episode ends, so oldest and newest
+    are extremes, and not its first and last decision."""
     if weights is None:
         mean = start = oldest = newest = float(lag.mean())
         if lag.shape[1] > 1:

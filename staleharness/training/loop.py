@@ -1,4 +1,4 @@
-"""The loop, once for every kind of task: store the newest version, collect with past ones, train, evaluate, record."""
+"""Training loop of every kind of task: store the newest version, collect with past ones, train, evaluate, record."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ class Policy(Protocol):
 
 
 class RowSource(Protocol[Rows]):
-    """Source of the rows that a run trains on: what the lag model plans, or processes that race."""
+    """Source of the rows that a run trains on: those that the lag model plans, or those of actors in real time."""
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> Rows:
         """Return the rows that `phase` trains on."""
@@ -58,12 +58,12 @@ class RowSource(Protocol[Rows]):
 class Simulation(ABC, Generic[Data]):
     """One run, phase by phase. Iterating yields a `PhaseRecord` per phase until the budget is spent.
 
-    Everything that one phase hands to the next is in `state_dict`; random streams are functions of the phase, and the
-    global generators, from which plugins may draw, are seeded anew at each of its stages. A kind sets `policy` and
-    `learner`, and answers `collect` and `evaluate`.
+    All state between phases is in `state_dict`; random streams are functions of the phase, and the global generators,
+    from which plugins may draw, are seeded anew at each of its stages. A kind of task sets `policy` and `learner`, and
+    defines `collect` and `evaluate`.
 
-    stateful: attributes beside learner and buffer whose state goes from phase to phase.
-    counts: what evaluations count beside scores (`Scores.counts`).
+    stateful: names of further attributes with state, beside learner, buffer and accounts.
+    counts: names of what evaluations count beside scores (`Scores.counts`).
     """
 
     spec: RunSpec
@@ -81,16 +81,16 @@ class Simulation(ABC, Generic[Data]):
         self.accounts = Accounts(spec.fill_phases)
         self.phase = 0
         self.evaluation_steps = 0
-        self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # a phase before its evaluation
+        self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # of a phase to be evaluated
         self.before_evaluation: Callable[[], None] = lambda: None  # called in every phase once it is trained
-        self.method = describe(self.algorithm, spec)  # plain data: who reads the results has no plugin at hand
+        self.method = describe(self.algorithm, spec)  # plain data: readers of results may not have the plugin
         self.warnings = warnings_of(self.algorithm, spec)
         if self.lags.model.real:
             self.warnings.append(RACE.format(spec.lag))
 
     @property
     def eval_modes(self) -> Sequence[str]:
-        """Ways of scoring the policy in which this run is evaluated."""
+        """Evaluation modes of this run."""
         return tuple(self.task.measures)
 
     @property
@@ -126,14 +126,14 @@ class Simulation(ABC, Generic[Data]):
         spec, phase, clock = self.spec, metrics["phase"], time.perf_counter()
         scores = self._scores() if phase in spec.evaluation_phases() else None
         self.evaluation_steps += scores.steps if scores else 0
-        metrics |= {f"eval_{way}": scores.mean(way) if scores else None for way in self.eval_modes}
+        metrics |= {f"eval_{mode}": scores.mean(mode) if scores else None for mode in self.eval_modes}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds["evaluate"] += time.perf_counter() - clock
         self.trained = None
         return PhaseRecord(metrics, seconds, scores)
 
     def _train(self) -> tuple[dict[str, Any], dict[str, float]]:
-        """Metrics and seconds of a phase that is not evaluated yet. The newest policy is stored before versions are
+        """Run a phase up to its evaluation; returns metrics and seconds. The newest policy is stored before versions are
         assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
         began = time.perf_counter()
@@ -158,14 +158,14 @@ class Simulation(ABC, Generic[Data]):
         seconds = {
             "collect": collect_end - clock,
             "learn": time.perf_counter() - collect_end,
-            "evaluate": clock - began,  # of what was not trained yet
+            "evaluate": clock - began,  # of the untrained policy
             **phase_data.seconds,
             **learning,
         }
         return metrics, seconds
 
     def _scores(self) -> Scores:
-        """Evaluate after `self.phase` phases, with global generators that are a function of that."""
+        """Evaluate after `self.phase` phases, with the global generators seeded from that number."""
         seed_global_generators(self.spec.seed, "evaluate", self.phase)
         return self.evaluate()
 
@@ -178,7 +178,7 @@ class Simulation(ABC, Generic[Data]):
         """Scores of the newest policy, after `self.phase` phases."""
 
     def between_phases(self, data: Data) -> dict[str, Any]:
-        """Change what changes between training and evaluation; returns metrics of it."""
+        """Apply changes between training and evaluation; returns their metrics."""
         return {}
 
     def artifacts(self) -> dict[str, bytes]:
@@ -186,17 +186,17 @@ class Simulation(ABC, Generic[Data]):
         return {}
 
     def save(self, folder: Path) -> None:
-        """Write what a finished run leaves beside its record and is too large for `artifacts` into its folder."""
+        """Write files into the folder of a finished run that are too large for `artifacts`."""
 
     def close(self) -> None:
-        """Let go of what is held outside memory."""
+        """Release resources such as processes."""
 
     @property
     def _parts(self) -> tuple[str, ...]:
         return ("learner", "buffer", "accounts", *self.stateful)
 
     def state_dict(self) -> dict[str, Any]:
-        """Tensors and primitives only, so that a checkpoint loads without executing anything."""
+        """Return tensors and primitives only, so that loading a checkpoint executes no code."""
         parts = {name: getattr(self, name).state_dict() for name in self._parts}
         trained = json.dumps(self.trained)  # numbers of any library become plain ones, and keep every digit
         return {"phase": self.phase, "evaluation_steps": self.evaluation_steps, "trained": trained, **parts}
@@ -210,8 +210,8 @@ class Simulation(ABC, Generic[Data]):
 
 def _untrained_metrics(scores: Scores) -> dict[str, float]:
     """Return scores of the policy before training, with their standard errors."""
-    means = {f"untrained/{way}": scores.mean(way) for way in scores.returns}
-    return means | {f"untrained/{way}_error": scores.error(way) for way in scores.returns}
+    means = {f"untrained/{mode}": scores.mean(mode) for mode in scores.returns}
+    return means | {f"untrained/{mode}_error": scores.error(mode) for mode in scores.returns}
 
 
 def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:

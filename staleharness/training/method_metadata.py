@@ -16,7 +16,7 @@ from ..base.plugins import source_file, source_hash, summary
 from ..errors import UserError
 from ..spec import RunSpec
 
-OTHER = "other"  # the family of methods that no `methods.toml` places
+OTHER = "other"  # family of methods without an entry
 ANCHORS = {
     "behaviour": "the policy that acted",
     "recompute": "the learner at the start of the phase",
@@ -63,24 +63,24 @@ def families(cls: type[Algorithm]) -> dict[str, str]:
 def entry_of(cls: type[Algorithm]) -> MethodEntry:
     """The method's entry; without one, the family `other` and what can be derived. Raises `UserError` for a bad one."""
     file = _file(cls)
-    entry = dict(_read(file).get("methods", {})).get(cls.name)
-    if entry is None:
+    table = dict(_read(file).get("methods", {})).get(cls.name)
+    if table is None:
         proximal = cls().proximal
         return MethodEntry(anchor="" if proximal == "behaviour" else f"π_prox, {ANCHORS[proximal]}")
-    words = {key: text for key, text in dict(_read(file).get("options", {})).items() if key in cls.hyper_parameters()}
-    place = build(
-        MethodEntry, {**entry, "options": {**words, **entry.get("options", {})}}, f"{file}: methods.{cls.name}"
+    texts = {key: text for key, text in dict(_read(file).get("options", {})).items() if key in cls.hyper_parameters()}
+    entry = build(
+        MethodEntry, {**table, "options": {**texts, **table.get("options", {})}}, f"{file}: methods.{cls.name}"
     )
-    if place.family not in families(cls):
+    if entry.family not in families(cls):
         names = ", ".join(families(cls)) or "none"
-        raise UserError(f"{file}: methods.{cls.name} is of the family {place.family!r}; the file has: {names}")
-    return place
+        raise UserError(f"{file}: methods.{cls.name} is of the family {entry.family!r}; the file has: {names}")
+    return entry
 
 
 def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPasses:
-    """Return the passes that the method needs beyond the pass through which its gradient goes; on tokens, with several
-    gradient steps a phase, unless a run's settings are given. On control the learner evaluates each phase's data at
-    its start whatever the method is."""
+    """Return the forward passes that the method needs beyond the one that its gradient goes through. Without a run's
+    settings: on tokens, with several gradient steps per phase. On control the learner evaluates a phase's data at
+    its start for every method, so that pass does not count."""
     own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
     several_steps = spec is None or spec.epochs * spec.minibatches > 1
     start = algorithm.proximal == "recompute" or (own_targets and several_steps)
@@ -94,20 +94,20 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
 
 def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
     """Return facts for readers of results without the plugin at hand: plain data for `run.json`."""
-    cls, place = type(algorithm), entry_of(type(algorithm))
+    cls, entry = type(algorithm), entry_of(type(algorithm))
     return {
         "summary": summary(cls),
         "paper": cls.paper,
         "code": source_hash(cls, active_options(algorithm)),
-        "family": place.family,
-        "level": place.level,
-        "transform": place.transform,
-        "trust_region": place.trust_region,
-        "anchor": place.anchor,
+        "family": entry.family,
+        "level": entry.level,
+        "transform": entry.transform,
+        "trust_region": entry.trust_region,
+        "anchor": entry.anchor,
         "proximal": "" if algorithm.proximal == "behaviour" else ANCHORS[algorithm.proximal],
         "passes": str(extra_passes(algorithm, spec)),
         "needs": sorted(cls.needs),
-        "touches": dict(place.touches),
+        "touches": dict(entry.touches),
     }
 
 
@@ -126,5 +126,5 @@ def _read(file: Path) -> dict[str, Any]:
 
 @functools.lru_cache(maxsize=8)
 def _parse(text: str) -> dict[str, Any]:
-    """TOML, read once however many methods ask; not to be written to."""
+    """Parse TOML, once for all methods of a file; the result is shared and must not be changed."""
     return tomllib.loads(text)

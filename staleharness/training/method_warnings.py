@@ -1,4 +1,4 @@
-"""Warnings of a method's mechanism that cannot act, or of a loss that does not see its mismatch, in a run."""
+"""Warnings of mechanisms that cannot act under a run's settings, and of losses that ignore its mismatch."""
 
 from __future__ import annotations
 
@@ -14,16 +14,16 @@ if TYPE_CHECKING:
 
 
 def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
-    """Return a warning of a mechanism that cannot act under the run's settings although the data are stale."""
+    """Return the warnings of a method under a run's settings."""
     updates = spec.epochs * spec.minibatches
     lines = [blindness(algorithm, spec), idle_correction(algorithm, spec)]
-    if spec.capacity > 1 or updates > 1:  # otherwise nothing is stale: there is nothing to act on
+    if spec.capacity > 1 or updates > 1:  # otherwise no data are stale
         lines.append(algorithm.inactive(updates))
     return [line for line in lines if line is not None]
 
 
 def idle_correction(algorithm: Algorithm, spec: RunSpec) -> str | None:
-    """Return a warning of a weight for the sampler's engine alone where the trainer's own policy samples."""
+    """Return a warning where a weight corrects the sampler's engine alone, and the trainer's own policy samples."""
     sampler_differs = spec.mismatch != NONE or spec.behaviour == "sampler" or getattr(spec, "kv_cache", "") == "keep"
     if getattr(algorithm, "correct", "all") != "engine" or sampler_differs:
         return None
@@ -31,7 +31,7 @@ def idle_correction(algorithm: Algorithm, spec: RunSpec) -> str | None:
 
 
 def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:
-    """Return a warning of a run whose loss does not see its mismatch; None where it does, or there is none."""
+    """Return a warning where the loss ignores the run's mismatch; None otherwise."""
     if spec.mismatch == NONE or not (spec.behaviour == "version" or ignores_behaviour(algorithm)):
         return None
     reason = "behaviour=version" if spec.behaviour == "version" else "its loss does not depend on μ"
@@ -39,10 +39,11 @@ def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:
 
 
 def ignores_behaviour(algorithm: Algorithm) -> bool:
-    """Return whether a method's gradient is the same whatever μ is; False for one that cannot be tried here."""
+    """Return whether a method's gradient is the same whatever μ is; False where its loss
+    fails on this example."""
     import torch
 
-    def coefficients(drift: float) -> Tensor:
+    def loss_gradient(drift: float) -> Tensor:
         target = -1.0 - torch.arange(8.0).reshape(2, 4) / 8.0
         target.requires_grad_()
         behaviour = target.detach() + drift * torch.tensor([1.0, -0.5, 0.5, -0.25])
@@ -63,10 +64,10 @@ def ignores_behaviour(algorithm: Algorithm) -> bool:
             reference_logp=target.detach() + 0.2,
             version_logp=target.detach() + 0.15,
         )
-        (answer,) = torch.autograd.grad(algorithm.policy_loss(decisions).loss.sum(), target)
-        return answer
+        (gradient,) = torch.autograd.grad(algorithm.policy_loss(decisions).loss.sum(), target)
+        return gradient
 
     try:
-        return all(torch.equal(coefficients(0.0), coefficients(drift)) for drift in (0.05, 1.0, -1.0))
+        return all(torch.equal(loss_gradient(0.0), loss_gradient(drift)) for drift in (0.05, 1.0, -1.0))
     except Exception:
         return False

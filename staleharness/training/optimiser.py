@@ -40,7 +40,7 @@ class AdamW:
 
     @torch.no_grad()
     def step(self, rate: float) -> None:
-        """One step along the gradients that lie with the parameters."""
+        """Take one step along the gradients of the parameters."""
         self.rate = rate
         states = zip(self.parameters, self.mean, self.square, self.steps, strict=True)
         updates = [(p, p.grad, m, s, n) for p, m, s, n in states if p.grad is not None]
@@ -95,14 +95,15 @@ def clip_norm(parameters: Sequence[Tensor], limit: float) -> Tensor:
     if len(parameters) > 1:
         return torch.nn.utils.clip_grad_norm_(parameters, limit)
     gradient = parameters[0].grad
-    assert gradient is not None, "it was put there just before"
+    assert gradient is not None, "the loss depends on the parameters"
     norm: Tensor = torch.linalg.vector_norm(gradient)
     gradient.mul_((limit / (norm + 1e-6)).clamp(max=1.0))
     return norm
 
 
 class SuccessiveGradients:
-    """Policy's gradient of the last step [P] as the loss gave it, None before the first, and the cosine with it."""
+    """Policy's gradient [P] of the previous step, before the method changed it (None before the first step), and the
+    cosine of the newest gradient with it."""
 
     def __init__(self, algorithm: Algorithm) -> None:
         self.algorithm = algorithm
@@ -110,7 +111,7 @@ class SuccessiveGradients:
         self.cosine: Tensor | None = None
 
     def change(self, gradients: Sequence[Tensor]) -> None:
-        """Put what the method makes of the gradients in their place; those of the first step stay."""
+        """Replace the gradients by those that the method returns; the first step's stay as they are."""
         with torch.no_grad():
             now = torch.cat([gradient.flatten() for gradient in gradients])
             previous, self.previous = self.previous, now
@@ -124,8 +125,8 @@ class SuccessiveGradients:
 
 
 class StateParameters:
-    """Adam on those tensors of `init_state` that require a gradient, one step along ∂(mean loss)/∂x for each of the
-    learner's; nothing where there is none.
+    """Adam on the tensors of `init_state` that require a gradient: one step along ∂(mean loss)/∂x at each step of the
+    learner. Does nothing where there are none.
 
     tensors: by their names in the state. Raises `UserError` for a method whose gradient is taken row by row.
     """
@@ -144,7 +145,7 @@ class StateParameters:
         self.optimiser = AdamW(list(self.tensors.values()), 0.0, epsilon, 0.0)
 
     def step(self, rate: float) -> None:
-        """One step along the gradients that the loss left, at the method's own rate or else at `rate`."""
+        """Take one step along the gradients that the loss left, at the method's own rate or else at `rate`."""
         if self.tensors:
             self.optimiser.step(rate if self.rate is None else self.rate)
 

@@ -1,4 +1,4 @@
-"""The lag model of a run: the rows of each phase, with the run's noise, a count of what was drawn, and its mean lag."""
+"""Lag model of a run: the rows of each phase, a ledger of the draws, and the expected lag."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from .sample_accounting import check_pipeline
 class Lags:
     """The lag model of a run, the same for every kind of task.
 
-    `rows` answers a phase, whether versions are drawn or scheduled; actors that are processes race for them and ask
-    nobody. Draws are a function of (seed, phase, index), so nothing has to be checkpointed.
+    `rows` gives the rows of a phase, whether versions are drawn or scheduled; actors in real time do not use it. Draws
+    are a function of (seed, phase, index), so nothing has to be checkpointed.
 
     schedule: rows of the whole run, where the model plans them.
     drawn: whether versions are drawn in each phase.
@@ -57,9 +57,9 @@ class Lags:
 
         Raises `UserError` where the model answers with something else, or with versions that the buffer does not hold.
         """
-        question = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
-        answer = keep(np.full(slots, phase)) if self.warm(phase) else self.model.assign(question)
-        self._check_versions(question, answer)
+        request = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
+        answer = keep(np.full(slots, phase)) if self.warm(phase) else self.model.assign(request)
+        self._check_versions(request, answer)
         ledger = {name: self._row_count(name, count) for name, count in answer.ledger.items()}
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
@@ -68,9 +68,9 @@ class Lags:
         self._rows.update((phase - starts).tolist())
         return answer
 
-    def _check_versions(self, question: Draw, answer: Assignment) -> None:
-        title, versions, phase = f"LAG={self.model.text}", np.asarray(answer.versions), question.phase
-        shape = (question.slots, 1 if answer.every is None else -(-question.length // answer.every))
+    def _check_versions(self, request: Draw, answer: Assignment) -> None:
+        title, versions, phase = f"LAG={self.model.text}", np.asarray(answer.versions), request.phase
+        shape = (request.slots, 1 if answer.every is None else -(-request.length // answer.every))
         if versions.shape != shape:
             raise UserError(
                 f"{title} assigned versions of shape {versions.shape} in phase {phase}, where {shape} was asked for"
@@ -80,10 +80,10 @@ class Lags:
                 f"{title} assigned versions as a {type(answer.versions).__name__} of {versions.dtype}; "
                 "give an array of whole numbers"
             )
-        if versions.size and not (question.held[0] <= versions.min() <= versions.max() <= phase):
+        if versions.size and not (request.held[0] <= versions.min() <= versions.max() <= phase):
             raise UserError(
                 f"{title} assigned versions {versions.min()} to {versions.max()} in phase {phase}, where the buffer "
-                f"holds {question.held[0]} to {phase}"
+                f"holds {request.held[0]} to {phase}"
             )
         if (np.diff(versions, axis=1) < 0).any():
             raise UserError(f"{title} goes back to an older version inside a row, in phase {phase}")
@@ -115,7 +115,7 @@ class Lags:
 
     @property
     def cap(self) -> int:
-        """Largest lag that can come up, in phases."""
+        """Largest possible lag, in phases."""
         return self.expected.cap if self.expected else self.capacity - 1
 
     def probabilities(self, phase: int) -> dict[int, float]:
@@ -123,14 +123,14 @@ class Lags:
         return {phase: 1.0} if self.warm(phase) else self.model.probabilities(phase, self.capacity)
 
     def oldest(self, phase: int) -> int:
-        """Return the version that even an actor in the middle of an episode may not be behind."""
+        """Return the oldest version that an actor may act with, even in the middle of an episode."""
         return phase if self.warm(phase) else self.model.oldest(phase)
 
 
 def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size: int = 1, first: int = 0) -> PhaseRows:
-    """Return the rows of a phase whose versions were drawn, and that trains on all of them.
+    """Return the rows of a phase that trains on all of them, with drawn versions.
 
-    Slot i is actor `first` + i, which has generated a group in every phase before.
+    Slot i is actor `first` + i, which has generated a group in every earlier phase.
 
     versions: [slots, stretches], of `stretch` decisions each; the last lasts to the end of the row at `length`.
     group_size: rows of a slot's group.
@@ -154,33 +154,33 @@ def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size
     return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
 
 
-LOOKS = 256  # phases that are looked at, of the many with a full buffer
-STRIDE = 101  # phases between two looks: a prime, so that a model with a period below it is seen in all of it
-WIDEST = 1_024  # versions of a buffer that are looked at; a wider one promises more still
+LOOKS = 256  # phases that are examined, of those with a full buffer
+STRIDE = 101  # phases between two of them: a prime, so that a model with a shorter period is seen at each phase of it
+WIDEST = 1_024  # versions of a buffer that are examined; for a wider one the mean lag is a lower bound
 
 
 class ExpectedLag(NamedTuple):
     """Lags in phases, of the version that a row begins with."""
 
-    mean: float | None  # once the buffer is full; None where that comes of a simulation
-    cap: int  # the largest that can come up, or that a rule of the pipeline allows
+    mean: float | None  # once the buffer is full; None where only a simulation gives it
+    cap: int  # the largest possible, or that a rule of the pipeline allows
     expected: float | None  # mean over the phases of the run's budget
 
 
 def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
-    """None where the model knows neither its probabilities before the run nor a bound."""
+    """Return the lag to expect; None where the model knows neither its probabilities before the run nor a bound."""
     capacity = min(spec.capacity, WIDEST)
-    full = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
+    full_phases = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
     step = max(1, spec.budget_phases // LOOKS) | 1
     try:
-        later = [_lags(model, phase, capacity) for phase in full]
-        of_run = [_lags(model, phase, capacity) for phase in range(spec.fill_phases, spec.phases, step)]
+        full_lags = [_lags(model, phase, capacity) for phase in full_phases]
+        run_lags = [_lags(model, phase, capacity) for phase in range(spec.fill_phases, spec.phases, step)]
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
-    cap = max(max(lags) for lags in later)
-    expected = [0.0 if spec.warm(spec.fill_phases + i * step) else _mean(lags) for i, lags in enumerate(of_run)]
-    return ExpectedLag(sum(map(_mean, later)) / len(later), cap, sum(expected) / len(expected))
+    cap = max(max(lags) for lags in full_lags)
+    expected = [0.0 if spec.warm(spec.fill_phases + i * step) else _mean(lags) for i, lags in enumerate(run_lags)]
+    return ExpectedLag(sum(map(_mean, full_lags)) / len(full_lags), cap, sum(expected) / len(expected))
 
 
 def _lags(model: LagModel, phase: int, capacity: int) -> dict[int, float]:

@@ -16,13 +16,13 @@ Data = TypeVar("Data")  # input of the learner of a kind of task
 
 
 class PhaseData(NamedTuple, Generic[Data]):
-    """One phase's data, what to report of how they came about, and where the time went, beside the total."""
+    """One phase's data, metrics of their collection, and seconds by purpose."""
 
     data: Data
-    behaviour_logp: Tensor  # of what was acted in this phase
+    behaviour_logp: Tensor  # of the decisions made in this phase
     metrics: dict[str, Any]
     seconds: dict[str, float]
-    flow: Flow | None = None  # where not all that was acted is handed to the learner, or not only that
+    flow: Flow | None = None  # None: the learner gets what was generated in this phase, all of it and nothing else
 
 
 @dataclass(frozen=True)

@@ -1,6 +1,6 @@
 """Checks of what a method returns from its hooks.
 
-Another shape would be broadcast over the decisions unnoticed, another word would end every phase.
+A tensor of another shape would be broadcast silently, and an unknown word from `stop` would end every phase.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from ..errors import Diverged, UserError
 if TYPE_CHECKING:
     import torch
 
-# A field of `Decisions` that may be None -> what a method that cannot do without it has among its `needs`.
+# Fields of `Decisions` that may be None, and the entry of `needs` that provides each.
 DECLARED_BY = {
     "group": "groups",
     "outcome": "groups",
@@ -33,38 +33,38 @@ DECLARED_BY = {
 
 
 def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
-    """A loss of each decision [R, T], and diagnostics of the same shape or numbers []. Raises `UserError`."""
+    """Return the loss of each decision [R, T], and diagnostics of that shape or []. Raises `UserError`."""
     try:
         answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
     except (TypeError, AttributeError) as error:  # raised by an attribute or operation of None
         if (need_error := _undeclared_need(algorithm, decisions, error)) is not None:
             raise need_error from error
         raise
-    _is(algorithm, "policy_loss", answer, PolicyLoss)
-    _is_shaped(algorithm, "policy_loss", "loss", answer.loss, shape)
+    _check_type(algorithm, "policy_loss", answer, PolicyLoss)
+    _check_shape(algorithm, "policy_loss", "loss", answer.loss, shape)
     for name, x in answer.diagnostics.items():
-        _is_shaped(algorithm, "policy_loss", name, x, shape, shape[:0])
+        _check_shape(algorithm, "policy_loss", name, x, shape, shape[:0])
     return answer
 
 
 def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
-    """An advantage and a value target of each decision [B, T]. Raises `UserError`."""
+    """Return the advantage and value target of each decision [B, T]. Raises `UserError`."""
     answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
-    _is(algorithm, "targets", answer, Targets)
-    _is_shaped(algorithm, "targets", "advantage", answer.advantage, shape)
-    _is_shaped(algorithm, "targets", "value_target", answer.value_target, shape)
+    _check_type(algorithm, "targets", answer, Targets)
+    _check_shape(algorithm, "targets", "advantage", answer.advantage, shape)
+    _check_shape(algorithm, "targets", "value_target", answer.value_target, shape)
     return answer
 
 
 def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
-    """The critic's loss of each decision [R, T]. Raises `UserError`."""
+    """Return the critic's loss of each decision [R, T]. Raises `UserError`."""
     answer = algorithm.value_loss(values)
-    _is_shaped(algorithm, "value_loss", "tensor", answer, values.mask.shape)
+    _check_shape(algorithm, "value_loss", "tensor", answer, values.mask.shape)
     return answer
 
 
 def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
-    """Return whether training goes on. Raises `UserError`."""
+    """Return the method's answer to whether training stops. Raises `UserError`."""
     answer = algorithm.stop(decisions)
     if answer not in get_args(Stop):
         words = ", ".join(map(repr, get_args(Stop)))
@@ -73,7 +73,7 @@ def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
 
 
 def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
-    """The factor on the step size, not below 0. Raises `UserError`, and `Diverged` where it is not finite."""
+    """Return the factor on the step size, at least 0. Raises `UserError`, and `Diverged` where it is not finite."""
     answer = algorithm.step_scale(decisions)
     try:
         scale = float(answer)
@@ -87,23 +87,23 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
 
 
 def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
-    """The gradient [P] to step along. Raises `UserError`."""
+    """Return the gradient [P] to step along. Raises `UserError`."""
     answer = algorithm.gradient(previous, now)
-    _is_shaped(algorithm, "gradient", "vector", answer, now.shape)
+    _check_shape(algorithm, "gradient", "vector", answer, now.shape)
     return answer
 
 
 def state_of(
     algorithm: Algorithm, hook: str, answer: Mapping[str, Any], trained: Mapping[str, torch.Tensor] | None = None
 ) -> dict[str, Any]:
-    """The state that the method returned from `hook`: plain numbers, of whatever type they came, and tensors.
+    """Return the state that `hook` returned, numbers of any type as plain ones, and tensors.
 
-    trained: tensors that the learner trains, which stay as they are whatever the method returns; None where
-    `init_state` may name some. Raises `UserError` for anything else, which a checkpoint could not bring back.
+    trained: tensors that the learner trains, which replace what the method returns for them; None for `init_state`,
+    which may declare some. Raises `UserError` for anything else, which a checkpoint could not restore.
     """
     from torch import Tensor
 
-    _is(algorithm, hook, answer, Mapping)
+    _check_type(algorithm, hook, answer, Mapping)
     state: dict[str, Any] = {}
     for name, x in answer.items():
         if trained and name in trained:
@@ -125,12 +125,12 @@ def state_of(
     return state | dict(trained or {})
 
 
-def _is(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:
+def _check_type(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:
     if not isinstance(answer, kind):
         raise UserError(f"{algorithm.name}: {hook} returns a {type(answer).__name__}, not a {kind.__name__}")
 
 
-def _is_shaped(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tuple[int, ...]) -> None:
+def _check_shape(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tuple[int, ...]) -> None:
     from torch import Tensor
 
     if not isinstance(x, Tensor) or x.shape not in shapes:
@@ -142,7 +142,7 @@ def _is_shaped(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tupl
 
 
 def _undeclared_need(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:
-    """The line to say where the method's file names a field that is None here."""
+    """Return the error for the first field that the method's file names and that is None here; None without one."""
     text = Path(source_file(type(algorithm))).read_text(encoding="utf-8")
     absent = [field for field in DECLARED_BY if getattr(decisions, field) is None and f".{field}" in text]
     if not absent:

@@ -17,11 +17,11 @@ class Version:
 
     phase: int  # training phases done when it was stored: its version
     gradient_step: int  # optimiser steps done when it was stored
-    tensors: Mapping[str, Tensor]  # whatever the policy family needs to act again
+    tensors: Mapping[str, Tensor]  # all that the policy needs to act
 
 
 class PolicyBuffer:
-    """First in, first out, `capacity` versions. The newest is always inside, so lag 0 has a place."""
+    """The newest `capacity` versions, first in, first out."""
 
     def __init__(self, capacity: int) -> None:
         self.capacity = capacity

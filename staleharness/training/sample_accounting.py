@@ -13,7 +13,7 @@ from ..schedule import LOST, NEVER, Ints, Schedule
 UNITS = ("sequences", "decisions")
 FATES = ("trained", "dropped", "masked", "queued", "lost")  # generated is their sum
 ENTRIES = ("generated", *FATES, "reused")
-OPTIONAL = ("lost",)  # only of runs with actors that can be lost
+OPTIONAL = ("lost",)  # only in runs with actors that can be lost
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class Flow:
 
 
 def check_pipeline(ledger: Mapping[str, Mapping[str, int]]) -> None:
-    """Raise `RuntimeError` where what a pipeline generated is not the sum of all that became of it."""
+    """Raise `RuntimeError` where the rows that a pipeline generated are not the sum of those of every fate."""
     for unit, entries in ledger.items():
         if entries["generated"] != sum(entries.values()) - entries["generated"] or min(entries.values()) < 0:
             words = ", ".join(f"{entry} {count}" for entry, count in entries.items())
@@ -61,12 +61,12 @@ class Ledger:
         self.totals = {f"{unit}/{entry}": 0 for unit in UNITS for entry in ENTRIES if entry not in OPTIONAL}
 
     def enter(self, phase: int, flow: Flow, handed_count: Count, trained: Count) -> dict[str, int]:
-        """The totals after a phase in which the learner was `handed` so much and `trained` on so much of it. What is
+        """Return the totals after a phase in which the learner got `handed_count` and trained on `trained`. What is
         trained on again counts as reused, and once as trained.
 
         Raises `RuntimeError` where generated is not trained + dropped + masked + queued + lost.
         """
-        if flow.reused == handed_count:  # a whole batch once more, of which nothing counts anew
+        if flow.reused == handed_count:  # the whole batch is trained on again
             flow, handed_count = replace(flow, reused=trained), trained
         counts = {
             "generated": flow.generated,
@@ -94,11 +94,11 @@ class Ledger:
 
 
 def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None = None) -> Flow | None:
-    """Return the flow when the learner took the batch of `phase`, of which `trained` became; None where the schedule
-    does not say when rows were finished and when they left. Rows can be lost where real actors were recorded.
+    """Return the flow when the learner took the batch of `phase`, with its `trained` count; None where the schedule
+    does not say when rows were finished and when they left. Only rows of real actors can be lost.
 
-    Rows that are not trained on have `lengths` [n] decisions, and where that is None as many as the schedule says,
-    until they are trained on: then what was generated changes by as much as `trained` differs from that.
+    Rows count with `lengths` [n] decisions, by default those of the schedule, until they are trained on: then the
+    number generated is corrected by the difference between `trained` and these lengths.
     """
     if schedule.finished is None or schedule.left is None:
         return None

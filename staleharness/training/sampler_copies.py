@@ -13,15 +13,15 @@ from .policy_buffer import PolicyBuffer, Version
 if TYPE_CHECKING:
     from torch import Tensor
 
-# name -> tensor of a version, to the same with the sampler's matrices
+# Function of a version that returns its tensors with the sampler's matrices.
 CopyTensors = Callable[[Version], dict[str, "Tensor"]]
 ROUTER = re.compile(r"[._]gate\.weight$")  # of a mixture of experts
 BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
 
 
 class SamplerCopies:
-    """Copies of versions, each made once; a copy goes when `capacity` newer ones are there. A version is a function of
-    its number within a run, and so is its copy: nothing of this is state."""
+    """Cache of the copies of the newest `capacity` versions. A copy is a function of its version, so a checkpoint needs
+    none of this."""
 
     def __init__(self, copy: CopyTensors, capacity: int) -> None:
         self.copy, self.capacity = copy, capacity
@@ -36,7 +36,7 @@ class SamplerCopies:
         return self._copies[version.phase]
 
     def view(self, buffer: PolicyBuffer) -> PolicyBuffer:
-        """Return a buffer that answers with copies."""
+        """Return a view of a buffer whose versions are copies."""
         return _CopiesView(buffer, self)
 
 

@@ -30,22 +30,22 @@ TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)
 SMALL = small_control(2, 2, 16, algorithm="decoupled_ppo", epochs=1, minibatches=1)
 
 
-# --- its place ----------------------------------------------------------------------------------------------------
+# --- its entry ----------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("name", BUILT_IN)
-def test_every_built_in_method_has_a_place(name: str) -> None:
-    place = entry_of(ALGORITHMS[name])
-    assert place.family in families(ALGORITHMS[name])
-    assert all((place.level, place.transform, place.trust_region, place.anchor, place.traps))
+def test_every_built_in_method_has_an_entry(name: str) -> None:
+    entry = entry_of(ALGORITHMS[name])
+    assert entry.family in families(ALGORITHMS[name])
+    assert all((entry.level, entry.transform, entry.trust_region, entry.anchor, entry.traps))
 
 
-def test_no_place_is_kept_for_a_method_that_is_gone() -> None:
+def test_no_entry_remains_of_a_method_that_is_gone() -> None:
     import tomllib
 
-    held = tomllib.loads((builtin_folder("algorithms") / "methods.toml").read_text())
-    assert set(held["methods"]) == set(BUILT_IN)
-    assert set(held["families"]) == {entry_of(ALGORITHMS[name]).family for name in BUILT_IN}
+    tables = tomllib.loads((builtin_folder("algorithms") / "methods.toml").read_text())
+    assert set(tables["methods"]) == set(BUILT_IN)
+    assert set(tables["families"]) == {entry_of(ALGORITHMS[name]).family for name in BUILT_IN}
 
 
 def variants(name: str) -> list[Any]:

@@ -33,7 +33,9 @@ Start = Callable[..., ActorPool]
 def start() -> Iterator[Start]:
     pools: list[ActorPool] = []
 
-    def start(toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **settings: Any) -> ActorPool:
+    def start(
+        toy: Toy, actors: int = 2, fetch: int = 0, recorder: Recorder | None = None, **settings: Any
+    ) -> ActorPool:
         settings = {"groups": 3, "rows": 2, "room": 4, "max_lag": 100, "length": LENGTH, **settings}
         timings = [ActorTiming(fetch, 0.0)] * actors
         config = PoolConfig(toy, timings, preload=["toy_actors"], **settings)
