@@ -153,10 +153,10 @@ class Algorithm(Options):
         return 1.0
 
     def gradient(self, previous: Tensor, now: Tensor) -> Tensor:
-        """Return what takes the place of the policy's gradient [P] `now`, from a run's second step on.
+        """Return the gradient [P] to step along in place of the policy's gradient `now`, from a run's second step on.
 
-        previous: that of the step before, as its loss gave it. Neither may be changed in place. The norm is clipped
-        afterwards; a critic's gradient is not among them.
+        previous: the gradient of the step before, as its loss gave it. Change neither in place. The norm is clipped
+        afterwards; a critic's gradient is in neither.
         """
         return now
 
@@ -225,9 +225,9 @@ def takes_rows(algorithm: Algorithm) -> bool:
     return algorithm.realign_every == "step" or algorithm.time_order
 
 
-def defines(algorithm: Algorithm, answer: str) -> bool:
-    """Return whether the method overrides a property or function of the base class; a default costs nothing."""
-    return getattr(type(algorithm), answer) is not getattr(Algorithm, answer)
+def defines(algorithm: Algorithm, hook: str) -> bool:
+    """Return whether the method overrides a hook of the base class, so that the learner can skip the defaults."""
+    return getattr(type(algorithm), hook) is not getattr(Algorithm, hook)
 
 
 ALGORITHMS: Registry[type[Algorithm]] = Registry("algorithms", Algorithm)

@@ -1,8 +1,8 @@
-"""The records that travel: what the collector wrote down, what an algorithm is asked, what it answers.
+"""Records that pass between collector, learner and algorithm: collected data, inputs of a method and its outputs.
 
-A *decision* is one sampled action with a log-probability: a simulator step, or a token. Rows are what was
-acted by one actor in one phase (or one completion); every tensor is [B, T] with a mask. A shuffled minibatch
-of control data is [N, 1]. Nothing past the collector asks which of the two kinds it is looking at.
+A *decision* is one sampled action with a log-probability: a simulator step, or a token. A row is one actor's
+decisions in one phase, or one completion; every tensor is [B, T] with a mask. A shuffled minibatch of control data
+is [N, 1]. Code after the collector treats both kinds alike.
 """
 
 from __future__ import annotations
@@ -18,18 +18,18 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One phase as the collector wrote it down: B actors, T decisions each. The learner recomputes nothing in it."""
+    """One phase as the collector recorded it: B actors, T decisions each. The learner recomputes nothing in it."""
 
     obs: Tensor
     """[B, T, D] raw observations, float32."""
     action: Tensor
-    """[B, T, A] as sampled, before the environment clips it; [B, T, 1] the number of a choice."""
+    """[B, T, A] as sampled, before the environment clips it; [B, T, 1] index of a discrete action."""
     behaviour_logp: Tensor
     """[B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)."""
     behaviour_mean: Tensor
-    """[B, T, A] of the Gaussian that acted, or the logits of A choices."""
+    """[B, T, A] of the Gaussian that acted, or the logits of A discrete actions."""
     behaviour_log_std: Tensor
-    """[B, T, A]; [B, T, 0] of choices."""
+    """[B, T, A]; [B, T, 0] for discrete actions."""
     version: Tensor
     """[B, T] int64, phases done when the acting version was stored."""
     gradient_step: Tensor
@@ -128,7 +128,7 @@ class Completions:
 class Trajectories:
     """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
 
-    `discount` is zero only where the world ended (terminated),
+    `discount` is zero only where the episode terminated,
     `continues` is zero wherever the next decision is not this one's successor (terminated or truncated).
     """
 
@@ -139,13 +139,13 @@ class Trajectories:
     continues: Tensor
     """1, and 0 where terminated or truncated."""
     value: Tensor
-    """V(s_t) of the learner's critic at the moment of asking."""
+    """V(s_t) of the learner's critic when `targets` is called."""
     next_value: Tensor
     """V of the true next observation (the final one where the episode ended), same critic."""
     behaviour_logp: Tensor
     """log μ(a_t|s_t), fixed when the data were made."""
     target_logp: Tensor
-    """log π(a_t|s_t) of the learner when asked (π_T when asked once per phase)."""
+    """log π(a_t|s_t) of the learner when `targets` is called (π_T if once per phase)."""
     lag: Tensor
     """Backward lag: version of the target policy less that of the behaviour policy, in phases."""
     mask: Tensor
@@ -165,7 +165,7 @@ class Targets:
 
 
 class Progress(NamedTuple):
-    """Place in a run: phase, epoch of the phase and gradient step of the epoch, each from 0, with their numbers.
+    """Position in a run: phase, epoch of the phase and gradient step of the epoch, each from 0, and their totals.
 
     Phases that fill the buffer before the run's budget are phase 0."""
 
@@ -208,7 +208,7 @@ class Decisions:
     state: Mapping[str, Any] = field(default_factory=dict)
     """The algorithm's own state (`init_state`)."""
     progress: Progress = BEGINNING
-    """Fraction of the run that is done, by phase, epoch and step."""
+    """Position in the run: phase, epoch and step."""
     continues: Tensor | None = None
     """1 where the next column is the next decision of the same episode; only for a method with `time_order`, on
     control."""
@@ -230,17 +230,17 @@ class Decisions:
     observation: Tensor | None = None
     """[B, T, D] as recorded, before the policy normalises it."""
     action: Tensor | None = None
-    """[B, T, A]; of a choice its number, A = 1."""
+    """[B, T, A]; the index of a discrete action, A = 1."""
     value: Tensor | None = None
     """V(s) of the critic being trained, without gradient."""
     mean: Tensor | None = None
-    """[B, T, A] mean of π_θ with gradient; of choices their logits."""
+    """[B, T, A] mean of π_θ with gradient; logits of discrete actions."""
     std: Tensor | None = None
-    """[B, T, A] standard deviation of π_θ with gradient; of choices [B, T, 0]."""
+    """[B, T, A] standard deviation of π_θ with gradient; [B, T, 0] for discrete actions."""
     behaviour_mean: Tensor | None = None
-    """[B, T, A] mean of μ; of choices their logits."""
+    """[B, T, A] mean of μ; logits of discrete actions."""
     behaviour_std: Tensor | None = None
-    """[B, T, A] standard deviation of μ; of choices [B, T, 0]."""
+    """[B, T, A] standard deviation of μ; [B, T, 0] for discrete actions."""
 
 
 @dataclass(frozen=True)
@@ -264,12 +264,12 @@ class Values:
     state: Mapping[str, Any] = field(default_factory=dict)
     """The algorithm's own state (`init_state`)."""
     progress: Progress = BEGINNING
-    """Fraction of the run that is done, by phase, epoch and step."""
+    """Position in the run: phase, epoch and step."""
 
 
 @dataclass(frozen=True)
 class PolicyLoss:
-    """An algorithm's answer: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
+    """Output of `Algorithm.policy_loss`: loss per decision [B, T] to be minimised, and named diagnostics [B, T].
 
     Both are of the inputs' dtype: a comparison is reported as `(ratio > cap).to(ratio.dtype)`. The learner masks and
     averages both, so that aggregation is a setting of the run, not of a method, and detaches the diagnostics. Each

@@ -22,7 +22,7 @@ class OOM(RuntimeError):
 
 
 class ActorsNotStarted(RuntimeError):
-    """The server that starts the actors of a run was killed, again and again."""
+    """The server that starts the actors of a run was killed several times in a row."""
 
 
 class Changed(RuntimeError):
@@ -74,7 +74,7 @@ FOREIGN_NAMES = {
     "norm_adv": "normalise_advantage",
     "normalize_advantage": "normalise_advantage",
     "total_timesteps": "steps",
-    "k": "capacity",  # as the command line says, and Python
+    "k": "capacity",  # as the command line and `sh.sweep` call it
     "n": "forward",
     "clip_range": "clip",
     "clip_coef": "clip",

@@ -66,7 +66,7 @@ class Draw:
         return held(self.phase, self.capacity)
 
     def generator(self) -> np.random.Generator:
-        """Return the generator of this draw, at its beginning each time."""
+        """Return a fresh generator of this draw's random numbers, the same at each call."""
         return stream(self.seed, "assignment", *self.key)
 
 
@@ -149,7 +149,7 @@ class LagModel(Options):
 
     @property
     def identity(self) -> str:
-        """Text of the model in run ids: `text`, unless that names a file whose content counts."""
+        """Text of the model in run ids: `text`, with the digest of a file in place of its name."""
         files = path_digests(self, f"LAG={self.name}")
         return canonical_text(self, files)
 
@@ -252,7 +252,7 @@ def parse_lag(text: str, capacity: int) -> LagModel:
 
 @functools.lru_cache(maxsize=256)
 def _check(model: LagModel, capacity: int) -> None:
-    """Check once for all runs of a study: some models look at every phase, and at every version in each."""
+    """Call `model.check`, once for all runs of a study: some models go through every phase and version."""
     model.check(capacity)
 
 
@@ -268,7 +268,7 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
     if model.drawn or model.real or model.online:
         return None
     if spec.demand is None:
-        raise UserError(f"LAG={model.text} plans whole runs, which {spec.env} cannot be made by; give uniform")
+        raise UserError(f"LAG={model.text} plans whole runs, which {spec.env} does not support; give uniform")
     rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
     if rows > MAX_ROWS:
         raise UserError(

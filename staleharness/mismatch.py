@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 NONE = "none"
-"""Text of a sampler that is the trainer."""
+"""Value of MISMATCH where the trainer's own policy samples."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +34,7 @@ class Place:
     seed: int
 
     def generator(self, fixed: bool = False) -> np.random.Generator:
-        """Return the generator of this matrix at its beginning; `fixed`: the same for every version."""
+        """Return a fresh generator for this matrix; `fixed`: the same for every version."""
         indices = (zlib.crc32(self.name.encode()), *(() if fixed else (self.version,)))
         return stream(self.seed, "mismatch/fixed" if fixed else "mismatch", *indices)
 
@@ -51,7 +51,7 @@ class Mismatch(Options):
 
     @property
     def raw(self) -> bool:
-        """True where the log-probabilities that the sampler reports are of its logits before `logits`."""
+        """True where the sampler reports log-probabilities under its logits before `logits` changes them."""
         return False
 
     @property
@@ -61,7 +61,7 @@ class Mismatch(Options):
 
     @property
     def truncates(self) -> bool:
-        """True where `logits` takes actions away."""
+        """True where `logits` gives some actions probability 0."""
         return False
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
@@ -134,5 +134,5 @@ def mismatch_text(models: Sequence[Mismatch]) -> str:
 
 
 def mismatch_hash(text: str) -> str:
-    """Return the hash of the files that the models are written in, whose edits expire their runs; empty of none."""
+    """Return the hash of the models' files, so that an edit expires their runs; empty without models."""
     return "+".join(source_hash(type(model), active_options(model)) for model in read_mismatch(text))

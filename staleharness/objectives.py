@@ -1,6 +1,6 @@
 """The shared mathematics: ratios, divergences, surrogates, advantages. Pure functions of tensors [B, T].
 
-Nothing here imports torch: the tensors that come in bring their methods with them.
+Nothing here imports torch; only methods of the given tensors are used.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
     """(baseline, scale) [B] of a row's reward: the group-relative advantage is (R − baseline)/scale.
 
     - `grpo`: mean and standard deviation (n − 1) + 1e-6 of the group (Shao et al. 2024, arXiv:2402.03300); where all
-      rewards are equal the scale is 1, or what a discount leaves of them would count a millionfold
+      rewards are equal the scale is 1: dividing by 1e-6 would blow up any difference that a discount leaves
     - `dr_grpo`: mean and 1 (Liu et al. 2025, arXiv:2503.20783)
     - `rloo`: mean of the others and 1 (Ahmadian et al. 2024, arXiv:2402.14740)
     - `none`: 0 and 1
@@ -58,7 +58,7 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
     same_group = (group[:, None] == group[None, :]).to(outcome.dtype)
     count = same_group.sum(1)
     agree = (same_group * (outcome[None, :] != outcome[:, None])).sum(1) == 0
-    mean = outcome.where(agree, same_group @ outcome / count)  # rounding must not tell equal rewards apart
+    mean = outcome.where(agree, same_group @ outcome / count)  # exact where rewards are equal, whatever the rounding
     if how == "rloo":
         return outcome.where(agree, (same_group @ outcome - outcome) / (count - 1.0)), ones
     if how == "dr_grpo":
@@ -99,9 +99,9 @@ def sequence_log_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
 def step_factor(d: Decisions, rule: StepSize) -> float:
     """Factor on the coming gradient step's size, whatever the method.
 
-    - `ess`: √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ratio 1)
-    - `inverse_lag`: 1/max(1, mean lag in phases): holds lag × rate, which limits the rate only where the stale data
-      bind; otherwise steps × rate does (arXiv:2607.01083)
+    - `ess`: √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ESS ratio 1)
+    - `inverse_lag`: 1/max(1, mean lag in phases): keeps lag × rate constant, which limits the rate only where
+      staleness binds; otherwise steps × rate does (arXiv:2607.01083)
     """
     if rule == "ess":
         weight = sequence_log_ratio(d.target_logp.detach() - d.behaviour_logp, d.mask).exp()
@@ -112,7 +112,7 @@ def step_factor(d: Decisions, rule: StepSize) -> float:
 
 
 def group_total(x: Tensor, group: Tensor) -> Tensor:
-    """Σ of `x` [B] or [B, T] over the rows that have the row's number in `group` [B], for each row."""
+    """Σ of `x` [B] or [B, T] over all rows of the same `group` [B], for each row."""
     return (group[:, None] == group[None, :]).to(x.dtype) @ x
 
 
@@ -158,11 +158,11 @@ def clipped_surrogate(
     ε_high is ε unless given (clip-higher, Yu et al. 2025, arXiv:2503.14476, eq. 10).
     """
     low, high = 1.0 - epsilon, 1.0 + (epsilon if epsilon_high is None else epsilon_high)
-    held = ratio.detach().clamp(low, high)
-    beyond = (ratio.detach() - held) * advantage  # above 0 where the clip holds r back, 0 where there is no clip
-    # Autograd gives a minimum of two equal terms half of each; without the second one inside the clip, a step takes
-    # half of the operations, to the same bits.
-    bound = (held * advantage).masked_fill(beyond == 0, math.inf)
+    clipped_ratio = ratio.detach().clamp(low, high)
+    beyond = (ratio.detach() - clipped_ratio) * advantage  # above 0 where the clip binds, 0 inside the clip
+    # Inside the clip both terms are equal, and autograd would split the gradient between them. Without the second one
+    # the backward pass has half of the operations, to the same bits.
+    bound = (clipped_ratio * advantage).masked_fill(beyond == 0, math.inf)
     return (ratio * advantage).minimum(bound), (beyond > 0).to(ratio.dtype)
 
 
@@ -207,7 +207,7 @@ def vtrace(t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: Adva
     - `vs`: A = r + γ v_{t+1} − V(s_t), the papers' q − V; on-policy this is GAE(λ) only at λ = 1
     - `lambda_mix`: A = r + γ [λ v_{t+1} + (1 − λ) V(s_{t+1})] − V(s_t), rlax's form; on-policy this is GAE(λ)
 
-    The advantage carries no factor ρ_t: the loss brings the importance weight. Nothing crosses an end: where
+    The advantage has no factor ρ_t, because the loss has the importance weight. Nothing crosses an episode's end: where
     the next column is no successor (terminated, truncated, padding, the row's end) v_{t+1} is V(s_{t+1}).
     """
     ratio = importance_ratio(t.target_logp, t.behaviour_logp)
@@ -225,8 +225,8 @@ def vtrace(t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: Adva
 def sum_backwards(x: Tensor, decay: Tensor) -> Tensor:
     """y_t = x_t + decay_t · y_{t+1} along each row, with nothing beyond the last column. All [B, T].
 
-    Runs over rows of a time-major copy, through NumPy's cheaper small operations where memory is shared with
-    it; a multiplication and an addition each rounded, so that bits equal those of the textbook loop.
+    Runs over the rows of a time-major copy; on a CPU through NumPy, whose small operations cost less. Multiplication
+    and addition are rounded separately, so that the bits are those of the textbook loop.
     """
     out, factors = x.detach().t().contiguous().clone(), decay.detach().t().contiguous()
     if out.device.type == "cpu":

@@ -52,8 +52,8 @@ class PipelineLag(LagModel):
         super().__post_init__()
         cv = type(self).hyper_parameters()["cv"]
         self.require("cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes")
-        kinds = (self.slow > 0) == (self.slow_factor > 1)
-        self.require("slow", kinds, "above 0, and slow_factor above 1, where there are slow slots")
+        consistent = (self.slow > 0) == (self.slow_factor > 1)
+        self.require("slow", consistent, "above 0, and slow_factor above 1, where there are slow slots")
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         """Return settings of `pipeline.pipeline_settings.Pipeline`."""
@@ -64,18 +64,18 @@ class PipelineLag(LagModel):
         rules = self.rules(demand)
         if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
             raise UserError(f"{self.title()}: slots follow from its own rule; leave them out")
-        spread = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"
-        decision = 0.0
+        row_times = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"
+        decision_time = 0.0
         if self.online:
-            spread, decision = "constant:0", self.row_time / demand.length
+            row_times, decision_time = "constant:0", self.row_time / demand.length
         settings = {
             "slots": rows_of(self.slots, demand),
             "workers": 1,
             "group": demand.rows,
             "unit": "group",
             "lengths": f"constant:{demand.length}",
-            "token_seconds": decision,
-            "environment": spread,
+            "token_seconds": decision_time,
+            "environment": row_times,
             "batch": demand.groups * demand.rows,
             "train_seconds": 1.0,
             "steps": demand.phases,
@@ -123,7 +123,7 @@ class PipelineLag(LagModel):
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         raise UserError(
-            f"LAG={self.text} has no probabilities of versions, which come of a simulation; density=mixture needs a "
+            f"LAG={self.text} has no probabilities of versions, which a simulation decides; density=mixture needs a "
             "model that draws them, such as uniform"
         )
 
@@ -143,6 +143,6 @@ def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str
         return {}
     if on_stale == "withhold":
         return {"cap": float(max_lag), "order": "submitted"}
-    kinds = {"drop_group": "drop", "drop_sample": "drop_row", "mask_tokens": "mask", "requeue": "recycle"}
+    rules = {"drop_group": "drop", "drop_sample": "drop_row", "mask_tokens": "mask", "requeue": "recycle"}
     stop_rule = {"stop": True} if stop and on_stale in ("drop_group", "requeue") else {}
-    return {"max_lag": max_lag, "stale": kinds[on_stale], **stop_rule}
+    return {"max_lag": max_lag, "stale": rules[on_stale], **stop_rule}

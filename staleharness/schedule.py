@@ -1,7 +1,7 @@
 """Lag as a schedule: which rows the learner takes in each phase, who generates them, and under which versions.
 
-A model of a pipeline, or a recorded trace, plans a whole run with a `Schedule`: a function of (seed, what the learner
-demands) and of nothing that happens in the run, so there is no state to checkpoint. A model that draws
+A model of a pipeline, or a recorded trace, plans a whole run with a `Schedule`: a function of the seed and
+the learner's demand, and of nothing that happens in the run, so there is no state to checkpoint. A model that draws
 plans one phase at a time (`lag.Assignment`). Either way a phase is described by its `PhaseRows`.
 """
 
@@ -118,15 +118,15 @@ class Schedule:
         """First phase [n] in which each row can be generated: its newest version exists, and so do the rows that its
         actor generates before it. NEVER for rows after the last of their actor that is trained on."""
         phases = np.full(len(self), NEVER)
-        for rows in self._of_actors():
+        for rows in self._rows_by_actor():
             trained = np.flatnonzero(self.phase[rows] != NEVER)
             if len(trained):
                 last = self.nth[rows[trained[-1]]]
                 rows = rows[self.nth[rows] <= last]
                 phases[rows] = np.maximum.accumulate(self.newest[rows])
         begins = np.flatnonzero(np.diff(self.group, prepend=-1))  # a group is generated as a whole
-        of_group = np.maximum.reduceat(phases, begins) if len(self) else phases
-        return np.repeat(of_group, np.diff(begins, append=len(self)))
+        group_phases = np.maximum.reduceat(phases, begins) if len(self) else phases
+        return np.repeat(group_phases, np.diff(begins, append=len(self)))
 
     @cached_property
     def last_phase(self) -> Ints:
@@ -169,12 +169,12 @@ class Schedule:
         early = (self.phase >= 0) & (self.phase < phases)
         counts = np.where(early, 1, np.diff(self.first))
         ends = self.first[1:] - 1
-        stays = np.repeat(~early, np.diff(self.first))
-        stays[ends[early]] = True  # of an on-policy row its last stretch, which is all of it
-        owner = np.repeat(early, np.diff(self.first))
-        version = np.where(owner, np.repeat(self.phase, np.diff(self.first)), self.version)
+        remains = np.repeat(~early, np.diff(self.first))
+        remains[ends[early]] = True  # of an on-policy row its last stretch, which is all of it
+        early_stretch = np.repeat(early, np.diff(self.first))
+        version = np.where(early_stretch, np.repeat(self.phase, np.diff(self.first)), self.version)
         nth = self.nth.copy()
-        for rows in self._of_actors():
+        for rows in self._rows_by_actor():
             rows = rows[~early[rows]]
             nth[rows] = np.unique(self.nth[rows], return_inverse=True)[1]
         return replace(
@@ -182,9 +182,9 @@ class Schedule:
             actor=np.where(early, self.place, self.place[early].max(initial=NEVER) + 1 + self.actor),
             nth=np.where(early, self.phase, nth),
             first=np.concatenate([[0], np.cumsum(counts)]),
-            version=version[stays],
-            end=self.end[stays],
-            kept=(self.kept | owner)[stays],
+            version=version[remains],
+            end=self.end[remains],
+            kept=(self.kept | early_stretch)[remains],
             finished=None if self.finished is None else np.where(early, self.phase, self.finished),
             left=None if self.left is None else np.where(early, self.phase, self.left),
         )
@@ -232,7 +232,7 @@ class Schedule:
                 return f"row {row} is trained in phase {self.phase[row]}, before it is finished"
         if self.reused is not None and (self.reused[:, 1] <= self.phase[self.reused[:, 0]]).any():
             return "a row is trained on once more before the first time"
-        for rows in self._of_actors():
+        for rows in self._rows_by_actor():
             numbers = np.unique(self.nth[rows])
             if len(numbers) != numbers[-1] + 1:
                 hole = int(np.flatnonzero(numbers != np.arange(len(numbers)))[0])
@@ -251,7 +251,7 @@ class Schedule:
                 )
         return None
 
-    def _of_actors(self) -> list[Ints]:
+    def _rows_by_actor(self) -> list[Ints]:
         """Return the rows of each actor, in the order in which it generates them."""
         order = np.lexsort((self.nth, self.actor))
         cuts = np.flatnonzero(np.diff(self.actor[order])) + 1

@@ -1,4 +1,4 @@
-"""Interface of environment plugins of every kind: the ids that they serve, and facts for readers of their runs."""
+"""Interface of environment plugins of every kind: their ids, checks of a run's spec, and facts stored with runs."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Task:
     """Short names that users may type instead (`Hopper` for `Hopper-v5`)."""
 
     fallback: ClassVar[bool] = False
-    """Asked only for ids that no other family knows."""
+    """True where the family is asked only for ids that no other one serves."""
 
     kind: ClassVar[str] = ""
     """Name of the kind of task."""
@@ -59,13 +59,13 @@ class Task:
     """Weights can change inside a row."""
 
     real_time: ClassVar[bool] = False
-    """Actors can be processes of their own."""
+    """Actors can run in processes of their own."""
 
     mismatch: ClassVar[bool] = False
-    """True if another copy of the policy can sample (MISMATCH)."""
+    """A separate copy of the policy can sample (MISMATCH)."""
 
     paced: ClassVar[bool] = False
-    """Rows differ in length, so that their time can follow from it."""
+    """Rows differ in length, so that a pipeline can derive their time from it (pace=length)."""
 
     entry_point: ClassVar[str] = ""
     """`module:function` that makes the simulation, imported when a run begins."""
@@ -100,7 +100,7 @@ class Task:
         return {
             "kind": cls.kind,
             "unit": cls.settings.unit,
-            "measures": {way: words for way, words in cls.measures.items() if way in shown_modes},
+            "measures": {mode: words for mode, words in cls.measures.items() if mode in shown_modes},
             "score": cls.score,
             "normalise": cls.normalise,
             "axes": dict(cls.axes),
@@ -118,7 +118,9 @@ class Task:
         if model.drawn and model.within_rows and not cls.inflight:
             raise UserError(f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform")
         if model.real and not cls.real_time:
-            raise UserError(f"LAG={spec.lag} needs actors of their own, which {spec.env} has not; give uniform")
+            raise UserError(
+                f"LAG={spec.lag} needs actors in their own processes, which {spec.env} does not support; give uniform"
+            )
         if model.online and not cls.paced:
             raise UserError(f"LAG={spec.lag}: rows of {spec.env} are all of one length; leave out pace=length")
         if spec.fill_phases and (model.real or model.online):
@@ -133,14 +135,15 @@ class Task:
             )
         if not cls.mismatch and (spec.mismatch != NONE or spec.behaviour != "auto"):
             raise UserError(
-                f"MISMATCH={spec.mismatch}, behaviour={spec.behaviour}: what samples in {spec.env} is the trainer's "
-                "own policy; tasks of control and language have another one"
+                f"MISMATCH={spec.mismatch}, behaviour={spec.behaviour}: in {spec.env} the trainer's own policy "
+                "samples; only control and language tasks have a separate sampler"
             )
         models = read_mismatch(spec.mismatch)
         if any(model.raw for model in models) and spec.behaviour != "version":
             raise UserError(
-                f"MISMATCH={spec.mismatch}: raw log-probabilities are not of the distribution that was drawn from, so "
-                "μ cannot be read from them; give logprobs=processed, or SET=behaviour=version"
+                f"MISMATCH={spec.mismatch}: raw log-probabilities are not those of the distribution "
+                "that actions were drawn from, so they cannot serve as μ; give logprobs=processed, or "
+                "SET=behaviour=version"
             )
         schedule_of(spec)
 
@@ -159,16 +162,16 @@ class Task:
 
     @classmethod
     def try_out(cls, env: str) -> None:
-        """Raise an error where an id that the family finds, but does not list, cannot be used."""
+        """Raise an error where an id that the family finds but does not list cannot be used."""
 
     @classmethod
     def completed(cls, settings: Mapping[str, Any]) -> Mapping[str, Any]:
-        """The settings of a sweep with those that follow from others filled in, where the user left them open."""
+        """Return the settings of a sweep, with those that the user left open derived from the others."""
         return settings
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """The spec as it enters the run's id; a family adds what the words of the spec do not pin down."""
+        """Return the spec that enters the run's id; a family adds what the spec alone does not determine."""
         return spec
 
 
@@ -184,7 +187,7 @@ def all_families() -> list[type[Task]]:
         if not family.kind:
             raise UserError(
                 f"{family.__qualname__} in {source_file(family)} is of no kind of task: a vector of gymnasium "
-                "environments is a ControlTask (staleharness.control.task), another kind says its `kind`"
+                "environments is a ControlTask (staleharness.control.task), another kind of task defines `kind`"
             )
         for name in (*family.ids, *family.aliases):
             holder = claims.setdefault(name.lower(), family)
@@ -202,7 +205,7 @@ def find_env(env: str) -> tuple[str, type[Task]]:
     for family in families:
         if (id := family.find(env)) is not None:
             owners = [f for f in families if not f.fallback and f.find(id) is not None] if family.fallback else []
-            return id, (owners or [family])[0]  # as a worker finds it, which is given the id
+            return id, (owners or [family])[0]  # as in a worker, which gets the id
     names = {id for family in families for id in (*family.ids, *family.aliases)}
     other = " (one of another package: ENV=module:Id-v0)" if re.search(r"-v\d+$", env) and ":" not in env else ""
     hints = "; ".join([f"{nearest(env, names)}{other}", *ENVS.broken])

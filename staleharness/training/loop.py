@@ -133,8 +133,8 @@ class Simulation(ABC, Generic[Data]):
         return PhaseRecord(metrics, seconds, scores)
 
     def _train(self) -> tuple[dict[str, Any], dict[str, float]]:
-        """Run a phase up to its evaluation; returns metrics and seconds. The newest policy is stored before versions are
-        assigned, so lag 0 is always possible."""
+        """Run a phase up to its evaluation; returns metrics and seconds. The newest policy is stored before versions
+        are assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
         began = time.perf_counter()
         first_scores = self._scores() if phase == 0 else None

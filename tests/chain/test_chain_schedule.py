@@ -66,7 +66,9 @@ def test_weights_change_inside_episodes_and_actors_have_own_noise(given_schedule
 
 
 def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(given_schedule: Say) -> None:
-    with pytest.raises(UserError, match="LAG=async needs actors of their own, which bit-chain has not"):
+    with pytest.raises(
+        UserError, match="LAG=async needs actors in their own processes, which bit-chain does not support"
+    ):
         find_env("bit-chain")[1].check(spec(lag="async"))
     given_schedule(lambda demand: lock_step(demand, 2))
     with pytest.raises(UserError, match="lags of up to 2 phases, and K=2 holds lags 0 to 1; give K=3"):
