@@ -110,8 +110,8 @@ def sweep(
 
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 
-    jobs: runs at a time, each a process of its own; where it is not given one per core, as far as memory bears.
-    runner: who carries them out: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
+    jobs: runs at a time, each a process of its own; by default one per core, as far as memory allows.
+    runner: where they run: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
     runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
     restart: start over where none of a run's checkpoints can be used here; they stay beside it. Refused otherwise.
@@ -125,13 +125,13 @@ def sweep(
     Raises `UserError` for a mistake in what was asked, before anything is written; `RunsFailed` where a run failed,
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
-    question = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
+    arguments = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
     from .running.plan_execution import execute_plan, runner_for
     from .statistics.results import Results
     from .store.store import Store
 
     if threading.current_thread() is not threading.main_thread():
-        raise UserError("a sweep is started from the main thread, which is the one that hears Ctrl-C")
+        raise UserError("a sweep is started from the main thread, the only one that receives Ctrl-C")
     check_folder("out", out)
     refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
     for name, text in (("runner", runner), ("slurm", slurm or "")):
@@ -139,7 +139,7 @@ def sweep(
             raise UserError(f"{name}={shorten(repr(text))} is not a text")
     if progress is not None and not callable(progress):
         raise UserError(f"progress={shorten(repr(progress))} is not a function of one event")
-    grid_plan = plan(**question)
+    grid_plan = plan(**arguments)
     store = Store(out)
     store.check()
     job_runner = runner_for(
@@ -174,8 +174,8 @@ def benchmark(
         table.row("my_idea", 16).holm
 
     track: `"tokens"`, minutes; `"control"`, hours; `"paper"`, days. No algo: the published rows, and those of `add`.
-    quick: two seeds at the learning rates of PPO-clip, a look and not a result. one_rate: all seeds at these rates.
-    add: a third party's bundle, whose rows are checked and stand beside the others.
+    quick: two seeds at the learning rates of PPO-clip, a preview and not a result. one_rate: all seeds at these rates.
+    add: a third party's bundle, whose rows are checked and listed with the others.
 
     Raises `UserError` before anything is written; `RunsFailed` where a run failed, when all others have ended;
     `KeyboardInterrupt` when stopped: the same call goes on.

@@ -1,6 +1,6 @@
-"""A trace: which rows were made, by whom, with which versions, and when; one Parquet file, which says what it is.
+"""A trace: which actor generated each row, with which versions, and when; one Parquet file with a header.
 
-A simulated pipeline leaves one, and so does a run with real actors. The columns are in `COLUMNS`; the header is JSON
+Simulated pipelines and runs with real actors write one. The columns are in `COLUMNS`; the header is JSON
 under the key `staleharness.trace` of the file's metadata.
 """
 
@@ -45,11 +45,11 @@ COLUMNS = {
     "finished_in": "the phase whose step was the first to begin once its group was made; -1: none",
     "left_in": "the phase at whose step its group had left the queue, trained or dropped, or was lost; -1: it had not",
 }
-LATER = ("finished_in", "left_in")  # traces of format 2 have no such columns; their times say it
+LATER = ("finished_in", "left_in")  # traces of format 2 lack these columns, which follow from the times
 
 
 def trace_bytes(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
-    """Return a trace as the content of a Parquet file. Rows may lack what is `LATER`; their times say it."""
+    """Return a trace as the content of a Parquet file. Absent columns that are `LATER` are derived from the times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -110,7 +110,7 @@ def _pieces(file: pq.ParquetFile, header: Mapping[str, Any], path: str, size: in
 
 @contextlib.contextmanager
 def _readable(path: str) -> Iterator[None]:
-    """Raise `UserError` where what is done inside finds that a file is no trace."""
+    """Turn errors of reading a file inside the block into a `UserError`: it is no trace."""
     import pyarrow as pa
 
     try:
@@ -190,12 +190,12 @@ def _read_failure(path: str, error: Exception) -> str:
     if not os.access(file, os.R_OK):
         return "it may not be read"
     with file.open("rb") as content:
-        begins = content.read(4)
-    return "the file is damaged, or cut off" if begins == b"PAR1" else "not a Parquet file"
+        signature = content.read(4)
+    return "the file is damaged, or cut off" if signature == b"PAR1" else "not a Parquet file"
 
 
 def _by_times(rows: pd.DataFrame) -> dict[str, Any]:
-    """The columns that are `LATER`. A group that was dropped is taken to have left as soon as it was made."""
+    """Return the columns that are `LATER`. A dropped group is taken to have left as soon as it was made."""
     step_starts = rows[rows["phase"] >= 0].groupby("phase")["trained_at"].first().to_numpy()
     completion_times = rows.groupby("group")["made_at"].transform("max").to_numpy()
     phases = np.searchsorted(step_starts, completion_times)
@@ -219,14 +219,14 @@ def _column_fault(name: str, kind: Any, absent: int) -> str | None:
         return None if types.is_floating(kind) or types.is_null(kind) else f"{kind} in place of seconds"
     lists = name in ("versions", "ends")
     inner = kind.value_type if lists and types.is_list(kind) else kind
-    right = types.is_string(inner) or types.is_large_string(inner) if name == "fate" else types.is_integer(inner)
-    if not right or lists != types.is_list(kind):
+    has_type = types.is_string(inner) or types.is_large_string(inner) if name == "fate" else types.is_integer(inner)
+    if not has_type or lists != types.is_list(kind):
         return f"{kind} in place of {'text' if name == 'fate' else 'whole numbers'}"
     return f"{absent} rows without it" if absent else None
 
 
 def check(rows: pd.DataFrame, path: str) -> None:
-    """Raise `UserError` for the first thing in a trace that cannot be."""
+    """Raise `UserError` for the first contradiction in a trace."""
     _check_phases(np.unique(rows["phase"]), path)
     _check_rows(rows, path)
 
@@ -245,7 +245,7 @@ def _check_rows(rows: pd.DataFrame, path: str) -> None:
     for row, phase, versions, ends in zip(*(rows[c] for c in ("row", "phase", "versions", "ends")), strict=True):
         if len(versions) == 0 or len(versions) != len(ends):
             raise UserError(f"trace {path}, row {row}: {len(versions)} versions and {len(ends)} ends")
-        least = 0 if phase < 0 else 1  # a row that is given up may have no decision yet
+        least = 0 if phase < 0 else 1  # a row that is not trained on may have no decision yet
         if np.any(np.diff(versions) < 0) or np.any(np.diff(ends) <= 0) or versions[0] < 0 or ends[0] < least:
             raise UserError(f"trace {path}, row {row}: versions decrease, or a stretch is empty")
         if 0 <= phase < versions[-1]:

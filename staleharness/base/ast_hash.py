@@ -46,8 +46,8 @@ def meaning_hash(source: bytes, active: frozenset[str] = frozenset()) -> str:
     """Return 16 hex digits of what a file says, the same under every version of Python.
 
     Layout, comments, docstrings and import statements do not count. Options that were added `later` count where their
-    names are in `active`; the others are replaced by the value that they stand at, and what follows from it is left
-    out (`_Published`). A file that is not Python counts byte by byte.
+    names are in `active`; the others are replaced by their value `before`, and code that this value decides is left
+    out (`_PublishedForm`). A file that is not Python counts byte by byte.
     """
     try:
         with warnings.catch_warnings():

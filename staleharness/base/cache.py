@@ -13,7 +13,7 @@ from .cancellation import report
 from .files import try_lock, user_path
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
-PAUSE = 0.1  # seconds between two looks at whether another process is done
+PAUSE = 0.1  # seconds between two attempts to lock
 
 
 def cache_folder() -> Path:
@@ -22,13 +22,13 @@ def cache_folder() -> Path:
 
 
 def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
-    """Return the folder `key` of that kind. Where there is none, `make` creates and fills the folder that it is given,
-    which then takes its place whole or not at all."""
+    """Return the folder `key` of that kind. Where there is none, `make` creates and fills a temporary folder, which is
+    then renamed, so that an incomplete one is never used."""
     folder = cache_folder() / kind / key
     folder.parent.mkdir(parents=True, exist_ok=True)
     with _lock(folder.with_suffix(".lock")):
         if not folder.is_dir():
-            temporary = folder.with_suffix(".unfinished")  # ours alone: we hold the lock
+            temporary = folder.with_suffix(".unfinished")  # no other process uses it: we hold the lock
             shutil.rmtree(temporary, ignore_errors=True)
             make(temporary)
             temporary.rename(folder)
@@ -39,6 +39,6 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
 def _lock(path: Path) -> Iterator[None]:
     with path.open("w", encoding="utf-8") as handle:
         while not try_lock(handle.fileno()):
-            report(f"waiting for {path.stem}, which another process makes")
+            report(f"waiting for {path.stem}, which another process is building")
             time.sleep(PAUSE)
         yield

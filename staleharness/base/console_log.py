@@ -15,7 +15,7 @@ _notices: ContextVar[set[str] | None] = ContextVar("notices", default=None)
 
 @contextlib.contextmanager
 def single_notices() -> Iterator[None]:
-    """Within this block `notice` logs each line once."""
+    """Make `notice` log each line only once within the block."""
     token = _notices.set(set())
     try:
         yield
@@ -24,12 +24,12 @@ def single_notices() -> Iterator[None]:
 
 
 def notice(line: str) -> None:
-    """Log a line, unless the block of `single_notices` around has it already."""
-    before = _notices.get()
-    if before is None or line not in before:
+    """Log a line, unless it was logged before in a block of `single_notices`."""
+    earlier_lines = _notices.get()
+    if earlier_lines is None or line not in earlier_lines:
         LOGGER.warning("%s", line)
-    if before is not None:
-        before.add(line)
+    if earlier_lines is not None:
+        earlier_lines.add(line)
 
 
 class _StreamHandler(logging.Handler):

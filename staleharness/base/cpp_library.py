@@ -56,10 +56,10 @@ def build_library(
     headers: Sequence[Path] = (),
     flags: Sequence[str] = (),
 ) -> Any:
-    """The library of these sources, built unless the cache has it; `signatures`: (result, arguments) by function.
+    """Return the library of these sources, built unless it is in the cache.
 
-    headers: files that the sources include. flags: of the compiler, beside `FLAGS`. Raises `UserError` where
-    that fails.
+    signatures: (result, arguments) by function. headers: files that the sources include. flags: of the compiler,
+    beside `FLAGS`. Raises `UserError` where the build fails.
     """
     command = (*compiler(), *flags)
     parts = *(file.read_text(encoding="utf-8") for file in (*sources, *headers)), *command, compiler_version()

@@ -80,14 +80,14 @@ def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
     try:
         digests = {str(name): list(map(str, digests)) for name, digests in read_json(path)["files"].items()}
     except (OSError, ValueError, KeyError, TypeError, AttributeError):
-        digests = {}  # none yet, or a file of somebody else
-    others = [] if digests or not os.path.lexists(path) else [path]
+        digests = {}  # no list yet, or a file of another program
+    foreign = [] if digests or not os.path.lexists(path) else [path]
     for file in (folder / name for name in names):
         intact = file.is_file() and not file.is_symlink() and digest(file) in digests.get(file.name, [])
-        others += [file] if os.path.lexists(file) and not intact else []
-    if others:
+        foreign += [file] if os.path.lexists(file) and not intact else []
+    if foreign:
         raise UserError(
-            f"{others[0]} is not an earlier file of this command, or was changed since, and would be replaced; give "
+            f"{foreign[0]} is not an earlier file of this command, or was changed since, and would be replaced; give "
             "another folder or move it away"
         )
     return digests
@@ -103,7 +103,9 @@ def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     for name, data in contents.items():
         path, sha = folder / name, hashlib.sha256(data).hexdigest()
         digests[name] = [sha, *([digest(path)] if path.is_file() else [])]
-    write_json(folder / FILE_LIST, {"files": digests})  # first: after a kill, the old and the new file are both ours
+    write_json(
+        folder / FILE_LIST, {"files": digests}
+    )  # first: after a kill, both the old and the new file are in the list
     for name, data in contents.items():
         write_bytes(folder / name, data)
     return [folder / name for name in contents]
@@ -213,8 +215,8 @@ def move_into(path: Path, folder: Path) -> Path:
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Move the folder `new` to `path`, and remove the folder that was there. Killed at any point, `path` is the old or
-    the new folder, complete; where the system cannot exchange two names, the old one may remain at `displaced(new)`."""
+    """Move the folder `new` to `path`, and remove the folder that was there. If the process is killed, `path` is the old
+    or the new folder, complete; where the system cannot exchange names, the old one may be at `backup_path(new)`."""
     for content in sorted(new.rglob("*")):
         if content.is_file():
             fsync(content)

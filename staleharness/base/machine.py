@@ -17,7 +17,7 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "mujoco", "pandas", "pyarrow")
 HOME = Path(__file__).resolve().parents[2]
-# Variables that make libraries choose other instructions than the processor's best, and so other bits.
+# Variables that make libraries choose other instructions than the processor's best, which changes bits.
 OVERRIDES = (
     "ATEN_CPU_CAPABILITY DNNL_MAX_CPU_ISA GLIBC_TUNABLES MKL_CBWR MKL_DEBUG_CPU_TYPE MKL_ENABLE_INSTRUCTIONS "
     "NPY_DISABLE_CPU_FEATURES NPY_ENABLE_CPU_FEATURES ONEDNN_MAX_CPU_ISA OPENBLAS_CORETYPE OPENBLAS_L2_SIZE"
@@ -112,9 +112,9 @@ M_TRIM_THRESHOLD, M_MMAP_THRESHOLD = -1, -3  # of glibc's mallopt
 
 
 def keep_freed_memory() -> None:
-    """Let the allocator keep freed blocks of up to 1 GB for the next ones, where this process is glibc's.
+    """Let glibc's allocator keep freed blocks of up to 1 GB for reuse; other libraries are left alone.
 
-    It returns blocks from 32 MB on to the system, which then clears the same pages for every large tensor anew: a
+    By default it returns blocks of 32 MB and more to the system, which then clears new pages for every large tensor: a
     quarter of the processor time of a phase of `word-problems`.
     """
     with contextlib.suppress(OSError, AttributeError):

@@ -19,8 +19,8 @@ from .reference_results import portable_name, results_path
 def later(default: Any, *, before: Any) -> Any:
     """Declare a field of a spec or a plugin that was added after runs were stored: `name: type = later(...)`.
 
-    `before` is the value that means what those runs did. A run whose field has this value has the id that it had
-    without the field. The default may change, `before` may not.
+    `before` is the value under which a run does what those runs did. A run whose field has this value has the id that
+    it had without the field. The default may change, `before` may not.
     """
     return field(default=default, metadata={"before": before})
 
@@ -84,13 +84,13 @@ def values_before(cls: Any) -> dict[str, Any]:
 
 
 def active_options(instance: Any) -> frozenset[str]:
-    """Return the names of the fields that were added `later` and do not stand at `before`."""
+    """Return the names of the fields that were added `later` and differ from their value `before`."""
     return frozenset(name for name, before in values_before(instance).items() if getattr(instance, name) != before)
 
 
 def without_retired(values: Mapping[str, Any], retired: Mapping[str, Any], where: str) -> dict[str, Any]:
-    """Return stored values without the fields that exist no more. Raises `UserError` where one of them does not have
-    its constant in `retired`, the only value that the code still means."""
+    """Return stored values without the fields that were removed. Raises `UserError` where one of them differs from its
+    constant in `retired`, the only value that the code still supports."""
     for key in values.keys() & retired:
         if values[key] != retired[key]:
             raise UserError(f"{where}: {key}={values[key]!r} is no longer supported; {key} is always {retired[key]!r}")
@@ -180,7 +180,7 @@ class Options:
 
 def canonical_text(instance: Options, replacements: Mapping[str, str] = MappingProxyType({})) -> str:
     """Return a plugin as it is typed: options in order, without defaults, the first one alone in short form.
-    replacements: values that stand for those of some options."""
+    replacements: texts to use in place of the values of some options."""
     default = instance.hyper_parameters()
     values = {name: replacements.get(name, getattr(instance, name)) for name in instance.hyper_parameter_types()}
     changes = {k: v for k, v in values.items() if k not in default or default[k] != v}

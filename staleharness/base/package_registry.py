@@ -1,4 +1,4 @@
-"""Registries that the modules of a package fill on import: a new entry is a new file, and nothing else is edited."""
+"""Registries that the modules of a package fill when they are imported: a new entry is one new file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def module_names(package: str) -> list[str]:
     return sorted(module.name for module in pkgutil.iter_modules(paths) if not module.ispkg)
 
 
-_PLUGINS: dict[str, Registry[type]] = {}  # loaders of plugin files, by kind: registries of one kind share them
+_LOADERS: dict[str, Registry[type]] = {}  # of plugin files, by kind: registries of one kind share a loader
 
 
 class PackageRegistry(Mapping[str, T], Generic[T]):
@@ -34,8 +34,10 @@ class PackageRegistry(Mapping[str, T], Generic[T]):
         self._complete = False
 
     def put(self, name: str, entry: T, function: Callable[..., Any] | None = None) -> None:
-        """Add an entry, made of a function if it may come from a plugin file. Raises `UserError` for a name in use; a
-        file that is executed again, for another kind of plugin, gives the first entry."""
+        """Add an entry. function: the one that it was made from, if that may be in a plugin file.
+
+        Raises `UserError` for a name in use. Where a plugin file is executed again, for another kind of plugin, the
+        first entry stays."""
         origin = self.package if function is None else note_function(function)
         if name in self._entries:
             if function is not None and self._origins[name] == origin:
@@ -67,4 +69,4 @@ class PackageRegistry(Mapping[str, T], Generic[T]):
             for name in module_names(self.package):
                 importlib.import_module(f"{self.package}.{name}")
         if self.plugins:
-            list(_PLUGINS.setdefault(self.plugins, Registry(self.plugins, builtin=False)))
+            list(_LOADERS.setdefault(self.plugins, Registry(self.plugins, builtin=False)))

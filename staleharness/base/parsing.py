@@ -143,7 +143,7 @@ _HINTS: weakref.WeakKeyDictionary[type, Mapping[str, Any]] = weakref.WeakKeyDict
 
 
 def type_hints(cls: type) -> Mapping[str, Any]:
-    """Name -> type of each annotation of a class, cached: computing them took most of planning a large grid."""
+    """Name -> type of each annotation of a class, cached: computing them was most of the time of planning large grids."""
     if cls not in _HINTS:
         _HINTS[cls] = MappingProxyType(typing.get_type_hints(cls))
     return _HINTS[cls]
@@ -239,7 +239,7 @@ def canonical_json(content: Any) -> str:
 def read_toml(path: Path) -> dict[str, Any]:
     """Read a TOML file as plain data. Raises `UserError` for a missing or broken file, with the place."""
     try:
-        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # of an editor that begins with a mark
+        content = tomllib.loads(path.read_text(encoding="utf-8-sig"))  # with or without a byte order mark
         str(content)  # raises where a number has more digits than Python writes
         return content
     except OSError as error:

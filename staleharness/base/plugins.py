@@ -34,7 +34,7 @@ T = TypeVar("T", bound=type)
 KINDS = ("algorithms", "envs", "lags", "mismatches", "decoders", "figures", "exporters")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 _registered: set[type] = set()  # classes of any kind
-_with_entries: set[Path] = set()  # plugin files that have registered something elsewhere: with gymnasium, as a figure
+_files_with_entries: set[Path] = set()  # plugin files that registered something else: a gymnasium id, a figure
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
 
 
@@ -116,7 +116,7 @@ class Registry(Generic[T]):
         names = vars(sys.modules.get(module, object)).values()
         modules = {module, *(x.__name__.partition(".")[0] for x in names if isinstance(x, ModuleType))}
         return any(isinstance(x, type) and x in _registered for x in names) or bool(
-            path.resolve() in _with_entries or modules & _environment_modules()
+            path.resolve() in _files_with_entries or modules & _environment_modules()
         )
 
     def _module(self, path: Path) -> str:
@@ -142,7 +142,7 @@ class Registry(Generic[T]):
                 spec.loader.exec_module(module)
             done = True
             if _environments() != environments:
-                _with_entries.add(path)
+                _files_with_entries.add(path)
         except UserError:
             raise
         except (Exception, SystemExit) as error:
@@ -153,7 +153,7 @@ class Registry(Generic[T]):
                 _forget(sys.modules.pop(module_name).__name__)
 
     def _load_entry_point(self, point: importlib.metadata.EntryPoint) -> None:
-        """Import the plugin of an installed package. One that does not import is named and stops nobody."""
+        """Import the plugin of an installed package. One that does not import is logged and skipped."""
         try:
             with contextlib.redirect_stdout(sys.stderr):
                 point.load()
@@ -191,7 +191,7 @@ def _environments() -> dict[str, object]:
 
 
 def _environment_modules() -> set[str]:
-    """Return the packages and plugin files that hold environments of other packages than gymnasium."""
+    """Return the top-level modules that define the registered environments, without gymnasium itself."""
     points = [getattr(spec, "entry_point", None) for spec in _environments().values()]
     places = (str(x if isinstance(x, str) else getattr(x, "__module__", "")) for x in points)
     return {place.partition(":")[0].partition(".")[0] for place in places} - {"gymnasium", ""}
@@ -216,9 +216,9 @@ def _entry_points(path: tuple[str, ...]) -> dict[str, list[importlib.metadata.En
 
 
 def note_function(function: Callable[..., Any]) -> tuple[str, str]:
-    """Note that the file of a function has registered it; return what tells it from another function."""
+    """Record that a function's file has registered it; return (file, name), which identifies the function."""
     file = Path(inspect.getsourcefile(function) or "").resolve()
-    _with_entries.add(file)
+    _files_with_entries.add(file)
     return str(file), function.__qualname__
 
 

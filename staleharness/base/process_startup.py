@@ -14,14 +14,14 @@ from typing import Any
 from ..errors import UserError
 
 STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a batch system, a closed terminal
-HASHING = ("PYTHONHASHSEED", "0")  # of every worker: with another, sets of strings are in another order
+HASHING = ("PYTHONHASHSEED", "0")  # for every worker, so that sets of strings have the same order
 LONGEST = 60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
 
 
 @contextlib.contextmanager
 def without_main_module() -> Iterator[None]:
-    """Keep multiprocessing from executing the caller's script again in every worker, which it does with the file of
-    `__main__` unless that has a name: a worker needs nothing of it."""
+    """Keep multiprocessing from executing the caller's script in every worker: it does so with the file of `__main__`
+    unless that has a `__spec__`, and workers need nothing from it."""
     module = sys.modules["__main__"]
     before = getattr(module, "__spec__", None)
     module.__spec__ = importlib.machinery.ModuleSpec("__main__", None)
@@ -33,7 +33,7 @@ def without_main_module() -> Iterator[None]:
 
 @contextlib.contextmanager
 def signal_handlers(handlers: Mapping[int, Any]) -> Iterator[None]:
-    """Handle these signals so; restore their handlers afterwards."""
+    """Set handlers of signals; restore the earlier ones afterwards."""
     before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
@@ -44,7 +44,7 @@ def signal_handlers(handlers: Mapping[int, Any]) -> Iterator[None]:
 
 @contextlib.contextmanager
 def fixed_hashing() -> Iterator[None]:
-    """Start Python programs that hash strings alike. The caller's own hashing was settled when it started."""
+    """Give Python programs started in the block the same hashes of strings; the caller keeps its own."""
     name, value = HASHING
     before = os.environ.get(name)
     os.environ[name] = value
@@ -59,7 +59,7 @@ def fixed_hashing() -> Iterator[None]:
 
 @contextlib.contextmanager
 def short_names() -> Iterator[None]:
-    """Let the server's socket lie in a folder whose name is short enough for one: $TMPDIR may be long."""
+    """Use /tmp for the fork server's socket where the name of $TMPDIR is too long for one."""
     before = tempfile.tempdir
     if len(os.fsencode(tempfile.gettempdir())) > LONGEST:
         tempfile.tempdir = "/tmp"

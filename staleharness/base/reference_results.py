@@ -18,8 +18,8 @@ def reference_folder() -> Path:
 
 
 def absent_results() -> str:
-    """Words on where other published bundles are, for an installation from a wheel, which has a few of them; empty in a
-    checkout, which has them all."""
+    """Return a hint where to get other published bundles, for an installation from a wheel, which has only some; empty
+    in a checkout, which has all."""
     inside = builtin_folder("reference")
     if not inside.is_dir():
         return ""

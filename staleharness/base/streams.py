@@ -37,7 +37,7 @@ def seed_global_generators(seed: int, stage: str, *indices: int) -> None:
     numbers = stream(seed, f"global/{stage}", *indices).integers(2**32, size=3).tolist()
     random.seed(numbers[0])
     np.random.seed(numbers[1])  # noqa: NPY002 (the global generator on purpose)
-    if (torch := sys.modules.get("torch")) is not None:  # not imported: whoever reads results does without
+    if (torch := sys.modules.get("torch")) is not None:  # not imported here: reading results does not need it
         torch.default_generator.manual_seed(numbers[2])
         if torch.backends.cuda.is_built():  # torch remembers the seed where CUDA is not initialised yet
             torch.cuda.manual_seed_all(numbers[2])

@@ -150,7 +150,7 @@ def test_fine_tuning_resumes_to_the_same_bits(
 
 def test_waiting_for_another_process_can_be_stopped(own_cache: Path) -> None:
     def make(folder: Path) -> None:
-        with pytest.raises(Interrupted, match="waiting for it, which another process makes"):
+        with pytest.raises(Interrupted, match="waiting for it, which another process is building"):
             build_once("kind", "it", make)  # a second hold of the lock, as another process would have
         folder.mkdir()
 
