@@ -245,7 +245,7 @@ class Mujoco(ControlTask):
     aliases: ClassVar[dict[str, str]] = {id.removesuffix("-v5"): id for id in ids}
 
     def make(self, env: str, num_envs: int, threads: int) -> MujocoVector:
-        """See `Task.make` and `staleharness.control.mujoco.vector.MujocoVector`."""
+        """See `ControlTask.make` and `staleharness.control.mujoco.vector.MujocoVector`."""
         import gymnasium
 
         from staleharness.control.mujoco.physics import log_warnings

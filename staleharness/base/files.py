@@ -215,8 +215,8 @@ def move_into(path: Path, folder: Path) -> Path:
 
 
 def replace_folder(new: Path, path: Path) -> None:
-    """Move the folder `new` to `path`, and remove the folder that was there. If the process is killed, `path` is the old
-    or the new folder, complete; where the system cannot exchange names, the old one may be at `backup_path(new)`."""
+    """Move the folder `new` to `path`, and remove the folder that was there. If killed, `path` is the old or the new
+    folder, complete; where the system cannot exchange names, the old one may be at `backup_path(new)`."""
     for content in sorted(new.rglob("*")):
         if content.is_file():
             fsync(content)

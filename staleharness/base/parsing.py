@@ -143,7 +143,7 @@ _HINTS: weakref.WeakKeyDictionary[type, Mapping[str, Any]] = weakref.WeakKeyDict
 
 
 def type_hints(cls: type) -> Mapping[str, Any]:
-    """Name -> type of each annotation of a class, cached: computing them was most of the time of planning large grids."""
+    """Name -> type of each annotation of a class, cached: computing them was most of planning a large grid."""
     if cls not in _HINTS:
         _HINTS[cls] = MappingProxyType(typing.get_type_hints(cls))
     return _HINTS[cls]

@@ -1,4 +1,4 @@
-"""Chains in the loop: past policies act whole episodes at once, and the policy is scored without sampling."""
+"""Runs on chains: versions generate whole episodes at once, and evaluation is exact, without sampling."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def log_probability(logits: Tensor, bits: Tensor) -> Tensor:
 
 
 class BitPolicy:
-    """H logits that train, and past versions of them that act. What it knows of tokens is that they are bits."""
+    """Policy of H trained logits, and past versions of them that act. Its tokens are bits."""
 
     def __init__(self, horizon: int, logit: float, device: str = "cpu") -> None:
         self.device, self.micro_batch = torch.device(device), 0
@@ -61,25 +61,28 @@ class BitPolicy:
         entropy: Entropy = "value",
         norm: bool = False,
     ) -> TokenScores:
-        """Log-probabilities, entropies and, if asked for, Σ_v π(v)² of the bits `token` [B, H]; nothing is asked."""
+        """Return log-probabilities, entropies and, if `norm`, Σ_v π(v)² of the bits `token` [B, H].
+
+        Prompts are ignored: all episodes begin alike.
+        """
         logits = self.logits if forward is None else forward()
         logits = logits[..., : token.shape[1]]
-        spread = square = None
+        entropies = squares = None
         if entropy != "none":
             with torch.set_grad_enabled(entropy == "gradient" and torch.is_grad_enabled()):
                 p = logits.sigmoid()
-                spread = -(p * F.logsigmoid(logits) + (1.0 - p) * F.logsigmoid(-logits)) * mask
+                entropies = -(p * F.logsigmoid(logits) + (1.0 - p) * F.logsigmoid(-logits)) * mask
         if norm:
             with torch.no_grad():
                 p = logits.sigmoid()
-                square = (p.square() + (1.0 - p).square()) * mask
-        return TokenScores(log_probability(logits, token) * mask, spread, square)
+                squares = (p.square() + (1.0 - p).square()) * mask
+        return TokenScores(log_probability(logits, token) * mask, entropies, squares)
 
 
 class ChainSimulation(Simulation[Completions]):
     """A run on chains, with the learner of tokens: a bit is a token, and a vocabulary has two.
 
-    The policy is evaluated without sampling: its success probability is known exactly, and that takes no decisions.
+    The policy is evaluated without sampling: its success probability is computed exactly, which takes no decisions.
     """
 
     spec: ChainSpec
@@ -93,8 +96,8 @@ class ChainSimulation(Simulation[Completions]):
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
 
     def collect(self, phase: int) -> PhaseData[Completions]:
-        """Act N × B episodes by the versions of the lag model's rows. The noise of a decision is one number of (seed,
-        actor, episode of that actor, position), whatever the batch."""
+        """Generate N × B episodes with the versions that the lag model assigns. The noise of a decision is a function
+        of (seed, actor, episode of that actor, position), whatever the size of the batch."""
         spec, device = self.spec, self.policy.device
         size = spec.minibatches * spec.batch
         plan = self.lags.rows(phase, size)
@@ -126,7 +129,7 @@ class ChainSimulation(Simulation[Completions]):
         return PhaseData(data, data.behaviour_logp, self.external_lag(phase, gradient_step), {}, flow)
 
     def _noise(self, actor: Ints, nth: Ints, size: int) -> NDArray[np.float32]:
-        """Return the noise [R, H] of rows. One array holds that of the `nth` episodes of `size` actors."""
+        """Return the noise [R, H] of rows, drawn at once for the `nth` episodes of each block of `size` actors."""
         noise = np.empty((len(actor), self.spec.horizon), np.float32)
         block, place = np.divmod(actor, size)
         for key in set(zip(nth.tolist(), block.tolist(), strict=True)):

@@ -42,7 +42,7 @@ class ChainSpec(TokenSpec):
     adam_epsilon: float = 1e-8
     discount: float = 1.0
     gae_lambda: float = 1.0
-    normalise_advantage: bool = False  # the baseline has done it
+    normalise_advantage: bool = False  # the baseline does it
     max_grad_norm: float = 1.0
 
     unit: ClassVar[str] = "optimiser steps"
@@ -67,7 +67,7 @@ class ChainSpec(TokenSpec):
             raise UserError(f"STEPS={self.steps} is not whole phases of {n} optimiser steps; give {near}")
         if self.batch == 1 and self.baseline != "none":
             raise UserError(
-                f"batch=1 leaves the {self.baseline} baseline nothing to compare with; give at least 2, or "
+                f"batch=1 leaves the {self.baseline} baseline no other episode to compare with; give at least 2, or "
                 "baseline=none"
             )
 

@@ -36,13 +36,13 @@ class ChainTask(Task):
         super().check(spec)
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
-        """[B] whether episodes of these decisions [B, H] have succeeded."""
+        """Return [B], True where an episode of these decisions [B, H] has succeeded."""
         raise NotImplementedError(f"{type(self).__name__} must define outcome(spec, bits)")
 
     def success_probability(self, spec: ChainSpec, p: NDArray[np.float64]) -> float:
-        """Chance that an episode succeeds whose decisions are 1 with the probabilities p [H], independently."""
+        """Return the probability of success where decisions are 1 with the probabilities p [H], independently."""
         raise NotImplementedError(f"{type(self).__name__} must define success_probability(spec, p)")
 
     def start(self, spec: ChainSpec) -> float:
-        """The probability of a 1 that the first policy has at every decision."""
+        """Return the first policy's probability of a 1, the same at every decision."""
         raise NotImplementedError(f"{type(self).__name__} must define start(spec)")

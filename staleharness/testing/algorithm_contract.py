@@ -1,4 +1,4 @@
-"""The contract every algorithm keeps, one check a promise, run on the defaults and on each option."""
+"""Contract of every algorithm: one check per promise, run on the defaults and on each option."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from .example_batches import (
 )
 
 Check = Callable[[Algorithm], None]
-NO_POLICY_GRADIENT = "a method that is no policy gradient on fresh data, on purpose, says policy_gradient = False"
+NO_POLICY_GRADIENT = "set policy_gradient = False where the method is deliberately no policy gradient on fresh data"
 
 
 def variants(cls: type[Algorithm]) -> list[Algorithm]:
@@ -69,7 +69,7 @@ def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
 
 
 def answers_the_learner(algorithm: Algorithm) -> None:
-    """`proximal`, `ewma_decay`, `realign_every`, `normalise_advantage`, `time_order` and `stop` answer in its words."""
+    """`proximal`, `ewma_decay`, `realign_every`, `normalise_advantage`, `time_order` and `stop` return valid values."""
     assert algorithm.proximal in get_args(Proximal)
     assert algorithm.realign_every in get_args(Realign)
     assert 0.0 <= algorithm.ewma_decay < 1.0
@@ -109,14 +109,14 @@ def answers_for_tokens(algorithm: Algorithm) -> None:
 
 
 def pulls_on_the_policy(algorithm: Algorithm) -> None:
-    """Gradient reaches `target_logp`, is finite, and is not zero everywhere, at least where data are fresh."""
+    """The gradient reaches `target_logp` and is finite; on stale or on fresh data it is not zero everywhere."""
     examples = [examples_for(algorithm, on_policy=fresh) for fresh in (False, True)]
     coefficients = [gradient_coefficients(algorithm, d) for d in examples]
     assert all(x.isfinite().all() for x in coefficients) and (torch.cat(coefficients) != 0).any()
 
 
 def is_a_policy_gradient_on_policy(algorithm: Algorithm) -> None:
-    """At w = 1, lag 0 each decision pulls with its advantage, unless the class says `policy_gradient = False`."""
+    """At w = 1, lag 0 the coefficient of ∇log π is the advantage, unless the class says `policy_gradient = False`."""
     if algorithm.policy_gradient:
         d = examples_for(algorithm, on_policy=True)
         coefficients, expected = gradient_coefficients(algorithm, d), d.advantage * d.mask
@@ -145,7 +145,7 @@ def ignores_padding(algorithm: Algorithm) -> None:
 
 
 def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
-    """Nothing that comes in is modified."""
+    """No input is modified."""
     d, t = examples_for(algorithm), example_trajectories()
     before_d, before_t = copy_of(d), copy_of(t)
     algorithm.policy_loss(d)
@@ -157,7 +157,7 @@ def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
 
 
 def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
-    """Asked twice it says the same, and no global random generator moved."""
+    """Two calls return the same bits, and no global random generator moves."""
     before = _global_generators()
     d, t = examples_for(algorithm), example_trajectories()
     assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
@@ -170,10 +170,10 @@ def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
     """Rows in another order give the same answers in that order."""
     order = torch.tensor([2, 0, 3, 1])
     d, t = example_decisions(), example_trajectories()
-    forward, back = (ready_for(algorithm, x) for x in (d, rows_of(d, order)))
-    torch.testing.assert_close(algorithm.policy_loss(forward).loss[order], algorithm.policy_loss(back).loss)
-    for targets, shuffle_targets in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
-        torch.testing.assert_close(targets[order], shuffle_targets)
+    original, reordered_d = (ready_for(algorithm, x) for x in (d, rows_of(d, order)))
+    torch.testing.assert_close(algorithm.policy_loss(original).loss[order], algorithm.policy_loss(reordered_d).loss)
+    for targets, reordered_targets in zip(_targets(algorithm, t), _targets(algorithm, rows_of(t, order)), strict=True):
+        torch.testing.assert_close(targets[order], reordered_targets)
 
 
 def has_targets_per_decision(algorithm: Algorithm) -> None:
@@ -216,12 +216,12 @@ def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
     state = algorithm.init_state()
     answer = algorithm.policy_loss(examples_for(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
-    after = algorithm.next_state(MappingProxyType(state), means)
-    step = algorithm.step_state(MappingProxyType(state), means)
-    assert set(state) == set(after) == set(step)
-    for x in (*state.values(), *after.values(), *step.values()):
+    after_phase = algorithm.next_state(MappingProxyType(state), means)
+    after_step = algorithm.step_state(MappingProxyType(state), means)
+    assert set(state) == set(after_phase) == set(after_step)
+    for x in (*state.values(), *after_phase.values(), *after_step.values()):
         assert bool(x.isfinite().all()) if isinstance(x, Tensor) else type(x) is float and math.isfinite(x)
-    numbers = {key: x for key, x in after.items() if not isinstance(x, Tensor)}
+    numbers = {key: x for key, x in after_phase.items() if not isinstance(x, Tensor)}
     assert json.loads(json.dumps(numbers)) == numbers
 
 

@@ -1,4 +1,4 @@
-"""Small records to try an algorithm on: by hand, or random with a seed."""
+"""Small records to try an algorithm on: given numbers, or random ones with a seed."""
 
 from __future__ import annotations
 
@@ -123,11 +123,11 @@ def example_trajectories(
 
 
 def gradient_coefficients(algorithm: Algorithm, d: Decisions) -> Tensor:
-    """−∂(Σ loss)/∂ log π per decision [B, T]: what the decision's ∇log π is multiplied with when ascending.
+    """−∂(Σ loss)/∂ log π per decision [B, T]: the factor on the decision's ∇log π in gradient ascent.
 
-    It is how any two methods are compared: plain importance weighting is wA, a clip or a mask is a zero, and a
-    weight that is shared by a row shows as one factor. Padding gets 0. Methods answer for one minibatch, so what
-    they do with its mean or its groups is in it; the run's own aggregation and step size are not. The state is
+    By it any two methods can be compared: plain importance weighting gives wA, a clip or a mask 0, and a weight shared
+    by a row one common factor. Padding gets 0. `d` is one minibatch: what a method does with its mean or its groups is
+    included, the run's aggregation and step size are not. The state is
     `init_state()` unless `d` has one.
     """
     if not d.state:
@@ -143,7 +143,7 @@ def tensors_of(record: Decisions | Trajectories) -> dict[str, Tensor]:
 
 
 def copy_of(record: Record) -> Record:
-    """The same numbers in other memory."""
+    """A copy of the record and of its tensors."""
     return _map(record, lambda x: x.clone())
 
 
@@ -229,7 +229,7 @@ def ready_for(algorithm: Algorithm, d: Decisions) -> Decisions:
 
 
 def _continues(mask: Tensor) -> Tensor:
-    """1 where the next column is a decision, too."""
+    """1 where the next column is a decision of the same row."""
     return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
 
 

@@ -1,5 +1,5 @@
-"""The contract every lag model keeps, one check a promise: on models that draw at several capacities, and on those
-that answer for a whole run for several demands."""
+"""Contract of every lag model, one check per promise: of models that draw, at several capacities; of models that plan
+whole runs, for several demands."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ LagCheck = Callable[[LagModel], None]
 
 CAPACITIES = (1, 2, 5, 16)
 PHASES = (0, 1, 4, 7, 40)
-SAMPLES = 20_000  # rows of which an empirical distribution is taken
+SAMPLES = 20_000  # rows for an empirical distribution
 DEMANDS = (
     Demand(phases=30, groups=6, rows=1, length=7, seed=0),
     Demand(phases=12, groups=4, rows=3, length=50, seed=1),
@@ -28,8 +28,8 @@ DEMANDS = (
 
 
 def draws_of(model: LagModel, slots: int = 6, seed: int = 0) -> list[tuple[Draw, Assignment]]:
-    """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with; none of a
-    model that answers with schedules."""
+    """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with; none for a
+    model that plans schedules."""
     if not model.drawn:
         return []
     usable = [capacity for capacity in CAPACITIES if _works(model, capacity)]
@@ -71,8 +71,8 @@ def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
 
 
 def is_a_function_of_the_question(model: LagModel) -> None:
-    """The same draw has the same answer, whatever was asked before, and no global random generator moves."""
-    before = pickle.dumps(np.random.get_state())  # noqa: NPY002 (looked at, not used)
+    """The same draw gives the same assignment, whatever was drawn before, and no global random generator moves."""
+    before = pickle.dumps(np.random.get_state())  # noqa: NPY002 (compared, not used)
     first = draws_of(model)
     fresh = pickle.loads(pickle.dumps(model))
     for draw, answer in reversed(first):
@@ -113,7 +113,7 @@ def draws_as_its_probabilities_say(model: LagModel) -> None:
 
 def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
     """In each phase as many groups as are asked for, of versions that exist by then; rows of a group side by side;
-    each actor's groups counted from 0; stretches that come one behind the other and are no longer than a row."""
+    each actor's groups counted from 0; stretches in order, none beyond the end of its row."""
     for demand, plan in schedules_of(model):
         try:
             plan.check(demand, plan.longest_lag + 1, model.text)

@@ -1,4 +1,4 @@
-"""Contracts of environment plugins, one check a promise, run on each id they list; of language and chain plugins."""
+"""Contracts of environment plugins, one check per promise, run on each listed id; of language and chain plugins."""
 
 from __future__ import annotations
 
@@ -59,7 +59,7 @@ def steps_in_the_promised_shapes(family: type[ControlTask], env: str) -> None:
     assert reward.shape == terminated.shape == truncated.shape == (ENVS_AT_ONCE,)
     assert terminated.dtype == truncated.dtype == bool
     assert np.isfinite(obs).all() and np.isfinite(reward).all()
-    assert np.array_equal(first, copy), "the observation of reset changed under the caller's hands"
+    assert np.array_equal(first, copy), "a later step changed the observation that reset returned"
     vector.close()
 
 
@@ -159,8 +159,8 @@ def _equal(a: list[Step], b: list[Step]) -> bool:
 
 
 def check_language_task(family: type[LanguageTask], env: str, data: str = "") -> None:
-    """Listed and explained; the same problems each time, train and test apart, every question and answer of some
-    length; and whoever writes the worked solution is paid by the format's own extractor or a strict one.
+    """Check a language task: it is listed and explained; problems are the same each time; train and test are disjoint;
+    no question or answer is empty; the worked solution earns the reward by the format's extractor or the strict one.
     """
     is_listed_and_explained(family, env)
     spec = LanguageSpec.from_dict({"env": env, "algorithm": "ppo_clip", "data": data})
@@ -172,7 +172,7 @@ def check_language_task(family: type[LanguageTask], env: str, data: str = "") ->
     for problem in (*train, *test):
         assert problem.question.strip() and problem.answer.strip(), problem
         verdicts = [grade(problem.solution, problem.answer, name) for name in extractors]
-        assert any(v.correct for v in verdicts), f"its own solution earns nothing: {problem}"
+        assert any(v.correct for v in verdicts), f"its own solution earns no reward: {problem}"
     common = {p.question for p in train} & {p.question for p in test}
     assert not common, f"{len(common)} questions are in both splits, for one: {min(common)!r}"
 
@@ -186,8 +186,8 @@ HORIZONS = (1, 2, 5, 10)
 
 
 def check_chain_task(family: type[ChainTask], env: str) -> None:
-    """Listed and explained; an outcome per episode; the success probability is that of all 2^H episodes, added up; and
-    the first policy succeeds as often as the run says."""
+    """Check a chain task: it is listed and explained; each episode has an outcome; the success probability is the sum
+    over all 2^H episodes; and the first policy succeeds with the probability that the spec says."""
     is_listed_and_explained(family, env)
     for horizon in HORIZONS:
         spec = ChainSpec.from_dict({"env": env, "algorithm": "seq_is", "horizon": horizon})

@@ -60,7 +60,7 @@ def test_every_horizon_starts_as_easy(horizon: int) -> None:
         ({"settings": "share=1.5"}, "share=1.5 must be above 0 and at most 1"),
         ({"settings": "start=0"}, "start=0.0 must lie between 1e-06 and 1 - 1e-06"),
         ({"settings": "horizon=0"}, "horizon=0 must be positive"),
-        ({"settings": "batch=1"}, "batch=1 leaves the dr_grpo baseline nothing to compare with"),
+        ({"settings": "batch=1"}, "batch=1 leaves the dr_grpo baseline no other episode to compare with"),
         ({"settings": "horizont=4"}, "unknown option 'horizont' of bit_chain; did you mean 'horizon'?"),
         ({"settings": "num_envs=4"}, "unknown option 'num_envs' of bit_chain"),
         ({"steps": "7", "n": "2"}, "STEPS=7 is not whole phases of 2 optimiser steps; give 6 or 8"),
