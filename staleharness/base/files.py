@@ -163,8 +163,9 @@ def remove_temporaries(folder: Path, *names: str, age: float = 0.0) -> None:
     for path in folder.iterdir():
         match = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", path.name)
         temporary = match is not None and any(fnmatch.fnmatchcase(match[1], name) for name in names)
-        if temporary and path.is_file() and not path.is_symlink() and path.stat().st_mtime <= time.time() - age:
-            path.unlink(missing_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by the process that writes it
+            if temporary and path.is_file() and not path.is_symlink() and path.stat().st_mtime <= time.time() - age:
+                path.unlink()
 
 
 def check_not_link(path: Path) -> None:
