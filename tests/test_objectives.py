@@ -283,7 +283,7 @@ def test_the_clipped_surrogate_has_the_bits_of_its_formula() -> None:
     ratios = torch.cat([torch.stack(neighbours).repeat(1000), torch.rand(1000, generator=generator) + 0.5])
     advantage = torch.randn(len(ratios), generator=generator)
     advantage[::7] = 0.0
-    share, results = torch.rand(len(ratios), generator=generator), []
+    upstream, results = torch.rand(len(ratios), generator=generator), []
     for form in ("formula", "function"):
         r = ratios.clone().requires_grad_()
         if form == "formula":
@@ -293,7 +293,7 @@ def test_the_clipped_surrogate_has_the_bits_of_its_formula() -> None:
             assert int(tied.sum()) > 10  # by rounding alone: half of the gradient is left
         else:
             objective, outside = objectives.clipped_surrogate(r, advantage, 0.2, 0.28)
-        (gradient,) = torch.autograd.grad(objective, r, share)
+        (gradient,) = torch.autograd.grad(objective, r, upstream)
         results.append((objective.detach(), gradient, outside.float()))
     for wanted, found in zip(*results, strict=True):
         assert torch.equal(found, wanted)

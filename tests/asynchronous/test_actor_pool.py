@@ -76,7 +76,7 @@ def test_actors_use_the_newest_version_and_batches_are_in_order(start: Start) ->
     assert queued == sorted(queued), "first in, first out"
 
 
-def test_the_slowest_actors_are_some_or_the_end_of_a_row_of_them() -> None:
+def test_delays_are_evenly_spread_or_those_of_slow_actors() -> None:
     even, some = (read_lag(f"async[actors=5,delay=2.0,spread=3.0,slow={slow}]") for slow in (0, 2))
     assert isinstance(even, Async) and even.delays() == [2.0, 3.0, 4.0, 5.0, 6.0]
     assert isinstance(some, Async) and some.delays() == [2.0, 2.0, 2.0, 6.0, 6.0]
@@ -84,7 +84,7 @@ def test_the_slowest_actors_are_some_or_the_end_of_a_row_of_them() -> None:
         read_lag("async[actors=5,slow=5]")
 
 
-def test_a_full_queue_holds_the_actors_up(start: Start) -> None:
+def test_a_full_queue_holds_the_actors_back(start: Start) -> None:
     """Room for four groups, and two actors that wait with one each: no actor begins a seventh."""
     pool = start(Toy())
     until(lambda: fates(pool).count("queued") == 6)
@@ -96,7 +96,7 @@ def test_a_full_queue_holds_the_actors_up(start: Start) -> None:
     assert fates(pool).count("trained") == 3 and len(pool.recorder.entries) == 9
 
 
-def test_what_is_too_old_is_dropped_when_it_could_be_trained_on(start: Start) -> None:
+def test_stale_groups_are_dropped_when_a_batch_is_taken(start: Start) -> None:
     pool = start(Toy(), max_lag=2)
     until(lambda: fates(pool).count("queued") == 6)
     pool.weights.publish(version(3))
@@ -109,7 +109,7 @@ def test_weights_fetched_inside_a_row_are_recorded_with_their_start(start: Start
     """The second group waits before its fourth decision; the next time to fetch is before the fifth."""
     pool = start(Toy(end="waits"), actors=1, fetch=2, groups=1)
     (member,) = pool.members
-    until(lambda: (found := member.counter.read(1)) is not None and found.lengths == [3, 3])
+    until(lambda: (progress := member.counter.read(1)) is not None and progress.lengths == [3, 3])
     pool.weights.publish(version(7))
     until(lambda: fates(pool)[1] == "queued")
     (_, _, acted, _), (group, _, changed, _) = take_batch(pool, 7)[0], take_batch(pool, 8)[0]
@@ -141,7 +141,7 @@ def test_a_killed_actor_is_replaced_and_its_group_counts_as_lost(start: Start) -
     assert [ends[-1] for ends in rows.loc[rows["fate"] == "trained", "ends"]] == [LENGTH, LENGTH - 2] * 9
 
 
-def test_what_goes_wrong_in_an_actor_ends_the_run(start: Start) -> None:
+def test_an_error_in_an_actor_ends_the_run(start: Start) -> None:
     pool = start(Toy(end="raise"), actors=1)
     with pytest.raises(RuntimeError, match="actor 0 failed: ValueError: the floor is wet"):
         for phase in range(3):
@@ -167,7 +167,7 @@ def test_actors_that_die_at_once_end_the_run(start: Start, end: str) -> None:
         pool.take(0)
 
 
-def test_a_record_that_is_taken_up_again_has_lost_what_was_under_way(start: Start) -> None:
+def test_a_resumed_record_counts_unfinished_groups_as_lost(start: Start) -> None:
     pool = start(Toy())
     pool.take(0)
     until(lambda: fates(pool).count("queued") == 6)
@@ -185,11 +185,11 @@ GROUP = Count(2, 2 * LENGTH - 2)  # what `Toy` makes at a time
 
 
 def enter_ledger(ledger: Ledger, pool: ActorPool, phase: int) -> dict[str, int]:
-    """The decisions' accounts after another batch."""
+    """Return the ledger of decisions after another batch."""
     contents, flow = pool.take(phase)
     handed = sum([GROUP] * len(contents), Count())
-    said = ledger.enter(phase, flow, handed, handed)
-    return {name.partition("/")[2]: n for name, n in said.items() if name.startswith("decisions/")}
+    totals = ledger.enter(phase, flow, handed, handed)
+    return {name.partition("/")[2]: n for name, n in totals.items() if name.startswith("decisions/")}
 
 
 def test_a_killed_actors_row_has_its_versions_and_counts_as_lost(start: Start) -> None:
@@ -197,7 +197,7 @@ def test_a_killed_actors_row_has_its_versions_and_counts_as_lost(start: Start) -
     pool = start(Toy(end="killed", seconds=0.0), actors=1, fetch=1, groups=1, room=1)
     (member,) = pool.members
     for phase in range(1, 4):
-        until(lambda phase=phase: (found := member.counter.read(0)) and len(found.versions) == phase)
+        until(lambda phase=phase: (progress := member.counter.read(0)) and len(progress.versions) == phase)
         pool.weights.publish(version(phase))
     until(lambda: fates(pool)[0] == "lost")
     entry = pool.recorder.entries[0]
@@ -205,8 +205,8 @@ def test_a_killed_actors_row_has_its_versions_and_counts_as_lost(start: Start) -
     assert entry.began_at is not None and entry.made_at is None and (entry.finished_in, entry.left_in) == (-1, 0)
     lines = [(line["versions"], line["ends"]) for line in entry.lines]
     assert lines == [([0, 1, 2], [1, 2, 3])] * 2
-    said = enter_ledger(Ledger(), pool, 0)
-    assert said["lost"] == 6 and said["generated"] == 6 + GROUP.decisions + said["queued"]
+    decisions = enter_ledger(Ledger(), pool, 0)
+    assert decisions["lost"] == 6 and decisions["generated"] == 6 + GROUP.decisions + decisions["queued"]
 
 
 def test_a_lost_message_leaves_the_ledger_open(start: Start, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -246,7 +246,7 @@ def test_queued_groups_are_lost_in_the_first_phase_after_a_resume(start: Start) 
 def test_a_group_in_flight_at_a_checkpoint_counts_as_lost(start: Start) -> None:
     pool = start(Toy(end="killed"), actors=1, fetch=1)  # waits for a version before its second decision
     (member,) = pool.members
-    until(lambda: (found := member.counter.read(0)) is not None and found.lengths == [1, 1])
+    until(lambda: (progress := member.counter.read(0)) is not None and progress.lengths == [1, 1])
     resumed = Recorder()
     resumed.load_state_dict(pool.state_dict())
     assert resumed.generated == resumed.lost == Count(2, 2)
@@ -254,7 +254,7 @@ def test_a_group_in_flight_at_a_checkpoint_counts_as_lost(start: Start) -> None:
     assert fates(pool) == ["in_flight"] and not pool.recorder.entries[0].versions, "it goes on itself"
 
 
-def test_who_hands_over_while_the_run_is_closed_is_told_to_end(start: Start) -> None:
+def test_an_actor_that_finishes_after_close_is_told_to_end(start: Start) -> None:
     pool = start(Toy())
     until(lambda: fates(pool).count("queued") == 6)
     here, there = pool.context.Pipe()
@@ -269,7 +269,7 @@ def test_who_hands_over_while_the_run_is_closed_is_told_to_end(start: Start) -> 
 def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
     start: Start, kills: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """After it did start one, which is the worst moment: of that nobody knows."""
+    """Right after it has started one, of which the pool then does not know."""
     from multiprocessing import forkserver
 
     read, left = forkserver.read_signed, [kills]
@@ -298,7 +298,7 @@ def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
 def test_killing_the_fork_server_and_an_actor_ends_nothing(
     start: Start, starting: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Before the actor, or once the server is asked for its successor."""
+    """The server is killed before the actor, or when it is asked to start the next one."""
     from multiprocessing import forkserver
 
     pool, read = start(Toy(seconds=0.01)), forkserver.read_signed

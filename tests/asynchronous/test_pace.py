@@ -1,4 +1,4 @@
-"""The pace that a run states, by a clock that only waiting moves."""
+"""Minimum times of decisions and of training, by a clock that only sleeping moves."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     return clock
 
 
-def test_every_decision_of_a_row_has_its_time_the_last_one_too(clock: Clock) -> None:
+def test_every_decision_of_a_row_takes_its_minimum_time(clock: Clock) -> None:
     context = multiprocessing.get_context("forkserver")
     weights = SharedWeights(context, version(0))
     weights.publish(version(0))

@@ -1,4 +1,4 @@
-"""Weights go from one process to others whole: never half of one version and half of another."""
+"""Weights in shared memory: readers never get a mixture of two versions."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LARGE = 300_000  # numbers: long enough to copy that a writer comes in between
 
 
 def read(weights: SharedWeights, channel: Connection) -> None:
-    """Read until it was a race, however fast either side is; tell how many reads were not all of one version."""
+    """Read until reads and writes have overlapped, however fast either is; send how many reads mixed versions."""
     torch.set_num_threads(1)
     torn, reads, seen = 0, 0, set[int]()
     while reads <= 200 or len(seen) <= 50:
@@ -57,11 +57,11 @@ def test_a_version_is_read_as_it_was_published() -> None:
             assert torch.equal(found.tensors[name], tensor) and found.tensors[name].dtype == tensor.dtype
     kept = weights.newest()
     weights.publish(version(9)), weights.publish(version(10))
-    assert float(kept.tensors["weights"][0]) == 7.0, "a copy does not change under its reader's hands"
+    assert float(kept.tensors["weights"][0]) == 7.0, "a copy does not change with later versions"
 
 
 class Halting:
-    """A tensor at which a writer stops for ever."""
+    """A tensor at which the writer fails."""
 
     def detach(self) -> None:
         raise InterruptedError
@@ -69,13 +69,13 @@ class Halting:
 
 def test_a_slot_rewritten_during_the_copy_is_never_returned(monkeypatch: pytest.MonkeyPatch) -> None:
     """A reader begins with the newest version; before it has copied that, the one after it is announced, and the one
-    after that is half written into the same place. Checksums here are all alike, so only the count tells."""
+    after that is half written into the same slot. Checksums here are all alike, so only the count tells."""
     monkeypatch.setattr(shared_weights, "zlib", SimpleNamespace(crc32=lambda content: 0))
     weights = SharedWeights(multiprocessing.get_context("forkserver"), version(0))
     weights.publish(version(0))
     content, busy = weights._content, [False]
 
-    def overtaken(place: int) -> memoryview:
+    def overtaken(slot: int) -> memoryview:
         if not busy[0]:
             busy[0] = True
             weights.publish(version(1))
@@ -83,7 +83,7 @@ def test_a_slot_rewritten_during_the_copy_is_never_returned(monkeypatch: pytest.
             half.tensors["flag"] = Halting()  # type: ignore[assignment]
             with pytest.raises(InterruptedError):
                 weights.publish(half)
-        return content(place)
+        return content(slot)
 
     monkeypatch.setattr(weights, "_content", overtaken)
     found = weights.newest()

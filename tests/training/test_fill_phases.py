@@ -46,8 +46,8 @@ def after_three_phases(spec: RunSpec) -> list[Tensor]:
 @pytest.mark.long
 def test_the_first_phase_of_the_budget_is_as_old_as_the_buffer(kind: str, lag: str) -> None:
     spec = spec_of(kind, fill=15, k=16, lag=lag)
-    said = metrics_of(spec)
-    assert [m["lags/assigned"] for m in said] == [0] * 15 + [15] * 4
+    metrics = metrics_of(spec)
+    assert [m["lags/assigned"] for m in metrics] == [0] * 15 + [15] * 4
     assert spec.phases == 19 and spec.budget_phases == 4
 
 
@@ -56,9 +56,9 @@ def test_tokens_are_as_old_as_the_buffer_from_the_first_step_on() -> None:
     require_extra("llm")
     settings = {"fill_phases": 15, "prompts": 1, "completions": 2, "completion_tokens": 4, "evaluation_problems": 2}
     spec = api.plan(env="word-problems", algo="ppo_clip", k=16, seeds=1, lag="oldest", steps=2, settings=settings)
-    said = metrics_of(spec.runs[0].spec)
-    assert [m["lags/assigned"] for m in said] == [0] * 15 + [15] * 2
-    assert [m["steps"] for m in said] == [0] * 15 + [1, 2]
+    metrics = metrics_of(spec.runs[0].spec)
+    assert [m["lags/assigned"] for m in metrics] == [0] * 15 + [15] * 2
+    assert [m["steps"] for m in metrics] == [0] * 15 + [1, 2]
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -67,16 +67,16 @@ def test_rate_steps_and_evaluations_are_those_of_the_budget(kind: str) -> None:
     for column in ("steps", "learning_rate"):
         assert [m[column] for m in filled[3:]] == [m[column] for m in plain]
         assert {m[column] for m in filled[:3]} == {0 if column == "steps" else plain[0]["learning_rate"]}
-    evaluated = [[i for i, m in enumerate(said) if m["eval_sampled"] is not None] for said in (plain, filled)]
+    evaluated = [[i for i, m in enumerate(metrics) if m["eval_sampled"] is not None] for metrics in (plain, filled)]
     assert evaluated == [[1, 3], [4, 6]]
 
 
 @pytest.mark.parametrize("anneal", [False, True])
 def test_a_rate_of_their_own_ends_with_them(anneal: bool) -> None:
     settings = {"anneal_learning_rate": anneal, "learning_rate": 0.08}
-    said = metrics_of(spec_of("chain", 3, fill_learning_rate=0.01, **settings))
+    metrics = metrics_of(spec_of("chain", 3, fill_learning_rate=0.01, **settings))
     budget = [0.08, 0.06, 0.04, 0.02] if anneal else [0.08] * 4
-    assert [m["learning_rate"] for m in said] == pytest.approx([0.01] * 3 + budget)
+    assert [m["learning_rate"] for m in metrics] == pytest.approx([0.01] * 3 + budget)
 
 
 def test_runs_of_every_rate_begin_with_the_same_policy() -> None:

@@ -85,27 +85,28 @@ def test_the_policys_gradient_is_changed_and_no_other(spec: RunSpec) -> None:
     simulation: Any = simulation_of(spec_of(spec))
     learner = simulation.learner
     size = getattr(simulation.policy, "actor_size", len(learner.parameters[0]))
-    raw, stepped = [], []
+    raw_gradients, step_gradients = [], []
     gradient, step = learner.gradient, learner.optimizer.clip_and_step
 
     def all_gradients() -> Tensor:
         return torch.cat([p.grad.flatten() for p in learner.parameters]).clone()
 
-    def kept_gradient(part: Any) -> Any:
+    def record_gradient(part: Any) -> Any:
         answer = gradient(part)
-        raw.append(all_gradients())
+        raw_gradients.append(all_gradients())
         return answer
 
-    def kept_step(limit: float, rate: float) -> Tensor:
-        stepped.append(all_gradients())
+    def record_step(limit: float, rate: float) -> Tensor:
+        step_gradients.append(all_gradients())
         return step(limit, rate)
 
-    learner.gradient, learner.optimizer.clip_and_step = kept_gradient, kept_step
+    learner.gradient, learner.optimizer.clip_and_step = record_gradient, record_step
     cosines = [record.metrics["algorithm/gradient_cosine"] for record in simulation]
-    assert len(raw) == len(stepped) > 8 and all(-1 <= c <= 1 for c in cosines) and len(set(cosines)) > 1
-    assert torch.equal(raw[0], stepped[0])
+    assert len(raw_gradients) == len(step_gradients) > 8
+    assert all(-1 <= c <= 1 for c in cosines) and len(set(cosines)) > 1
+    assert torch.equal(raw_gradients[0], step_gradients[0])
     changed = 0
-    for before, now, along in zip(raw, raw[1:], stepped[1:], strict=False):
+    for before, now, along in zip(raw_gradients, raw_gradients[1:], step_gradients[1:], strict=False):
         wanted = projection(before[:size].double().numpy(), now[:size].double().numpy())
         np.testing.assert_allclose(along[:size].numpy(), wanted, atol=1e-6 * float(now[:size].norm()))
         assert torch.equal(along[size:], now[size:])

@@ -12,19 +12,19 @@ from staleharness.training.base_learner import all_finite
 from staleharness.training.optimiser import AdamW, clip_norm
 
 
-def drawn(generator: torch.Generator) -> list[torch.Tensor]:
+def random_tensors(generator: torch.Generator) -> list[torch.Tensor]:
     return [torch.randn(shape, generator=generator) for shape in ((7, 5), (5,), (300,))]
 
 
 def test_steps_equal_those_of_torch_also_after_a_restore() -> None:
     generator = torch.Generator().manual_seed(0)
-    mine = drawn(generator)
+    mine = random_tensors(generator)
     theirs = [p.clone() for p in mine]
     optimizer = AdamW(mine, 1.0, epsilon=1e-3, weight_decay=0.1)
     reference = torch.optim.AdamW(theirs, lr=1.0, eps=1e-3, weight_decay=0.1, fused=True)
     for step in range(6):
         rate = 0.1 / (1 + step)
-        gradients = drawn(generator)
+        gradients = random_tensors(generator)
         for p, q, gradient in zip(mine, theirs, gradients, strict=True):
             p.grad, q.grad = gradient.clone(), gradient.clone()
         if step % 2:  # a parameter that the loss does not touch stays where it is, and its moments too
@@ -32,9 +32,9 @@ def test_steps_equal_those_of_torch_also_after_a_restore() -> None:
         reference.param_groups[0]["lr"] = rate
         reference.step()
         if step == 3:
-            kept = copy.deepcopy(optimizer.state_dict())
+            state = copy.deepcopy(optimizer.state_dict())
             optimizer = AdamW(mine, 1.0, epsilon=1e-3, weight_decay=0.1)
-            optimizer.load_state_dict(kept)
+            optimizer.load_state_dict(state)
         optimizer.step(rate)
         assert optimizer.rate == rate
         assert all(torch.equal(p, q) for p, q in zip(mine, theirs, strict=True)), step
@@ -47,7 +47,7 @@ def test_steps_equal_those_of_torch_also_after_a_restore() -> None:
 def test_gradients_are_clipped_as_torch_clips_them() -> None:
     for count in (1, 3):
         for scale in (1e-3, 1.0, 50.0):
-            mine = drawn(torch.Generator().manual_seed(1))[:count]
+            mine = random_tensors(torch.Generator().manual_seed(1))[:count]
             theirs = [p.clone() for p in mine]
             for p, q in zip(mine, theirs, strict=True):
                 p.grad, q.grad = scale * p, scale * q

@@ -1,4 +1,4 @@
-"""Everything that needs versions asks in one place, which says what a model may not answer and counts what it does."""
+"""Draws of a run's lag model: their random numbers, checks of the assignments, and the ledger."""
 
 from __future__ import annotations
 
@@ -22,23 +22,23 @@ def lags(**settings: Any) -> Lags:
 
 
 @pytest.fixture
-def answering(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
-    """The lag model `answers`, which answers what the test wrote down."""
+def assignment_fields(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any]]:
+    """Fields of the assignment that the lag model `answers` returns."""
     list(LAGS)
     monkeypatch.setattr(LAGS, "_classes", dict(LAGS._classes))
-    told: dict[str, Any] = {}
+    values: dict[str, Any] = {}
 
     @LAGS.register("answers")
     @dataclass(frozen=True)
     class GivenAssignment(LagModel):
         """Lag model that returns a given assignment."""
 
-        said: ClassVar[Mapping[str, Any]] = told
+        fields: ClassVar[Mapping[str, Any]] = values
 
         def assign(self, draw: Draw) -> Assignment:
-            return Assignment(**{"versions": np.full((draw.slots, 1), draw.phase), **self.said})
+            return Assignment(**{"versions": np.full((draw.slots, 1), draw.phase), **self.fields})
 
-    return told
+    return values
 
 
 def test_the_noise_of_a_draw_is_named_by_seed_phase_and_index() -> None:
@@ -55,14 +55,14 @@ def test_a_draw_does_not_depend_on_those_before_it() -> None:
     assert np.array_equal(one.draw(5, 7).versions, other.draw(5, 7).versions)
 
 
-def test_what_the_model_says_of_itself_is_said_of_the_runs_buffer() -> None:
+def test_probabilities_and_oldest_are_for_the_buffer_of_the_run() -> None:
     one = lags(lag="uniform/sync:3")
     assert one.probabilities(5) == {3: 1 / 3, 4: 1 / 3, 5: 1 / 3} and one.oldest(5) == 3
     assert lags(lag="uniform", capacity=2).probabilities(5) == {4: 1 / 2, 5: 1 / 2}
 
 
 @pytest.mark.parametrize(
-    ("said", "words"),
+    ("fields", "words"),
     [
         ({"versions": np.array([[9], [5]])}, "versions 5 to 9 in phase 9, where the buffer holds 6 to 9"),
         ({"versions": np.array([[9], [10]])}, "versions 9 to 10 in phase 9"),
@@ -78,17 +78,19 @@ def test_what_the_model_says_of_itself_is_said_of_the_runs_buffer() -> None:
         ({"ledger": {"dropped": 0.5}}, "counts 0.5 rows as 'dropped'"),
     ],
 )
-def test_an_impossible_answer_is_one_line(answering: dict[str, Any], said: dict[str, Any], words: str) -> None:
-    answering.update(said)
+def test_an_impossible_answer_is_one_line(
+    assignment_fields: dict[str, Any], fields: dict[str, Any], words: str
+) -> None:
+    assignment_fields.update(fields)
     with pytest.raises(UserError, match=words) as error:
         lags(lag="answers").draw(9, 2, length=5)
     assert str(error.value).startswith("LAG=answers ") and "\n" not in str(error.value)
 
 
-def test_the_draw_ledger_sums_the_draws_of_one_phase(answering: dict[str, Any]) -> None:
+def test_the_draw_ledger_sums_the_draws_of_one_phase(assignment_fields: dict[str, Any]) -> None:
     one = lags(lag="answers")
     assert one.draw(0, 3).ledger == {} == one.ledger(0)
-    answering["ledger"] = {"in_queue": 2, "dropped": 1}
+    assignment_fields["ledger"] = {"in_queue": 2, "dropped": 1}
     one.draw(1, 3)
     one.draw(1, 3, 1)
     assert one.ledger(1) == {"lag_dropped": 2, "lag_in_queue": 4}
@@ -97,8 +99,8 @@ def test_the_draw_ledger_sums_the_draws_of_one_phase(answering: dict[str, Any]) 
     assert one.ledger(2) == {"lag_dropped": 1, "lag_in_queue": 2}
 
 
-def test_counts_may_be_of_any_integer_type_and_can_be_written_down(answering: dict[str, Any]) -> None:
-    answering["ledger"] = {"dropped": np.int64(2), "waited": np.uint8(200)}
+def test_counts_may_be_of_any_integer_type_and_can_be_written_down(assignment_fields: dict[str, Any]) -> None:
+    assignment_fields["ledger"] = {"dropped": np.int64(2), "waited": np.uint8(200)}
     one = lags(lag="answers")
     one.draw(3, 2)
     one.draw(3, 2, 1)
