@@ -57,14 +57,16 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
         return 0.0 * ones, ones
     same_group = (group[:, None] == group[None, :]).to(outcome.dtype)
     count = same_group.sum(1)
-    agree = (same_group * (outcome[None, :] != outcome[:, None])).sum(1) == 0
-    mean = outcome.where(agree, same_group @ outcome / count)  # exact where rewards are equal, whatever the rounding
+    all_equal = (same_group * (outcome[None, :] != outcome[:, None])).sum(1) == 0
+    mean = outcome.where(
+        all_equal, same_group @ outcome / count
+    )  # exact where rewards are equal, whatever the rounding
     if how == "rloo":
-        return outcome.where(agree, (same_group @ outcome - outcome) / (count - 1.0)), ones
+        return outcome.where(all_equal, (same_group @ outcome - outcome) / (count - 1.0)), ones
     if how == "dr_grpo":
         return mean, ones
     variance = (same_group * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)
-    return mean, (variance.sqrt() + 1e-6).masked_fill(agree, 1.0)
+    return mean, (variance.sqrt() + 1e-6).masked_fill(all_equal, 1.0)
 
 
 # --- ratios and divergences -------------------------------------------------------------------------------

@@ -124,9 +124,9 @@ class Schedule:
                 last = self.nth[rows[trained[-1]]]
                 rows = rows[self.nth[rows] <= last]
                 phases[rows] = np.maximum.accumulate(self.newest[rows])
-        begins = np.flatnonzero(np.diff(self.group, prepend=-1))  # a group is generated as a whole
-        group_phases = np.maximum.reduceat(phases, begins) if len(self) else phases
-        return np.repeat(group_phases, np.diff(begins, append=len(self)))
+        starts = np.flatnonzero(np.diff(self.group, prepend=-1))  # a group is generated as a whole
+        group_phases = np.maximum.reduceat(phases, starts) if len(self) else phases
+        return np.repeat(group_phases, np.diff(starts, append=len(self)))
 
     @cached_property
     def last_phase(self) -> Ints:
@@ -138,9 +138,9 @@ class Schedule:
 
     @cached_property
     def longest_lag(self) -> int:
-        """Largest lag in phases of the rows that are generated, until they are trained on or at least generated."""
-        until = np.where(self.phase == NEVER, self.generation_phase, self.last_phase) - self.oldest
-        return int(until[self.generation_phase != NEVER].max(initial=0))
+        """Largest lag in phases of the rows that are generated: when last trained on, else when generated."""
+        lags = np.where(self.phase == NEVER, self.generation_phase, self.last_phase) - self.oldest
+        return int(lags[self.generation_phase != NEVER].max(initial=0))
 
     def rows(self, phase: int) -> PhaseRows:
         """Return the rows that a phase generates and trains on."""

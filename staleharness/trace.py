@@ -146,8 +146,8 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
         absent = column.null_count
         if pa.types.is_list(column.type):
             absent += pc.list_flatten(column).null_count
-        if wrong := _column_fault(name, column.type, absent):
-            raise UserError(f"trace {path}, column {name}: {wrong}")
+        if fault := _column_fault(name, column.type, absent):
+            raise UserError(f"trace {path}, column {name}: {fault}")
     if not _is_complete(header):
         raise UserError(f"trace {path} has a header that does not say where it comes from")
 
@@ -168,15 +168,15 @@ def fit_rows(
     no decision is left out.
     """
     versions, ends = [], []
-    for version, end, fate in zip(rows["versions"], rows["ends"], rows["fate"], strict=True):
-        last = np.asarray(end, dtype=np.int64)
-        if mode == "scale" and fate not in ("in_flight", "lost") and last[-1] > 0:
-            last = -(-last * length // last[-1])  # rounded up
-        last = np.minimum(last, length)
-        present = np.diff(last, prepend=0) > 0
-        present[0] |= not present.any()
-        versions.append(np.asarray(version)[present])
-        ends.append(last[present])
+    for row_versions, row_ends, fate in zip(rows["versions"], rows["ends"], rows["fate"], strict=True):
+        fit_ends = np.asarray(row_ends, dtype=np.int64)
+        if mode == "scale" and fate not in ("in_flight", "lost") and fit_ends[-1] > 0:
+            fit_ends = -(-fit_ends * length // fit_ends[-1])  # rounded up
+        fit_ends = np.minimum(fit_ends, length)
+        remains = np.diff(fit_ends, prepend=0) > 0
+        remains[0] |= not remains.any()
+        versions.append(np.asarray(row_versions)[remains])
+        ends.append(fit_ends[remains])
     return {**header, "decisions": None}, rows.assign(versions=versions, ends=ends)
 
 

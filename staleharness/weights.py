@@ -65,7 +65,7 @@ def engine_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]
 
 
 def truncated(weight: Tensor, cap: float) -> tuple[Tensor, Tensor]:
-    """min(weight, cap), and 1 where that cut something off; `cap` 0 is no cap."""
+    """min(weight, cap), and 1 where that truncated the weight; `cap` 0 is no cap."""
     limit = cap or math.inf
     return weight.clamp(max=limit), (weight > limit).to(weight.dtype)
 
@@ -92,8 +92,8 @@ def binary_kl(log_w: Tensor, behaviour_logp: Tensor) -> Tensor:
     Probabilities are cut to 1e-6 … 1 − 1e-6.
     """
     mu, pi = (x.detach().exp().clamp(1e-6, 1.0 - 1e-6) for x in (behaviour_logp, behaviour_logp + log_w))
-    surprise, others = (mu / pi).log(), ((1.0 - mu) / (1.0 - pi)).log()
-    return (mu * surprise + (1.0 - mu) * others).maximum(-(pi * surprise + (1.0 - pi) * others))
+    token_log, rest_log = (mu / pi).log(), ((1.0 - mu) / (1.0 - pi)).log()
+    return (mu * token_log + (1.0 - mu) * rest_log).maximum(-(pi * token_log + (1.0 - pi) * rest_log))
 
 
 def vetoed(log_w: Tensor, mask: Tensor, least: float) -> Tensor:

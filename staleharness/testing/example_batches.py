@@ -43,10 +43,10 @@ def decisions(
     optional = (1.0 if reference_ratio is None else reference_ratio, 0.0 if logit_norm is None else logit_norm)
     tensors = [torch.as_tensor(x, dtype=dtype) for x in (*values, *optional)]
     shape = np.broadcast_shapes(*(tuple(x.shape) for x in tensors))
-    w, a, u, d, steps, logp, valid, r, norm = (x.expand(shape).clone() for x in tensors)
+    w, a, u, d, step_lag, logp, valid, r, norm = (x.expand(shape).clone() for x in tensors)
     behaviour_logp = logp - w.log()
     record = Decisions(
-        *(logp, behaviour_logp, behaviour_logp + u.log(), a, d, steps, valid),
+        *(logp, behaviour_logp, behaviour_logp + u.log(), a, d, step_lag, valid),
         group=None if group is None else torch.as_tensor(group, dtype=torch.int64),
         outcome=None if outcome is None else torch.as_tensor(outcome, dtype=dtype),
         logit_norm=None if logit_norm is None else norm,

@@ -32,7 +32,8 @@ class Accounts:
     ) -> dict[str, Any]:
         """Return a phase's metrics; `gradient_steps` were done when it began. Raises `RuntimeError` where the
         accounts do not close."""
-        flow, first_epoch, assigned_lags = phase_data.flow, learner.first_epoch_decisions, lags.assigned_lags(phase)
+        flow, assigned_lags = phase_data.flow, lags.assigned_lags(phase)
+        first_epoch_decisions = learner.first_epoch_decisions
         columns: dict[str, Any] = {
             "lags/assigned": mean_lag(assigned_lags),
             **first_and_last_lags(learner.first_lags, learner.last_lags),
@@ -40,16 +41,16 @@ class Accounts:
         if learner.rows is None:  # a kind of task that sets no rows: all of its data is there to be trained on
             rows = phase_data.behaviour_logp
             handed_count = flow.generated if flow else Count(len(rows)).rows(rows.shape[1])
-            trained, realised_lags, trained_lags = Count(handed_count.sequences, first_epoch), [], []
+            trained, realised_lags, trained_lags = Count(handed_count.sequences, first_epoch_decisions), [], []
         else:
             stats = lag_stats(learner.rows, phase, gradient_steps)
             handed_count, realised_lags, trained_lags = stats.handed_count, stats.handed_lags, stats.trained_lags
             trained = stats.trained_count
             columns |= stats.columns
-            if trained.decisions != first_epoch:
+            if trained.decisions != first_epoch_decisions:
                 raise RuntimeError(
-                    f"phase {phase} trained on {first_epoch} decisions in its first epoch, and {trained.decisions} "
-                    "were there to be trained on; please report it"
+                    f"phase {phase} trained on {first_epoch_decisions} decisions in its first epoch, and "
+                    f"{trained.decisions} were there to be trained on; please report it"
                 )
         flow = flow or Flow(handed_count)
         realised_lags = add_histograms(realised_lags, flow.dropped_lags)

@@ -123,12 +123,12 @@ class Simulation(ABC, Generic[Data]):
             self.trained = self._train()
         self.before_evaluation()
         metrics, seconds = self.trained
-        spec, phase, clock = self.spec, metrics["phase"], time.perf_counter()
+        spec, phase, start = self.spec, metrics["phase"], time.perf_counter()
         scores = self._scores() if phase in spec.evaluation_phases() else None
         self.evaluation_steps += scores.steps if scores else 0
         metrics |= {f"eval_{mode}": scores.mean(mode) if scores else None for mode in self.eval_modes}
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
-        seconds["evaluate"] += time.perf_counter() - clock
+        seconds["evaluate"] += time.perf_counter() - start
         self.trained = None
         return PhaseRecord(metrics, seconds, scores)
 
@@ -136,9 +136,9 @@ class Simulation(ABC, Generic[Data]):
         """Run a phase up to its evaluation; returns metrics and seconds. The newest policy is stored before versions
         are assigned, so lag 0 is always possible."""
         spec, phase = self.spec, self.phase
-        began = time.perf_counter()
+        start = time.perf_counter()
         first_scores = self._scores() if phase == 0 else None
-        clock = time.perf_counter()
+        collect_start = time.perf_counter()
         steps_before = self.gradient_steps
         seed_global_generators(spec.seed, "collect", phase)
         self.buffer.push(self.policy.snapshot(phase, steps_before))
@@ -156,9 +156,9 @@ class Simulation(ABC, Generic[Data]):
         metrics |= self.lags.ledger(phase) | phase_data.metrics
         metrics |= self.accounts.enter(phase, steps_before, self.learner, phase_data, self.lags)
         seconds = {
-            "collect": collect_end - clock,
+            "collect": collect_end - collect_start,
             "learn": time.perf_counter() - collect_end,
-            "evaluate": clock - began,  # of the untrained policy
+            "evaluate": collect_start - start,  # of the untrained policy
             **phase_data.seconds,
             **learning,
         }

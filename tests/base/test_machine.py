@@ -21,16 +21,16 @@ from staleharness.base.machine import OVERRIDES, commit, overrides, resident_mem
 
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not in a git checkout")
 def test_the_commit_is_that_of_the_checkout() -> None:
-    words = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
-    head = subprocess.run(words, capture_output=True, text=True, check=True).stdout.strip()
-    said, _, difference = str(commit()).partition("+")
-    assert said == head and len(difference) in (0, 12)
+    command = ["git", "-C", str(ROOT), "rev-parse", "--short=12", "HEAD"]
+    head = subprocess.run(command, capture_output=True, text=True, check=True).stdout.strip()
+    revision, _, difference = str(commit()).partition("+")
+    assert revision == head and len(difference) in (0, 12)
 
 
-def test_two_differences_from_a_commit_are_told_apart(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_two_differences_from_a_commit_have_two_digests(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def git(*words: str) -> None:
-        who = ["-c", "user.name=a", "-c", "user.email=a@b"]
-        subprocess.run(["git", "-C", str(tmp_path), *who, *words], check=True, capture_output=True)
+        identity = ["-c", "user.name=a", "-c", "user.email=a@b"]
+        subprocess.run(["git", "-C", str(tmp_path), *identity, *words], check=True, capture_output=True)
 
     (tmp_path / "staleharness" / "base").mkdir(parents=True)
     (tmp_path / "file").write_text("one")
@@ -38,16 +38,16 @@ def test_two_differences_from_a_commit_are_told_apart(tmp_path: Path, monkeypatc
     assert commit(tmp_path) is None  # nothing is committed
     git("add", "file")
     git("commit", "-m", "first")
-    said = [commit(tmp_path)]
+    commits = [commit(tmp_path)]
     for text in ("two", "three", "two", "one"):
         (tmp_path / "file").write_text(text)
-        said.append(commit(tmp_path))
-    clean, two, three, again, back = said
+        commits.append(commit(tmp_path))
+    clean, two, three, again, back = commits
     assert clean == back and two == again and len({clean, two, three}) == 3
     assert str(two).startswith(f"{clean}+")
 
 
-def test_what_tells_libraries_to_use_other_instructions_is_known(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_instruction_set_overrides_are_read_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     for name in OVERRIDES:
         monkeypatch.delenv(name, raising=False)
     assert overrides() == {}
@@ -71,7 +71,7 @@ def test_resident_memory_is_that_of_this_process_and_its_children() -> None:
     assert both is not None and after is not None and both > 1.2 * after
 
 
-def test_where_a_machine_does_not_say_memory_is_unknown(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_resident_memory_is_none_where_it_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(machine, "_resident", raising(FileNotFoundError))
     assert resident_memory() is None
 

@@ -20,7 +20,7 @@ from staleharness.schedule import NEVER, Demand, Schedule
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
-Say = Callable[[Callable[[Demand], Schedule]], None]
+SetSchedule = Callable[[Callable[[Demand], Schedule]], None]
 H, BATCH = 6, 4
 
 
@@ -28,17 +28,17 @@ def spec(**settings: Any) -> ChainSpec:
     return small_chain(**{"steps": 4, "batch": BATCH, "learning_rate": 0.3, **settings})
 
 
-def weights(asked: ChainSpec) -> list[list[float]]:
-    simulation: Any = simulation_of(asked)
+def logits_by_phase(run_spec: ChainSpec) -> list[list[float]]:
+    simulation: Any = simulation_of(run_spec)
     return [simulation.policy.logits.tolist() for _ in simulation]
 
 
-def test_actors_in_lock_step_are_the_drawn_run(given_schedule: Say) -> None:
+def test_actors_in_lock_step_are_the_drawn_run(given_schedule: SetSchedule) -> None:
     given_schedule(lambda demand: lock_step(demand, 2))
-    assert weights(spec(lag="written", minibatches=2)) == weights(spec(lag="fixed:2", minibatches=2))
+    assert logits_by_phase(spec(lag="written", minibatches=2)) == logits_by_phase(spec(lag="fixed:2", minibatches=2))
 
 
-def test_weights_change_inside_episodes_and_actors_have_own_noise(given_schedule: Say) -> None:
+def test_weights_change_inside_episodes_and_actors_have_own_noise(given_schedule: SetSchedule) -> None:
     whole, mixed = [(0, H, True)], [(0, 2, True), (1, 5, False), (1, H, True)]
 
     def plan(demand: Demand) -> Schedule:
@@ -51,9 +51,9 @@ def test_weights_change_inside_episodes_and_actors_have_own_noise(given_schedule
     simulation: Any = simulation_of(spec(lag="written", steps=2))
     simulation.advance()
     simulation.buffer.push(simulation.policy.snapshot(1, simulation.gradient_steps))
-    made = simulation.collect(1).data
-    assert made.version.tolist() == [[0, 0, 1, 1, 1, 1], *[[0] * H] * 3]
-    assert made.kept.tolist() == [[1, 1, 0, 0, 0, 1], *[[1] * H] * 3]
+    data = simulation.collect(1).data
+    assert data.version.tolist() == [[0, 0, 1, 1, 1, 1], *[[0] * H] * 3]
+    assert data.kept.tolist() == [[1, 1, 0, 0, 0, 1], *[[1] * H] * 3]
     noise = [
         stream(0, "action", 2).random((BATCH, H), np.float32)[0],  # the dropped one was its second
         stream(0, "action", 1).random((BATCH, H), np.float32)[1],
@@ -61,11 +61,11 @@ def test_weights_change_inside_episodes_and_actors_have_own_noise(given_schedule
         stream(0, "action", 0, 2).random((BATCH, H), np.float32)[1],
     ]
     logits = torch.stack([simulation.buffer[v].tensors["logits"] for v in (0, 1)])
-    chance = logits[made.version, torch.arange(H)].sigmoid().numpy()
-    assert np.array_equal(made.token.numpy(), np.stack(noise) < chance)
+    chance = logits[data.version, torch.arange(H)].sigmoid().numpy()
+    assert np.array_equal(data.token.numpy(), np.stack(noise) < chance)
 
 
-def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(given_schedule: Say) -> None:
+def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(given_schedule: SetSchedule) -> None:
     with pytest.raises(
         UserError, match="LAG=async needs actors in their own processes, which bit-chain does not support"
     ):
@@ -79,7 +79,7 @@ def test_processes_are_refused_and_so_is_a_buffer_that_is_too_small(given_schedu
 def test_what_a_pipeline_drops_is_in_the_ledger(lag: str) -> None:
     """Episodes are of one length, so the schedule says all of it; those that were stopped are as long as they were."""
     simulation: Any = simulation_of(spec(lag=f"{lag},slots=3.0,row_time=3.0,cv=1.5]", steps=8))
-    plan, dropped = simulation.lags.schedule, 0
+    plan, dropped_length = simulation.lags.schedule, 0
     for phase, record in enumerate(simulation):
         m = record.metrics
         rows = [[i for i in range(len(plan)) if 0 <= when[i] <= phase] for when in (plan.finished, plan.left)]
@@ -89,5 +89,5 @@ def test_what_a_pipeline_drops_is_in_the_ledger(lag: str) -> None:
         assert [m["decisions/generated"], m["decisions/dropped"]] == made
         assert m["sequences/queued"] == len(set(rows[0]) - set(rows[1]))
         assert m["decisions/trained"] == (phase + 1) * BATCH * H
-        dropped = m["decisions/dropped"] / max(1, m["sequences/dropped"])
-    assert dropped == H if lag.startswith("queue") else 0 < dropped < H
+        dropped_length = m["decisions/dropped"] / max(1, m["sequences/dropped"])
+    assert dropped_length == H if lag.startswith("queue") else 0 < dropped_length < H

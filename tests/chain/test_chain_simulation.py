@@ -152,7 +152,7 @@ def test_a_stored_run_is_reported_by_its_success_probability(tmp_path: Path) -> 
     spec = spec_of(capacity=2)
     store = Store(tmp_path)
     store.open_for_writing()
-    folder = execute(Job("0123456789ab", "seq_is", spec.to_dict(), str(tmp_path)), lambda told: None, lambda: False)
+    folder = execute(Job("0123456789ab", "seq_is", spec.to_dict(), str(tmp_path)), lambda event: None, lambda: False)
     record = json.loads((folder / "run.json").read_text())
     runs = store.read_all()
     assert record["task"]["unit"] == scores.unit(runs) == "optimiser steps"
