@@ -15,7 +15,7 @@ def test_a_temporary_renamed_meanwhile_is_no_error(tmp_path: Path, monkeypatch: 
     stale.write_text("")
 
     def finish_write(path: Path) -> bool:
-        """As if the other process renamed its file between two looks at it."""
+        """Rename the file, as the other process may do between two checks of it."""
         if path == temporary:
             path.rename(tmp_path / "table.csv")
         return False
