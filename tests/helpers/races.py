@@ -131,7 +131,8 @@ class PatientWeights(WeightFeed):
 
 def change_inside(simulation: Any, processes: Any) -> Callable[[], None]:
     """Give a run an actor whose weights change inside its first group, whatever the speed of the processes. Call
-    the returned function after each phase: it waits for the first version to be recorded, and later for the group to finish."""
+    the returned function after each phase: it waits for the first version to be recorded, later for the
+    group to finish."""
     config = processes.config
     processes.config = replace(config, open=Patient(config.open), preload=[*config.preload, "races"])
 

@@ -20,7 +20,7 @@ class NumberDrawn(Exception):
 
 def _draws(spec: LanguageSpec, number: int, nth: int) -> tuple[float, float]:
     """Return the numbers that a plugin draws at the construction of an actor and in its `nth` group."""
-    feed: Any = SimpleNamespace(load=SimpleNamespace(fetch=0))
+    feed: Any = SimpleNamespace(timing=SimpleNamespace(fetch=0))
     actor: Any = LanguageActor(spec, number)
     with pytest.raises(NumberDrawn) as caught:
         actor.make(0, nth, feed)
