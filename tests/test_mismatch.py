@@ -182,7 +182,7 @@ def plan_of(env: str = "word-problems", algo: str = "ppo_clip", **given: str) ->
     [
         (
             {"env": "bit-chain", "mismatch": "fp8"},
-            "MISMATCH=fp8.*bit-chain.*tasks of control and language have another",
+            "MISMATCH=fp8.*bit-chain.*only control and language tasks have a separate sampler",
         ),
         ({"env": "Hopper", "mismatch": "sampling[top_p=0.9]"}, "Hopper-v5 support a temperature only; give sampling"),
         ({"env": "Hopper", "mismatch": "fp8", "settings": "density=mixture"}, "MISMATCH=fp8.*give density=component"),

@@ -40,7 +40,7 @@ class Sums(LanguageTask):
     ("train", "message"),
     [
         ([Problem("2 + 2?", "#### 4", "4")], "both splits"),
-        ([Problem("1 + 1?", "it is 2", "2")], "earns nothing"),
+        ([Problem("1 + 1?", "it is 2", "2")], "earns no reward"),
         ([Problem(" ", "#### 2", "2")], "Problem"),
     ],
 )
