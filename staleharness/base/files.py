@@ -103,9 +103,8 @@ def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     for name, data in contents.items():
         path, sha = folder / name, hashlib.sha256(data).hexdigest()
         digests[name] = [sha, *([digest(path)] if path.is_file() else [])]
-    write_json(
-        folder / FILE_LIST, {"files": digests}
-    )  # first: after a kill, both the old and the new file are in the list
+    # first, so that after a kill both the old and the new file are in the list
+    write_json(folder / FILE_LIST, {"files": digests})
     for name, data in contents.items():
         write_bytes(folder / name, data)
     return [folder / name for name in contents]
