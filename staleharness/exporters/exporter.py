@@ -51,7 +51,7 @@ class Exporters(PackageRegistry[Exporter]):
 EXPORTERS = Exporters("staleharness.exporters", "export", "exporters")
 
 
-HISTOGRAM = "lag_histogram"  # of metrics.parquet: counts of lags 0, 1, ... in phases
+HISTOGRAM = "lag_histogram"  # column of metrics.parquet: counts of lags 0, 1, ... in phases
 
 
 @dataclass(frozen=True)
@@ -61,7 +61,7 @@ class Phases:
     phase: NDArray[np.int64]
     steps: NDArray[np.int64]  # in the unit of the spec
     seconds: NDArray[np.float64]  # of wall-clock since the start, at the end of each phase
-    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; `seconds/...`, memory of the other
+    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; of timing.parquet `seconds/...` and memory
     lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
 
 
@@ -96,7 +96,7 @@ def final_scores(run: StoredRun) -> dict[str, float]:
 
 
 def title(run: StoredRun) -> str:
-    """A run in words."""
+    """Title of a run: label, environment, K and seed."""
     cell = cell_of(run)
     return f"{cell.label} {cell.env} K={cell.capacity} seed {run.spec['seed']}"
 

@@ -37,14 +37,14 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
 
 def _lines(run: StoredRun) -> Iterator[dict[str, Any]]:
     cell, data = cell_of(run), phases(run)
-    place = {"run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": run.seed}
+    of_run = {"run": run.id, "algorithm": cell.label, "environment": cell.env, "K": cell.capacity, "seed": run.seed}
     columns = dict(data.scalars)
     for lag in range(max(map(len, data.lags), default=0)):
         columns[f"{HISTOGRAM}/{lag}"] = np.array([h[lag] if lag < len(h) else 0 for h in data.lags], np.float64)
     for name, values in columns.items():
         for phase, steps, value in zip(data.phase.tolist(), data.steps.tolist(), values.tolist(), strict=True):
             if value == value:  # not NaN
-                yield {**place, "phase": phase, "steps": steps, "metric": name, "value": value}
+                yield {**of_run, "phase": phase, "steps": steps, "metric": name, "value": value}
 
 
 def _record(run: StoredRun) -> dict[str, Any]:

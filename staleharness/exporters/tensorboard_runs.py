@@ -37,7 +37,7 @@ def _write(run: StoredRun, folder: Path) -> Path:
     path = folder.joinpath(*(re.sub(r"[^\w+=,\[\].-]|^\.", "_", part) for part in parts))
     path.mkdir(parents=True, exist_ok=True)
     target, data = path / f"events.out.tfevents.{run.id}", _content(run)
-    # A file that is left alone is not read again by a TensorBoard that is running.
+    # A running TensorBoard does not reread a file that did not change.
     if not target.is_file() or target.read_bytes() != data:
         write_bytes(target, data)
     return target
@@ -75,7 +75,7 @@ def _content(run: StoredRun) -> bytes:
 
 
 def _text(tag: str, content: Any) -> Any:
-    """JSON on TensorBoard's text page; indented, for Markdown then shows it as it is."""
+    """JSON for TensorBoard's text page; indented, so that Markdown shows it verbatim."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.compat.proto.tensor_pb2 import TensorProto
     from tensorboard.compat.proto.tensor_shape_pb2 import TensorShapeProto
@@ -108,7 +108,7 @@ def _histogram(tag: str, counts: NDArray[np.int64]) -> Any:
 
 
 def _session(hparams: dict[str, Any], start: float, end: float | None) -> Any:
-    """One row of the HParams page: its beginning with the settings, or its end."""
+    """Start of a session on the HParams page, with the settings; or its end, where `end` is given."""
     from tensorboard.compat.proto.summary_pb2 import Summary, SummaryMetadata
     from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2
 
@@ -123,10 +123,10 @@ def _session(hparams: dict[str, Any], start: float, end: float | None) -> Any:
                 info.hparams[name].number_value = value
         tag, data = metadata.SESSION_START_INFO_TAG, {"session_start_info": info}
     else:
-        done = plugin_data_pb2.SessionEndInfo(status=api_pb2.Status.STATUS_SUCCESS, end_time_secs=end)
-        tag, data = metadata.SESSION_END_INFO_TAG, {"session_end_info": done}
+        end_info = plugin_data_pb2.SessionEndInfo(status=api_pb2.Status.STATUS_SUCCESS, end_time_secs=end)
+        tag, data = metadata.SESSION_END_INFO_TAG, {"session_end_info": end_info}
     content = plugin_data_pb2.HParamsPluginData(version=metadata.PLUGIN_DATA_VERSION, **data)
-    # tensorboard's own helper writes the same, but the settings in an order of the day.
+    # tensorboard's own helper writes the same, but its order of settings differs from process to process.
     plugin = SummaryMetadata.PluginData(
         plugin_name=metadata.PLUGIN_NAME, content=content.SerializeToString(deterministic=True)
     )

@@ -1,4 +1,4 @@
-"""Weights & Biases: one offline run per run under the run's own id; `wandb sync` sends them when you want it."""
+"""Weights & Biases: one offline run per run, with the run's own id; `wandb sync` uploads them."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ def _write(run: StoredRun, scratch: Path) -> Path:
     import wandb
 
     cell, data = cell_of(run), phases(run)
-    # What W&B would record by itself is about this process, not about the run.
-    quiet = wandb.Settings(
+    # W&B would record facts about this process, not about the run.
+    settings = wandb.Settings(
         console="off",
         silent=True,
         disable_git=True,
@@ -59,7 +59,7 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         group=cell.env,
         job_type=cell.label,
         tags=[cell.label.partition("[")[0], f"K={cell.capacity}"],
-        settings=quiet,
+        settings=settings,
         config={**run.spec, "label": run.record["label"], "fingerprint": run.record["fingerprint"]},
         reinit="finish_previous",
     )

@@ -81,7 +81,7 @@ class LogNormal(DrawnLag):
         share = np.array([self._below(j + 1.0) - self._below(j) for j in lag])
         if share.sum() > 0:
             return share
-        return np.asarray(lag == lag.max(), dtype=np.float64)  # all of it lies behind the buffer's end
+        return np.asarray(lag == lag.max(), dtype=np.float64)  # the whole distribution lies beyond the buffer
 
     def _below(self, phases: float) -> float:
         """P(X < phases)."""
@@ -106,7 +106,7 @@ class Poisson(DrawnLag):
         if self.mean == 0:
             return np.asarray(lag == 0, dtype=np.float64)
         log = lag * math.log(self.mean) - np.array([math.lgamma(j + 1.0) for j in lag])
-        # the largest weight is 1, so that a large mean leaves something of a small buffer
+        # scaled to a largest weight of 1: with a large mean all weights of a small buffer would be 0
         weight: NDArray[np.float64] = np.exp(log - log.max())
         return weight
 

@@ -52,7 +52,7 @@ class Log(LagModel):
             text = getattr(self, name)
             valid = (bool(text) or name == "column") and not set(text) & set(" ,[]")
             self.require(name, valid, "text without blanks, , [ or ]")
-        object.__setattr__(self, "file", portable_name(self.file))  # a run works in a folder of its own
+        object.__setattr__(self, "file", portable_name(self.file))  # a run has another working directory
 
     @property
     def path(self) -> Path:
@@ -109,7 +109,7 @@ def _read(file: str, content: tuple[str, int, int, int], column: str, per_phase:
         raise UserError(f"LAG=log: {log.file} has lags in {unit}; give per_phase=N, the {unit} of a phase")
     lags = log.lags / (per_phase or 1.0)
     low = np.floor(lags)
-    above = np.where(low > lags - 1e-9, 0.0, lags - low)  # the share of rows that are rounded up
+    above = np.where(low > lags - 1e-9, 0.0, lags - low)  # share of the rows with each lag that is rounded up
     integers = np.concatenate([low, low + 1])
     weights = np.concatenate([log.weights * (1 - above), log.weights * above])
     inside = (integers < MAX_LAG) & (weights > 0)

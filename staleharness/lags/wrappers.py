@@ -19,7 +19,7 @@ class _Wrapper(LagModel):
 
     @cached_property
     def model(self) -> LagModel:
-        """The model inside."""
+        """The wrapped model."""
         raise NotImplementedError
 
     def parts(self) -> tuple[LagModel, ...]:
@@ -57,15 +57,15 @@ class PeriodicSync(_Wrapper):
         return f"{self.of}/sync:{self.every}" if self.of else f"sync:{self.every}"
 
     def assign(self, draw: Draw) -> Assignment:
-        since = self.model.assign(replace(draw, phase=draw.phase % self.every))
-        return replace(since, versions=self._last(draw.phase) + since.versions)
+        relative = self.model.assign(replace(draw, phase=draw.phase % self.every))
+        return replace(relative, versions=self._last_sync(draw.phase) + relative.versions)
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
-        since = self.model.probabilities(phase % self.every, capacity)
-        return {self._last(phase) + version: p for version, p in since.items()}
+        relative = self.model.probabilities(phase % self.every, capacity)
+        return {self._last_sync(phase) + version: p for version, p in relative.items()}
 
     def oldest(self, phase: int) -> int:
-        return self._last(phase) + self.model.oldest(phase % self.every)
+        return self._last_sync(phase) + self.model.oldest(phase % self.every)
 
     def check(self, capacity: int) -> None:
         if self.of:
@@ -73,12 +73,12 @@ class PeriodicSync(_Wrapper):
         else:
             self.require_buffer(self.every, capacity)
 
-    def _last(self, phase: int) -> int:
+    def _last_sync(self, phase: int) -> int:
         """Return the phase of the last sync."""
         return phase - phase % self.every
 
 
-ATTEMPTS = 10_000  # draws of a row, until one is young enough
+ATTEMPTS = 10_000  # draws of a row in search of one that is young enough
 
 
 @LAGS.register("cap")
@@ -154,7 +154,7 @@ class LagBound(_Wrapper):
                 self._within(phase, capacity)
 
     def _within(self, phase: int, capacity: int) -> dict[int, float]:
-        """Return {version: probability} of those that are not evicted. Raises `UserError` where there is none."""
+        """Return {version: unnormalised probability} within the bound. Raises `UserError` if no version is."""
         model = self.model.probabilities(phase, capacity)
         young = {version: p for version, p in model.items() if version >= phase - self.max}
         if not young:

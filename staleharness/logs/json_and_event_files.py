@@ -19,17 +19,17 @@ from typing import Any, BinaryIO, TextIO
 HEADER, FOOTER = 12, 4  # bytes around a record's data
 LONGEST_RECORD = 2**26  # bytes: pictures and graphs are large
 FORMS = {1: ("<f", 5), 2: ("<d", 6)}  # dtype -> how a value is packed, and the field for it: float, double
-Fields = Iterator[tuple[int, memoryview | int]]  # number -> content, or the number itself
+Fields = Iterator[tuple[int, memoryview | int]]  # (field number, bytes; an integer for a varint)
 
 
 def scalars(stream: BinaryIO) -> Iterator[tuple[str, float]]:
-    """Iterate over (tag, value) in file order. Raises `ValueError` if the file is no event file.
+    """Iterate over (tag, value) in file order. Raises `ValueError` if the file is not an event file.
 
     A truncated last record, as of a run in progress, is left out.
     """
     for event in _records(stream):
-        for number, summary in _fields(event):
-            if number != 5 or isinstance(summary, int):
+        for field, summary in _fields(event):
+            if field != 5 or isinstance(summary, int):
                 continue
             for _, value in _fields(summary):
                 if not isinstance(value, int) and (scalar := _value(value)) is not None:
@@ -49,11 +49,11 @@ def _records(stream: BinaryIO) -> Iterator[memoryview]:
         yield memoryview(stream.read(length + FOOTER))[:length]
         count += 1
     if not count:
-        raise ValueError("it holds no record")
+        raise ValueError("it has no record")
 
 
 def _value(value: memoryview) -> tuple[str, float] | None:
-    """Decode (tag, number), or None where it is no scalar."""
+    """Decode (tag, number); None where it is not a scalar."""
     tag, number = "", None
     for field, content in _fields(value):
         if field == 1 and isinstance(content, memoryview):
@@ -75,18 +75,18 @@ def _tensor(tensor: memoryview) -> float | None:
 
 
 def _fields(message: memoryview) -> Fields:
-    """Iterate over the fields of a protocol buffer: lengths, fixed numbers as bytes, variable ones as numbers."""
+    """Iterate over (field number, content) of a protocol buffer: varints as integers, all else as bytes."""
     at = 0
     while at < len(message):
         key, at = _varint(message, at)
-        kind = key & 7
-        if kind == 0:
+        wire_type = key & 7
+        if wire_type == 0:
             content, at = _varint(message, at)
             yield key >> 3, content
             continue
-        if kind not in (1, 2, 5):
-            raise ValueError(f"a record has a field of an unknown kind, {kind}")
-        size, at = _varint(message, at) if kind == 2 else ({1: 8, 5: 4}[kind], at)
+        if wire_type not in (1, 2, 5):
+            raise ValueError(f"a record has a field of an unknown wire type, {wire_type}")
+        size, at = _varint(message, at) if wire_type == 2 else ({1: 8, 5: 4}[wire_type], at)
         if at + size > len(message):
             raise ValueError("a record is shorter than it says")
         yield key >> 3, message[at : at + size]
@@ -147,7 +147,7 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
                     continue
                 place = error.pos
                 if error.msg.startswith("Expecting ',' delimiter") or not text[place:].strip():
-                    place = len(text[:place].rstrip())  # something is missing after what stands before
+                    place = len(text[:place].rstrip())  # where something is missing: behind the last text
                 reason = error.msg.removesuffix(" at").removesuffix(" starting")
                 raise ValueError(f"line {line + text.count(chr(10), 0, place)}: {reason}") from None
             if not isinstance(value, Mapping):

@@ -38,7 +38,7 @@ _TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 SYSTEMS = tuple(build(System, values, "lag_columns.toml") for values in _TABLE["system"])
 """Columns in order of preference: the first one of a system that a log has gives its lag."""
 NO_LAG: dict[str, str] = _TABLE["no_lag"]
-"""Columns that look like a lag: pattern of the name, and why they are none."""
+"""Columns that look like a lag and are not: pattern of the name, and the reason."""
 STATISTICS = ("max", "p50", "p90", "p95", "p99")
 
 
@@ -60,7 +60,7 @@ def lag_column(names: Iterable[str], where: str) -> tuple[str, System]:
     if not names:
         raise UserError(f"{where} has no columns: the file is empty")
     if not matches:
-        hints = [hint for p, hint in NO_LAG.items() if any(re.fullmatch(p, _column_name(n)) for n in names)]
+        hints = [hint for pattern, hint in NO_LAG.items() if any(re.fullmatch(pattern, _column_name(n)) for n in names)]
         reason = f" ({'; '.join(hints)})" if hints else ""
         raise UserError(
             f"{where}: no column has a name that is known to be a lag{reason}; "
@@ -78,9 +78,9 @@ def other_lags(name: str, system: System, names: Sequence[str]) -> list[tuple[st
     """Return the other lags that a system logs, of the same run."""
     run = name.rpartition(" - ")[0]
     return [
-        (other, also)
-        for other, also in _matches(names)
-        if other != name and also.name == system.name and other.rpartition(" - ")[0] == run
+        (column, candidate)
+        for column, candidate in _matches(names)
+        if column != name and candidate.name == system.name and column.rpartition(" - ")[0] == run
     ]
 
 

@@ -61,20 +61,20 @@ class LagLog:
 
     def quantile(self, share: float) -> float:
         """Least lag that `share` of the weight does not exceed."""
-        heavy = np.cumsum(self.weights)
-        return float(self.lags[np.searchsorted(heavy, share * heavy[-1] * (1 - 1e-12))])
+        cumulative = np.cumsum(self.weights)
+        return float(self.lags[np.searchsorted(cumulative, share * cumulative[-1] * (1 - 1e-12))])
 
     def to_json(self) -> dict[str, Any]:
-        """Median, p95 and max are of rows or decisions: null where the log has means of steps and no such column."""
-        steps = {"median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max())}
+        """Return plain data. Median, p95 and max are of rows or decisions; null if a log of means lacks the column."""
+        of_values = {"median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max())}
         keys = {"median": "p50", "p95": "p95", "max": "max"}
         of_columns = {name: s.value if (s := self.statistics.get(key)) else None for name, key in keys.items()}
-        quantiles: Mapping[str, float | None] = of_columns if self.granularity == "step" else steps
+        quantiles: Mapping[str, float | None] = of_columns if self.granularity == "step" else of_values
         return {
             **{name: getattr(self, name) for name in "file column system unit over rows runs mean".split()},
             "each": self.granularity,
             **quantiles,
-            "step_means": steps if self.granularity == "step" else None,
+            "step_means": of_values if self.granularity == "step" else None,
             "statistics": {name: s._asdict() for name, s in self.statistics.items()},
             "others": [{"column": o.column, "what": o.subject, "mean": o.mean} for o in self.others],
             "drift": None if self.drift is None else self.drift.to_json(),
@@ -89,7 +89,7 @@ def read_log(
 
     `columns`: `lag=NAME`, with `count=NAME` in a histogram and `over=rows` or `over=decisions`; without it, the column
     names of known systems. `unit` of the lags; by default the system's, or versions. `batch`: samples of a version, for
-    lags in samples. `over`: of a trace, whose lags are counted (default: those of decisions).
+    lags in samples. `over`: of a trace, what the lags are counted over (default: decisions).
     """
     log = read_unconverted(text, columns, unit, over)
     if batch is not None and not 0 < batch < np.inf:
@@ -131,16 +131,16 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         histogram.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
         meter.add(rows[:, 0])
     if not len(histogram.lags):
-        raise UserError(f"LOG={path.name}: column {shorten(name)!r} holds no lag")
+        raise UserError(f"LOG={path.name}: column {shorten(name)!r} has no value")
     statistics: dict[str, Statistic] = {}
     others: list[OtherLag] = []
     if system.granularity == "step":
         for key, column in statistic_columns(name, names).items():
             if (pair := _mean_and_max(path, column)) is not None:
                 statistics[key] = Statistic(column, pair[key == "max"])
-        for column, also in other_lags(name, system, names):
+        for column, logged_lag in other_lags(name, system, names):
             if (pair := _mean_and_max(path, column)) is not None:
-                others.append(OtherLag(column, also.subject, pair[0]))
+                others.append(OtherLag(column, logged_lag.subject, pair[0]))
     return _lag_log(
         path.name,
         name,
@@ -243,7 +243,7 @@ def _trace(path: str, file: str, over: str) -> LagLog:
             count += len(trained)
     if not count:
         raise UserError(f"LOG={file}: no row of this trace was trained on")
-    parts = "decisions" if over == "decisions" else "first decisions"
+    population = "decisions" if over == "decisions" else "first decisions"
     note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
-    note += f"lags of their {parts}, in versions"
-    return _lag_log(file, "versions", histogram, note, rows=count, over=over, subject=parts, drift=meter.drift())
+    note += f"lags of their {population}, in versions"
+    return _lag_log(file, "versions", histogram, note, rows=count, over=over, subject=population, drift=meter.drift())

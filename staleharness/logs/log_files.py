@@ -23,7 +23,7 @@ from .json_and_event_files import json_objects, scalars
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv")
-# Columns of a long table, as in lower case.
+# Names of the columns of a long table, in lower case.
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
 MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
@@ -31,7 +31,7 @@ DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 PIECE = 2**17  # rows of a piece
 LONGEST = 2**22  # characters of a line
 MAX_COLUMNS = 100_000
-LARGEST = 1e15  # lag or count, so that sums of them are numbers
+LARGEST = 1e15  # lag or count, so that their sums stay finite
 
 
 def find_log(text: str) -> Path:
@@ -55,9 +55,9 @@ def log_columns(path: Path) -> list[str]:
     its metrics follow. Raises `UserError`."""
     try:
         names = _column_names(path)
-        if (place := long_columns(names)) is None:
+        if (long_table := long_columns(names)) is None:
             return names
-        metrics = _distinct(str(name) for name, _ in _cells(path, place[:2]) if name is not None)
+        metrics = _distinct(str(name) for name, _ in _cells(path, long_table[:2]) if name is not None)
         return [*names, *(name for name in metrics if name not in names)]
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
@@ -95,17 +95,17 @@ def long_columns(names: Sequence[str]) -> tuple[str, str, str | None] | None:
 
 def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """Iterate over the rows of some columns of a file: pieces [at most `PIECE`, columns], NaN where a cell is missing.
-    Raises `UserError` for a file that cannot be read, and for a cell that is no lag."""
+    Raises `UserError` for a file that cannot be read, and for a cell that is not a lag."""
     try:
         columns = [] if EVENTS in path.name else _column_names(path)
-        place = long_columns(columns)
+        long_table = long_columns(columns)
         rows: Iterable[Sequence[Any]]
-        if place is None or set(names) <= set(columns):
+        if long_table is None or set(names) <= set(columns):
             rows = _cells(path, names)
         elif len(names) > 1:
             raise ValueError("a table with a line per value has no counts: give lag=NAME alone")
         else:
-            rows = ([value] for name, value in _cells(path, place[:2]) if name == names[0])
+            rows = ([value] for name, value in _cells(path, long_table[:2]) if name == names[0])
         yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
@@ -114,16 +114,16 @@ def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
 def runs_of(path: Path) -> int:
     """Return how many runs a long table holds; 1 where it does not say. Raises `UserError`."""
     try:
-        place = None if EVENTS in path.name else long_columns(_column_names(path))
-        if place is None or place[2] is None:
+        long_table = None if EVENTS in path.name else long_columns(_column_names(path))
+        if long_table is None or long_table[2] is None:
             return 1
-        return len(_distinct(str(run) for (run,) in _cells(path, [place[2]])))
+        return len(_distinct(str(run) for (run,) in _cells(path, [long_table[2]])))
     except (OSError, ValueError, csv.Error) as error:
         raise _unreadable(path, error) from error
 
 
 def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
-    """Iterate over the cells of some columns, as they stand in the file; None where there is none."""
+    """Iterate over the cells of some columns, as they are in the file; None where one is missing."""
     if EVENTS in path.name:
         with path.open("rb") as stream:
             yield from _events(stream, names)
@@ -138,7 +138,7 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _delimiter(path: Path) -> str:
-    """Return what separates cells: of comma, semicolon and tab the one most frequent in the header, commas first."""
+    """Return the delimiter: comma, semicolon or tab, whichever is most frequent in the header; comma if equal."""
     if path.suffix not in TABLES:
         return ","
     with _text(path) as text:
@@ -209,7 +209,7 @@ def _lines(stream: TextIO) -> Iterator[str]:
 def _header(rows: Iterator[list[str]]) -> list[str]:
     names = next(rows, [])
     if len(set(names)) < len(names):
-        raise ValueError("two of its columns have one name")
+        raise ValueError("two of its columns have the same name")
     return names
 
 

@@ -34,7 +34,7 @@ class LagHistogram:
         valid = ~np.isnan(lags) & ~np.isnan(weights)
         self.rows += int(valid.sum())
         valid &= weights > 0
-        # adding zero makes 0 of -0, whose bits are another number's
+        # adding zero turns -0 into 0, since bins compare bits
         lags, weights = np.append(self.lags, lags[valid] + 0.0), np.append(self.weights, weights[valid])
         if not len(lags):
             return
@@ -58,10 +58,10 @@ def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
     return np.flatnonzero(np.append(True, leading[1:] != leading[:-1]))
 
 
-SEGMENTS = 512  # held at most
-LEAST = 8  # rows below which no drift is told
-SHARE = 0.25  # of the mean: a smaller change is none
-ERRORS = 4.0  # standard errors: a smaller change is none
+SEGMENTS = 512  # at least so many once there are as many rows; at most twice as many
+LEAST = 8  # rows below which no drift is reported
+SHARE = 0.25  # of the mean: a smaller change is not reported
+ERRORS = 4.0  # standard errors: a smaller change is not reported
 
 
 class Drift(NamedTuple):
@@ -90,20 +90,20 @@ class DriftMeter:
         lags = lags[~np.isnan(lags)]
         while len(lags):
             room = 2 * SEGMENTS * self._length - self._rows
-            now, lags = lags[:room], lags[room:]
-            places = (self._rows + np.arange(len(now))) // self._length
-            np.add.at(self._sums[0], places, now)
-            np.add.at(self._sums[1], places, now**2)
-            self._rows += len(now)
+            chunk, lags = lags[:room], lags[room:]
+            segments = (self._rows + np.arange(len(chunk))) // self._length
+            np.add.at(self._sums[0], segments, chunk)
+            np.add.at(self._sums[1], segments, chunk**2)
+            self._rows += len(chunk)
             if self._rows == 2 * SEGMENTS * self._length:
                 pairs = self._sums.reshape(2, SEGMENTS, 2).sum(2)
                 self._sums = np.hstack([pairs, np.zeros_like(pairs)])
                 self._length *= 2
 
     def drift(self) -> Drift | None:
-        """Return the means of both quarters where they differ by more than chance and by more than `SHARE` of the mean.
+        """Return the means of the first and the last quarter; None unless they differ by more than chance and `SHARE`.
 
-        Chance: `ERRORS` standard errors of the difference, the deviation of rows around the mean of their own quarter.
+        Chance: `ERRORS` standard errors of the difference, from the variance of rows within each quarter.
         """
         if self._rows < LEAST:
             return None

@@ -23,7 +23,7 @@ class Admission:
 
     def __init__(self, pipeline: Pipeline) -> None:
         self.cap, self.groups = pipeline.cap, pipeline.groups
-        self.counts, self.of = pipeline.cap_counts, pipeline.cap_version
+        self.counts, self.cap_version = pipeline.cap_counts, pipeline.cap_version
         self.n_begun = self.n_finished = 0  # groups, without those that were dropped
         self.trained = 0  # version of the trainer
         self.n_taken: Callable[[], int] = lambda: 0  # groups that have come into batches
@@ -31,8 +31,8 @@ class Admission:
     def admits(self, version: int) -> bool:
         """Return whether one more group may begin; if so, count it."""
         if self.cap is not None:
-            version = self.trained if self.of == "trainer" else version
-            base = self.n_taken() if self.of == "taken" else (version + 1) * self.groups
+            version = self.trained if self.cap_version == "trainer" else version
+            base = self.n_taken() if self.cap_version == "taken" else (version + 1) * self.groups
             groups = self.n_begun if self.counts == "begun" else self.n_finished
             if groups >= math.floor(base + self.cap * self.groups + ROUNDING):
                 return False
@@ -59,8 +59,8 @@ class GroupQueue:
     finished, as they began. `submitted`: as they began, so that a slow one holds up all behind it. `window`: as `began`
     does, but only among the first `window` that are not taken; a slow one can be passed by that many. `version`: as
     `began` does, but those of one version wait for all that are older; `version_completed`: as they finish among those
-    of the oldest version. With `ahead`, batches are made up as groups finish, and that many of them wait, and one more
-    that is complete; otherwise a batch is made up when the trainer asks for it.
+    of the oldest version. With `ahead`, batches are made up as groups finish: that many wait, and one more may be
+    complete; otherwise a batch is made up when the trainer asks for it.
 
     `version_of(group)` is the oldest version in a group, None for one that has not begun; `discard(group, fate)` is
     called for those that are dropped.
@@ -77,13 +77,13 @@ class GroupQueue:
         self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
         self.wait_lag = pipeline.max_lag if pipeline.stale == "wait" else None
         self.version_of, self.discard = version_of, discard
-        self.batch_count = 0  # batches
+        self.batch_count = 0  # batches taken
         self._ready: deque[int] = deque()  # in the order in which they finished
-        self._waiting: dict[int, None] = {}  # the same, where the order is another
-        self._absent: set[int] = set()  # ahead of the oldest one that is not taken
+        self._waiting: dict[int, None] = {}  # the same groups, for orders other than `completed`
+        self._absent: set[int] = set()  # taken or dropped, behind the head
         self._head = 0  # the oldest group that is not taken
-        self._batch: list[int] = []  # being made up
-        self._batches: deque[list[int]] = deque()  # made up ahead
+        self._batch: list[int] = []  # groups of the batch being made up
+        self._batches: deque[list[int]] = deque()  # complete, ahead of the trainer
 
     def __len__(self) -> int:
         """Return the number of groups that take up room."""
@@ -120,7 +120,7 @@ class GroupQueue:
         return True
 
     def skip(self, group: int) -> None:
-        """Expect a group no longer."""
+        """Stop waiting for a group that will not come."""
         if self.in_order:
             self._step_over(group)
 

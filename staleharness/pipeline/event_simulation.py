@@ -13,14 +13,14 @@ from .system_components import BatchQueue, Trainer, WeightSync, WorkerFailures
 from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000
-"""Failures in a row that end the simulation."""
+"""Failures in a row after which the simulation gives up."""
 
 WARM_UP = 0.2
 """Share of the steps that are left out of summaries."""
 
 
 class StarvationError(UserError):
-    """Error for a trainer that will never have another batch."""
+    """Error for a trainer that will never get another batch."""
 
 
 def simulate(pipeline: Pipeline, seed: int = 0, lengths: Lengths | None = None) -> PipelineRecord:
@@ -47,11 +47,11 @@ class _EventLoop:
         self.trainer = Trainer(pipeline, seed)
         self.sync = WeightSync(pipeline, self.slots)
         self.workers = WorkerFailures(pipeline, seed, self.slots)
-        self.outside: list[tuple[int, int]] = []  # groups that find no room in the queue, and their slots
+        self.outside: list[tuple[int, int]] = []  # groups that find no room in the queue, with their slots
         self.trained_groups = self.dropped = 0  # groups
         self.dropped_in_a_row = self.failures = 0
         self.warm = int(WARM_UP * pipeline.steps)
-        self.since, self.before = 0.0, dict[str, float]()
+        self.since, self.before = 0.0, dict[str, float]()  # end of the warm-up, and slot-seconds by state until then
 
     def run(self) -> PipelineRecord:
         slots, trainer, sync, workers = self.slots, self.trainer, self.sync, self.workers
@@ -62,7 +62,7 @@ class _EventLoop:
             row_at = slots.next()
             if sync.draining and not slots.rows and not slots.interrupted:
                 sync.end_draining(now)
-                self.go_on(now)
+                self.begin_step(now)
             elif row_at < slots.horizon:
                 slots.advance()
                 now, self.failures = max(now, slots.now), 0
@@ -71,10 +71,10 @@ class _EventLoop:
             elif slots.horizon == sync.until:
                 now = sync.until
                 sync.arrive(now)
-                self.go_on(now)
+                self.begin_step(now)
             elif slots.horizon == trainer.until:
                 now = trainer.until
-                self.train_on(now)
+                self.handle_trainer_event(now)
             else:
                 now = workers.next
                 workers.happen()
@@ -93,7 +93,7 @@ class _EventLoop:
         self.group_queue.make_ahead()
         self.queue(group, now)
         if self.trainer.state == "waiting":
-            self.go_on(now)
+            self.begin_step(now)
         self.pause_if_full(now)
         return True
 
@@ -102,17 +102,17 @@ class _EventLoop:
         if self.log.fate[group] == FATES.index("in_flight"):  # unless it was dropped at once
             self.log.fate[group] = FATES.index("queued")
 
-    def go_on(self, now: float) -> None:
+    def begin_step(self, now: float) -> None:
         """Let the trainer begin a step, if it can."""
         if self.trainer.state == "syncing" and not self.sync.under_way:
             self.trainer.enter("waiting", now)
         if self.trainer.state != "waiting" or self.trainer.version == self.pipeline.steps:
             return
         batch = self.group_queue.take()
-        while self.let_in(now) and not batch:  # stale groups went, and others took their room
+        while self.let_in(now) and not batch:  # stale groups were dropped, and others took their room
             batch = self.group_queue.take()
         if batch:
-            version, log, first = self.trainer.version, self.log, self.pipeline.group
+            version, log, size = self.trainer.version, self.log, self.pipeline.group
             is_reused = log.fate[batch[0]] == FATES.index("trained")
             for group in batch:
                 if is_reused:
@@ -129,7 +129,7 @@ class _EventLoop:
             self.dropped_in_a_row = 0
             tokens = 0
             if self.pipeline.train_token_seconds:
-                tokens = sum(sum(self.work.tokens[g * first : (g + 1) * first]) for g in batch)
+                tokens = sum(sum(self.work.tokens[g * size : (g + 1) * size]) for g in batch)
             self.trainer.train(tokens, now)
             self.look_ahead()
         self.slots.fill(now)
@@ -144,7 +144,7 @@ class _EventLoop:
                 self.group_queue.make_ahead()
         return len(self.outside) < n_outside
 
-    def train_on(self, now: float) -> None:
+    def handle_trainer_event(self, now: float) -> None:
         """End a step, or handle a failure or restart of the trainer."""
         event = self.trainer.finish(now)
         if event == "failed":
@@ -170,7 +170,7 @@ class _EventLoop:
         if self.sync.under_way and self.pipeline.blocking:
             self.trainer.enter("syncing", now)
         else:
-            self.go_on(now)
+            self.begin_step(now)
         self.pause_if_full(now)
 
     def pause_if_full(self, now: float) -> None:
@@ -201,7 +201,7 @@ class _EventLoop:
         return self.log.oldest(group) if group * self.pipeline.group < len(self.log.version) else None
 
     def discard(self, group: int, fate: Fate) -> None:
-        """Drop a group. Raises `StarvationError` where nothing else happens any more."""
+        """Drop a group. Raises `StarvationError` where groups have only been dropped for long."""
         self.log.fate[group] = FATES.index(fate)
         self.log.exit_step[group] = len(self.log.step_start)
         self.admission.release(is_finished=isnan(self.log.abort_time[group]))
@@ -210,7 +210,7 @@ class _EventLoop:
             return
         if self.pipeline.stale == "recycle":
             self.work.recycle(group)
-        if self.log.queue_time[group] >= self.trainer.since:  # not of those that had waited too long for it
+        if self.log.queue_time[group] >= self.trainer.since:  # groups that waited for a busy trainer do not count
             self.dropped_in_a_row += 1
         if self.dropped_in_a_row > 100 * (self.pipeline.groups + self.pipeline.slots):
             raise StarvationError(

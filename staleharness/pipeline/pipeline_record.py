@@ -93,9 +93,9 @@ class PipelineRecord:
 def record_of(
     log: EventLog, pipeline: Pipeline, *, tokens: list[int], partial: Mapping[int, int], **totals: Any
 ) -> PipelineRecord:
-    """Return the log as arrays. `partial`: decisions so far of each row under way; `totals`: all other fields."""
+    """Return the log as arrays. `partial`: decisions so far group_of each row under way; `totals`: all other fields."""
     n = len(log.slot)
-    of = np.arange(n) // pipeline.group
+    group_of = np.arange(n) // pipeline.group
     length, finish_time = np.asarray(tokens[:n], np.int64), np.asarray(log.finish_time)[:n]
     done = np.where(np.isnan(finish_time), 0, length)
     done[list(partial)] = list(partial.values())
@@ -105,11 +105,11 @@ def record_of(
         slot=np.asarray(log.slot, np.int64),
         start_time=np.asarray(log.start_time),
         finish_time=finish_time,
-        queue_time=np.asarray(log.queue_time)[of],
-        fate=np.asarray(log.fate, np.int64)[of],
-        step=np.asarray(log.step, np.int64)[of],
-        exit_step=np.asarray(log.exit_step, np.int64)[of],
-        abort_time=np.asarray(log.abort_time)[of],
+        queue_time=np.asarray(log.queue_time)[group_of],
+        fate=np.asarray(log.fate, np.int64)[group_of],
+        step=np.asarray(log.step, np.int64)[group_of],
+        exit_step=np.asarray(log.exit_step, np.int64)[group_of],
+        abort_time=np.asarray(log.abort_time)[group_of],
         tokens=length,
         done=done,
         stretch_row=row,

@@ -16,7 +16,7 @@ from .pipeline_settings import Pipeline
 from .schedule_and_ledger import ledger, stale_stretches, stretch_lengths, trained_rows
 
 BUSY = 0.95
-"""Share of its time from which on a side counts as saturated."""
+"""Least share of its time at work of a side that counts as saturated."""
 
 EXPLANATIONS = {
     "trainer": "the trainer works all the time: more slots or a higher cap change nothing",

@@ -1,7 +1,7 @@
 """Rollout slots, in which rows grow decision by decision.
 
-Rows are kept by when they will finish on a clock of their own, which stands still while generation does; so a pause
-costs nothing, however many rows there are. The loop in `advance` is the one hot place of the simulation.
+Rows are kept by the time at which they finish on the slots' own clock, which stops while generation does; so a pause
+costs nothing, however many rows there are. The loop in `advance` is the hot loop of the simulation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .workload_sampler import Workload
 
 
 class RolloutSlots:
-    """Slots of all workers. `deliver(group, slot, now)` takes a finished group; its result: is the last slot free?"""
+    """Slots of all workers. `deliver(group, slot, now)` takes a finished group; False: it keeps the slot."""
 
     def __init__(
         self,
@@ -42,7 +42,7 @@ class RolloutSlots:
         self.offset = 0.0  # seconds that generation has stood still
         self.paused_at: float | None = None
         self.closed = False  # no new row may begin
-        self.rows: list[tuple[float, int]] = []  # heap of (when it finishes on the own clock, slot)
+        self.rows: list[tuple[float, int]] = []  # heap of (time at which the row finishes on the slots' clock, slot)
         self.row = [0] * self.count  # in each slot
         self.left: list[int] = []  # rows of each group that are not finished
         self.quota = 0  # rows of the group that is beginning
@@ -51,7 +51,7 @@ class RolloutSlots:
         self.waiting: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
         self.n_waiting = 0  # of all units
         self.queue_waits: set[int] = set()  # slots whose group finds no room in the queue
-        self.put_waits = self.put_later = 0  # with backfill: groups that find none, and those that finished later
+        self.put_waits = self.put_later = 0  # with backfill: groups that find no room, and those that finished later
         self.down: set[int] = set()
         self.lost = 0  # decisions that failures took
         self.aborted_rows: dict[int, int] = {}  # aborted row -> its decisions so far
@@ -101,7 +101,7 @@ class RolloutSlots:
             self.fill(now)
 
     def _backfill(self, group: int, slot: int, now: float) -> None:
-        """Free a row's slot for another group, and hand over its own one if that is over. While groups wait for the
+        """Free a row's slot for another group, and deliver its own group if that is finished. While groups wait for the
         queue, none begins, and those that finish wait together (miles, submission_scheduler.py, `_worker_loop`)."""
         self.account(now)
         heappop(self.rows)
@@ -169,7 +169,7 @@ class RolloutSlots:
         self.rows[:], self._cut = rows, cut
 
     def fail(self, slots: range, keep: bool, now: float) -> None:
-        """Lose a worker and the rows in its slots; with `keep` they go on later where they stopped."""
+        """Take a worker down, with the rows in its slots; with `keep` they go on later where they stopped."""
         self.account(now)
         lost = [(finish, slot) for finish, slot in self.rows if slot in slots]
         self.rows[:] = [entry for entry in self.rows if entry[1] not in slots]
@@ -226,13 +226,13 @@ class RolloutSlots:
         return rows | dict(self.interrupted) | self.aborted_rows
 
     def _progress(self, finish: float, slot: int, now: float) -> int:
-        """Return the decisions so far of a row that will finish at `finish` on the own clock."""
+        """Return the decisions so far of a row that will finish at `finish` on the slots' clock."""
         clock = (now if self.paused_at is None else self.paused_at) - self.offset
         row = self.row[slot]
         return max(self._done(row, finish - clock), self._cut.get(row, 0))
 
     def _duration(self, row: int) -> float:
-        """Return the seconds from the first decision of a row to its last, in its slot."""
+        """Return the seconds that a row takes in its slot."""
         return self.work.seconds[row] * self.pace[self.log.slot[row]]
 
     def _done(self, row: int, left: float) -> int:
@@ -288,10 +288,10 @@ class RolloutSlots:
         span, self._since = now - self._since, now
         if not span:
             return
-        stands = self.paused_at is not None
+        is_paused = self.paused_at is not None
         for state, slots in (
-            ("sync" if stands else "working", len(self.rows)),
-            ("sync" if stands or self.closed else "admission", len(self.free)),
+            ("sync" if is_paused else "working", len(self.rows)),
+            ("sync" if is_paused or self.closed else "admission", len(self.free)),
             ("unit", self.n_waiting),
             ("queue", len(self.queue_waits - self.down)),
             ("down", len(self.down)),

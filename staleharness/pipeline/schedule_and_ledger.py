@@ -98,7 +98,7 @@ def schedule_of(record: PipelineRecord) -> Schedule:
         actor=np.repeat(actor, size),
         nth=np.repeat(nth, size),
         phase=phase,
-        place=np.repeat(_places(phase[::size], _order(record)[rows][::size]), size),
+        place=np.repeat(_places(phase[::size], _order_key(record)[rows][::size]), size),
         first=np.searchsorted(row, np.arange(groups * size + 1)),
         version=record.stretch_version[stretches],
         end=record.stretch_end[stretches],
@@ -145,15 +145,15 @@ def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
         if not free:
             free.append(len(counts))
             counts.append(0)
-        first = heappop(free)
-        actor[group], nth[group] = first, counts[first]
-        counts[first] += 1
-        heappush(busy, (until, first))
+        lowest = heappop(free)
+        actor[group], nth[group] = lowest, counts[lowest]
+        counts[lowest] += 1
+        heappush(busy, (until, lowest))
     return actor, nth
 
 
-def _order(record: PipelineRecord) -> Floats:
-    """Return the key [n] by which the trainer takes rows: when they were ready, or else which began first."""
+def _order_key(record: PipelineRecord) -> Floats:
+    """Return the key [n] by which the trainer takes rows: their queue time, or else the order in which they began."""
     if record.pipeline.order in ("completed", "random"):
         return record.queue_time
     return np.arange(len(record.slot)).astype(float)

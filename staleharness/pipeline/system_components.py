@@ -128,8 +128,8 @@ class WorkerFailures:
         self.mtbf, self.restart = pipeline.worker_mtbf, pipeline.worker_restart
         self.rng = stream(seed, "pipeline-workers")
         n, workers = pipeline.slots, pipeline.workers
-        self.of = [range(w * n // workers, (w + 1) * n // workers) for w in range(workers)]
-        self.events: list[tuple[float, int, bool]] = []  # when, worker, whether it comes back
+        self.slots_of = [range(w * n // workers, (w + 1) * n // workers) for w in range(workers)]
+        self.events: list[tuple[float, int, bool]] = []  # (time, worker, whether it restarts)
         if self.mtbf is not None:
             self.events = [(self._lifetime(), worker, False) for worker in range(workers)]
             heapify(self.events)
@@ -140,12 +140,12 @@ class WorkerFailures:
 
     def happen(self) -> None:
         """Carry out the next failure or restart."""
-        now, worker, back = heappop(self.events)
-        if back:
-            self.slots.restart(self.of[worker], now)
+        now, worker, restarts = heappop(self.events)
+        if restarts:
+            self.slots.restart(self.slots_of[worker], now)
             heappush(self.events, (now + self._lifetime(), worker, False))
         else:
-            self.slots.fail(self.of[worker], self.keep, now)
+            self.slots.fail(self.slots_of[worker], self.keep, now)
             self.slots.fill(now)
             heappush(self.events, (now + self.restart, worker, True))
 
