@@ -54,7 +54,9 @@ def handle(command: Command) -> int:
             "scale": command.scale,
             "figures": {s.figure.name: s.state for s in figures},
             "verdicts": {s.figure.name: verdict_words(s) for s in figures if s.state == "drawn"},
-            "parts": {s.figure.name: [part_text(p) for p in s.reading.parts] for s in figures if s.state == "drawn"},
+            "parts": {
+                s.figure.name: [part_text(p) for p in s.claim_result.parts] for s in figures if s.state == "drawn"
+            },
             "files": list(map(str, files)),
             "page": str(summary),
         }
@@ -78,7 +80,7 @@ def _lines(s: GalleryFigure, files: Sequence[Path], *, alone: bool) -> list[str]
     lines = [f"{s.figure.name}: {word}"]
     if alone and s.state == "drawn":
         lines[0] += f" ({s.figure.heading})"
-        texts = [part_text(part) for part in s.reading.parts] or [s.reading.observation]
+        texts = [part_text(part) for part in s.claim_result.parts] or [s.claim_result.observation]
         paragraphs = (wrap(text, 112, initial_indent="  ", subsequent_indent="    ") for text in texts)
         lines += [line for lines_of_part in paragraphs for line in lines_of_part]
     pictures = [path for path in files if path.stem == s.figure.name and path.suffix == ".png"]

@@ -57,15 +57,15 @@ class PeriodicSync(_Wrapper):
         return f"{self.of}/sync:{self.every}" if self.of else f"sync:{self.every}"
 
     def assign(self, draw: Draw) -> Assignment:
-        relative = self.model.assign(replace(draw, phase=draw.phase % self.every))
-        return replace(relative, versions=self._last_sync(draw.phase) + relative.versions)
+        since = self.model.assign(replace(draw, phase=draw.phase % self.every))
+        return replace(since, versions=self._last(draw.phase) + since.versions)
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
-        relative = self.model.probabilities(phase % self.every, capacity)
-        return {self._last_sync(phase) + version: p for version, p in relative.items()}
+        since = self.model.probabilities(phase % self.every, capacity)
+        return {self._last(phase) + version: p for version, p in since.items()}
 
     def oldest(self, phase: int) -> int:
-        return self._last_sync(phase) + self.model.oldest(phase % self.every)
+        return self._last(phase) + self.model.oldest(phase % self.every)
 
     def check(self, capacity: int) -> None:
         if self.of:
@@ -73,7 +73,7 @@ class PeriodicSync(_Wrapper):
         else:
             self.require_buffer(self.every, capacity)
 
-    def _last_sync(self, phase: int) -> int:
+    def _last(self, phase: int) -> int:
         """Return the phase of the last sync."""
         return phase - phase % self.every
 

@@ -20,18 +20,18 @@ from .paper_figure_results import GalleryFigure
 from .paper_figure_specs import experiments, read_paper
 from .paper_summary import anchor, conclusion_on_page, picture_file, read_page, verdict_on_page
 
-PAGES = (  # beside the gallery, where they are
+PAGES = (  # beside the gallery; linked where they exist
     ("leaderboard.html", "Leaderboard", "every method on every track, with formula, curves and runs"),
     ("corrections.md", "Which corrections survive", "each study tested by its own rules"),
     ("staleness_budgets.md", "Staleness budgets", "what each method keeps at each lag"),
     ("methods.md", "Methods", "the map of methods, the symbols and what options share"),
     ("figures.md", "How verdicts are made", "parts of claims, tests and corrections"),
 )
-CODE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's page that are no sentence
+NO_SENTENCE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's page: comment, table, heading or blank
 
 
 def index_page(out: Path) -> str:
-    """HTML of the index of the gallery in the folder `out`; it links what is there now."""
+    """HTML of the index of the gallery in the folder `out`, with links to the pages that exist now."""
     papers = [_paper(path.parent.name, out) for path in sorted(experiments().glob("*/paper.toml"))]
     studies = [
         {"link": f"{path.parent.name}/README.md", "title": _title(path)} for path in sorted(out.glob("*/README.md"))
@@ -86,7 +86,7 @@ def _methods(docs: Path) -> list[dict[str, str]]:
     pages = []
     for path in sorted((docs / "methods").glob("*.md")):
         lines = path.read_text(encoding="utf-8").splitlines()
-        about = next((line for line in lines if not CODE.match(line)), "")
+        about = next((line for line in lines if not NO_SENTENCE.match(line)), "")
         if path.stem != "README":
             pages.append({"link": f"../methods/{path.name}", "name": path.stem, "about": about.replace("`", "")})
     return pages
@@ -137,7 +137,7 @@ def test_links(s: GalleryFigure) -> list[str]:
     """Anchor of the runs of each comparison of a figure, in the order of `test_rows`; empty where it has none."""
     return [
         row_anchor(part.part.study or s.figure.entry.study, *row.cells[0]) if row.cells and row.contrast else ""
-        for part in s.reading.parts
+        for part in s.claim_result.parts
         for row in part.rows
     ]
 

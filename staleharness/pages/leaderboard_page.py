@@ -24,7 +24,7 @@ from .page_shell import read_template, shell
 KINDS = {"method": "", "control": "width control", "added": "added"}
 WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card
 MARGIN = 16.0
-FEWEST = 3  # methods that have an order
+FEWEST = 3  # methods whose order is worth a sentence
 BETWEEN_CPUS = "†"  # mark of a difference between rows of different kinds of CPU
 
 
@@ -133,7 +133,7 @@ def run_count(have: int, expected: int) -> str:
 
 
 def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: Mapping[str, str]) -> dict[str, Any]:
-    largest = row.capacities.get(track.ks[-1], CapacityResult(None))
+    at_largest = row.capacities.get(track.ks[-1], CapacityResult(None))
     have, expected = (sum(values) for values in zip(*((r.n, r.expected) for r in row.capacities.values()), strict=True))
     return {
         "look": looks[row.name],
@@ -143,7 +143,7 @@ def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: M
         "score": _estimate(row.score),
         "cells": [{"k": k, **_capacity(row.capacities.get(k), row.label == track.baseline)} for k in track.ks],
         "retained": _estimate(row.retention, percent=True),
-        "tv": _number(largest.tv, 3),
+        "tv": _number(at_largest.tv, 3),
         "runs": f"{have}" if have >= expected else f"{have} of {expected}",
         "run_count": have,
     }

@@ -26,10 +26,10 @@ from ..store.sweep_definition import check_scale_name
 from .paper_figure_specs import PaperFigure, experiments
 
 DRAFT = "DRAFT, runs are missing"
-# Texts of an entry; they stand beside its picture.
+# Texts of an entry, which are not in its picture.
 TEXTS = ("question", "claim", "motivation", "observation", "part", "verdict")
 AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
-LATER = ("names", "beside", "ordered")  # of an entry; empty ones leave a picture's source what it was
+LATER = ("names", "beside", "ordered")  # keys added later; empty ones are left out of a picture's digest
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GalleryFigure:
     scale: str = "small"  # of the runs
 
     @functools.cached_property
-    def reading(self) -> ClaimResult:
+    def claim_result(self) -> ClaimResult:
         """Verdict on the claim by the runs, empty while runs are missing. Raises `UserError` if its file needs values
         that the runs do not have."""
         e = self.figure.entry
@@ -69,12 +69,12 @@ class GalleryFigure:
         axes = [(e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options]
         names = dict(e.names)
         for label in {run.label for run in self.results}:
-            line = label
+            base_label = label
             for option, _ in axes:
-                line = without_option(line, option)
-            if line in e.names and label not in names:
+                base_label = without_option(base_label, option)
+            if base_label in e.names and label not in names:
                 values = [f"{name} = {option_values(self.results, o)[label]:g}" for o, name in axes]
-                names[label] = ", ".join([e.names[line], *values])
+                names[label] = ", ".join([e.names[base_label], *values])
         return names
 
     @property
@@ -118,12 +118,12 @@ class GalleryFigure:
             others = self.bundle.strangers if self.bundle else 0
             return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
         s, question = self.table.settings, self.figure.question.at(self.bundle.scale)
-        ks, size = ", ".join(map(str, s["capacities"])), run_facts(self.table)
+        ks, facts = ", ".join(map(str, s["capacities"])), run_facts(self.table)
         algorithms, seeds = len({r["algorithm"] for r in self.table.rows}), len(question.seed_numbers)
         text = (
             f"n = {plural(seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
             f"{plural(algorithms, 'algorithm')}, K = {ks}: "
-            f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {size[0].upper()}{size[1:]}. "
+            f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {facts[0].upper()}{facts[1:]}. "
             f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples"
             f"{coverage_text(seeds)}. "
             f"Scores: {scale_of(self.table)} ({s['constants_note']})."
@@ -131,8 +131,8 @@ class GalleryFigure:
         if seeds < MIN_RUNS:
             text += f" {COVERAGE}"
         for name, results in self.companions.items():
-            size = run_facts(Table([], [], extent(results)))
-            text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {size}."
+            facts = run_facts(Table([], [], extent(results)))
+            text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {facts}."
         text += _sharing_note(self.bundle)
         if self.scale == "small":
             text += dates_note(figure_dates().get(f"{self.figure.paper}/{self.figure.name}"))
@@ -237,10 +237,10 @@ def load_figures(
             table = table_of(own_study, score, normalise)
             assert table is not None
             return Evidence(runs_of(own_study), table)
-        return other(study, score, normalise)
+        return other_evidence(study, score, normalise)
 
     @functools.cache
-    def other(study: str, score: str, normalise: str) -> Evidence:
+    def other_evidence(study: str, score: str, normalise: str) -> Evidence:
         path = bundle_path(bundles, study, scale)
         if not path.is_dir():
             raise UserError(f"study={study!r} has no results in {bundles}")
@@ -255,13 +255,13 @@ def load_figures(
             looks = {"names": e.names, "values": option_values(results, e.ordered) if e.ordered else {}}
             table = show_single_runs(table, results)
             table = replace(table, settings=table.settings | looks)
-        if e.only and bundle and table:  # the scale stays that of the whole study
+        if e.only and bundle and table:  # scores stay normalised by the whole study
             bundle, results = bundle.restrict(e.only), results.only(e.only)
             series = sorted({r["algorithm"] for r in table.rows})
             rows = [r for r in table.rows if r["algorithm"] in e.only]
             table = replace(table, rows=rows, settings=table.settings | {"series": series})
         evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
         present = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
-        companions = {name: other(name, e.score, e.normalise).results for name in present}
+        companions = {name: other_evidence(name, e.score, e.normalise).results for name in present}
         out.append(GalleryFigure(f, bundle, results, table, evidence, companions, scale))
     return out

@@ -115,8 +115,8 @@ def build_from(kind: type[Any], file: Path) -> Any:
         raise UserError(str(error) if str(file) in str(error) else f"spec file {file}: {error}") from None
 
 
-def _is_required(option: Any) -> bool:
-    return option.default is MISSING and option.default_factory is MISSING
+def _is_required(spec_field: Any) -> bool:
+    return spec_field.default is MISSING and spec_field.default_factory is MISSING
 
 
 def _study(root: Path, name: str, asked_by: Path) -> Question:

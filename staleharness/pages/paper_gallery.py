@@ -260,13 +260,13 @@ def html(
                 "forms": forms,
                 "sheet": Markup(sheets[s.figure.name].html()) if s.figure.name in sheets else "",
                 "verdict": verdict_words(s),
-                "claims": claims_text(s.reading),
+                "claims": claims_text(s.claim_result),
                 "finding": finding(s),
                 "texts": {
                     key: prose(getattr(s.figure.entry, key), name) for key in ("question", "claim", "motivation")
                 },
-                "observation": prose(s.reading.observation, name),
-                "tests": test_rows(s.reading),
+                "observation": prose(s.claim_result.observation, name),
+                "tests": test_rows(s.claim_result),
                 "links": test_links(s),
                 "runs": len(s.bundle.runs) if s.bundle else 0,
                 "report": invocation("report", out=_results_of(s)) if s.state != "no bundle" else "",

@@ -81,17 +81,18 @@ def conclusion_on_page(page: str) -> str:
 def figure_line(s: GalleryFigure) -> str:
     """Row of a figure: link to its section, verdict, and how its claim fares; without a claim, the link alone."""
     link = f"[{s.figure.heading}]({s.figure.paper}/evidence.md#{anchor(s.figure.heading)})"
-    parts = [result for result in s.reading.parts if result.part.role == "claim"]
+    parts = [result for result in s.claim_result.parts if result.part.role == "claim"]
     if not parts and verdict_words(s) in (NO_CLAIM, UNSEEN):
         return link
-    text = "; ".join(filter(None, [claims_text(s.reading), parts_text(parts)]))
+    text = "; ".join(filter(None, [claims_text(s.claim_result), parts_text(parts)]))
     return f"| {link} | {verdict_words(s)} | {text.replace('|', chr(92) + '|')} |"
 
 
-def claims_text(reading: ClaimResult) -> str:
+def claims_text(claim_result: ClaimResult) -> str:
     """Verdict on each of several claims, with the number of its parts that hold; empty for a single claim."""
     verdicts = [
-        f"{name}: {verdict([r.outcome for r in parts])} ({_count(parts)})" for name, parts in reading.by_claim.items()
+        f"{name}: {verdict([r.outcome for r in parts])} ({_count(parts)})"
+        for name, parts in claim_result.by_claim.items()
     ]
     return ", ".join(verdicts)
 
@@ -111,7 +112,7 @@ def parts_text(parts: Sequence[PartResult]) -> str:
 def finding(s: GalleryFigure) -> str:
     """Finding of a figure in a sentence: the first part of its claim that holds, or else the worst, with its numbers;
     empty without a claim."""
-    parts = [result for result in s.reading.parts if result.part.role == "claim"]
+    parts = [result for result in s.claim_result.parts if result.part.role == "claim"]
     if not parts:
         return ""
     holding = [result for result in parts if result.outcome == "yes"]
@@ -177,8 +178,8 @@ VERDICT_LINE = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
 
 def verdict_words(s: GalleryFigure) -> str:
     """Verdict in words, also if there is none."""
-    reading = s.reading
-    return reading.verdict or (NO_CLAIM if reading.observation else UNSEEN)
+    claim_result = s.claim_result
+    return claim_result.verdict or (NO_CLAIM if claim_result.observation else UNSEEN)
 
 
 def verdict_on_page(page: str) -> str:
@@ -189,21 +190,21 @@ def verdict_on_page(page: str) -> str:
 
 def verdict_lines(s: GalleryFigure) -> list[str]:
     """Markdown of verdict, text and tests."""
-    reading = s.reading
-    by_claim = claims_text(reading)
+    claim_result = s.claim_result
+    by_claim = claims_text(claim_result)
     lines = [f"**Verdict:** {verdict_words(s)}." + (f" {by_claim}." if by_claim else ""), ""]
-    if reading.observation:
-        lines += [f"**We saw:** {reading.observation}", ""]
-    if rows := test_rows(reading):
+    if claim_result.observation:
+        lines += [f"**We saw:** {claim_result.observation}", ""]
+    if rows := test_rows(claim_result):
         head, *body = rows
         table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *body)]
         lines += [table[0], "|" + "---|" * len(head), *table[1:], ""]
     return lines
 
 
-def test_rows(reading: ClaimResult) -> list[list[str]]:
+def test_rows(claim_result: ClaimResult) -> list[list[str]]:
     """A row for each comparison, headings first; empty without tests. Columns that no row fills are left out."""
-    rows = [row for result in reading.parts for row in _part(result)]
+    rows = [row for result in claim_result.parts for row in _part(result)]
     if not rows:
         return []
     filled_columns = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]

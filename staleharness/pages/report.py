@@ -72,28 +72,28 @@ def write(
     if before["key"] == key and all(_intact(out_dir / name, sha) for name, sha in before["files"].items()):
         return index
 
-    against = method_pairs(results.grid, table.settings["score"])
-    lists: dict[str, Iterable[str]] = {
+    pairs = method_pairs(results.grid, table.settings["score"])
+    csv_files: dict[str, Iterable[str]] = {
         "table.csv": [to_csv(table)],
-        "pairs.csv": [pairs_csv(against)],
+        "pairs.csv": [pairs_csv(pairs)],
         "runs.csv": [_runs_csv(runs, failures)],
         "curves.csv": _curves_csv(runs),
     }
     figures, sheets, contents = _drawings(results, table)
-    lists |= sheets
+    csv_files |= sheets
     remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=TEMPORARY_AGE)
-    for name, pieces in lists.items():
+    for name, pieces in csv_files.items():
         with atomic_write(out_dir / name) as stream:
             stream.writelines(piece.encode() for piece in pieces)
     with atomic_write(out_dir / "data.zip") as stream:
-        zip_into(stream, [out_dir / name for name in lists])
+        zip_into(stream, [out_dir / name for name in csv_files])
     for name, data in contents.items():
         write_bytes(out_dir / name, data)
     with atomic_write(index) as stream:
-        stream.writelines(_page(runs, results, table, failures, command, title, figures, against, out_dir))
-    outputs = {*lists, *contents, "data.zip", "index.html"}
+        stream.writelines(_page(runs, results, table, failures, command, title, figures, pairs, out_dir))
+    outputs = {*csv_files, *contents, "data.zip", "index.html"}
     for name in before["files"].keys() - outputs:
-        if _intact(out_dir / name, before["files"][name]):  # as this report wrote it, and nobody since
+        if _intact(out_dir / name, before["files"][name]):  # unchanged since this report wrote it
             (out_dir / name).unlink()
     write_json(out_dir / "report.json", {"key": key, "files": {n: digest(out_dir / n) for n in outputs}})
     return index
@@ -102,17 +102,17 @@ def write(
 def _drawings(
     results: Results, table: Table
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
-    """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
+    """Contents of the page, a record per figure; its csv_files as CSV and its pictures, each by file name."""
     from ..figures.plot_layout import COLUMN, to_bytes
     from ..figures.plot_layout import PAGE as FULL
     from ..figures.registry import SHEETS, sections
     from .figure_embedding import PdfBook, hover_axes, inline_svg
 
     figures: list[dict[str, str]] = []
-    lists: dict[str, Iterable[str]] = {}
+    csv_files: dict[str, Iterable[str]] = {}
     contents: dict[str, bytes] = {}
     book = PdfBook()
-    gc.freeze()  # a collection need not look at what has been read
+    gc.freeze()  # so that collections skip the results that have been read
     try:
         for drawing in sections(results):
             assert drawing.section is not None
@@ -122,7 +122,7 @@ def _drawings(
             if name in SHEETS:
                 sheet = drawing.draw(results, table)
                 content["sheet"] = sheet.html()
-                lists[f"{name}.csv"] = [sheet.to_csv()]
+                csv_files[f"{name}.csv"] = [sheet.to_csv()]
                 continue
             for form, width in (("wide", FULL), ("narrow", COLUMN)):
                 figure = drawing.draw(results, table, width)
@@ -130,12 +130,12 @@ def _drawings(
                 if form == "wide":
                     contents[f"{name}.png"] = to_bytes(figure, "png")
                     content["page"] = str(book.add(figure))
-            gc.collect()  # a figure is a circle of many objects, and several would pile up
+            gc.collect()  # a figure is a reference cycle of many objects, and several would pile up
     finally:
         gc.unfreeze()
     if book.count:
         contents["figures.pdf"] = book.close()
-    return figures, lists, contents
+    return figures, csv_files, contents
 
 
 def _page(
@@ -146,7 +146,7 @@ def _page(
     command: str,
     title: str,
     figures: list[dict[str, str]],
-    against: Sequence[Mapping[str, Any]],
+    pairs: Sequence[Mapping[str, Any]],
     out_dir: Path,
 ) -> Iterator[bytes]:
     """Yield the HTML in pieces: the list of runs can be long."""
@@ -181,7 +181,7 @@ def _page(
             }
             for row in table.rows
         ],
-        squares=squares(against, looks, names),
+        squares=squares(pairs, looks, names),
         figures=[{k: markup.get(k, str)(v) for k, v in f.items()} for f in figures],
         cards=cards(results, looks),
         failures=[failure(f) for f in failures],
@@ -223,9 +223,9 @@ def _curves_csv(runs: Iterable[StoredRun]) -> Iterator[str]:
         cell = cell_of(run)
         for score in run.record["scores"]:
             steps, values = learning_curve(run, score)
-            place = (cell.label, cell.env, cell.capacity, run.seed, run.id, score)
-            held = [*([x] * len(steps) for x in place), steps.astype(int).tolist(), values.tolist()]
-            yield columns_to_csv(dict(zip(columns, held, strict=True)), header=False)
+            of_curve = (cell.label, cell.env, cell.capacity, run.seed, run.id, score)
+            cells = [*([x] * len(steps) for x in of_curve), steps.astype(int).tolist(), values.tolist()]
+            yield columns_to_csv(dict(zip(columns, cells, strict=True)), header=False)
 
 
 def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str, Any]], title: str) -> str:
@@ -243,12 +243,12 @@ def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str
 def _manifest(out_dir: Path) -> dict[str, Any]:
     """Read {key, files: name -> sha256} of a report in the folder; empty unless all names are plain file names."""
     try:
-        held = read_json(out_dir / "report.json")
-        key, files = str(held["key"]), dict(held["files"])
+        manifest = read_json(out_dir / "report.json")
+        key, files = str(manifest["key"]), dict(manifest["files"])
         if all(re.fullmatch(r"[^./\\\0][^/\\\0]{0,99}", name) for name in files):
             return {"key": key, "files": files}
     except (OSError, ValueError, KeyError, TypeError):
-        pass  # none yet, or of another make
+        pass  # none yet, or not one that this code wrote
     return {"key": "", "files": {}}
 
 

@@ -138,8 +138,8 @@ def run_records(
 def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     """Mean and deviation of both evaluation modes; for answers, accuracy with its Wilson interval."""
     out: dict[str, Any] = {}
-    for way, score in ((way, scores[way]) for way in SCORES if way in scores):
-        out |= {way: score["mean"], f"{way}_std": score["std"]}
+    for name, score in ((name, scores[name]) for name in SCORES if name in scores):
+        out |= {name: score["mean"], f"{name}_std": score["std"]}
         if "wilson" in score:
             low, high = score["wilson"]
             n = len(score["returns"])
@@ -173,12 +173,14 @@ def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequenc
 
 
 def failure(record: Mapping[str, Any]) -> dict[str, Any]:
-    place = [str(record["label"])] if record.get("label") else []
-    place += [
-        f"{word}{record[key]}" for key, word in (("env", "on "), ("capacity", "K="), ("seed", "seed ")) if key in record
+    words = [str(record["label"])] if record.get("label") else []
+    words += [
+        f"{prefix}{record[key]}"
+        for key, prefix in (("env", "on "), ("capacity", "K="), ("seed", "seed "))
+        if key in record
     ]
     return {
-        "where": " ".join(place) or "a run",
+        "where": " ".join(words) or "a run",
         "kind": record.get("class", "failed"),
         "message": clean(str(record.get("message", ""))),
         "phase": record.get("phase"),
@@ -187,7 +189,7 @@ def failure(record: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def clean(text: str) -> str:
-    """Return a log as a terminal shows it at the end: without escapes, overwritten lines and control characters."""
+    """Return a log as a terminal would show it: without escapes, overwritten lines and control characters."""
     text = re.sub(r"\x1b\][^\x07\x1b]*(?:\x07|\x1b\\)|\x1b\[[0-?]*[ -/]*[@-~]|\x1b[@-_]", "", text)
     lines = (line.rstrip("\r").rsplit("\r", 1)[-1] for line in text.split("\n"))
     return "\n".join("".join(c for c in line if c == "\t" or c.isprintable()) for line in lines)

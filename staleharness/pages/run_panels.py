@@ -93,12 +93,12 @@ def _files(run: StoredRun, folder: Path) -> str:
 
 
 def curve(x: Array, y: Array, label: str, unit: str) -> dict[str, Any] | None:
-    """Small curve with its first, last and extreme values in words; None where there are no two points.
+    """Small curve with its first, last and extreme values in words; None without two points, or if all are zero.
 
     `axes` is what `hover_axes` gives of a figure: the page's script shows values of both.
     """
-    held = np.isfinite(y)
-    x, y = x[held], y[held]
+    finite = np.isfinite(y)
+    x, y = x[finite], y[finite]
     if len(x) < 2 or not np.any(y):
         return None
     if len(x) > POINTS:

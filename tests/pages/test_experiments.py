@@ -33,9 +33,7 @@ from staleharness.task import ENVS
     ],
 )
 def test_a_planned_study_has_the_labels_of_its_runs(file: Path, scale: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for (
-        name
-    ) in LANGUAGE:  # whether model and data can be had is not asked here: they would be looked for in the network
+    for name in LANGUAGE:  # without the check that model and data can be had, which would use the network
         monkeypatch.setattr(ENVS[name], "check", classmethod(lambda cls, spec: None))
     study = read_study(file)
     asked = study.at(scale)
@@ -104,9 +102,9 @@ def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
     for s in shown:
         said = "\n".join(verdict_lines(s))
         assert said in text, f"{s.figure.name}: {s.redraw}"
-        assert "{" not in s.reading.observation
+        assert "{" not in s.claim_result.observation
         theirs = [part for part in s.figure.entry.part if part.role == "claim"]
-        assert s.reading.verdict in (VOCABULARY if theirs else ("", CANNOT_TELL))
+        assert s.claim_result.verdict in (VOCABULARY if theirs else ("", CANNOT_TELL))
 
 
 def test_committed_pages_link_to_committed_files() -> None:

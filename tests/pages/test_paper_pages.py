@@ -32,8 +32,8 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
         )
     paper, figures = read_paper("p", shelf)
     (shown,) = paper_gallery.load_figures(figures, tmp_path, reps=50)
-    assert shown.reading.verdict == "partly" and [t.outcome for t in shown.reading.parts] == ["yes", "open"]
-    assert shown.reading.observation == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
+    assert shown.claim_result.verdict == "partly" and [t.outcome for t in shown.claim_result.parts] == ["yes", "open"]
+    assert shown.claim_result.observation == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
     paper_gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "**Verdict:** partly." in page and "| VACO ends higher | holds | return, VACO − PPO-clip, K = 4 |" in page
@@ -76,7 +76,7 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
         stream.write('observation = "{return vacco K=4}"\n')
     (shown,) = paper_gallery.load_figures(read_paper("p", shelf)[1], tmp_path, reps=50)
     with pytest.raises(UserError, match=re.escape("p/fig2.toml: {return vacco K=4}: vacco has no run at K=4")):
-        _ = shown.reading
+        _ = shown.claim_result
 
 
 def test_a_table_is_in_the_page_and_deletes_no_picture(shelf: Path, tmp_path: Path) -> None:

@@ -213,11 +213,11 @@ def told_in(text: str) -> list[dict[str, Any]]:
 def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> None:
     checked = 0
     for loaded in published_figures(paper):
-        figure, reading = loaded.figure, loaded.reading
+        figure, claim_result = loaded.figure, loaded.claim_result
         entry = tomllib.loads((ROOT / "experiments" / paper / f"{figure.name}.toml").read_text())
         family: dict[tuple[float, float], float] = {}
         rows = []
-        for spec, result in zip(entry.get("part", []), reading.parts, strict=True):
+        for spec, result in zip(entry.get("part", []), claim_result.parts, strict=True):
             if spec.get("untested") or spec.get("what") in (*COUNTED, "fell"):
                 rows += [(None, row, spec) for row in result.rows]
                 for row in result.rows:
@@ -260,10 +260,10 @@ def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> Non
             value = -found[0] if be == "less" else found[0]
             inside = abs(value) < margin if be == "alike" else value > margin
             assert row.outcome == ("open" if row.holm >= 0.05 else "yes" if inside else "no"), (figure.name, row.text)
-        claims = [r.outcome for r in reading.parts if r.part.role == "claim"]
+        claims = [r.outcome for r in claim_result.parts if r.part.role == "claim"]
         expected = "partly" if "yes" in claims else "disagrees" if "no" in claims else "cannot tell"
         expected = "agrees" if set(claims) == {"yes"} else expected if claims else entry.get("verdict", "")
-        assert reading.verdict == expected, figure.name
+        assert claim_result.verdict == expected, figure.name
     assert checked >= {"vaco": 100, "stress": 15, "a3po": 30}.get(paper, 0)
 
 
@@ -278,7 +278,7 @@ def test_figure_3_of_vaco_has_the_numbers_of_an_outside_review() -> None:
             cell = frame[(frame.label == label) & (frame.k == k)].score
             assert stats.trim_mean(cell, 0.25) == pytest.approx(value, abs=0.005)
     loaded = {f.figure.name: f for f in published_figures("vaco")}["fig3"]
-    rows = {row.text: row.contrast for result in loaded.reading.parts for row in result.rows}
+    rows = {row.text: row.contrast for result in loaded.claim_result.parts for row in result.rows}
     for k, value, low, high in ((4, 0.144, 0.056, 0.232), (16, 0.209, 0.137, 0.281)):
         found = rows[f"score, VACO − PPO-clip, K = {k}"]
         assert found is not None and found.value == pytest.approx(value, abs=5e-4)
