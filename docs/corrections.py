@@ -26,7 +26,7 @@ from staleharness.store.stored_run import StoredRun
 
 BASELINE = "ppo_clip"
 FRESH = "ppo_clip[lag=fixed:0]"  # the baseline without lag: in a table, and no method of its own
-MAX_LISTED = 3  # runs of a cell that a table names one by one
+MAX_LISTED = 3  # runs of a cell whose scores a table lists one by one
 WIDTH = 130  # characters of a line
 ESS = ("ess_sequence", "ess_data")  # of completions where runs have it, otherwise of decisions
 HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
@@ -113,9 +113,9 @@ def corrections(folder: Path) -> str:
         text = after.replace("{told}", _significance_text(results, evidence)).replace(
             "{lists}", _lists(results, evidence)
         )
-        of = {"": evidence}.__getitem__
-        parts += [fill_numbers(before, of), _table(results, evidence)]
-        parts += [f"{_wrap(paragraph)}\n" for paragraph in fill_numbers(text, of).split("\n\n")]
+        evidence_of = {"": evidence}.__getitem__
+        parts += [fill_numbers(before, evidence_of), _table(results, evidence)]
+        parts += [f"{_wrap(paragraph)}\n" for paragraph in fill_numbers(text, evidence_of).split("\n\n")]
     return "\n".join(parts)
 
 
@@ -133,12 +133,12 @@ def _significance_text(results: Results, evidence: Evidence) -> str:
     scores = _scores(results, evidence)
     differences = [d for d in compare_with_baseline(scores, BASELINE) if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
-    pairs, alone = compare_all_pairs(methods), sum(d.significant_alone for d in differences)
+    pairs, n_uncorrected = compare_all_pairs(methods), sum(d.significant_alone for d in differences)
     ratio = f_ratio(list(methods.values()))
-    singles, doubles = (sum(d.significant for d in each) for each in (differences, pairs))
+    n_methods, n_pairs = (sum(d.significant for d in tests) for tests in (differences, pairs))
     return (
-        f"{singles} of {len(differences)} methods differ from PPO-clip beyond chance ({alone} before Holm's correction "
-        f"for so many comparisons), as do {doubles} of {len(pairs)} pairs of methods; the mean "
+        f"{n_methods} of {len(differences)} methods differ from PPO-clip beyond chance ({n_uncorrected} before Holm's "
+        f"correction for so many comparisons), as do {n_pairs} of {len(pairs)} pairs of methods; the mean "
         f"square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
@@ -169,9 +169,11 @@ def _table(results: Results, evidence: Evidence) -> str:
     head += ["TV of the data", f"ESS of {'completions' if raw else 'decisions'}", "without gradient"]
     rows = []
     for label in sorted(scores, key=lambda name: (-scores[name].mean(), name)):
-        runs, ends = results.grid.members(label, k), scores[label].tolist()
-        few = len(ends) <= MAX_LISTED
-        span = (", " if few else " to ").join(f"{x:.{digits}f}" for x in (ends if few else (min(ends), max(ends))))
+        runs, run_scores = results.grid.members(label, k), scores[label].tolist()
+        few = len(run_scores) <= MAX_LISTED
+        span = (", " if few else " to ").join(
+            f"{x:.{digits}f}" for x in (run_scores if few else (min(run_scores), max(run_scores)))
+        )
         gap, name = _gap(differences.get(label), digits), parse_choice(label).name
         rows.append(
             [
@@ -198,8 +200,4 @@ def _gap(d: MethodDifference | None, digits: int) -> str:
 
 def _summary(runs: Iterable[StoredRun], name: str) -> float:
     """Mean over runs of a mean over phases."""
-    return _mean(run.record["summary"][name] for run in runs)
-
-
-def _mean(values: Iterable[float]) -> float:
-    return float(np.mean(list(values)))
+    return float(np.mean([run.record["summary"][name] for run in runs]))

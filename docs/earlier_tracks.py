@@ -74,13 +74,13 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
             for k, runs in by_k.items()
         }
         whole = len(draws) == len(ks)
-        value, spread = np.mean([v for v, _ in draws.values()]), np.mean([r for _, r in draws.values()], axis=0)
+        value, replicates = np.mean([v for v, _ in draws.values()]), np.mean([r for _, r in draws.values()], axis=0)
         fresh, stale = draws.get(ks[0]), draws.get(ks[-1])
         rows.append(
             LeaderboardRow(
                 label=label,
                 method=(names or {}).get(label, ""),
-                score=_estimate(float(value), spread) if whole else None,
+                score=_estimate(float(value), replicates) if whole else None,
                 capacities=capacities,
                 retention=_estimate(stale[0] / fresh[0], stale[1] / fresh[1]) if fresh and stale else None,
                 has_learned=fresh is not None and fresh[0] >= LEARNED,

@@ -52,14 +52,14 @@ def row_of(metric: Metric, level: float, counts: Counts) -> list[str]:
         return f"{getattr(counts, name):{sign}z.0%} [{low}, {high}]".replace("-", "−")
 
     gain = percent("gain", "+")
-    told = ranges["gain"][0] > 0 or ranges["gain"][1] < 0
+    is_significant = ranges["gain"][0] > 0 or ranges["gain"][1] < 0
     low, high = ranges["lead"]
     return [
         metric.name,
         rule_of(metric, level),
         f"{counts.hits.sum():.0f} of {counts.fell.sum():.0f}, {percent('hit_rate')}",
         f"{counts.alarms.sum():.0f} of {counts.stood.sum():.0f}, {percent('alarm_rate')}",
-        f"**{gain}**" if told else gain,
+        f"**{gain}**" if is_significant else gain,
         f"{counts.lead:.0f} [{low:.0f}, {high:.0f}]" if counts.hits.sum() else "–",
     ]
 
@@ -100,9 +100,9 @@ def section(kind: str, runs: Sequence[Run]) -> str:
     if falls[1] < FEW:
         parts.append(f"**{falls[1]} falls are too few to tell metrics apart**, whatever the intervals say.")
     else:
-        told = [row[0] for row in rows if row[4].startswith("**+") and row[0] != METRICS[-1].name]
+        better = [row[0] for row in rows if row[4].startswith("**+") and row[0] != METRICS[-1].name]
         parts.append(
-            f"Beside the reward, hits exceed false alarms by more than chance for: {', '.join(told) or 'none'}."
+            f"Beside the reward, hits exceed false alarms by more than chance for: {', '.join(better) or 'none'}."
         )
     if silent:
         parts.append(fill(f"Not stored, or without a fall in one of the halves: {', '.join(silent)}."))

@@ -96,10 +96,10 @@ def dates_of(path: Path) -> dict[str, str] | None:
     if not now or not runs:
         return None
     tests = [(time, tests_in(version)) for time, version in versions(path)]
-    first = next(time for time, tested in tests if tested)
+    first = next(time for time, definition_then in tests if definition_then)
     last = ""
-    for time, tested in reversed(tests):
-        if tested != now:
+    for time, definition_then in reversed(tests):
+        if definition_then != now:
             break
         last = time
     moment = datetime.datetime.fromisoformat

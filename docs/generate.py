@@ -112,8 +112,8 @@ def prose(text: str) -> str:
     for paragraph in text.split("\n\n"):
         if re.match(r"`[^`]+`\s{2,}", paragraph):
             lines = [line.strip() for line in paragraph.splitlines()]
-            heads = [re.sub(r"^(`[^`]+`)\s{2,}", r"- \1: ", line) for line in lines]
-            paragraph = "\n".join(line if line.startswith("- `") else f"  {line}" for line in heads)
+            items = [re.sub(r"^(`[^`]+`)\s{2,}", r"- \1: ", line) for line in lines]
+            paragraph = "\n".join(line if line.startswith("- `") else f"  {line}" for line in items)
         paragraphs.append(paragraph)
     return re.sub(r"\b(\w)\*", r"\1\*", "\n\n".join(paragraphs))  # V*, a symbol and no emphasis
 
@@ -132,8 +132,8 @@ def base_texts(cls: type[Algorithm]) -> list[str]:
 
 def documented_bases(cls: type[Algorithm]) -> list[type[Algorithm]]:
     """Base classes of the method with a docstring of their own."""
-    above = [c for c in cls.__mro__[1:] if issubclass(c, Algorithm) and c is not Algorithm]
-    return [c for c in reversed(above) if c.__doc__ and not c.__doc__.startswith(f"{c.__name__}(")]
+    bases = [c for c in cls.__mro__[1:] if issubclass(c, Algorithm) and c is not Algorithm]
+    return [c for c in reversed(bases) if c.__doc__ and not c.__doc__.startswith(f"{c.__name__}(")]
 
 
 def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
@@ -157,32 +157,32 @@ def values(hint: Any) -> str:
 
 def example(cls: type[Algorithm]) -> str:
     """An option with another value than its default."""
-    return next(f"{key}={option_text(value)}" for key, value in others(cls))
+    return next(f"{key}={option_text(value)}" for key, value in alternatives(cls))
 
 
-def others(cls: type[Algorithm]) -> list[tuple[str, Any]]:
+def alternatives(cls: type[Algorithm]) -> list[tuple[str, Any]]:
     """(option, value) other than the default: all choices, and one other number."""
-    alternatives: list[tuple[str, Any]] = []
+    pairs: list[tuple[str, Any]] = []
     for key, hint in cls.hyper_parameter_types().items():
         default = cls.hyper_parameters()[key]
         if get_origin(hint) is Literal:
-            alternatives += [(key, choice) for choice in get_args(hint) if choice != default]
+            pairs += [(key, choice) for choice in get_args(hint) if choice != default]
         elif hint is bool:
-            alternatives.append((key, not default))
+            pairs.append((key, not default))
         else:
-            alternatives.append((key, hint(0.2 if default == 0 else 2 * default)))
-    return alternatives
+            pairs.append((key, hint(0.2 if default == 0 else 2 * default)))
+    return pairs
 
 
 def inactive_note(cls: type[Algorithm]) -> list[str]:
     """Note on options whose mechanism cannot act if a phase has one gradient step."""
     names = [f"`{cls.name}`"] if cls().inactive(1) else []
-    for key, value in others(cls):
+    for key, value in alternatives(cls):
         try:
-            silent = cls.from_options({key: value}).inactive(1)
+            is_inactive = cls.from_options({key: value}).inactive(1)
         except UserError:
-            continue  # not a value by itself
-        if silent and not names:
+            continue  # not valid without another option
+        if is_inactive and not names:
             names.append(f"`{cls.name}[{key}={option_text(value)}]`")
     if not names:
         return []
@@ -206,10 +206,10 @@ def touches(entry: MethodEntry) -> str:
 def with_table(page: str) -> str:
     """Insert the table of all methods between its two marks in docs/methods.md."""
     methods, parts = built_in_methods(), []
-    for family, does in families(methods[0]).items():
+    for family, text in families(methods[0]).items():
         members = [cls for cls in methods if entry_of(cls).family == family]
         head = ("method", "ratio", "weight", "trust region", "anchor", "passes")
-        parts += [f"**{family.capitalize()}.** {does[0].upper()}{does[1:]}."]
+        parts += [f"**{family.capitalize()}.** {text[0].upper()}{text[1:]}."]
         parts.append(markdown_table(head, [row(cls) for cls in members]))
     before, after = TABLE.format("Begin"), TABLE.format("End")
     head_text, _, rest = page.partition(before)

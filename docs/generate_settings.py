@@ -22,7 +22,7 @@ from staleharness.spec import COMMON, RunSpec
 
 PAGE = Path(__file__).resolve().parent / "settings.md"
 KINDS: dict[str, type[RunSpec]] = {"control": ControlSpec, "language": LanguageSpec, "chain": ChainSpec}
-FOUND_OUT = {"model_digest", "data_digest", "decoder_digest", "start_digest"}  # nobody sets them
+DIGESTS = {"model_digest", "data_digest", "decoder_digest", "start_digest"}  # computed, not set by users
 UNITS = {
     "steps": "below",
     "epochs": "passes",
@@ -77,7 +77,7 @@ def page() -> str:
     for name, kind in KINDS.items():
         parts.append(f"## {name.capitalize()}")
         parts.append(f"`steps` counts {kind.unit}.")
-        fields_of_kind = [f for f in settings(kind) if f.name not in names | FOUND_OUT]
+        fields_of_kind = [f for f in settings(kind) if f.name not in names | DIGESTS]
         cells = [
             (f"`{f.name}`", "–" if f.default == "" else unit(f.name), default_text(f.default), words(kind, f))
             for f in fields_of_kind
@@ -115,10 +115,9 @@ def presets() -> str:
         for preset, preset_settings in kind.presets.items():
             sets = [f"{k}={option_text(v)}" for k, v in preset_settings.items() if k != "hyper"]
             sets += [
-                PluginChoice(method, fields_of_kind).label
-                for method, fields_of_kind in preset_settings.get("hyper", {}).items()
+                PluginChoice(method, options).label for method, options in preset_settings.get("hyper", {}).items()
             ]
-            rows.append((f"`{preset}`", name, ", ".join(f"`{each}`" for each in sets) or "the defaults"))
+            rows.append((f"`{preset}`", name, ", ".join(f"`{setting}`" for setting in sets) or "the defaults"))
     return markdown_table(("preset", "kind", "sets"), rows)
 
 

@@ -175,7 +175,7 @@ def _signed(value: float) -> str:
 
 def _agreement(scores: Sequence[Mapping[str, float]], names: set[str]) -> Agreement | None:
     """Agreement of two orders of the methods called `names`; None without two."""
-    of_names = [{name: score for name, score in one.items() if name in names} for one in scores]
+    of_names = [{name: score for name, score in setting.items() if name in names} for setting in scores]
     return order_agreement(*of_names) if len(of_names) == 2 else None
 
 
@@ -317,10 +317,10 @@ def _interval(estimate: ScoreEstimate | None) -> str:
 
 def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> None:
     """Write leaderboard.md, its picture in two widths, and leaderboard.html into a folder."""
-    tracks = board(published)
-    names = row_names(tracks.tracks)[:MAX_ROWS]
+    leaderboard = board(published)
+    names = row_names(leaderboard.tracks)[:MAX_ROWS]
     for form, width in (("wide", PAGE), ("narrow", COLUMN)):
-        png = reduce_colours(to_bytes(draw_scores(tracks, names, width), "png"))
+        png = reduce_colours(to_bytes(draw_scores(leaderboard, names, width), "png"))
         (folder / picture_file("leaderboard", form)).write_bytes(png)
-    (folder / "leaderboard.html").write_text(leaderboard_html(tracks, texts), encoding="utf-8")
-    (folder / "leaderboard.md").write_text(markdown(tracks), encoding="utf-8")
+    (folder / "leaderboard.html").write_text(leaderboard_html(leaderboard, texts), encoding="utf-8")
+    (folder / "leaderboard.md").write_text(markdown(leaderboard), encoding="utf-8")

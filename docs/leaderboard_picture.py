@@ -28,7 +28,7 @@ def draw_scores(board: Leaderboard, names: Sequence[str], width: float = PAGE) -
     tracks = [track for track in board.tracks if track.ranking]
     side_by_side = width >= PAGE
     rows = [list(names) if side_by_side else _rows_of(track, names) for track in tracks]
-    heights = [len(of_track) * ROW + HEAD for of_track in rows]
+    heights = [len(track_rows) * ROW + HEAD for track_rows in rows]
     height = (max(heights) if side_by_side else sum(heights)) + 0.4
     with plot_settings():
         figure = Figure(figsize=(width, height), layout="constrained")
@@ -36,8 +36,8 @@ def draw_scores(board: Leaderboard, names: Sequence[str], width: float = PAGE) -
         shape = (1, len(tracks)) if side_by_side else (len(tracks), 1)
         ratios = {} if side_by_side else {"height_ratios": heights}
         axes = figure.subplots(*shape, squeeze=False, gridspec_kw=ratios).flat
-        for i, (ax, track, of_track) in enumerate(zip(axes, tracks, rows, strict=True)):
-            _draw_track(ax, track, of_track)
+        for i, (ax, track, track_rows) in enumerate(zip(axes, tracks, rows, strict=True)):
+            _draw_track(ax, track, track_rows)
             if i and side_by_side:
                 ax.set_yticklabels([])
         ks = sorted({k for track in tracks for k in track.ks})
@@ -51,8 +51,8 @@ def draw_scores(board: Leaderboard, names: Sequence[str], width: float = PAGE) -
 
 
 def _rows_of(track: Track, names: Sequence[str]) -> list[str]:
-    there = {row.name for row in track.ranking}
-    return [name for name in names if name in there]
+    on_track = {row.name for row in track.ranking}
+    return [name for name in names if name in on_track]
 
 
 def _draw_track(ax: Axes, track: Track, names: Sequence[str]) -> None:

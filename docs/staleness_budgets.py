@@ -22,7 +22,7 @@ from staleharness.store.bundle_writer import STUDY
 from staleharness.store.store import MARKER
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
-Place = tuple[int, float]  # a stale setting: K and mean lag, of which several may share a K
+StaleSetting = tuple[int, float]  # K and mean lag; several settings may share a K
 BASELINE = "ppo_clip"
 LEARNED = 0.5  # share of the baseline's synchronous gain that a method has to reach to be in a table
 SETTINGS = ("num_envs", "num_steps", "prompts", "completions", "epochs", "minibatches", "learning_rate", "lag")
@@ -87,22 +87,24 @@ def staleness_budgets(folder: Path) -> str:
 
 
 def _section(bundle: BundleAdvice, env: str) -> str:
-    everyone = bundle.advice.on(env)
-    places = sorted({_setting(p["k"], p["lag"]) for m in everyone for p in m.row["points"][1:]}, key=lambda x: x[::-1])
-    everyone = sorted(everyone, key=lambda m: _stale_score(m, places[-1]), reverse=True)
-    level, factors = _slowdowns(bundle.advice, everyone)
-    methods = _those_that_learned(everyone)
+    all_methods = bundle.advice.on(env)
+    stale_settings = sorted(
+        {_setting(p["k"], p["lag"]) for m in all_methods for p in m.row["points"][1:]}, key=lambda x: x[::-1]
+    )
+    all_methods = sorted(all_methods, key=lambda m: _stale_score(m, stale_settings[-1]), reverse=True)
+    level, factors = _slowdowns(bundle.advice, all_methods)
+    methods = _those_that_learned(all_methods)
     head = [
         "method",
         "to type",
         "n",
         "score, K = 1",
-        *(f"score, K = {k} (lag {lag:g}), and kept" for k, lag in places),
+        *(f"score, K = {k} (lag {lag:g}), and kept" for k, lag in stale_settings),
         "budget, phases",
         "budget, gradient steps",
-        *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in places),
+        *(f"slowdown, K = {k} (lag {lag:g})" for k, lag in stale_settings),
     ]
-    digits = 3 if max(abs(m.row["synchronous"]) for m in everyone) < 10 else 0
+    digits = 3 if max(abs(m.row["synchronous"]) for m in all_methods) < 10 else 0
     rows = []
     for method in methods:
         row, points = method.row, {_setting(p["k"], p["lag"]): p for p in method.row["points"]}
@@ -112,10 +114,10 @@ def _section(bundle: BundleAdvice, env: str) -> str:
                 f"`{method.curve.algorithm}`",
                 str(row["n"]),
                 _minus(f"{row['synchronous']:z.{digits}f}"),
-                *(_score_cell(points.get(place), digits) for place in places),
+                *(_score_cell(points.get(setting), digits) for setting in stale_settings),
                 _budget_cell(method, 1.0, 1),
                 _budget_cell(method, row["gradient_steps_per_phase"], 0),
-                *(_slowdown_cell(factors[method.curve.algorithm].get(place)) for place in places),
+                *(_slowdown_cell(factors[method.curve.algorithm].get(setting)) for setting in stale_settings),
             ]
         )
     reasons: dict[str, list[str]] = {}
@@ -124,7 +126,7 @@ def _section(bundle: BundleAdvice, env: str) -> str:
             reasons.setdefault(r.reason, []).append(display_label(r.algorithm))
     few = [
         f"{display_label(m.curve.algorithm)} ({_minus(format(m.row['synchronous'], f'z.{digits}f'))})"
-        for m in everyone
+        for m in all_methods
         if m not in methods
     ]
     note = [f"Learned less than {LEARNED:.0%} of what PPO-clip did at K = 1: {', '.join(few)}.\n"] if few else []
@@ -159,12 +161,14 @@ def _by_number(text: str) -> list[tuple[float, str]]:
     return [(float(part) if i % 2 else 0.0, part) for i, part in enumerate(re.split(r"([\d.]+(?:e-\d+)?)", text))]
 
 
-def _slowdowns(advice: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, dict[str, dict[Place, Slowdown]]]:
+def _slowdowns(
+    advice: Advice, methods: Sequence[MethodAdvice]
+) -> tuple[float, dict[str, dict[StaleSetting, Slowdown]]]:
     """Level, one for all methods, and slowdowns of each by K; empty if its curves do not allow one."""
     score = advice.settings["score"]
 
-    def at(level: float) -> dict[str, dict[Place, Slowdown]]:
-        by_method: dict[str, dict[Place, Slowdown]] = {m.curve.algorithm: {} for m in methods}
+    def at(level: float) -> dict[str, dict[StaleSetting, Slowdown]]:
+        by_method: dict[str, dict[StaleSetting, Slowdown]] = {m.curve.algorithm: {} for m in methods}
         for method in methods:
             try:
                 by_method[method.curve.algorithm] = {
@@ -176,19 +180,19 @@ def _slowdowns(advice: Advice, methods: Sequence[MethodAdvice]) -> tuple[float, 
 
     low = at(LEVEL)
     first_steps = {m.curve.algorithm: learning_curve(m.curve.runs[0][0], score)[0] for m in methods}
-    at_once = [s.steps <= first_steps[name][0] for name, by_place in low.items() for s in by_place.values()]
-    # Where everyone is above it at the first evaluation, the lower level tells nothing.
+    at_once = [s.steps <= first_steps[name][0] for name, by_setting in low.items() for s in by_setting.values()]
+    # A level that all methods reach by their first evaluation shows no slowdown.
     return (HIGH, at(HIGH)) if at_once and all(at_once) else (LEVEL, low)
 
 
-def _setting(k: int, lag: float) -> Place:
+def _setting(k: int, lag: float) -> StaleSetting:
     """Key of a setting, with two digits of the lag: drawn lags differ a little between methods."""
     return k, float(f"{lag:.2g}")
 
 
-def _stale_score(method: MethodAdvice, place: Place) -> tuple[float, float]:
+def _stale_score(method: MethodAdvice, setting: StaleSetting) -> tuple[float, float]:
     """Sort key: score at the largest lag, then without lag; a method without the former comes last."""
-    scores = [p["iqm"] for p in method.row["points"] if _setting(p["k"], p["lag"]) == place]
+    scores = [p["iqm"] for p in method.row["points"] if _setting(p["k"], p["lag"]) == setting]
     return (scores[0] if scores else -math.inf), method.row["synchronous"]
 
 

@@ -41,39 +41,41 @@ def pipeline(length: int, spread: float) -> Pipeline:
     )
 
 
-def simulated(spread: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[CapResult]]:
-    """Length -> the pipeline under each of `CAPS`."""
+def simulate_caps(spread: float, lengths: tuple[int, ...] = LENGTHS) -> dict[int, list[CapResult]]:
+    """Return length -> results under each of `CAPS`."""
     return {length: over_caps(pipeline(length, spread), CAPS) for length in lengths}
 
 
-def row(name: str, length: int, found: list[CapResult]) -> str:
-    floor = found[-1].step_seconds
-    cells = [f"{floor:.1f} s", *(f"{cap.step_seconds / floor:.2f}" for cap in found[:-1])]
+def row(name: str, length: int, results: list[CapResult]) -> str:
+    floor = results[-1].step_seconds
+    cells = [f"{floor:.1f} s", *(f"{cap.step_seconds / floor:.2f}" for cap in results[:-1])]
     return f"| {name} | {length:,} | {' | '.join(cells)} |"
 
 
-def table(found: dict[str, dict[int, list[CapResult]]]) -> str:
+def table(results: dict[str, dict[int, list[CapResult]]]) -> str:
     heads = ["tail", "mean length", "no cap", *(f"cap {cap:g}" for cap in CAPS if cap is not None)]
     lines = [f"| {' | '.join(heads)} |", "|---|---:|---:|" + "---:|" * (len(CAPS) - 1)]
-    return "\n".join([*lines, *(row(name, n, caps) for name, of in found.items() for n, caps in of.items())])
+    return "\n".join(
+        [*lines, *(row(name, n, caps) for name, by_length in results.items() for n, caps in by_length.items())]
+    )
 
 
-def figure(found: dict[str, dict[int, list[CapResult]]], width: float = PAGE) -> Figure:
+def figure(results: dict[str, dict[int, list[CapResult]]], width: float = PAGE) -> Figure:
     """A panel for each spread, below each other where `width` (inches) is small: seconds a step over mean length, a
     line for each cap."""
-    told = (
+    subtitle = (
         "Pipelines simulated, seed 0, 150 steps each (the first fifth left out): 1,024 slots, batches of 256 rows in "
         "groups of 8, trained on in the order in which they are complete. Without a cap the trainer binds."
     )
     with plot_settings():
-        beside = width >= PAGE
-        made = Figure(figsize=(width, 3.4 if beside else 6.0), layout="constrained")
-        axes = made.subplots(*((1, len(found)) if beside else (len(found), 1)), sharex=True, sharey=True)
-        for ax, (name, of) in zip(axes, found.items(), strict=True):
+        side_by_side = width >= PAGE
+        fig = Figure(figsize=(width, 3.4 if side_by_side else 6.0), layout="constrained")
+        axes = fig.subplots(*((1, len(results)) if side_by_side else (len(results), 1)), sharex=True, sharey=True)
+        for ax, (name, by_length) in zip(axes, results.items(), strict=True):
             for i, (cap, colour) in enumerate(zip(CAPS, COLOURS, strict=True)):
-                seconds = [caps[i].step_seconds for caps in of.values()]
+                seconds = [caps[i].step_seconds for caps in by_length.values()]
                 ax.plot(
-                    list(of),
+                    list(by_length),
                     seconds,
                     color=colour,
                     marker=MARKERS[i],
@@ -82,23 +84,23 @@ def figure(found: dict[str, dict[int, list[CapResult]]], width: float = PAGE) ->
                     label="no cap" if cap is None else f"cap {cap:g}",
                 )
             ax.set(
-                xscale="log", yscale="log", xlabel="mean length of a row (tokens)" if beside or ax is axes[-1] else ""
+                xscale="log",
+                yscale="log",
+                xlabel="mean length of a row (tokens)" if side_by_side or ax is axes[-1] else "",
             )
-            ax.set_xticks(list(of), [f"{n:,}" for n in of])
+            ax.set_xticks(list(by_length), [f"{n:,}" for n in by_length])
             ax.minorticks_off()
             ax.set_title(f"{name} tail: cv = {SPREADS[name]:g}", loc="left")
         axes[0].set_ylabel("seconds a step")
         axes[0].set_yticks([3, 10, 30, 100, 300], ["3", "10", "30", "100", "300"])
         handles, names = axes[0].get_legend_handles_labels()
-        made.legend(handles, names, loc="outside lower left", ncols=len(CAPS) if beside else 3, frameon=False)
-        made.suptitle(
-            "\n".join(["", *textwrap.wrap(told, int(width * 19))]), x=0.005, ha="left", fontsize=7, color=FAINT
+        fig.legend(handles, names, loc="outside lower left", ncols=len(CAPS) if side_by_side else 3, frameon=False)
+        fig.suptitle(
+            "\n".join(["", *textwrap.wrap(subtitle, int(width * 19))]), x=0.005, ha="left", fontsize=7, color=FAINT
         )
         title = "What a cap costs: time per step over length"
-        made.text(
-            0.005, 1 - 0.034 / made.get_figheight(), title, ha="left", va="top", fontweight="bold", fontsize=TITLE
-        )
-    return made
+        fig.text(0.005, 1 - 0.034 / fig.get_figheight(), title, ha="left", va="top", fontweight="bold", fontsize=TITLE)
+    return fig
 
 
 def with_table(text: str, new: str) -> str:
@@ -108,9 +110,9 @@ def with_table(text: str, new: str) -> str:
 
 
 if __name__ == "__main__":
-    everything = {name: simulated(spread) for name, spread in SPREADS.items()}
+    results = {name: simulate_caps(spread) for name, spread in SPREADS.items()}
     page = HERE / "pipeline.md"
-    page.write_text(with_table(page.read_text(encoding="utf-8"), table(everything)), encoding="utf-8")
+    page.write_text(with_table(page.read_text(encoding="utf-8"), table(results)), encoding="utf-8")
     for suffix, width in ("", PAGE), ("_narrow", COLUMN):
-        picture = reduce_colours(to_bytes(figure(everything, width), "png"))
+        picture = reduce_colours(to_bytes(figure(results, width), "png"))
         (HERE / f"time_per_step{suffix}.png").write_bytes(picture)
