@@ -4,7 +4,7 @@
 
 Environments are dealt out evenly to the K versions: with --envs 8, K = 8 is eight batches of one environment each.
 A vector step is what the collector does: act (all versions in one batched computation) and step the physics. Every
-slice measures all capacities in turn by processor time, so that a busy machine is busy to all of them.
+slice measures all capacities in turn by processor time, so that a busy machine slows all of them alike.
 """
 
 from __future__ import annotations
@@ -47,8 +47,8 @@ def compare(env_name: str, envs: int, threads: int, slices: int) -> None:
     capacities = [k for k in CAPACITIES if k <= envs]
     versions = [policy.snapshot(v, v) for v in range(max(capacities))]
     rng = np.random.default_rng(0)
-    dealt = np.arange(envs)
-    actors = {k: BatchedPolicies(policy, versions[:k], rng.permutation(dealt % k)) for k in capacities}
+    env_index = np.arange(envs)
+    actors = {k: BatchedPolicies(policy, versions[:k], rng.permutation(env_index % k)) for k in capacities}
     to_env = action_converter(env)
     acting: dict[int, list[float]] = {k: [] for k in capacities}
     whole: dict[int, list[float]] = {k: [] for k in capacities}

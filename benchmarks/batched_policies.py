@@ -38,15 +38,15 @@ def measure(rows: int, calls: int) -> tuple[float, float]:
     weight = 0.1 * torch.randn(RUNS, WIDTH, WIDTH, generator=generator)
     bias, out = torch.zeros(RUNS, 1, WIDTH), torch.empty(RUNS, rows, WIDTH)
 
-    each = list(zip(bias, x, weight, out, strict=True))
+    per_run = list(zip(bias, x, weight, out, strict=True))
 
     def one_by_one() -> None:
-        for b, inputs, w, outputs in each:
+        for b, inputs, w, outputs in per_run:
             torch.addmm(b, inputs, w, out=outputs)
 
     products = [microseconds(one_by_one, calls)]
     products.append(microseconds(lambda: torch.baddbmm(bias, x, weight, out=out), calls))
-    tanh = [microseconds(lambda: [outputs.tanh_() for *_, outputs in each], calls)]
+    tanh = [microseconds(lambda: [outputs.tanh_() for *_, outputs in per_run], calls)]
     tanh.append(microseconds(out.tanh_, calls))
     return products[0] / products[1], tanh[0] / tanh[1]
 
@@ -58,11 +58,11 @@ def main() -> None:
     torch.set_num_threads(1)
     print(f"{RUNS} networks of width {WIDTH} in one stack: so many times faster than one after the other")
     print(f"  {'rows each':>10}{'products':>10}{'tanh':>8}")
-    found = []
+    gains = []
     for rows in (64, 256, 512):
-        found.append(measure(rows, 10 if arguments.quick else 60))
-        print(f"  {rows:>10}{found[-1][0]:>10.2f}{found[-1][1]:>8.2f}", flush=True)
-    show(f"{RUNS} networks as one stack / one by one", [gain for pair in found for gain in pair])
+        gains.append(measure(rows, 10 if arguments.quick else 60))
+        print(f"  {rows:>10}{gains[-1][0]:>10.2f}{gains[-1][1]:>8.2f}", flush=True)
+    show(f"{RUNS} networks as one stack / one by one", [gain for pair in gains for gain in pair])
 
 
 if __name__ == "__main__":

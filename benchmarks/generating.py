@@ -49,28 +49,28 @@ def main(words: Sequence[str] | None = None) -> int:
     parser.add_argument("--dtype", choices=["float32", "bfloat16"], default="float32")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--quick", action="store_true", help="two rounds of 24 tokens")
-    asked = parser.parse_args(words)
-    if asked.quick:
-        asked.tokens, asked.rounds = 24, 2
-    ways = variants(asked)
-    sampled = asked.prompts * asked.completions * asked.tokens
+    options = parser.parse_args(words)
+    if options.quick:
+        options.tokens, options.rounds = 24, 2
+    ways = variants(options)
+    sampled = options.prompts * options.completions * options.tokens
     seconds: dict[str, list[float]] = {name: [] for name in ways}
-    for turn in range(asked.rounds + 1):
+    for turn in range(options.rounds + 1):
         for name, act in ways.items():
             begin = time.perf_counter()
             act()
             if turn:  # the first round warms up
                 seconds[name].append(time.perf_counter() - begin)
     print(
-        f"{asked.prompts} prompts x {asked.completions} completions x {asked.tokens} tokens, "
-        f"{asked.dtype}, {asked.threads} threads, {len(seconds['ours'])} rounds"
+        f"{options.prompts} prompts x {options.completions} completions x {options.tokens} tokens, "
+        f"{options.dtype}, {options.threads} threads, {len(seconds['ours'])} rounds"
     )
     for name, times in seconds.items():
         rates = [sampled / each for each in times]
         print(f"  {name:24} {spread(rates, '.0f')} tokens/s")
     for name in (name for name in seconds if name != "ours"):
         ratios = [other / ours for ours, other in zip(seconds["ours"], seconds[name], strict=True)]
-        has_bar = name == "packed products" and asked.dtype == "float32" and asked.threads == 1
+        has_bar = name == "packed products" and options.dtype == "float32" and options.threads == 1
         show(f"sampling SmolLM2-135M / {name}", ratios, f">= {LEAST}" if has_bar else "")
     return 0
 
@@ -79,7 +79,7 @@ def spread(values: Sequence[float], form: str) -> str:
     return f"{statistics.median(values):{form}} ({min(values):{form}} to {max(values):{form}})"
 
 
-def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
+def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     """Return the functions to time, by name."""
     import numpy as np
     import torch
@@ -94,7 +94,7 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     from staleharness.training.policy_buffer import PolicyBuffer
 
     keep_freed_memory()  # as every run of ours does
-    torch.set_num_threads(asked.threads)
+    torch.set_num_threads(options.threads)
     torch.set_deterministic_debug_mode("error")  # as every run of ours has it
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010
     spec = LanguageSpec.from_dict(
@@ -102,9 +102,9 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
             "env": "gsm8k",
             "algorithm": "ppo_clip",
             "model": "smollm2",
-            "completion_tokens": asked.tokens,
-            "threads": asked.threads,
-            "dtype": asked.dtype,
+            "completion_tokens": options.tokens,
+            "threads": options.threads,
+            "dtype": options.dtype,
         }
     )
     source, _ = find_env("gsm8k")[1]().weights(spec, print)  # type: ignore[attr-defined]
@@ -118,17 +118,17 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
             add_generation_prompt=True,
             return_dict=True,
         )["input_ids"]
-        for i in range(asked.prompts)
+        for i in range(options.prompts)
     ]
-    prompt, mask = (x.repeat_interleave(asked.completions, 0) for x in pad_left(tokens, policy.pad, policy.device))
-    uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), asked.tokens), np.float32))
+    prompt, mask = (x.repeat_interleave(options.completions, 0) for x in pad_left(tokens, policy.pad, policy.device))
+    uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), options.tokens), np.float32))
     versions = np.zeros((len(prompt), 1), np.int64)
-    request = Request(prompt, mask, versions, asked.tokens, uniform, asked.tokens)
+    request = Request(prompt, mask, versions, options.tokens, uniform, options.tokens)
     names = ("native", "packed_weights", "shared_prompts", "transformers")
     decoders = {name: make_decoder(name, policy) for name in names}
 
     def sample_with(by: str) -> None:
-        assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * asked.tokens
+        assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * options.tokens
 
     plain = copy.deepcopy(policy.model).to(policy.precision)
 
@@ -142,12 +142,12 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
             temperature=1.0,
             top_k=0,
             top_p=1.0,
-            max_new_tokens=asked.tokens,
-            min_new_tokens=asked.tokens,
+            max_new_tokens=options.tokens,
+            min_new_tokens=options.tokens,
             pad_token_id=policy.pad,
         )
         torch.set_deterministic_debug_mode("error")
-        assert answer.shape[1] == prompt.shape[1] + asked.tokens
+        assert answer.shape[1] == prompt.shape[1] + options.tokens
 
     layers = [
         [
@@ -169,23 +169,23 @@ def variants(asked: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     def rows(count: int) -> dict[int, Any]:
         return {weight.shape[1]: torch.randn(count, weight.shape[1], dtype=kind) for weight in matrices}
 
-    given, read = rows(len(prompt)), rows(sum(map(len, tokens)))
+    sampled_inputs, prompt_inputs = rows(len(prompt)), rows(sum(map(len, tokens)))
 
     config = policy.model.config
     width = config.hidden_size // config.num_attention_heads
-    room = prompt.shape[1] + asked.tokens
+    room = prompt.shape[1] + options.tokens
     query = torch.randn(len(prompt), config.num_attention_heads, 1, width, dtype=kind)
-    held = [torch.randn(2, len(prompt), config.num_key_value_heads, room, width, dtype=kind) for _ in layers]
+    caches = [torch.randn(2, len(prompt), config.num_key_value_heads, room, width, dtype=kind) for _ in layers]
 
     def products(weights: Sequence[Any], attention: bool = False) -> None:
         with torch.no_grad():
             for weight in weights[:-1]:
-                linear(read[weight.shape[1]], weight, None)
+                linear(prompt_inputs[weight.shape[1]], weight, None)
             for length in range(prompt.shape[1], room):
                 for weight in weights:
-                    linear(given[weight.shape[1]], weight, None)
-                for both in held if attention else ():
-                    keys, values = both[..., :length, :]
+                    linear(sampled_inputs[weight.shape[1]], weight, None)
+                for cache in caches if attention else ():
+                    keys, values = cache[..., :length, :]
                     torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
     return {

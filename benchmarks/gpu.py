@@ -5,7 +5,7 @@
 A Qwen2 of the shape of Qwen2.5-0.5B with random weights is saved and loaded through the path that users take; a
 generation round has 32 prompts x 8 completions of 512 + 512 random tokens (VACO's Table 2), and no completion ends
 early, so that every token is paid for. Phases of a run of `PRESET=paper` with PPO-clip are timed as a worker makes it:
-deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops that are looked for. Parts:
+deterministic algorithms, bfloat16, gradient checkpointing (`--plain`: without), a search for stop strings. Parts:
 
     one        K = 1, with an evaluation, a checkpoint and its loading; the matrix peak (one large bfloat16 product)
     past       a full buffer of `--versions`
@@ -15,8 +15,8 @@ deterministic algorithms, bfloat16, checkpointing (`--plain`: without), stops th
     shared     two runs on the GPU at a time, as with RUNS_PER_GPU=2
 
 The first phase of each warms up and does not count. OUT/<device>.json is written after each part, with the command;
-"complete" says whether all were timed. Without a GPU: one line, exit code 2. `--tiny` walks the same way with
-a model of a few thousand parameters on the CPU, to see that it can be walked.
+"complete" says whether all were timed. Without a GPU: one line, exit code 2. `--tiny` runs the same code with a model
+of a few thousand parameters on the CPU, as a smoke test.
 """
 
 from __future__ import annotations
@@ -84,14 +84,14 @@ def main(arguments: list[str] | None = None) -> int:
         print(f"{error}: make setup EXTRAS=llm", file=sys.stderr)
         return 2
     if not options.tiny and not torch.cuda.is_available():
-        print("no CUDA device here; `--tiny` walks the same way on the CPU", file=sys.stderr)
+        print("no CUDA device here; `--tiny` runs the same code on the CPU", file=sys.stderr)
         return 2
-    shown = [
+    flags = [
         f"--{k.replace('_', '-')}" + ("" if v is True else f" {v}")
         for k, v in vars(options).items()
         if v not in (False, parser.get_default(k))
     ]
-    record: dict[str, Any] = {"command": " ".join(["python benchmarks/gpu.py", *shown]), "complete": False}
+    record: dict[str, Any] = {"command": " ".join(["python benchmarks/gpu.py", *flags]), "complete": False}
     options.out.mkdir(parents=True, exist_ok=True)
     for found in measure(options):
         record |= found
@@ -155,11 +155,11 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
             found = one_version(options, folder, shape, device)
             finite &= found.pop("finite")
             yield found
-        for part, entry, given in variants(options.versions):
+        for part, entry, arguments in variants(options.versions):
             if part in parts:
-                run = simulation(options, folder, shape, device, **given)
-                seconds, good = time_phases(run, options.rounds)
-                finite &= good
+                run = simulation(options, folder, shape, device, **arguments)
+                seconds, run_finite = time_phases(run, options.rounds)
+                finite &= run_finite
                 yield {
                     entry: {
                         "K": run.spec.capacity,
@@ -179,7 +179,7 @@ def measure(options: argparse.Namespace) -> Iterator[dict[str, Any]]:
 
 
 def variants(versions: int) -> list[tuple[str, str, dict[str, Any]]]:
-    """Return (part, its entry in the record, what its run has) of runs of which only phases are timed."""
+    """Return (part, its entry in the record, arguments of `simulation`) of runs of which only phases are timed."""
     return [
         ("past", "with_past_versions", {"capacity": versions}),
         ("crowded", "with_room_for_a_quarter", {"capacity": versions, "room": max(1, versions // 4)}),
@@ -192,26 +192,26 @@ def one_version(options: argparse.Namespace, folder: Path, shape: str, device: s
     """Return the entries of K = 1: seconds, tokens per second, an evaluation, a checkpoint, share of the peak."""
     peak = matrix_peak(device, 256 if options.tiny else 16_384)
     one = simulation(options, folder, shape, device, capacity=1)
-    middle, finite = time_phases(one, options.rounds)
+    seconds, finite = time_phases(one, options.rounds)
     spec, policy = one.spec, one.policy
     begin = time.perf_counter()
     scores = one.evaluate()
     evaluation = (time.perf_counter() - begin) / len(scores.returns["deterministic"])
-    needed, new = flops(policy, spec), spec.sequences * spec.completion_tokens
+    operations, tokens = flops(policy, spec), spec.sequences * spec.completion_tokens
     return {
         "parameters": policy.size,
         "micro_batch": policy.micro_batch or spec.sequences,
         "decode_batch": policy.decode_batch or spec.sequences,
-        "seconds_per_round": middle,
-        "minutes_per_256_steps": minutes(middle),
+        "seconds_per_round": seconds,
+        "minutes_per_256_steps": minutes(seconds),
         "checkpoint": time_checkpoint(one, folder),
         "evaluation_seconds_per_problem": round(evaluation, 5),
-        "generated_tokens_per_second": round(new / middle["generate"]),
-        "scored_tokens_per_second": round(new / middle["score"]),
-        "trained_tokens_per_second": round(new / middle["train"]),
+        "generated_tokens_per_second": round(tokens / seconds["generate"]),
+        "scored_tokens_per_second": round(tokens / seconds["score"]),
+        "trained_tokens_per_second": round(tokens / seconds["train"]),
         "matrix_peak_tflops": round(peak / 1e12, 3),
-        "training_tflops": round(needed / middle["train"] / 1e12, 6),
-        "share_of_matrix_peak": round(needed / middle["train"] / peak, 6),
+        "training_tflops": round(operations / seconds["train"] / 1e12, 6),
+        "share_of_matrix_peak": round(operations / seconds["train"] / peak, 6),
         "share_counts": "one forward and one backward pass, not what micro-batches and checkpointing recompute",
         "finite": finite,
     }
@@ -275,7 +275,7 @@ def simulation(
     from staleharness.language.spec import LanguageSpec
     from staleharness.training.loop import simulation_of
 
-    made: Any = simulation_of(
+    run: Any = simulation_of(
         LanguageSpec.from_dict(
             {
                 **LanguageSpec.presets["paper"],
@@ -296,37 +296,37 @@ def simulation(
             }
         )
     )
-    made.stops = made.generator.sampler.stops = find_prompt("verl").stops
+    run.stops = run.generator.sampler.stops = find_prompt("verl").stops
     if room:
-        made.policy.keep_resident(room)
-    made.policy.end = [-1]  # no completion ends before its limit
+        run.policy.keep_resident(room)
+    run.policy.end = [-1]  # no completion ends before its limit
     rng = np.random.default_rng(0)
-    longest = made.spec.prompt_tokens
+    longest = run.spec.prompt_tokens
     tokens = rng.integers(3, SHAPES[shape]["vocab_size"], (256, longest)).tolist()
     if shortest:
         lengths = rng.integers(min(shortest, longest), longest + 1, 256).tolist()
         tokens = [row[:length] for row, length in zip(tokens, lengths, strict=True)]
-    made.generator.sampler.prompts = made.test = PromptSet([Problem("", "#### 1", "1")] * 256, tokens, 0)
-    made.phase = max(1, capacity - 1)  # the untrained policy is not evaluated
-    for phase in range(made.phase):
-        made.buffer.push(made.policy.snapshot(phase, phase))
-    return made
+    run.generator.sampler.prompts = run.test = PromptSet([Problem("", "#### 1", "1")] * 256, tokens, 0)
+    run.phase = max(1, capacity - 1)  # the untrained policy is not evaluated
+    for phase in range(run.phase):
+        run.buffer.push(run.policy.snapshot(phase, phase))
+    return run
 
 
-def time_phases(made: Any, rounds: int) -> tuple[dict[str, float], bool]:
+def time_phases(run: Any, rounds: int) -> tuple[dict[str, float], bool]:
     """Return median seconds of the phases after the first, by part, and whether all losses were finite."""
     records = []
     for _ in range(1 + rounds):
         begin = time.perf_counter()
-        records.append(made.advance())
-        print(f"K={made.spec.capacity} {made.spec.lag}: {time.perf_counter() - begin:.2f} s", file=sys.stderr)
+        records.append(run.advance())
+        print(f"K={run.spec.capacity} {run.spec.lag}: {time.perf_counter() - begin:.2f} s", file=sys.stderr)
     found = {name: statistics.median(r.seconds[name] for r in records[1:]) for name in records[0].seconds}
     finite = all(math.isfinite(r.metrics["policy_loss"]) for r in records)
     return {name: round(value, 4) for name, value in found.items() if name != "evaluate"}, finite
 
 
 def write_problems(folder: Path) -> None:
-    """Something for the task to load; what is asked are random tokens."""
+    """Write problems for the task to load; the prompts are random tokens."""
     for split in ("train", "test"):
         rows = [{"question": "1 + 1", "answer": f"#### {i % 10}"} for i in range(8)]
         (folder / f"{split}.jsonl").write_text("".join(json.dumps(row) + "\n" for row in rows))

@@ -40,7 +40,7 @@ def environment(library: str, version: str, *beside: str) -> Path:
     with log.open("w") as out:
         for arguments in (["--no-deps", *torch], ["-c", str(pins), f"{library}=={version}", *beside]):
             if subprocess.run([*pip, *arguments], stdout=out, stderr=subprocess.STDOUT).returncode:
-                raise InstallError(f"pip could not install {library}=={version}; all that it said: {log}")
+                raise InstallError(f"pip could not install {library}=={version}; its output: {log}")
     done.touch()
     return python
 

@@ -47,10 +47,10 @@ def main() -> None:
         summary(record)
         end, wall = time.process_time(), time.perf_counter() - wall
         n = len(record.slot)
-        each = (end - begin) / n * 1e6
-        times = f"{middle - begin:>9.2f}s{end - middle:>8.2f}s{wall:>7.2f}s{each:>12.2f}s"
+        per_million = (end - begin) / n * 1e6
+        times = f"{middle - begin:>9.2f}s{end - middle:>8.2f}s{wall:>7.2f}s{per_million:>12.2f}s"
         print(f"  {name:<14}{n:>11,}{times}")
-        slowest.append(each)
+        slowest.append(per_million)
     show("pipelines, a million trajectories: the slowest", [max(slowest)], LIMIT, "s")
 
 

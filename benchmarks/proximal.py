@@ -71,16 +71,16 @@ def main() -> None:
     for turn in range(2 + (5 if options.quick else 25)):
         for name, step in steps.items():
             spent = seconds_of(step, policy.device)
-            if turn >= 2:  # the first ones warm up
+            if turn >= 2:  # the first two turns warm up
                 seconds[name].append(spent)
-    middle = {name: statistics.median(found) for name, found in seconds.items()}
+    medians = {name: statistics.median(times) for name, times in seconds.items()}
     print(
         f"{policy.size:,} parameters, {spec.sequences} completions of {spec.prompt_tokens} + "
         f"{spec.completion_tokens} tokens, {spec.dtype} on {spec.device}; medians of {len(seconds['recompute'])} turns"
     )
-    for name, found in seconds.items():
-        print(f"  {name:<12}{middle[name]:>12.6f} s   ({min(found):.6f} to {max(found):.6f})")
-    ratio = middle["recompute"] / middle["interpolate"]
+    for name, times in seconds.items():
+        print(f"  {name:<12}{medians[name]:>12.6f} s   ({min(times):.6f} to {max(times):.6f})")
+    ratio = medians["recompute"] / medians["interpolate"]
     print(f"  recompute / interpolate: {ratio:,.0f} times; {PUBLISHED}")
     ratios = [a / b for a, b in zip(seconds["recompute"], seconds["interpolate"], strict=True)]
     show("a proximal policy, recomputed / interpolated", ratios)
@@ -90,8 +90,8 @@ def actions(policy: CausalLM) -> dict[str, Callable[[], object]]:
     """Return the steps to time, on one minibatch: groups share their prompts, as in a run."""
     spec, device, rng = policy.spec, policy.device, np.random.default_rng(0)
     rows, width = spec.sequences, spec.completion_tokens
-    words = rng.integers(3, len(policy.tokenizer), (spec.prompts, spec.prompt_tokens))
-    prompt = torch.from_numpy(np.repeat(words, spec.completions, 0)).to(device)
+    tokens = rng.integers(3, len(policy.tokenizer), (spec.prompts, spec.prompt_tokens))
+    prompt = torch.from_numpy(np.repeat(tokens, spec.completions, 0)).to(device)
     token = torch.from_numpy(rng.integers(3, len(policy.tokenizer), (rows, width))).to(device)
     mask = torch.ones(rows, width, device=device)
     behaviour, target = (

@@ -4,8 +4,8 @@
 
 The runs are synthetic and lie in a folder as a sweep leaves them: 8 algorithms, 5 environments, 5 capacities, and as
 many seeds as it takes, of 100 phases with 30 columns each (published runs have 24 to 146 phases). Every report is made
-from nothing: table, figures as SVG, PNG and PDF, lists as CSV, one HTML page, whose size is printed for it is what a
-reader opens. A report that is asked for again is found as it was.
+from scratch: table, figures as SVG, PNG and PDF, lists as CSV, one HTML page, whose size is printed since it is what a
+reader opens. A report that is asked for again is left as it is.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def _repeat(path: Path, record: dict[str, Any], seed: int) -> None:
     copy.mkdir()
     for name in ("metrics.parquet", "timing.parquet"):
         os.link(path / name, copy / name)
-    scores = {way: {**s, "mean": s["mean"] * (1 + 0.01 * (seed % 17))} for way, s in record["scores"].items()}
+    scores = {name: {**s, "mean": s["mean"] * (1 + 0.01 * (seed % 17))} for name, s in record["scores"].items()}
     changed = {**record, "id": run_id, "scores": scores, "spec": {**record["spec"], "seed": seed}}
     (copy / "run.json").write_text(json.dumps(changed))
     job = {"label": record["label"], "spec": changed["spec"]}

@@ -95,8 +95,8 @@ def main() -> None:
         seconds: dict[str, list[float]] = {name: [] for name in VERBS}
         for _ in range(turns):
             for name, (words, _) in VERBS.items():
-                spoken = [word.format(folder=folder, grid=grid) for word in words]
-                seconds[name].append(processor_seconds(spoken, code=CODES.get(name, 0))[0])
+                command = [word.format(folder=folder, grid=grid) for word in words]
+                seconds[name].append(processor_seconds(command, code=CODES.get(name, 0))[0])
         print(f"processor seconds\n{HEAD}")
         for name, (_, limit) in VERBS.items():
             show(name, seconds[name], at_most(limit), "s", least=True)

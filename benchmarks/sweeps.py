@@ -3,8 +3,8 @@
     python benchmarks/sweeps.py [--quick] [--only overhead|workers|scale]
 
 Overhead: the same runs by a sweep, one at a time, and bare: the training loop alone, in a process that is forked from
-the same server, with nothing written, told or checkpointed. Loading the server is paid once a sweep and is a line of
-its own.
+the same server, without files, progress messages or checkpoints. Loading the server is paid once a sweep and is a line
+of its own.
 Workers: the same sweep with one worker and with two. Both are by the clock, in turns, and want two idle cores: the
 ratios of neighbouring turns are what counts.
 
@@ -97,19 +97,19 @@ def overhead(runs: tuple[PlannedRun, ...], turns: int) -> None:
         else:
             bare = bare_seconds(runs)
             pairs.append((sweep_seconds(runs, 1), bare))
-    again = statistics.median(a for a, _ in pairs) / len(runs)
-    print(f"the first run of a sweep takes {first - again:.1f} s more than the others, which take {again:.1f} s")
-    found = [a / b for a, b in pairs]
-    show("a sweep, wall time over its bare runs", found, f"<= {1 + MAX_OVERHEAD}")
+    per_run = statistics.median(a for a, _ in pairs) / len(runs)
+    print(f"the first run of a sweep takes {first - per_run:.1f} s more than the others, which take {per_run:.1f} s")
+    ratios = [a / b for a, b in pairs]
+    show("a sweep, wall time over its bare runs", ratios, f"<= {1 + MAX_OVERHEAD}")
 
 
 def workers(runs: tuple[PlannedRun, ...], turns: int) -> None:
     sweep_seconds(runs[:1], 1)
-    found = []
+    ratios = []
     for turn in range(turns):
         seconds = {jobs: sweep_seconds(runs, jobs) for jobs in ((1, 2) if turn % 2 else (2, 1))}
-        found.append(seconds[1] / seconds[2])
-    show("a sweep, two workers over one", found, f">= {LEAST_SPEEDUP}")
+        ratios.append(seconds[1] / seconds[2])
+    show("a sweep, two workers over one", ratios, f">= {LEAST_SPEEDUP}")
 
 
 def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
@@ -135,9 +135,9 @@ def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
             own = {"label": run.label, "spec": run.spec.to_dict()}
             (copy / "job.json").write_text(json.dumps({**job, **own}))
             scale = 1 + 0.01 * (run.spec.seed % 17)
-            scores = {way: {**s, "mean": s["mean"] * scale} for way, s in record["scores"].items()}
-            said = {**record, "id": run.run_id, "label": run.label, "spec": run.spec.to_dict(), "scores": scores}
-            (copy / "run.json").write_text(json.dumps(said))
+            scores = {name: {**s, "mean": s["mean"] * scale} for name, s in record["scores"].items()}
+            run_record = {**record, "id": run.run_id, "label": run.label, "spec": run.spec.to_dict(), "scores": scores}
+            (copy / "run.json").write_text(json.dumps(run_record))
             (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
 
 
@@ -169,11 +169,11 @@ def scale(count: int, phases: int, turns: int) -> None:
             "go on": [*words, *out],
             "report": ["report", *out],
         }
-        for name, spoken in commands.items():
-            taken = [command(*spoken) for _ in range(1 if name == "report" else turns)]
-            seconds, memory = [each[0] for each in taken], max(each[1] for each in taken)
+        for name, arguments in commands.items():
+            results = [command(*arguments) for _ in range(1 if name == "report" else turns)]
+            seconds, memory = [result[0] for result in results], max(result[1] for result in results)
             if name == "go on":
-                assert f"{LEFT} of {len(runs)} runs to do" in taken[0][2], taken[0][2]
+                assert f"{LEFT} of {len(runs)} runs to do" in results[0][2], results[0][2]
             show(f"{name}, {len(runs):,} runs", seconds, f"<= {LIMITS[name]:g}", "s", least=True)
             show(f"{name}, {len(runs):,} runs: peak memory", [memory], f"<= {MAX_MEMORY:g}", "MB")
 

@@ -129,10 +129,10 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
     obs_dim, act_dim = vector.single_observation_space.shape[0], vector.single_action_space.shape[0]  # type: ignore[index]
 
     def layer(inputs: int, outputs: int, gain: float = 2**0.5) -> Any:
-        made = nn.Linear(inputs, outputs)
-        nn.init.orthogonal_(made.weight, gain)
-        nn.init.zeros_(made.bias)
-        return made
+        linear = nn.Linear(inputs, outputs)
+        nn.init.orthogonal_(linear.weight, gain)
+        nn.init.zeros_(linear.bias)
+        return linear
 
     def mlp(outputs: int, gain: float) -> Any:
         return nn.Sequential(layer(obs_dim, 64), nn.Tanh(), layer(64, 64), nn.Tanh(), layer(64, outputs, gain))
@@ -161,39 +161,39 @@ def cleanrl(task: dict[str, Any]) -> dict[str, float]:
             with torch.no_grad():
                 action, logp, _, value = agent(state["obs"])
             values[t], actions[t], logps[t] = value.flatten(), action, logp
-            following, reward, terminated, truncated, _ = vector.step(action.numpy())
+            next_obs, reward, terminated, truncated, _ = vector.step(action.numpy())
             rewards[t] = torch.tensor(reward)
             done = np.logical_or(terminated, truncated)
-            state["obs"], state["done"] = torch.Tensor(following), torch.Tensor(done)
+            state["obs"], state["done"] = torch.Tensor(next_obs), torch.Tensor(done)
         with torch.no_grad():
             last = agent.critic(state["obs"]).flatten()
             advantages, running = torch.zeros_like(rewards), torch.zeros(envs)
             for t in reversed(range(length)):
-                later = last if t == length - 1 else values[t + 1]
+                next_value = last if t == length - 1 else values[t + 1]
                 alive = 1.0 - (state["done"] if t == length - 1 else dones[t + 1])
-                error = rewards[t] + GAMMA * later * alive - values[t]
+                error = rewards[t] + GAMMA * next_value * alive - values[t]
                 advantages[t] = running = error + GAMMA * LAMBDA * alive * running
         flat = [x.reshape(count, *x.shape[2:]) for x in (obs, actions, logps, advantages, values)]
         returns = (advantages + values).reshape(count)
-        places, size, fractions = np.arange(count), count // MINIBATCHES, []
+        indices, size, fractions = np.arange(count), count // MINIBATCHES, []
         for _ in range(EPOCHS):
-            rng.shuffle(places)
+            rng.shuffle(indices)
             for start in range(0, count, size):
-                part = places[start : start + size]
-                x, act, old, advantage, value = (each[part] for each in flat)
-                _, logp, entropy, new = agent(x, act)
-                new = new.view(-1)
-                difference = logp - old
+                part = indices[start : start + size]
+                x, act, behaviour_logp, advantage, value = (each[part] for each in flat)
+                _, logp, entropy, new_value = agent(x, act)
+                new_value = new_value.view(-1)
+                difference = logp - behaviour_logp
                 ratio = difference.exp()
                 with torch.no_grad():
                     ((ratio - 1) - difference).mean()
                     fractions.append(((ratio - 1.0).abs() > CLIP).float().mean().item())
                 advantage = (advantage - advantage.mean()) / (advantage.std() + 1e-8)
-                held = torch.clamp(ratio, 1 - CLIP, 1 + CLIP)
-                policy_loss = torch.max(-advantage * ratio, -advantage * held).mean()
-                kept = value + torch.clamp(new - value, -CLIP, CLIP)
-                worse = torch.max((new - returns[part]) ** 2, (kept - returns[part]) ** 2)
-                loss = policy_loss - 0.0 * entropy.mean() + 0.5 * 0.5 * worse.mean()
+                clipped_ratio = torch.clamp(ratio, 1 - CLIP, 1 + CLIP)
+                policy_loss = torch.max(-advantage * ratio, -advantage * clipped_ratio).mean()
+                clipped_value = value + torch.clamp(new_value - value, -CLIP, CLIP)
+                value_loss = torch.max((new_value - returns[part]) ** 2, (clipped_value - returns[part]) ** 2)
+                loss = policy_loss - 0.0 * entropy.mean() + 0.5 * 0.5 * value_loss.mean()
                 optimiser.zero_grad()
                 loss.backward()
                 nn.utils.clip_grad_norm_(agent.parameters(), 0.5)
@@ -208,7 +208,7 @@ def sb3(task: dict[str, Any]) -> dict[str, float]:
     from stable_baselines3 import PPO
 
     torch.set_num_threads(1)
-    return of_callbacks(PPO, task, {"activation_fn": torch.nn.Tanh}, clip_range_vf=CLIP)
+    return time_sb3_ppo(PPO, task, {"activation_fn": torch.nn.Tanh}, clip_range_vf=CLIP)
 
 
 def sbx(task: dict[str, Any]) -> dict[str, float]:
@@ -218,11 +218,11 @@ def sbx(task: dict[str, Any]) -> dict[str, float]:
     from sbx import PPO
 
     torch.set_num_threads(1)
-    return of_callbacks(PPO, task, {})
+    return time_sb3_ppo(PPO, task, {})
 
 
-def of_callbacks(ppo: Any, task: dict[str, Any], network: dict[str, Any], **more: Any) -> dict[str, float]:
-    """Time a PPO of that family; a phase is what its callback sees between two roll-outs."""
+def time_sb3_ppo(ppo: Any, task: dict[str, Any], network: dict[str, Any], **more: Any) -> dict[str, float]:
+    """Time PPO of SB3 or sbx; a phase lies between two starts of a roll-out, as a callback sees them."""
     from stable_baselines3.common.callbacks import BaseCallback
     from stable_baselines3.common.env_util import make_vec_env
     from stable_baselines3.common.vec_env import VecNormalize
@@ -281,8 +281,9 @@ def physics(task: dict[str, Any]) -> dict[str, float]:
 
     def phase() -> None:
         for t in range(task["steps"]):
-            again = dict.fromkeys(range(envs), start) if t % 25 == 0 else {}  # about how long an untrained one stands
-            raw.step(controls[t], again)
+            # an untrained policy stays upright for about 25 steps
+            resets = dict.fromkeys(range(envs), start) if t % 25 == 0 else {}
+            raw.step(controls[t], resets)
 
     return time_phases(phase, task)
 
@@ -300,7 +301,7 @@ SIDES: dict[str, Callable[[dict[str, Any]], dict[str, float]]] = {
 
 
 def pythons_of(sides: list[str]) -> dict[str, str]:
-    """The Python of each side that can run; one that pip cannot install is said in a line and left out."""
+    """The Python of each side that can run; one that pip cannot install is reported in a line and left out."""
     from peers import InstallError, environment
 
     beside = {"sb3": ("stable-baselines3", SB3), "sbx": ("sbx-rl", SBX, f"stable-baselines3=={SB3}")}
@@ -329,12 +330,12 @@ def compare(pythons: dict[str, str], rounds: int, task: dict[str, Any]) -> None:
     for side, blocks in found.items():
         rate, cpu = spread([b["rate"] for b in blocks], 0), spread([b["cpu"] for b in blocks])
         print(f"  {side:<12}{rate:>32}{cpu:>24}", flush=True)
-    least = {side: statistics.median(b["cpu"] for b in blocks) for side, blocks in found.items()}
+    medians = {side: statistics.median(b["cpu"] for b in blocks) for side, blocks in found.items()}
     names = {"ours": "training", "native": "learner=native", "compiled": "learner=compiled"}
     for ours in (side for side in names if side in found):
         for side in (side for side in found if side != ours and (ours == "ours" or side in ("ours", "cleanrl", "sbx"))):
             ratios = [b["cpu"] / a["cpu"] for a, b in zip(found[ours], found[side], strict=True)]
-            limit = f"physics alone: {least[side] / least['physics']:.2g} x" if "physics" in least else ""
+            limit = f"physics alone: {medians[side] / medians['physics']:.2g} x" if "physics" in medians else ""
             bar = BARS.get((ours, side)) if envs == 8 else None
             if "minibatches" in task and side == "ours":
                 bar = LEAST_OF_A_SWEEP

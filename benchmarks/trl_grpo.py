@@ -4,7 +4,7 @@
 
 A training step is a generation round (16 prompts x 8 completions of at most 32 tokens, sampled at temperature 1), its
 grading, and one optimiser step of clipped policy gradient with the same learning rate. Both start every block from
-the same warm-started word-problems model, meet the same prompts in the same order, and run in a fresh process each,
+the same warm-started word-problems model, see the same prompts in the same order, and run in a fresh process each,
 in turns (ours first, then theirs first, ...); the first steps of a block are not counted. Neither evaluates, logs or
 saves.
 
@@ -98,12 +98,12 @@ def spec_of(steps: int, size: Size, model: str = "") -> Any:
     from staleharness.task import find_env
 
     _, family = find_env("word-problems")
-    decoder = {"learner": "native", "decoder": "native"}
+    engines = {"learner": "native", "decoder": "native"}
     if size.learner == "torch":
-        decoder = {} if size.is_default else {"decoder": "packed_weights"}
+        engines = {} if size.is_default else {"decoder": "packed_weights"}
     return family.settings.from_dict(
         {
-            **decoder,
+            **engines,
             "env": "word-problems",
             "model": model,
             "algorithm": "ppo_clip",

@@ -92,16 +92,16 @@ def test_rows_of_all_benchmarks_are_one_table(
 
 def test_what_checkpoints_of_a_simulated_run_cost() -> None:
     run = (1.0, 1.0, 2, 100.0)  # each phase of 100 s is longer than 30 s and than 19 times what is written in it
-    apart, share, hourly, stop, there = checkpoints.simulate(run, 1.0, alone=False)
+    apart, share, hourly, stop, there = checkpoints.simulate(run, 1.0, separate=False)
     assert apart == pytest.approx(103) and share == pytest.approx(100 * 3 / 103, rel=0.01)
     assert hourly == pytest.approx(3 * 3600 / 103, rel=0.01) and stop == pytest.approx(3) and there == 9.0
-    apart, share, _, stop, there = checkpoints.simulate(run, 1.0, alone=True)
+    apart, share, _, stop, there = checkpoints.simulate(run, 1.0, separate=True)
     assert apart == pytest.approx(102) and share == pytest.approx(100 * 2 / 102, rel=0.01)
     assert stop == pytest.approx(2, rel=0.01) and there == 3 + 2 + 2 * 1
 
 
 def test_versions_of_their_own_are_written_once(tmp_path: Path) -> None:
-    for alone, megabytes in ((False, 16 + 1), (True, 4 + 1)):  # 1 MB each; weights are one more
-        (folder := tmp_path / f"{alone}").mkdir()
-        size, _, _ = checkpoints.write(folder, alone, fresh=4, numbers=250_000)
+    for separate, megabytes in ((False, 16 + 1), (True, 4 + 1)):  # 1 MB each; weights are one more
+        (folder := tmp_path / f"{separate}").mkdir()
+        size, _, _ = checkpoints.write(folder, separate, fresh=4, numbers=250_000)
         assert size == pytest.approx(megabytes * 1e6, rel=0.02)
