@@ -1,4 +1,4 @@
-"""A process that dies at its n-th dealing with the disk, or is refused it, for tests of what is left behind."""
+"""A process that dies at its n-th disk operation, or has it refused, for tests of what is left behind."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def every_crash(
     step: int = 1,
     refusal: Refusal = None,
 ) -> Iterator[int]:
-    """Call `prepare(n)` and then `action(n)` with its n-th call to the disk dying, for n = 1, 1 + step, ... until it
+    """Call `prepare(n)` and then `action(n)` with its n-th disk operation dying, for n = 1, 1 + step, ... until it
     survives. Calls are those of `CALLS`, and writing to a file.
 
     refusal: an errno. Then that one call is refused with it, and those behind it work; the action may raise. The same
@@ -67,7 +67,7 @@ class _Counter:
             raise OSError(self.refusal, os.strerror(self.refusal)) if isinstance(self.refusal, int) else self.refusal
         if self.refusal is None and self.seen >= self.fatal:
             self.hit = True
-            raise ProcessDeath  # and so does every later call: what is dead tidies nothing up
+            raise ProcessDeath  # as does every later call: a dead process cleans nothing up
 
     def around(self, call: Callable[..., Any]) -> Callable[..., Any]:
         def count(*args: Any, **kwargs: Any) -> Any:

@@ -1,4 +1,4 @@
-"""Prompts, noise, versions that differ clearly, and what a decoder is given of them."""
+"""Prompts, noise, versions that differ clearly, and requests to a decoder made of them."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ def versions_of(policy: CausalLM, count: int) -> PolicyBuffer:
     """A buffer of `count` versions that differ clearly."""
     buffer = PolicyBuffer(count)
     rng = torch.Generator().manual_seed(1)
-    kept = [p.detach().clone() for p in policy.parameters.values()]
+    initial = [p.detach().clone() for p in policy.parameters.values()]
     for v in range(count):
         with torch.no_grad():
-            for p, mean in zip(policy.parameters.values(), kept, strict=True):
-                p.copy_(mean + 0.1 * v * torch.randn(mean.shape, generator=rng))
+            for p, start in zip(policy.parameters.values(), initial, strict=True):
+                p.copy_(start + 0.1 * v * torch.randn(start.shape, generator=rng))
         buffer.push(policy.snapshot(v, 10 * v))
     return buffer
 

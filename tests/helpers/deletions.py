@@ -111,8 +111,8 @@ def _lost(path: Path, source: Path | None, left: int) -> str:
     if path.suffix != ".jsonl":
         return ""
     checkpoints = sorted(filter(_is_newest, path.parent.glob("checkpoint-*.pt")))
-    there = [p.name for p in checkpoints if checkpoint.load(p)["logs"].get(path.name, [0])[0] > left]
-    return f"{path.name}, on which {there[0]} counts" if there else ""
+    dependent = [p.name for p in checkpoints if checkpoint.load(p)["logs"].get(path.name, [0])[0] > left]
+    return f"{path.name}, on which {dependent[0]} counts" if dependent else ""
 
 
 def _is_of_report(path: Path) -> bool:

@@ -39,7 +39,7 @@ class Draws(Algorithm):
 
 
 class NoisyVector(VectorEnv[Any, Any, Any]):
-    """One number in each environment, pushed by the action and by noise; how hard is drawn where it is constructed."""
+    """One number in each environment, pushed by the action and by noise; the force is drawn on construction."""
 
     def __init__(self, num_envs: int) -> None:
         self.num_envs, self.metadata = num_envs, {"autoreset_mode": AutoresetMode.DISABLED}

@@ -152,14 +152,14 @@ def log(nth: int) -> None:
 
 def write(nth: int) -> None:
     """Die when half of a checkpoint is written."""
-    whole, now = checkpoint._HashingFile.write, countdown(nth)
+    write_whole, now = checkpoint._HashingFile.write, countdown(nth)
 
     def wrapper(self: checkpoint._HashingFile, data: Any) -> int:
         if now():
             self.file.write(bytes(data)[: len(data) // 2])
             self.file.flush()
             die()
-        return whole(self, data)
+        return write_whole(self, data)
 
     checkpoint._HashingFile.write = wrapper  # type: ignore[method-assign]
 
@@ -177,7 +177,7 @@ def rename(nth: int) -> None:
 
 
 def publish(nth: int) -> None:
-    """Die at the nth dealing with the disk of a finished run: its tables, its manifest, what is removed, its rename."""
+    """Die at the nth disk operation of a finished run: its tables, its manifest, removals, its rename."""
     publishing, now = Store.publish, countdown(nth)
 
     def wrapper(self: Store, run_id: str) -> Path:

@@ -1,4 +1,4 @@
-"""Sweeps whose workers, or which themselves, are killed in the middle, and what must be the same all the same."""
+"""Sweeps that are killed in the middle, or whose workers are, and the parts of their results that must not change."""
 
 from __future__ import annotations
 
@@ -20,12 +20,7 @@ from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
 
 QUICKLY = Limits(checkpoint=0.02)
-VARYING = (
-    "seconds",
-    "peak_memory",
-    "checkpoint_bytes",
-    "date",
-)  # entries of a record that differ from one execution to the next
+VARYING = ("seconds", "peak_memory", "checkpoint_bytes", "date")  # keys of a record that differ between repetitions
 
 
 class Killer(Silent):
@@ -42,7 +37,7 @@ class Killer(Silent):
         worker = self.pool._workers[run.run_id].process.pid
         if self.left <= 0 and len(self.killed) < self.most and worker not in self.killed:
             self.left = self.draw.randint(1, self.apart)
-            with contextlib.suppress(ProcessLookupError):  # it ended before its message was read
+            with contextlib.suppress(ProcessLookupError):  # it had ended before its message was read
                 os.kill(worker, signal.SIGKILL)
                 self.killed.add(worker)
 
@@ -62,10 +57,10 @@ def files(out: Path) -> dict[str, str]:
 
 
 def records(out: Path) -> dict[str, Any]:
-    """Return each run's record, without `VARYING`, and the digest of its metrics."""
+    """Return the record of each run without `VARYING`, and the digest of its metrics."""
     found = {}
     for run in Store(out).read_all():
-        said = {key: value for key, value in run.record.items() if key not in VARYING}
-        said["fingerprint"] = {key: value for key, value in said["fingerprint"].items() if key != "commit"}
-        found[run.id] = (json.dumps(said, sort_keys=True), digest(run.path / "metrics.parquet"))
+        record = {key: value for key, value in run.record.items() if key not in VARYING}
+        record["fingerprint"] = {key: value for key, value in record["fingerprint"].items() if key != "commit"}
+        found[run.id] = (json.dumps(record, sort_keys=True), digest(run.path / "metrics.parquet"))
     return found

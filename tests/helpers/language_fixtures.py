@@ -85,9 +85,9 @@ PROBLEMS = 256  # of word-problems, for training: every run turns all of them in
 
 @pytest.fixture
 def few_problems(monkeypatch: pytest.MonkeyPatch) -> None:
-    words = sys.modules[find_env("word-problems")[1].__module__]
-    every = words.problems
-    monkeypatch.setattr(words, "problems", lambda split: every(split)[:PROBLEMS])
+    module = sys.modules[find_env("word-problems")[1].__module__]
+    all_problems = module.problems
+    monkeypatch.setattr(module, "problems", lambda split: all_problems(split)[:PROBLEMS])
 
 
 @pytest.fixture

@@ -1,5 +1,5 @@
-"""A task of an array that starts at once: the real one but for its worker, which has no torch and nothing to learn. It
-counts phases, writes down how far it is after each, and ends as its job's spec says.
+"""A task of a job array that starts at once: the real one, except that its worker loads no torch and learns nothing. It
+counts phases, writes its progress down after each, and ends as its job's spec says.
 
 spec: phases, nap (seconds a phase), ends ("done", "failed", "dies": without a word), stays (seconds after its
 last word, deaf to SIGTERM), gate (the phase before which it waits for the file `open` beside its own, or for one of its
@@ -22,8 +22,8 @@ from staleharness.running.slurm import node_main
 
 
 def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callable[[], bool]) -> None:
-    told: list[int] = []
-    signal.signal(signal.SIGTERM, lambda signum, frame: told.append(signum))
+    signals: list[int] = []
+    signal.signal(signal.SIGTERM, lambda signum, frame: signals.append(signum))
     place = Path(job.root) / job.run_id
     with open(place.with_suffix(".lives"), "a") as lives:
         print(os.getpid(), file=lives)
@@ -32,13 +32,13 @@ def work(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     for phase in range(done + 1, job.spec["phases"] + 1):
         time.sleep(job.spec["nap"])
         gates = place.parent / "open", place.with_suffix(".open")
-        while phase == job.spec["gate"] and not any(map(Path.exists, gates)) and not told and not asked_to_stop():
+        while phase == job.spec["gate"] and not any(map(Path.exists, gates)) and not signals and not asked_to_stop():
             time.sleep(0.01)
         own = place.with_suffix(f".{os.getpid()}")  # a task whose node is lost may go on beside its next life
         own.write_text(str(phase))
         own.rename(place)
         tell({"phase": phase, "phases": job.spec["phases"], "at": time.monotonic()})
-        if told or asked_to_stop():
+        if signals or asked_to_stop():
             tell({"event": "interrupted", "message": f"stopped after phase {phase}"})
             time.sleep(job.spec["stays"])
             return

@@ -42,7 +42,7 @@ def digests_and_metrics(simulation: Any, after: Callable[[], object] = lambda: N
 @dataclass(frozen=True)
 class Mortal:
     """Opens actors of which some SIGKILL themselves: `ends` has (nth group, decision before which), by their number. A
-    decision that no row has: once the group is made, and before it is handed over."""
+    decision that no row has: after the group is made, before it is handed over."""
 
     open: Callable[[int], GroupMaker]
     ends: Mapping[int, tuple[int, int]]
@@ -148,5 +148,5 @@ def change_inside(simulation: Any, processes: Any) -> Callable[[], None]:
 
 
 def but_assigned(metrics: Metrics) -> Metrics:
-    """Without the lags that a model assigned: a race assigns none, and its replay those that came about."""
+    """Return metrics without assigned lags: a race assigns none, and its replay those that occurred."""
     return [{k: v for k, v in m.items() if k != "lags/assigned"} for m in metrics]

@@ -137,12 +137,12 @@ def _metrics(
     rows = []
     grid = np.linspace(0, 1, phases)
     if curve is None:
-        heights = sampled * grid**0.7 * np.linspace(1, 1, phases) + 0.04 * abs(sampled) * rng.standard_normal(phases)
+        heights = sampled * grid**0.7 + 0.04 * abs(sampled) * rng.standard_normal(phases)
         heights[-1] = sampled
         evaluated = {p: float(heights[p]) for p in range(0, phases, 2)} | {phases - 1: sampled}
     else:
-        where = np.linspace(0, phases - 1, len(curve)).round().astype(int)
-        evaluated = {int(p): float(v) for p, v in zip(where, curve, strict=True)}
+        phases_of_curve = np.linspace(0, phases - 1, len(curve)).round().astype(int)
+        evaluated = {int(p): float(v) for p, v in zip(phases_of_curve, curve, strict=True)}
     for phase in range(phases):
         versions = min(phase + 1, capacity)
         lags = rng.multinomial(2048, [1 / versions] * versions).tolist() + [0] * (capacity - versions)

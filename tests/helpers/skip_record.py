@@ -1,4 +1,4 @@
-"""A record of what was skipped for want of an extra, so that it can be run once the extra is there."""
+"""A record of tests skipped for want of an extra, so that they can be run once it is installed."""
 
 from __future__ import annotations
 

@@ -93,11 +93,11 @@ class _Wrapper:
         lines = path.read_text().splitlines() if path.is_file() else []
         return [line for line in lines if line.split(" ")[0] == command]
 
-    def put_commands(self, of: Callable[[str], str]) -> None:
+    def put_commands(self, script_of: Callable[[str], str]) -> None:
         for name in COMMANDS:
             path = self.folder / "bin" / name
             path.parent.mkdir(exist_ok=True)
-            path.write_text(f"#!/bin/sh\n{of(name)}\n")
+            path.write_text(f"#!/bin/sh\n{script_of(name)}\n")
             path.chmod(0o755)
         self.env = {"PATH": f"{self.folder / 'bin'}{os.pathsep}{os.environ['PATH']}"}
 
@@ -189,16 +189,16 @@ class Real(_Wrapper):
     def start(self, name: str, *words: str) -> None:
         path = shutil.which(name) or f"/usr/sbin/{name}"
         setpriv = shutil.which("setpriv")
-        for_good = threading.current_thread() is threading.main_thread()  # or else it would end with the thread
-        with_us = [setpriv, "--pdeathsig", "TERM"] if setpriv and for_good else []
+        in_main_thread = threading.current_thread() is threading.main_thread()  # elsewhere it would end with the thread
+        wrapper = [setpriv, "--pdeathsig", "TERM"] if setpriv and in_main_thread else []
         with open(self.folder / f"{name}.log", "ab") as log:
             self.daemons[name] = subprocess.Popen(
-                [*with_us, path, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
+                [*wrapper, path, *words], stdout=log, stderr=log, stdin=subprocess.DEVNULL, start_new_session=True
             )
 
     def preempt(self) -> None:
-        said = self.call(self.sbatch, "--parsable", "-p", "urgent", "-c", "8", "--output=/dev/null", "--wrap=:").strip()
-        wait_for(lambda: "COMPLETED" in self.call("scontrol", "show", "job", said))
+        job = self.call(self.sbatch, "--parsable", "-p", "urgent", "-c", "8", "--output=/dev/null", "--wrap=:").strip()
+        wait_for(lambda: "COMPLETED" in self.call("scontrol", "show", "job", job))
 
     def lose_node(self) -> None:
         self.call("scontrol", "update", "NodeName=node", "State=DOWN", "Reason=test")

@@ -4,7 +4,7 @@
 
 It does what Slurm 22.05 was seen to do, in the same words, as far as the runner asks. There is no daemon: each call
 first looks after the tasks, starts those whose turn it is and notes which have ended. What the tests do to a cluster
-is said in `FOLDER/settings.json`: the size of an array, how many tasks there is room for, whether there is accounting.
+is in `FOLDER/settings.json`: the size of an array, how many tasks there is room for, whether there is accounting.
 """
 
 from __future__ import annotations

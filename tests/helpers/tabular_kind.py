@@ -101,7 +101,7 @@ class World:
 
 @dataclass(frozen=True)
 class Episodes:
-    """A phase as it was acted; all arrays [B, T]."""
+    """Data of a phase; all arrays [B, T]."""
 
     state: NDArray[np.int64]
     action: NDArray[np.int64]
@@ -165,8 +165,8 @@ class TabularLearner(Learner[Episodes, Targets]):
         decisions.target_logp.retain_grad()
         self.optimizer.forget_gradients()
         (loss - spec.entropy_coef * entropy).backward()
-        pull = decisions.target_logp.grad
-        clipped = objectives.masked_mean(((pull == 0) & (advantage != 0)).double(), self.mask)
+        gradient = decisions.target_logp.grad
+        clipped = objectives.masked_mean(((gradient == 0) & (advantage != 0)).double(), self.mask)
         return Gradient(decisions, answer, {"policy_loss": loss.detach(), "clipped": clipped})
 
     def _trajectories(self) -> Trajectories:
@@ -225,13 +225,13 @@ class TabularSimulation(Simulation[Episodes]):
         noise = stream(spec.seed, "action", phase).random((spec.horizon + 1, 2, len(rows)))
         state, columns = (noise[0, 0] * spec.states).astype(np.int64), []
         for first, second in noise[1:]:
-            action = drawn(policy[rows, state], first)
-            following = drawn(self.world.transition[state, action], second)
+            action = sample(policy[rows, state], first)
+            following = sample(self.world.transition[state, action], second)
             columns.append((state, action, following, np.log(policy[rows, state, action])))
             state = following
         states, actions, followings, logp = (np.stack(part, axis=1) for part in zip(*columns, strict=True))
-        along = np.tile(np.array([(v.phase, v.gradient_step) for v in versions]).T[:, :, None], spec.horizon)
-        data = Episodes(states, actions, followings, logp, *along)
+        version_columns = np.tile(np.array([(v.phase, v.gradient_step) for v in versions]).T[:, :, None], spec.horizon)
+        data = Episodes(states, actions, followings, logp, *version_columns)
         return PhaseData(data, torch.from_numpy(logp), {}, {})
 
     def evaluate(self) -> Scores:
@@ -243,12 +243,12 @@ class TabularSimulation(Simulation[Episodes]):
 
 
 def softmax(logits: Floats) -> Floats:
-    grown = np.exp(logits - logits.max(-1, keepdims=True))
-    probabilities: Floats = grown / grown.sum(-1, keepdims=True)
+    exponentials = np.exp(logits - logits.max(-1, keepdims=True))
+    probabilities: Floats = exponentials / exponentials.sum(-1, keepdims=True)
     return probabilities
 
 
-def drawn(probabilities: Floats, noise: Floats) -> NDArray[np.int64]:
+def sample(probabilities: Floats, noise: Floats) -> NDArray[np.int64]:
     """One draw per row of `probabilities` [B, n] by `noise` [B] in [0, 1)."""
     below = (probabilities.cumsum(1) < noise[:, None]).sum(1)
     return np.minimum(below, probabilities.shape[1] - 1)

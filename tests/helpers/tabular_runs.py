@@ -27,9 +27,9 @@ def job_of(root: Path, seed: int = 0) -> Job:
 
 
 def carry_out(job: Job, at: dict[int, Callable[[], object]] | None = None, stop_after: int = 0) -> list[int]:
-    """The phases that were gone through, until the end or the given one.
+    """Run the job to its end or to a phase; return the phases that it reported.
 
-    at: what happens elsewhere after a phase.
+    at: functions to call after phases.
     """
     heard: list[int] = []
 
@@ -60,9 +60,9 @@ def job(tmp_path: Path, tabular: Path) -> Job:
 @pytest.fixture(scope="session")
 def once(tmp_path_factory: pytest.TempPathFactory) -> Result:
     with loaded_plugins(TABULAR):
-        alone = job_of(tmp_path_factory.mktemp("straight"))
-        assert carry_out(alone) == [1, 2, 3, 4, 5]
-        return result(alone)
+        job = job_of(tmp_path_factory.mktemp("straight"))
+        assert carry_out(job) == [1, 2, 3, 4, 5]
+        return result(job)
 
 
 @pytest.fixture

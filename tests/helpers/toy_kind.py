@@ -60,8 +60,8 @@ class Finite(np.ndarray):
         return np.isfinite(self)
 
 
-class ShuffledToy:
-    """Policy and learner in one, which keeps no account of what it trains on but how much."""
+class ToyLearner:
+    """Policy and learner in one; of what it trains on it records only how much."""
 
     rows = first = last = None
     first_epoch_decisions = ROWS
@@ -88,15 +88,15 @@ class ShuffledToy:
 class ToySimulation(Simulation[Floats]):
     def __init__(self, spec: RunSpec, task: Task) -> None:
         super().__init__(spec, task)
-        self.policy = self.learner = ShuffledToy(spec)  # type: ignore[assignment]
+        self.policy = self.learner = ToyLearner(spec)  # type: ignore[assignment]
 
     def collect(self, phase: int) -> PhaseData[Floats]:
         versions = self.lags.draw(phase, ROWS).starts
-        acted = np.array([self.buffer[int(v)].tensors["x"] for v in versions])
-        acted += stream(self.spec.seed, "action", phase).normal(size=acted.shape)
+        vectors = np.array([self.buffer[int(v)].tensors["x"] for v in versions])
+        vectors += stream(self.spec.seed, "action", phase).normal(size=vectors.shape)
         histogram = np.bincount(phase - versions, minlength=self.spec.capacity).tolist()
-        said = {"lag_histogram": histogram, "lag_mean": float((phase - versions).mean())}
-        return PhaseData(acted, np.zeros((ROWS, 1)).view(Finite), said, {})  # type: ignore[arg-type]
+        metrics = {"lag_histogram": histogram, "lag_mean": float((phase - versions).mean())}
+        return PhaseData(vectors, np.zeros((ROWS, 1)).view(Finite), metrics, {})  # type: ignore[arg-type]
 
     def evaluate(self) -> Scores:
         scores = {way: [float(self.policy.x.sum())] for way in ("sampled", "deterministic")}  # type: ignore[attr-defined]

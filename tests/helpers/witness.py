@@ -1,4 +1,4 @@
-"""A method that writes down what it is asked, so that a whole run can be checked from where its plugin stands."""
+"""A method that writes down what it is asked, so that a whole run can be checked from the plugin's side."""
 
 from __future__ import annotations
 

@@ -18,11 +18,11 @@ def test_results_of_caps_are_those_of_the_summary() -> None:
     assert [c.name for c in caps] == ["0", "2", "none"] and caps[0].lag == 0
     assert caps[0].lag < caps[1].lag < caps[2].lag
     assert caps[0].step_seconds > caps[1].step_seconds > caps[2].step_seconds
-    told = summary(simulate(pipeline.with_settings({"cap": 2}), 3))
-    counts = {int(lag): n for lag, n in told["lag"]["tokens"].items()}
+    expected = summary(simulate(pipeline.with_settings({"cap": 2}), 3))
+    counts = {int(lag): n for lag, n in expected["lag"]["tokens"].items()}
     assert caps[1].lag == pytest.approx(sum(lag * n for lag, n in counts.items()) / sum(counts.values()))
-    assert caps[1].row_lag == told["lag"]["start_mean"]
-    assert (caps[1].step_seconds, caps[1].binds) == (told["step_seconds"], told["binds"])
+    assert caps[1].row_lag == expected["lag"]["start_mean"]
+    assert (caps[1].step_seconds, caps[1].binds) == (expected["step_seconds"], expected["binds"])
     assert caps[0].binds == "admission" and caps[2].binds == "trainer"
 
 
@@ -36,15 +36,15 @@ def test_token_lag_is_one_number_in_every_place() -> None:
     settings = {"slots": 64, "batch": 32, "group": 1, "train_seconds": 1, "token_seconds": 0.001, "cap": None}
     pipeline = preset("async", {**settings, "lengths": "lognormal[mean=2200,cv=1.2]", "steps": 200})
     record = simulate(pipeline)
-    told = summary(record)["lag"]
+    lags = summary(record)["lag"]
     late = (record.step >= record.warm) & (record.fate == TRAINED)
     first = record.stretch_version[np.searchsorted(record.stretch_row, np.arange(len(late)))]
     lag, length = (record.step - first)[late], record.tokens[late]
-    assert told["start_mean"] == pytest.approx(lag.mean())
-    assert told["token_weighted_mean"] == pytest.approx((lag * length).sum() / length.sum())
-    assert told["token_weighted_mean"] > 1.5 * told["start_mean"]  # long rows are old
+    assert lags["start_mean"] == pytest.approx(lag.mean())
+    assert lags["token_weighted_mean"] == pytest.approx((lag * length).sum() / length.sum())
+    assert lags["token_weighted_mean"] > 1.5 * lags["start_mean"]  # long rows are old
     (cap,) = over_caps(pipeline, [None])
-    assert (cap.lag, cap.row_lag) == (told["token_weighted_mean"], told["start_mean"])
+    assert (cap.lag, cap.row_lag) == (lags["token_weighted_mean"], lags["start_mean"])
 
 
 @pytest.mark.parametrize("cap", [1, 2])

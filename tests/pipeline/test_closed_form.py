@@ -190,7 +190,7 @@ def test_littles_law(group: int, load: float) -> None:
 def batch_times(
     unit: int, lag: int, cv: float, *, in_order: bool, steps: int = 300, seed: int = 0
 ) -> tuple[NDArray[np.int64], float]:
-    """Whole batches of 64 rows, a trainer that takes no time, told without events: rows are given to the slots that are
+    """Whole batches of 64 rows, a trainer that takes no time, without events: rows are given to the slots that are
     free first, `unit` at a time, and a batch is over with its slowest row. Where batches are trained `in_order`, one
     also waits for all before it. (lag of each row of the batches behind the first fifth, by batch; the mean one.)"""
     settings = {"batch": 64, "group": 8, "lengths": f"lognormal[mean={MEAN},cv={cv}]", "environment": APART}

@@ -32,10 +32,8 @@ def test_a_larger_threshold_removes_waiting_until_slots_are_full() -> None:
     assert [s["binds"] for s in found] == ["admission"] * 3 + ["generation"] * 2
 
 
-@pytest.mark.parametrize(
-    "generation, training, gains", [(240, 245, False), (100, 385, False), (400, 85, False), (240, 240, False)]
-)
-def test_two_halves_gain_nothing_on_rows_of_one_length(generation: float, training: float, gains: bool) -> None:
+@pytest.mark.parametrize("generation, training", [(240, 245), (100, 385), (400, 85), (240, 240)])
+def test_two_halves_gain_nothing_on_rows_of_one_length(generation: float, training: float) -> None:
     """verl, 30B, 16 GPUs together against 8 and 8: 485 against 490 s, bound by the update. Half of the machines take
     twice as long, so max(2 g, 2 t) is never below g + t: what asynchrony gains, it gains from what stands still."""
     settings: dict[str, Any] = {"batch": 128, "group": 8, "token_seconds": 0.02, "steps": 40}
@@ -44,7 +42,7 @@ def test_two_halves_gain_nothing_on_rows_of_one_length(generation: float, traini
     halves = summary_of(slots=64, cap=2.0, lengths=f"constant:{tokens}", train_seconds=2 * training, **settings)
     assert together["step_seconds"] == pytest.approx(generation + training, rel=0.01)
     assert halves["step_seconds"] == pytest.approx(2 * max(generation, training), rel=0.06)
-    assert (halves["step_seconds"] < 0.98 * together["step_seconds"]) is gains
+    assert halves["step_seconds"] >= 0.98 * together["step_seconds"]
 
 
 def test_two_halves_gain_where_long_rows_leave_machines_idle() -> None:

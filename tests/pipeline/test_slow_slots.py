@@ -38,7 +38,7 @@ def took(record: PipelineRecord) -> np.ndarray[Any, Any]:
     return record.finish_time - record.start_time
 
 
-def test_a_fast_and_a_slow_group_of_slots_told_by_hand() -> None:
+def test_a_fast_and_a_slow_group_of_slots_worked_out_by_hand() -> None:
     """Steps of 1, groups of 1.4 in one pair of slots and of 3.64 in the other, a group a batch, in phases:
 
     made at 1.4 (version 0), 2.8 (0), slow 3.64 (0), 4.2 (1), 5.6 (2), 7.0 (3), slow 7.28 (1), 8.4 (5); taken at 1.4,
