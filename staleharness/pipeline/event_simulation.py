@@ -51,7 +51,7 @@ class _EventLoop:
         self.trained_groups = self.dropped = 0  # groups
         self.dropped_in_a_row = self.failures = 0
         self.warm = int(WARM_UP * pipeline.steps)
-        self.since, self.before = 0.0, dict[str, float]()  # end of the warm-up, and slot-seconds by state until then
+        self.warm_up_end, self.warm_up_slot_seconds = 0.0, dict[str, float]()
 
     def run(self) -> PipelineRecord:
         slots, trainer, sync, workers = self.slots, self.trainer, self.sync, self.workers
@@ -160,7 +160,7 @@ class _EventLoop:
             self.abort_stale(now)
         if self.trainer.version == self.warm:
             self.slots.account(now)
-            self.since, self.before = now, dict(self.slots.seconds)
+            self.warm_up_end, self.warm_up_slot_seconds = now, dict(self.slots.seconds)
         self.log.under_way.append(len(self.log.slot) - (self.trained_groups + self.dropped) * self.pipeline.group)
         if self.pipeline.full == "pause":
             self.slots.resume(now)
@@ -247,7 +247,9 @@ class _EventLoop:
             seconds=now,
             warm=self.warm,
             trainer=tuple(self.trainer.spans),
-            slot_seconds={state: n - self.before.get(state, 0.0) for state, n in self.slots.seconds.items()},
-            since=self.since,
+            slot_seconds={
+                state: n - self.warm_up_slot_seconds.get(state, 0.0) for state, n in self.slots.seconds.items()
+            },
+            warm_up_end=self.warm_up_end,
             lost=self.slots.lost,
         )

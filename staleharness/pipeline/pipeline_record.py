@@ -85,7 +85,7 @@ class PipelineRecord:
     under_way: Ints  # rows neither taken by the trainer nor dropped when the step ended
     trainer: tuple[tuple[float, float, str], ...]  # begin, end, state
     slot_seconds: Mapping[str, float]  # state -> slots × seconds, from the step `warm` on
-    since: float  # when the step before `warm` ended
+    warm_up_end: float  # seconds; when the step before `warm` ended
     lost: int  # decisions of rows that a failure took
     reused: tuple[tuple[int, int], ...] = ()  # (group, step) where a step trains on what one before had trained on
 

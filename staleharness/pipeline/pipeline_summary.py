@@ -32,7 +32,7 @@ EXPLANATIONS = {
 def summary(record: PipelineRecord) -> dict[str, Any]:
     """Summarise a simulation: its ledger over the whole run, all else from the step `warm_up` on."""
     steps = record.pipeline.steps - record.warm
-    span = record.seconds - record.since
+    span = record.seconds - record.warm_up_end
     rows = rows_after_warm_up(record)
     return {
         "pipeline": record.pipeline.to_json(),
@@ -113,10 +113,10 @@ def lag_summary(record: PipelineRecord) -> dict[str, Any]:
 def utilisation(record: PipelineRecord) -> dict[str, Any]:
     """Return shares of time from the step `warm` on, of the trainer and of the slots, by state; the constraint that
     binds, and why."""
-    span = record.seconds - record.since
+    span = record.seconds - record.warm_up_end
     trainer: defaultdict[str, float] = defaultdict(float)
     for begin, end, state in record.trainer:
-        trainer[state] += max(0.0, end - max(begin, record.since))
+        trainer[state] += max(0.0, end - max(begin, record.warm_up_end))
     slot_span = span * record.pipeline.slots
     slots = {state: n / slot_span if slot_span else 0.0 for state, n in sorted(record.slot_seconds.items())}
     shares = {state: n / span if span else 0.0 for state, n in sorted(trainer.items())}

@@ -180,10 +180,10 @@ def test_littles_law(group: int, load: float) -> None:
     assert lag["start_mean"] == pytest.approx(lag["under_way"], rel=0.02)
     rows = record.step >= record.warm
     left = record.step_start[record.step[rows]]
-    at = np.linspace(record.since, record.step_start[-1], 20_001)
+    at = np.linspace(record.warm_up_end, record.step_start[-1], 20_001)
     gone = np.sort(record.step_start[record.step[record.step >= 0]])
     under_way = np.searchsorted(record.start_time, at, side="right") - np.searchsorted(gone, at, side="right")
-    rate = rows.sum() / (record.step_start[-1] - record.since)
+    rate = rows.sum() / (record.step_start[-1] - record.warm_up_end)
     assert under_way.mean() == pytest.approx(rate * (left - record.start_time[rows]).mean(), rel=0.03)
 
 
