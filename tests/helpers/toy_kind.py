@@ -63,7 +63,7 @@ class Finite(np.ndarray):
 class ToyLearner:
     """Policy and learner in one; of what it trains on it records only how much."""
 
-    rows = first = last = None
+    rows = first_lags = last_lags = None
     first_epoch_decisions = ROWS
 
     def __init__(self, spec: RunSpec) -> None:
