@@ -139,23 +139,22 @@ void gaussian_logp(numbers a, ints index, numbers mean, numbers log_std, bool sh
       logp[r] += -0.5f * z * z - log_std[i] - 0.9189385332046727f;
     }
 }
-// Actor and critic, with `deviations` parameters (log σ) between theirs: outputs [n, A] and values [n]. Where there are
+// Actor and critic, with `sigmas` parameters (log σ) between theirs: outputs [n, A] and values [n]. Where there are
 // actions of a Gaussian, also log π [n] of those at `index`, and the entropy is added to what is there.
-void learner_forward(networks* all, numbers theta, int deviations, numbers obs, ints index, numbers mean,
+void learner_forward(networks* all, numbers theta, int sigmas, numbers obs, ints index, numbers mean,
                      numbers inverse_std, int n, float* output, float* value, numbers action, float* logp, float* entropy) {
   Network &actor = all->front(), &critic = all->back();
-  actor.read(theta, true), critic.read(theta + actor.size + deviations, true);
+  actor.read(theta, true), critic.read(theta + actor.size + sigmas, true);
   actor.observe(obs, index, mean, inverse_std, n), critic.active[0] = actor.active[0];
   actor.forward(n, nullptr, output), critic.forward(n, nullptr, value);
-  if (action) gaussian_logp(action, index, output, theta + actor.size, true, n, deviations, logp);
-  for (int i = 0; action && i < deviations; i++) *entropy += theta[actor.size + i] + 1.4189385332046727f;
+  if (action) gaussian_logp(action, index, output, theta + actor.size, true, n, sigmas, logp);
+  for (int i = 0; action && i < sigmas; i++) *entropy += theta[actor.size + i] + 1.4189385332046727f;
 }
 // ∂L/∂θ from ∂L/∂outputs [n, A], ∂L/∂log σ and ∂L/∂values [n].
-void learner_backward(networks* all, numbers of_output, int deviations, numbers of_log_std, numbers of_value,
-                      float* to) {
+void learner_backward(networks* all, numbers of_output, int sigmas, numbers of_log_std, numbers of_value, float* to) {
   Network &actor = all->front(), &critic = all->back();
-  actor.backward(of_output, to), critic.backward(of_value, to + actor.size + deviations);
-  std::copy_n(of_log_std, deviations, to + actor.size);
+  actor.backward(of_output, to), critic.backward(of_value, to + actor.size + sigmas);
+  std::copy_n(of_log_std, sigmas, to + actor.size);
 }
 // From ∂L/∂log π [n]: ∂L/∂mean [n, A]; ∂L/∂log σ [A] is added to what is there.
 void gaussian_backward(numbers a, ints index, numbers mean, numbers log_std, numbers of_logp, int n, int A,
