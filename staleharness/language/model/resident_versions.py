@@ -26,7 +26,13 @@ class ResidentVersions:
 
     def weights(self, versions: Sequence[Version]) -> Weights:
         """Return weights of one version [...], or of several different ones [K, ...] in their order: views until the
-        next call."""
+        next call.
+
+        Raises:
+            ValueError: a version occurs twice, or there are more than slots.
+        """
+        if len({id(v) for v in versions}) < len(versions):
+            raise ValueError(f"a version occurs twice in phases {[v.phase for v in versions]}; ask for each once")
         slots = self.slots_of(versions)
         if len(slots) == 1:
             return {name: stack[slots[0]] for name, stack in self.stacks.items()}
@@ -49,7 +55,7 @@ class ResidentVersions:
     @torch.no_grad()
     def slots_of(self, versions: Sequence[Version]) -> list[int]:
         """Return the slot of each version, loading those that are absent."""
-        if len({id(v) for v in versions}) > self.capacity:
+        if len(versions) > self.capacity:
             raise ValueError(f"{len(versions)} versions do not fit into {self.capacity} slots")
         for version in versions:
             if self._find(version) is None:

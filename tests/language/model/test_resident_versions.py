@@ -38,6 +38,9 @@ def test_versions_are_loaded_once_in_the_requested_order() -> None:
     assert resident.weights([version(1)])["w"].tolist() == [1.0, 1.0] and loads[-1] == 1  # of that phase, another one
     with pytest.raises(ValueError, match="4 versions do not fit into 3 slots"):
         resident.weights([a, b, c, d])
+    with pytest.raises(ValueError, match=r"a version occurs twice in phases \[1, 2, 1\]"):
+        resident.weights([b, c, b])
+    assert loads == [1, 0, 2, 3, 1]
 
 
 def test_different_versions_are_never_copied_whatever_their_order() -> None:
