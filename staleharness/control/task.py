@@ -83,6 +83,7 @@ class ControlTask(Task):
     def try_out(cls, env: str) -> None:
         with contextlib.closing(cls().vector(env, 1, 1)) as vector:
             vector.reset(seed=0)
+            vector.single_action_space.seed(0)
             checked_step(vector, env, np.array([vector.single_action_space.sample()]))
             if time_limit(vector, env) is None:
                 LOGGER.warning(
@@ -143,7 +144,8 @@ def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:
     """Problem of a step of the first environment in a vector; None where it shows none or raises an error itself."""
     with contextlib.suppress(Exception):
         single: Any = vector.unwrapped.envs[0]  # type: ignore[attr-defined]
-        single.reset()
+        single.reset(seed=0)
+        single.action_space.seed(0)
         return _problem_of_step(single.step(single.action_space.sample()), ())
     return None
 

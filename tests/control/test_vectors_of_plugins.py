@@ -168,6 +168,24 @@ def test_what_has_no_time_limit_is_named_when_planned(caplog: pytest.LogCaptureF
     assert caplog.messages == []
 
 
+def test_trying_an_environment_out_takes_the_same_action_each_time() -> None:
+    actions: list[Any] = []
+
+    class Recorded(OddStep):
+        def __init__(self) -> None:
+            super().__init__(0.0, {})
+            self.action_space = spaces.Box(-1.0, 1.0, (3,))  # not the observations', which a reset seeds
+
+        def step(self, action: Any) -> Any:
+            actions.append(action)
+            return super().step(action)
+
+    task = type("Recording", (ControlTask,), {"make": lambda *_: SyncVectorEnv([Recorded])})
+    for _ in range(3):
+        task.try_out("odd")
+    assert np.ptp(actions, axis=0).max() == 0 and len(actions) == 3
+
+
 def evaluations(task: type[ControlTask]) -> Any:
     with contextlib.closing(ControlSimulation(replace(SMALL, env="odd"), task())) as simulation:
         return simulation.evaluate()
