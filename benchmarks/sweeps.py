@@ -41,7 +41,7 @@ LEFT = 10  # runs that are not stored
 
 def plan_runs(**asked: str) -> tuple[PlannedRun, ...]:
     from staleharness.running.plan import plan
-    from staleharness.store.sweep_definition import ask
+    from staleharness.study import ask
 
     return plan(ask(**asked)).runs
 
@@ -186,7 +186,7 @@ def main() -> None:
     steps, turns = ("10240", 2) if arguments.quick else ("92160", 5)
     runs = plan_runs(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
     if arguments.only in (None, "overhead", "workers"):
-        from staleharness.base.process_startup import without_main_module
+        from staleharness.base.process_launch import without_main_module
 
         print(f"wall time, ratios of turns\n{HEAD}", flush=True)
         with without_main_module():

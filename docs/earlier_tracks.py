@@ -9,11 +9,10 @@ import numpy as np
 from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable_seed
 from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.results import Results
-from staleharness.statistics.scores import Array, learning_curve, resolve_auto, score_before_training
+from staleharness.statistics.scores import Array, learning_curve, random_returns, resolve_auto, score_before_training
 from staleharness.statistics.significance_and_power import holm
-from staleharness.statistics.staleness_budget import random_returns
 from staleharness.statistics.t_intervals import t_p_value, t_reach
-from staleharness.store.bundle_columns import curve_area
+from staleharness.store.bundle_runs_table import curve_area
 from staleharness.store.stored_run import StoredRun
 
 EARLIER: dict[str, tuple[str, str]] = {  # track -> study, its settings

@@ -35,7 +35,7 @@ from staleharness.running.benchmark_runs import report_plan
 from staleharness.running.plan import Plan
 from staleharness.statistics.benchmark.benchmark_row import REFERENCE
 from staleharness.statistics.benchmark.benchmark_table import benchmark_table
-from staleharness.statistics.benchmark.leaderboard_track import leaderboard_track
+from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
 from staleharness.statistics.benchmark.protocol import Protocol, read_protocol
 from staleharness.statistics.leaderboard import (
     Agreement,

@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from staleharness.figures.marks import REFERENCE_LINE, row_axis
+from staleharness.figures.plot_elements import REFERENCE_LINE, row_axis
 from staleharness.figures.plot_layout import FAINT, INK, PAGE, plot_settings
 from staleharness.statistics.leaderboard import Leaderboard, LeaderboardRow, Track
 from staleharness.statistics.method_labels import display_label

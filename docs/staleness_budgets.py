@@ -11,7 +11,7 @@ from pathlib import Path
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.method_advice import MethodAdvice
+from staleharness.statistics.advice_per_method import MethodAdvice
 from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.scores import learning_curve

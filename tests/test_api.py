@@ -23,7 +23,7 @@ from sweeping import message, staleharness, without_report
 
 import staleharness as sh
 from staleharness.running.plan import plan as resolve
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 SIZE: dict[str, Any] = {"num_envs": 2, "num_steps": 32, "epochs": 1, "minibatches": 2, "evaluations": 1}
 SIZE |= {"evaluation_episodes": 1, "final_episodes": 1}

@@ -23,7 +23,7 @@ from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.training.loop import simulation_of
 
 STEPS = 640  # five phases

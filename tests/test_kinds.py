@@ -16,7 +16,7 @@ from staleharness.spec import RunSpec
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores
 from staleharness.store.store import StoredRun
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import ENVS, Task, all_families
 
 ONE_OF_EACH = {"control": "Hopper-v5", "language": "word-problems", "chain": "bit-chain"}

@@ -13,7 +13,7 @@ from torch import Tensor
 from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES, Place, mismatch_text, read_mismatch
 from staleharness.running.plan import Plan, plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.training.policy_buffer import PolicyBuffer, Version
 from staleharness.training.sampler_copies import SamplerCopies, matrices_of_blocks
 

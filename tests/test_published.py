@@ -27,7 +27,7 @@ from staleharness.spec import later
 from staleharness.statistics.scores import SCORES
 from staleharness.store.bundle_reader import TABLES, parts, read_runs, read_table
 from staleharness.store.store import FORMAT, MARKER, Store
-from staleharness.store.sweep_definition import read_study
+from staleharness.study import read_study
 from staleharness.task import find_env
 
 sys.path.insert(0, str(Path(__file__).parent / "published"))

@@ -31,7 +31,7 @@ from staleharness.errors import UserError
 from staleharness.running.grid_axes import MAX_RUNS
 from staleharness.running.plan import plan, plan_as_data
 from staleharness.spec import RunSpec, later
-from staleharness.store.sweep_definition import Question, ask
+from staleharness.study import Question, ask
 
 names = st.from_regex(r"[a-z][a-z0-9_.-]{0,12}", fullmatch=True)
 words = names.filter(lambda word: isinstance(parse_value(word), str))  # `nan`, `true` and `inf` mean something

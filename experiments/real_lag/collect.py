@@ -12,8 +12,8 @@ import pandas as pd
 from design import ON_POLICY, Cell
 from fit import histogram, mean_lag
 
-from staleharness.running.hardware import fingerprint_differences
 from staleharness.running.plan import PlannedRun
+from staleharness.running.run_record import fingerprint_differences
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 

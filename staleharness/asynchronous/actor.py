@@ -18,7 +18,7 @@ import torch
 from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE
 from ..training.policy_buffer import PolicyBuffer, Version
-from ..training.sample_accounting import Count
+from ..training.sample_ledger import Count
 from .shared_weights import SharedWeights
 
 LONGEST_SLEEP = 0.1  # seconds between two checks whether the run is over

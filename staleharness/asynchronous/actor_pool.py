@@ -24,11 +24,11 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.process_startup import short_names, without_main_module
+from ..base.process_launch import short_names, without_main_module
 from ..errors import ActorsNotStarted
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import Version
-from ..training.sample_accounting import Count, Flow
+from ..training.sample_ledger import Count, Flow
 from .actor import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, ProgressCounter, work
 from .recorder import Recorder
 from .shared_weights import SharedWeights

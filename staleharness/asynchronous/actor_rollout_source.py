@@ -8,7 +8,7 @@ from typing import Any, Protocol
 
 from ..spec import RunSpec
 from ..training.policy_buffer import PolicyBuffer
-from ..training.sample_accounting import Flow
+from ..training.sample_ledger import Flow
 from .actor import ActorTiming, GroupMaker
 from .actor_pool import ActorPool, PoolConfig
 from .recorder import Recorder

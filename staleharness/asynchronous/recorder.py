@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
 from ..trace import trace_bytes
-from ..training.sample_accounting import Count
+from ..training.sample_ledger import Count
 from .actor import FinishedGroup, GroupProgress
 
 if TYPE_CHECKING:

@@ -21,7 +21,7 @@ from ..tokens.policy_interface import Entropy, Forward, TokenScores
 from ..training.loop import Simulation
 from ..training.phase_record import PhaseData, Scores
 from ..training.policy_buffer import Version
-from ..training.sample_accounting import Count, flow_of
+from ..training.sample_ledger import Count, flow_of
 from .spec import ChainSpec
 from .task import ChainTask
 

@@ -49,7 +49,7 @@ def handle(command: Command) -> int:
     from ..statistics.benchmark.benchmark_verdict import remarks, verdict
     from ..statistics.benchmark.protocol import look_seeds, read_protocol
     from ..store.store import Store
-    from .shared.display import listener_for
+    from .shared.progress_display import listener_for
     from .shared.train_and_report import runner_of
 
     protocol = read_protocol(command.track)

@@ -14,7 +14,7 @@ from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file
 
 if TYPE_CHECKING:
-    from ..statistics.comparison import Comparison
+    from ..statistics.result_comparison import Comparison
 
 WIDTH = 120
 
@@ -34,7 +34,7 @@ class Command(Presentation, RunFilters):
 def handle(command: Command) -> int:
     """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
     from ..base.reference_results import results_path
-    from ..statistics.comparison import compare_runs
+    from ..statistics.result_comparison import compare_runs
     from ..store.store import Store
     from .shared.train_and_report import check_presentation
 
@@ -77,7 +77,7 @@ def as_text(comparison: Comparison, head: str, width: int = WIDTH) -> str:
 
 def to_csv(comparison: Comparison) -> str:
     """Cells, then rows over environments; the column `scale` tells them apart. Full precision."""
-    from ..statistics.comparison import COLUMNS
+    from ..statistics.result_comparison import COLUMNS
 
     return rows_to_csv([*comparison.cells, *comparison.rows], COLUMNS)
 

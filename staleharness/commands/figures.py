@@ -39,7 +39,7 @@ def handle(command: Command) -> int:
     from ..pages.paper_gallery import publish
     from ..pages.paper_summary import part_text, verdict_words
     from ..store.study_runs import bundle_path
-    from ..store.sweep_definition import check_scale_name
+    from ..study import check_scale_name
 
     check_scale_name(command.scale)
     out = command.out or str(bundle_path(Path("docs"), "gallery", command.scale))

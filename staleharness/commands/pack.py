@@ -25,7 +25,7 @@ def handle(command: Command) -> int:
     from ..running.plan import with_stored_labels
     from ..statistics.benchmark.protocol import benchmark_command, digest_of
     from ..store.bundle_writer import pack
-    from ..store.sweep_definition import read_study
+    from ..study import read_study
 
     study = None if command.spec is None else with_stored_labels(read_study(user_path(command.spec)))
     source, to = command.source, command.to

@@ -54,7 +54,7 @@ def handle(command: Command) -> int:
     from ..pages.paper_gallery import load_figures, make
     from ..store.store import Store
     from ..store.study_runs import bundle_path
-    from ..store.sweep_definition import check_scale_name
+    from ..study import check_scale_name
     from .shared.train_and_report import execute, runner_of
 
     check_scale_name(command.scale)

@@ -45,7 +45,7 @@ def handle(command: Command) -> int:
     from ..running.plan_execution import describe_run, execute_plan, runner_for, stored_runs_of
     from ..running.rerun import compare, is_copy, replan
     from ..store.store import Store
-    from .shared.display import listener_for
+    from .shared.progress_display import listener_for
 
     load_plugins(command.plugin)
     runs = _select(command)

@@ -13,7 +13,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..base.cache import cache_folder
 from ..batch import Decisions, PolicyLoss
-from ..training.plugin_checks import loss_of
+from ..training.hook_checks import loss_of
 
 INPUTS = "target_logp behaviour_logp proximal_logp advantage lag gradient_lag mask continues version_logp".split()
 TOLERANCE = 1e-6  # by which a compiled gradient may differ from autograd's, relative to the largest element

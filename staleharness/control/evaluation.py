@@ -24,7 +24,7 @@ from .spec import ControlSpec
 from .task import FIRST_END, ControlTask, checked_step, time_limit
 
 if TYPE_CHECKING:
-    from ..store.policy_file import StoredPolicy
+    from ..store.stored_policy import StoredPolicy
 
 SEED = 20_240_603  # the same for every run: all policies meet the same initial states and the same noise
 LONGEST = 1_000_000  # steps; an environment that never ends an episode cannot be scored

@@ -15,13 +15,14 @@ from ..batch import Decisions, PolicyLoss, Rollout, Targets, Values
 from ..objectives import masked_mean
 from ..tokens.token_metrics import of_tails
 from ..training.base_learner import Gradient, Learner, Log, normalise
+from ..training.hook_checks import loss_of, targets_of, value_loss_of
 from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.optimiser import AdamW
-from ..training.plugin_checks import loss_of, targets_of, value_loss_of
 from .compiled_loss import CompiledLoss
-from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
+from .phase_batch import PhaseBatch
 from .policy import Evaluation, MLPPolicy, OutputGradient
 from .spec import ControlSpec
+from .staleness_metrics import after_training, explained_variance, staleness_of_data
 
 
 class ControlData(NamedTuple):

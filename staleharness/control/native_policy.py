@@ -1,4 +1,4 @@
-"""Policy, optimiser and actors of `learner=native`, by the functions of native.cpp; and the policy of any run."""
+"""Policy, optimiser and actors of `learner=native`, by policy_kernels.cpp; and the policy of any run."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ from .spec import ControlSpec
 if TYPE_CHECKING:
     import gymnasium
 
-SOURCE = Path(__file__).with_name("native.cpp")
+SOURCE = Path(__file__).with_name("policy_kernels.cpp")
 P = c_void_p
 SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "networks_new": (P, (c_int, c_int, P, P)),
@@ -43,7 +43,7 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @functools.cache
 def library() -> Any:
-    """The functions of native.cpp, built on first use. Raises `UserError` where that fails."""
+    """The functions of policy_kernels.cpp, built on first use. Raises `UserError` where that fails."""
     return build_library([SOURCE], SIGNATURES)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.files import stamp, user_path
 from ..errors import UserError
-from ..store.policy_file import POLICY, StoredPolicy, to_bytes
+from ..store.stored_policy import POLICY, StoredPolicy, to_bytes
 
 if TYPE_CHECKING:
     import gymnasium

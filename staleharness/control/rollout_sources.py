@@ -20,7 +20,7 @@ from ..schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..training.phase_lags import Lags, drawn_rows
 from ..training.policy_buffer import PolicyBuffer
-from ..training.sample_accounting import Count, Flow, flow_of
+from ..training.sample_ledger import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .native_policy import policy_for

@@ -15,11 +15,11 @@ from torch import Tensor
 from ..batch import Rollout
 from ..errors import Changed, Diverged
 from ..lag import read_lag
-from ..store.policy_file import POLICY
+from ..store.stored_policy import POLICY
 from ..tokens.token_metrics import of_mismatch
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, Scores
-from ..training.sample_accounting import Count, Flow
+from ..training.sample_ledger import Count, Flow
 from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner

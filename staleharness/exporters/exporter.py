@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.package_registry import PackageRegistry
+from ..base.module_registry import ModuleRegistry
 from ..errors import missing_extra
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
@@ -35,7 +35,7 @@ class Exporter:
             raise missing_extra(f"export {self.name}", self.extra)
 
 
-class Exporters(PackageRegistry[Exporter]):
+class Exporters(ModuleRegistry[Exporter]):
     """name -> `Exporter`."""
 
     def register(self, name: str, then: str, extra: str | None = None) -> Callable[[Write], Write]:

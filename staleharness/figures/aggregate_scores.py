@@ -14,12 +14,11 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
-from ..statistics.retained_share import retained_shares
-from ..statistics.scores import AUTO, resolve_auto
+from ..statistics.scores import untrained_score
 from ..statistics.table import Table, distinct_aggregates
 from .captions import axis, bars, looks_of, scale, size
-from .marks import (
-    REFERENCE_LINE,
+from .palette import Style, styles
+from .plot_elements import (
     UNTRAINED_NOTE,
     End,
     dots,
@@ -28,25 +27,10 @@ from .marks import (
     highest_first,
     level_line,
     log_axis,
-    named_rows,
     points_against_capacity,
     row_axis,
-    untrained_score,
 )
-from .palette import Style, styles
-from .plot_layout import (
-    FAINT,
-    INK,
-    PAGE,
-    columns_for,
-    gid,
-    label_edges,
-    names_at_ends,
-    panels,
-    percent_axis,
-    plot_settings,
-    short_label,
-)
+from .plot_layout import FAINT, INK, PAGE, gid, label_edges, names_at_ends, panels, plot_settings, short_label
 from .registry import FIGURES, Section
 
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
@@ -119,7 +103,7 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
     ends = points_against_capacity(ax, looks_of(table), table.rows, "iqm", table.settings["capacities"])
     if delay:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k - 1:g}"))
-    level_line(ax, untrained_score(results, table))
+    level_line(ax, untrained_score(results.grid, table))
     x = "delay in phases (0 = on-policy)" if delay else "buffer capacity K (1 = on-policy)"
     label_edges([ax], x, f"IQM of {axis(table)}")
     return ends
@@ -137,60 +121,9 @@ def score_against_capacity(results: Results, table: Table, width: float = PAGE, 
     """
     title, height = f"Score against {'delay' if delay else 'buffer capacity'}", 2.6
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
-    subtitle += UNTRAINED_NOTE if math.isfinite(untrained_score(results, table)) else ""
+    subtitle += UNTRAINED_NOTE if math.isfinite(untrained_score(results.grid, table)) else ""
     with panels(title, subtitle, [0], table, width, height) as (figure, (ax,)):
         names_at_ends(ax, capacity_panel(ax, results, table, delay=delay), looks_of(table), height)
-    return figure
-
-
-TOP = 2.0  # an axis of shares ends here at most
-
-
-def _has_retained_shares(results: Results) -> bool:
-    grid = results.grid
-    if 1 not in grid.capacities or len(grid.capacities) < 2:
-        return False
-    score, normalise = resolve_auto(results, AUTO, AUTO)
-    return bool(retained_shares(grid, score, normalise == "raw"))
-
-
-@FIGURES.register(
-    "retained_shares",
-    Section(
-        5,
-        "Share of the score without lag that is retained",
-        "Line: the score at K over that at K = 1, each above a random policy's (an accuracy: above 0). Bar: its "
-        "interval, Student's, cut at the edge.",
-        _has_retained_shares,
-    ),
-)
-def retained_shares_by_method(results: Results, table: Table, width: float = PAGE) -> Figure:
-    """Retained share of each method, best first, with Student's interval: a panel per K beyond 1."""
-    looks = looks_of(table)
-    ks = sorted({row["capacity"] for row in table.rows if row["retained"] is not None})
-    rows = {
-        k: {
-            row["algorithm"]: (row["retained"], row["retained_low"], row["retained_high"])
-            for row in table.rows
-            if row["capacity"] == k and row["retained"] is not None
-        }
-        for k in ks
-    }
-    ends = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
-    low, high = max(-0.5, min(0.0, *ends)), min(TOP, max(1.05, *ends))
-    height = 0.5 + 0.17 * max(map(len, rows.values()))
-    subtitle = f"{size(table)}; bars: {table.settings['level']:.0%} Student's interval; dotted: as without lag"
-    columns = columns_for(width, min(3, len(ks)))
-    with panels("Share of the score that is retained", subtitle, ks, table, width, height, columns) as (figure, axes):
-        for ax, k in zip(axes, ks, strict=True):
-            looks_at_k = {label: look for label, look in looks.items() if label in rows[k]}
-            order = highest_first(looks_at_k, {label: values[0] for label, values in rows[k].items()})
-            ax.axvline(1.0, **REFERENCE_LINE)
-            named_rows(ax, order, rows[k], width)
-            ax.set_title(f"K = {k}", loc="left")
-            ax.set_xlim(low, high)
-            percent_axis(ax, across=True)
-        label_edges(axes, "share retained", "")
     return figure
 
 

@@ -6,8 +6,8 @@ from collections.abc import Iterable
 from dataclasses import replace
 
 from ..base.text import plural, span
+from ..statistics.few_seeds import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
-from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun

@@ -12,6 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import LEVEL, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
+from ..statistics.few_seeds import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score, normaliser_of
@@ -23,12 +24,11 @@ from ..statistics.significance_and_power import (
     f_ratio,
     final_scores,
 )
-from ..statistics.single_runs import has_intervals, has_small_samples
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from .captions import axis, bars, interval, looks_of, scale, seeds
-from .marks import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .palette import Style
+from .plot_elements import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .plot_layout import COLUMN, INK, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, short_label
 from .registry import FIGURES
 

@@ -16,7 +16,7 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
 from .captions import axis, below, iqm_axis, labels, looks_of, machines, run_facts, seeds, size
-from .marks import row_axis
+from .plot_elements import row_axis
 from .plot_layout import FAINT, INK, PAGE, label_edges, panels, percent_axis, short_label
 from .registry import FIGURES, SHEETS, Section, single_choice
 from .table_rendering import Block, Sheet, SheetCell, iqm_cell

@@ -12,14 +12,14 @@ from matplotlib.figure import Figure
 
 from ..statistics.bootstrap import curve_band
 from ..statistics.results import Results
-from ..statistics.scores import Array, learning_curve, normaliser_of
+from ..statistics.scores import Array, learning_curve, normaliser_of, untrained_return, untrained_score
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
-from ..store.sweep_definition import plain_env
+from ..study import plain_env
 from .captions import axis, band, below_zero, looks_of, scale, seeds
-from .marks import UNTRAINED_NOTE, End, level_line, name_identical_lines, untrained_return, untrained_score
 from .palette import Style
+from .plot_elements import UNTRAINED_NOTE, End, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, short_label, steps_axis
 from .registry import FIGURES, Section, single_choice
 
@@ -39,7 +39,7 @@ def curve_panel(ax: Axes, results: Results, table: Table, *, env: str | None = N
     env = single_choice("env", env and full.get(plain_env(env), env), grid.envs)
     k = single_choice("k", k, grid.capacities)
     _curves(ax, table, returns(results, table), env, k)
-    level_line(ax, untrained_return(results, table, env))
+    level_line(ax, untrained_return(results.grid, table, env))
     ax.set_title(f"{env}, K = {k}", loc="left")
     label_edges([ax], table.settings["unit"], _return_axis(table))
 
@@ -69,7 +69,7 @@ def learning_curves(results: Results, table: Table, width: float = PAGE) -> Figu
     titles = {(env, k): f"{env}, K = {k}" for env in grid.envs for k in grid.capacities}
     subtitle = f"{table.settings['measure']} of the newest policy, IQM over seeds ({seeds(grid)}), {band(table)}"
     tasks_of = returns(results, table)
-    levels = {env: untrained_return(results, table, env) for env in grid.envs}
+    levels = {env: untrained_return(results.grid, table, env) for env in grid.envs}
     alone = {cell: runs[0] for cell, runs in grid.cells.items() if len(runs) == 1 and len(grid.cells) == 1}
     errors = {cell: error for cell, run in alone.items() if (error := sampling_error(run, table)) is not None}
     subtitle += "; pale: 95% interval of one policy, from the problems alone" if errors else ""
@@ -107,7 +107,7 @@ def curves_by_method(
                     grey = replace(looks[other], colour="#C8C8C8", dashes=(1, 0))
                     draw_curve(ax, tasks[other], ("curve", other, env, k), grey, fewest, band=False)
             draw_curve(ax, tasks[label], ("curve", label, env, k), looks[label], fewest)
-            level_line(ax, untrained_return(results, table, env))
+            level_line(ax, untrained_return(results.grid, table, env))
             ax.set_title(title, loc="left")
             steps_axis(ax)
         label_edges(axes, table.settings["unit"], _return_axis(table))
@@ -134,7 +134,7 @@ def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Fig
     subtitle = f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; {scale(table)}"
     curves = [tasks_of(label, "all", k) for label in looks_of(table) for k in grid.capacities]
     subtitle += below_zero(table, (float(y.min()) for tasks in curves for task in tasks for _, y in task if len(y)))
-    levels = {"all": untrained_score(results, table)}
+    levels = {"all": untrained_score(results.grid, table)}
     return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 
 

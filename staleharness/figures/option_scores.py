@@ -13,8 +13,8 @@ from ..statistics.method_labels import display_label, option_text, option_values
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import bars, below, iqm_axis, run_facts, scale, size
-from .marks import dots, draw_interval, draw_line, name_identical_lines
 from .palette import Style, styles
+from .plot_elements import dots, draw_interval, draw_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
 from .registry import FIGURES, SHEETS, Section
 from .table_rendering import Block, Sheet, SheetCell, iqm_cell

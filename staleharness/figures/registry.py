@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from ..base.package_registry import PackageRegistry
+from ..base.module_registry import ModuleRegistry
 from ..errors import UserError, nearest, shorten
 from ..statistics.results import Results
 from ..statistics.table import Table
@@ -47,7 +47,7 @@ class Drawing:
     panel: Panel | None  # one panel of it, for an axis of the user's
 
 
-class Drawings(PackageRegistry[Drawing]):
+class Drawings(ModuleRegistry[Drawing]):
     """name -> `Drawing`."""
 
     def register(self, name: str, section: Section | None = None, panel: Panel | None = None) -> Callable[[Draw], Draw]:

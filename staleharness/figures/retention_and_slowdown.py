@@ -1,4 +1,4 @@
-"""Share of the synchronous score kept in several studies, and slowdown by stale data."""
+"""Share of the synchronous score that methods retain, in one study or in several, and slowdown by stale data."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -16,25 +17,27 @@ from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.evidence import Evidence
 from ..statistics.claims.part_tests import Term, compare_terms
+from ..statistics.few_seeds import MIN_RUNS
 from ..statistics.lag_curve import lag_curves
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
-from ..statistics.scores import Array, final_score
-from ..statistics.single_runs import MIN_RUNS
+from ..statistics.retained_share import MIN_GAIN, retained_shares
+from ..statistics.scores import AUTO, Array, final_score, resolve_auto
 from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
-from ..statistics.staleness_budget import MIN_GAIN
 from ..statistics.t_intervals import Contrast
 from ..statistics.table import Table, extent
-from .captions import looks_of_curves
-from .marks import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows
+from .captions import looks_of, looks_of_curves, size
 from .palette import Style, styles
-from .plot_layout import INK, PAGE, columns_for, gid, panels, short_label
-from .registry import FIGURES
+from .plot_elements import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows
+from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
+from .registry import FIGURES, Section
 from .score_and_drift_tables import lags_of
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+TOP = 2.0  # an axis of shares ends here at most
 
 
 Shares = dict[str, Array]  # {algorithm: [seeds]}
@@ -235,3 +238,51 @@ def _slowdown_panel(
     ax.set_ylim(len(looks) - 0.4, -0.6)
     ax.grid(axis="y", visible=False)
     ax.set_xlabel("times as many steps")
+
+
+def _has_retained_shares(results: Results) -> bool:
+    grid = results.grid
+    if 1 not in grid.capacities or len(grid.capacities) < 2:
+        return False
+    score, normalise = resolve_auto(results, AUTO, AUTO)
+    return bool(retained_shares(grid, score, normalise == "raw"))
+
+
+@FIGURES.register(
+    "retained_shares",
+    Section(
+        5,
+        "Share of the score without lag that is retained",
+        "Line: the score at K over that at K = 1, each above a random policy's (an accuracy: above 0). Bar: its "
+        "interval, Student's, cut at the edge.",
+        _has_retained_shares,
+    ),
+)
+def retained_shares_by_method(results: Results, table: Table, width: float = PAGE) -> Figure:
+    """Retained share of each method, best first, with Student's interval: a panel per K beyond 1."""
+    looks = looks_of(table)
+    ks = sorted({row["capacity"] for row in table.rows if row["retained"] is not None})
+    rows = {
+        k: {
+            row["algorithm"]: (row["retained"], row["retained_low"], row["retained_high"])
+            for row in table.rows
+            if row["capacity"] == k and row["retained"] is not None
+        }
+        for k in ks
+    }
+    ends = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
+    low, high = max(-0.5, min(0.0, *ends)), min(TOP, max(1.05, *ends))
+    height = 0.5 + 0.17 * max(map(len, rows.values()))
+    subtitle = f"{size(table)}; bars: {table.settings['level']:.0%} Student's interval; dotted: as without lag"
+    columns = columns_for(width, min(3, len(ks)))
+    with panels("Share of the score that is retained", subtitle, ks, table, width, height, columns) as (figure, axes):
+        for ax, k in zip(axes, ks, strict=True):
+            looks_at_k = {label: look for label, look in looks.items() if label in rows[k]}
+            order = highest_first(looks_at_k, {label: values[0] for label, values in rows[k].items()})
+            ax.axvline(1.0, **REFERENCE_LINE)
+            named_rows(ax, order, rows[k], width)
+            ax.set_title(f"K = {k}", loc="left")
+            ax.set_xlim(low, high)
+            percent_axis(ax, across=True)
+        label_edges(axes, "share retained", "")
+    return figure

@@ -13,8 +13,8 @@ from ..base.text import number
 from ..statistics.lag_curve import method_of
 from ..statistics.method_labels import display_label, without_option
 from ..statistics.results import Results
-from ..statistics.scores import Array
-from ..statistics.staleness_budget import Retention, random_returns, retention
+from ..statistics.retained_share import Retention, retention
+from ..statistics.scores import Array, random_returns
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
 from .captions import looks_of, run_facts, scale, seeds

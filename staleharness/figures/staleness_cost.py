@@ -11,14 +11,14 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..base.text import listing, span
 from ..statistics.advice import Advice, advise
-from ..statistics.method_advice import MethodAdvice
+from ..statistics.advice_per_method import MethodAdvice
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.staleness_budget import KEEP
 from ..statistics.table import Table
 from .captions import looks_of_curves
-from .marks import draw_interval, draw_line, log_axis
 from .palette import Style, styles, text_colour
+from .plot_elements import draw_interval, draw_line, log_axis
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .registry import FIGURES
 

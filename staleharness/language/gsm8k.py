@@ -11,7 +11,7 @@ from typing import Any, Literal
 from ..base.files import parse_json
 from ..errors import UserError, one_line, shorten
 from .answer_grading import has_odd_commas, number, plain
-from .dataset_formats import question_and_answer
+from .dataset_columns import question_and_answer
 from .math_problems import Problem
 
 Split = Literal["train", "test"]
@@ -24,7 +24,7 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
     """Return all problems of a split, in file order: from `<folder>/<split>.jsonl`, or without a folder from the hub's
     `openai/gsm8k` (its local cache first, then the network).
 
-    Other data with numbers as answers are welcome, in the same format or one of `dataset_formats`. Raises `UserError`,
+    Other data with numbers as answers are welcome, in the same format or one of `dataset_columns`. Raises `UserError`,
     naming file and line, for a file that cannot be read, a row that is no JSON object with a question and an answer, an
     answer without `####` or without a number after it, and a file without rows.
     """

@@ -22,7 +22,7 @@ from ..task import find_env
 from ..training.lag_stats import add_histograms
 from ..training.phase_lags import Lags
 from ..training.policy_buffer import PolicyBuffer, Version
-from ..training.sample_accounting import Count, Flow, dropped_groups, flow_of
+from ..training.sample_ledger import Count, Flow, dropped_groups, flow_of
 from .decoder_interface import Request
 from .length_paced_groups import PacedGroups
 from .sampler import Sampler, Seconds, concatenate

@@ -27,7 +27,7 @@ from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .gsm8k import write_rows
 from .math_problems import Problem
 from .model.gguf_conversion import dequantise, gguf_of, header
-from .model.model_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
+from .model.model_file_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 

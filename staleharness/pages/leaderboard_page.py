@@ -13,7 +13,7 @@ from ..base.text import plural
 from ..figures.aggregate_scores import draw_tracks, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
-from ..statistics.benchmark.leaderboard_track import leaderboard_track
+from ..statistics.benchmark.leaderboard_rows import leaderboard_track
 from ..statistics.benchmark.protocol import Protocol
 from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow, PairTest, ScoreEstimate, Track
 from ..statistics.method_labels import display_label

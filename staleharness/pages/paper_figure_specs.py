@@ -17,7 +17,7 @@ from ..base.parsing import build, read_toml
 from ..base.plugins import builtin_folder
 from ..errors import UserError, nearest
 from ..statistics.claims.claim import CANNOT_TELL, ClaimPart
-from ..store.sweep_definition import Question, read_study
+from ..study import Question, read_study
 
 Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `part.VOCABULARY`
 

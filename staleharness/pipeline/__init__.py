@@ -1,8 +1,8 @@
 """Discrete-event simulation of an asynchronous RL pipeline: rollout workers, queue, trainer and weight sync.
 
 `pipeline_settings` defines a pipeline and presets. The parts, in the order in which a row passes them:
-`workload_sampler` (lengths of rows, from `distributions`), `admission_and_queue` (admission, and the queue of finished
-groups), `rollout_slots` (generation), `system_components` (trainer, weight transfers, failures of workers).
+`workload_sampler` (lengths of rows, from `distributions`), `admission_and_queue` (admission, and the queues of finished
+groups and batches), `rollout_slots` (generation), `trainer_and_sync` (trainer, weight transfers, failures of workers).
 `event_simulation` runs them in time and `pipeline_record` records them. From the record follow `pipeline_summary` and
 `schedule_and_ledger` (the rows as a ledger, a schedule or a trace). No torch, no task, no learning.
 """

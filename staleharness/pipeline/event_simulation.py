@@ -5,11 +5,11 @@ from __future__ import annotations
 from math import inf, isnan
 
 from ..errors import UserError
-from .admission_and_queue import Admission, Fate, GroupQueue
+from .admission_and_queue import Admission, BatchQueue, Fate, GroupQueue
 from .pipeline_record import FATES, EventLog, PipelineRecord, record_of
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
-from .system_components import BatchQueue, Trainer, WeightSync, WorkerFailures
+from .trainer_and_sync import Trainer, WeightSync, WorkerFailures
 from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000

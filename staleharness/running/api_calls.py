@@ -19,7 +19,7 @@ from ..base.files import user_path
 from ..base.parsing import is_empty, plain_value, split_list, whole_numbers
 from ..base.plugins import add_user_path
 from ..errors import UserError, shorten
-from ..store.sweep_definition import Question, ask
+from ..study import Question, ask
 
 if TYPE_CHECKING:
     from ..spec import RunSpec

@@ -17,7 +17,7 @@ from ..statistics.benchmark.benchmark_row import REFERENCE, USER
 from ..statistics.benchmark.protocol import BASELINE, MethodRuns, Protocol, chosen_rate, look_rates, runs_by_row
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
-from ..store.sweep_definition import Question
+from ..study import Question
 from ..task import find_env
 from .grid_axes import resolve_methods
 from .plan import Plan, PlannedRun, plan

@@ -20,7 +20,7 @@ from ..errors import UserError, nearest, shorten, type_and_message
 from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..store.record_schema import MAX_VERSIONS
-from ..store.sweep_definition import USUAL_LAG, Question
+from ..study import USUAL_LAG, Question
 from ..task import Task, find_env
 from ..training.method_metadata import OTHER, entry_of
 from .hardware import check_device

@@ -1,17 +1,11 @@
-"""Hardware and software of this machine: cores, GPUs, and the fingerprint of a run."""
+"""Cores and GPUs that this process may use, and checks of a DEVICE."""
 
 from __future__ import annotations
 
-import functools
 import os
-import platform
 import re
-from typing import Any
 
-from ..base.machine import LIBRARIES, commit, cpu_model, overrides, package_version
-from ..base.version import __version__
 from ..errors import UserError
-from ..spec import MATHS_VERSION, RunSpec
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 
@@ -49,32 +43,3 @@ def check_device_here(device: str) -> None:
         raise UserError(
             f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s), numbered from cuda:0"
         )
-
-
-@functools.cache
-def software() -> dict[str, str | None]:
-    """Commit and versions of what this process has loaded. Asking git and the metadata of each package takes a tenth of
-    a second, and more in a checkout with changes: once per process, and runs inherit it from their fork server."""
-    versions = {name: package_version(name) for name in LIBRARIES}
-    return {"commit": commit(), "python": platform.python_version(), **versions}
-
-
-def fingerprint(spec: RunSpec) -> dict[str, Any]:
-    """Return versions, hardware, threads and commit; bits are promised only for equal fingerprints."""
-    return {
-        "staleharness": __version__,
-        "maths": MATHS_VERSION,
-        **software(),
-        "system": f"{platform.system()} {platform.machine()}",
-        "cpu": cpu_model(),
-        "threads": spec.threads,
-        "device": spec.device,
-        **overrides(),
-        **spec.toolchain(),
-    }
-
-
-def fingerprint_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
-    """List differences between two fingerprints that could change bits, as lines `name: a -> b`."""
-    relevant = sorted((set(a) | set(b)) - {"commit", "pandas", "pyarrow"})
-    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in relevant if a.get(key) != b.get(key)]

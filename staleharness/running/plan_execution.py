@@ -1,30 +1,21 @@
-"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet.
-
-Also finds runs at K = 1 with a plan's other settings, the user's own or published ones, to compare it with.
-"""
+"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet."""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from ..base.parsing import whole_number
-from ..base.process_startup import without_main_module
+from ..base.process_launch import without_main_module
 from ..errors import UserError, shorten
-from ..spec import RunSpec
-from ..store.bundle_reader import unchecked_ids
 from ..store.store import Store
 from ..store.stored_run import StoredRun
-from ..store.study_runs import published_bundles
 from ..task import find_env
 from ..training import checkpoint
 from .forecast import similar_runs
-from .hardware import fingerprint
-from .identity import run_id
 from .plan import Plan, PlannedRun
-from .runner_interface import ResourceRequest, Runner
+from .run_record import fingerprint
+from .runner_interface import Runner, resource_request
 from .runners import make_runner
 from .supervision import limits_from_environment
 from .sweep_loop import Outcome, SweepListener, sweep
@@ -126,94 +117,3 @@ def stored_runs_of(plan: Plan, store: Store, only: Collection[str] | None = None
 def describe_run(run: PlannedRun) -> str:
     """Name the run for users."""
     return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"
-
-
-MAX_JOBS = 1024
-MAX_PER_GPU = 64
-UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
-LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
-
-
-def resource_request(
-    spec: RunSpec, jobs: str | None = None, runs_per_gpu: str | None = None, memory: str | None = None
-) -> ResourceRequest:
-    """Parse JOBS, RUNS_PER_GPU and MEMORY as typed, for runs like `spec`. Raises `UserError`."""
-    per_gpu = None if runs_per_gpu is None else _count("RUNS_PER_GPU", runs_per_gpu, MAX_PER_GPU)
-    if per_gpu is not None and spec.device == "cpu":
-        raise UserError(f"RUNS_PER_GPU={per_gpu} is for runs on a GPU; give DEVICE=cuda with it")
-    return ResourceRequest(
-        jobs=None if jobs is None else _count("JOBS", jobs, MAX_JOBS),
-        threads=spec.threads,
-        device=spec.device,
-        runs_per_gpu=per_gpu,
-        fills_gpu=spec.fills_gpu,
-        memory=None if memory is None else _bytes(memory),
-    )
-
-
-def _count(name: str, text: str, limit: int) -> int:
-    number = whole_number(text, name)
-    if number < 1:
-        raise UserError(f"{name}={number} must be at least 1")
-    if number > limit:
-        raise UserError(f"{name}={number} is too many; give at most {limit}")
-    return number
-
-
-def _bytes(text: str) -> int:
-    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{0,2})\s*", text)
-    if match is None or match[2].upper() not in UNITS:
-        raise UserError(
-            f"MEMORY={shorten(text)!r} is not an amount of memory; give what one run may take, e.g. 2G or 800M"
-        )
-    size = int(float(match[1]) * UNITS[match[2].upper()])
-    if size < LEAST_MEMORY:
-        raise UserError(
-            f"MEMORY={shorten(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
-        )
-    return size
-
-
-@dataclass(frozen=True)
-class LagReference:
-    """Runs at K = 1 to compare a sweep with."""
-
-    user_runs: list[StoredRun]  # of the user's results folder
-    published: list[StoredRun]  # of methods without runs of the user
-    bundles: list[str]  # bundles of the published runs
-
-    @property
-    def settings(self) -> dict[str, list[str]]:
-        """Published rows, as a table's settings name them."""
-        algorithms = sorted({run.label for run in self.published})
-        machines = sorted({str(run.record["fingerprint"].get("cpu")) for run in self.published})
-        return {"algorithms": algorithms, "bundles": self.bundles, "machines": machines}
-
-
-def synchronous_reference(plan: Plan, store: Store) -> LagReference:
-    """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only."""
-    synchronous = {(run.label, run.spec.env) for run in plan.runs if run.spec.capacity == 1}
-    places: dict[str, tuple[str, str]] = {}
-    for run in plan.runs:
-        if (place := (run.label, run.spec.env)) not in synchronous:
-            try:
-                spec = replace(run.spec, capacity=1)
-                places[run_id(spec, find_env(spec.env)[1])] = place
-            except UserError:
-                continue  # a lag model that needs more than one version
-    user_runs = list(store.read_all(list(places))) if places else []
-    user_places = {places[run.id] for run in user_runs}
-    others = published_runs({i for i, place in places.items() if place not in user_places})
-    return LagReference(user_runs, [run for run, _ in others], sorted({bundle for _, bundle in others}))
-
-
-def published_runs(run_ids: Collection[str]) -> list[tuple[StoredRun, str]]:
-    """Read the runs that a published bundle holds, each with the name of the first bundle by name that does."""
-    ids, runs = set(run_ids), []
-    for bundle in published_bundles():
-        if not ids:
-            break
-        if ids_in_bundle := ids & unchecked_ids(bundle):
-            runs += [(run, bundle.name) for run in Store(bundle).read_all(sorted(ids_in_bundle))]
-            ids -= ids_in_bundle
-    return runs

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.files import tree_digest, write_bytes
 from ..base.machine import HOME, OVERRIDES
-from ..base.process_startup import STOP_SIGNALS, signal_handlers
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
 from .hardware import usable_cores

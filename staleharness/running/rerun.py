@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING, Any
 
 from ..lag import read_lag
 from ..store.stored_run import StoredRun
-from .hardware import fingerprint_differences
 from .identity import read_stored, run_id
 from .plan import PlannedRun
+from .run_record import fingerprint_differences
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -16,17 +16,16 @@ from ..base.files import digest, remove_temporaries, try_lock, write_bytes, writ
 from ..base.machine import resident_memory
 from ..errors import Interrupted, UserError
 from ..spec import RunSpec
+from ..store.attempt_folders import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..store.locks import Lease, hold_lease
-from ..store.run_files import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..store.store import Store
 from ..store.stored_run import MEMORY
 from ..task import Task
 from ..training import checkpoint
 from ..training.loop import Simulation
 from ..training.phase_record import PhaseRecord, Scores
-from .hardware import fingerprint
 from .memory_growth import in_megabytes
-from .run_record import json_line, write_record
+from .run_record import fingerprint, json_line, write_record
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
 from .usable_checkpoints import LOGS, resume

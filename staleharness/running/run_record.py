@@ -1,19 +1,23 @@
-"""Record of a completed run: its tables and `run.json`."""
+"""Record of a completed run: its tables, and `run.json` with the fingerprint of the software and hardware it ran on."""
 
 from __future__ import annotations
 
 import datetime
+import functools
 import hashlib
 import json
 import math
+import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
-from ..base.machine import peak_memory
+from ..base.machine import LIBRARIES, commit, cpu_model, overrides, package_version, peak_memory
+from ..base.version import __version__
 from ..errors import Diverged, UserError, shorten
+from ..spec import MATHS_VERSION, RunSpec
 from ..store.record_schema import FORMAT, MAX_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
@@ -26,6 +30,7 @@ from .runner_interface import Job
 
 if TYPE_CHECKING:
     import pandas as pd
+
 
 WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases says nothing
 
@@ -134,3 +139,32 @@ def _deviation(returns: Sequence[float]) -> float:
     import pandas as pd
 
     return float(pd.Series(returns).std(ddof=1)) if len(returns) > 1 else 0.0
+
+
+@functools.cache
+def software() -> dict[str, str | None]:
+    """Commit and versions of what this process has loaded. Asking git and the metadata of each package takes a tenth of
+    a second, and more in a checkout with changes: once per process, and runs inherit it from their fork server."""
+    versions = {name: package_version(name) for name in LIBRARIES}
+    return {"commit": commit(), "python": platform.python_version(), **versions}
+
+
+def fingerprint(spec: RunSpec) -> dict[str, Any]:
+    """Return versions, hardware, threads and commit; bits are promised only for equal fingerprints."""
+    return {
+        "staleharness": __version__,
+        "maths": MATHS_VERSION,
+        **software(),
+        "system": f"{platform.system()} {platform.machine()}",
+        "cpu": cpu_model(),
+        "threads": spec.threads,
+        "device": spec.device,
+        **overrides(),
+        **spec.toolchain(),
+    }
+
+
+def fingerprint_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
+    """List differences between two fingerprints that could change bits, as lines `name: a -> b`."""
+    relevant = sorted((set(a) | set(b)) - {"commit", "pandas", "pyarrow"})
+    return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in relevant if a.get(key) != b.get(key)]

@@ -6,11 +6,21 @@ worker, or the connection to it, without harm.
 
 from __future__ import annotations
 
+import re
 import signal
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol
+
+from ..base.parsing import whole_number
+from ..errors import UserError, shorten
+from ..spec import RunSpec
+
+MAX_JOBS = 1024
+MAX_PER_GPU = 64
+UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
+LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
 
 OUT_OF_MEMORY = "lack of memory"  # begins `RunEnd.cause` of a worker that was killed for it
 PREPARING = "preparing"  # key of a message before the first phase: {PREPARING: "warm start: step 3 of 320"}
@@ -131,3 +141,43 @@ def describe_exit(code: int | None) -> str:
         return f"signal {signal.Signals(-code).name}"
     except ValueError:
         return f"signal {-code}"
+
+
+def resource_request(
+    spec: RunSpec, jobs: str | None = None, runs_per_gpu: str | None = None, memory: str | None = None
+) -> ResourceRequest:
+    """Parse JOBS, RUNS_PER_GPU and MEMORY as typed, for runs like `spec`. Raises `UserError`."""
+    per_gpu = None if runs_per_gpu is None else _count("RUNS_PER_GPU", runs_per_gpu, MAX_PER_GPU)
+    if per_gpu is not None and spec.device == "cpu":
+        raise UserError(f"RUNS_PER_GPU={per_gpu} is for runs on a GPU; give DEVICE=cuda with it")
+    return ResourceRequest(
+        jobs=None if jobs is None else _count("JOBS", jobs, MAX_JOBS),
+        threads=spec.threads,
+        device=spec.device,
+        runs_per_gpu=per_gpu,
+        fills_gpu=spec.fills_gpu,
+        memory=None if memory is None else _bytes(memory),
+    )
+
+
+def _count(name: str, text: str, limit: int) -> int:
+    number = whole_number(text, name)
+    if number < 1:
+        raise UserError(f"{name}={number} must be at least 1")
+    if number > limit:
+        raise UserError(f"{name}={number} is too many; give at most {limit}")
+    return number
+
+
+def _bytes(text: str) -> int:
+    match = re.fullmatch(r"\s*(\d{1,12}(?:\.\d{1,6})?)\s*([A-Za-z]{0,2})\s*", text)
+    if match is None or match[2].upper() not in UNITS:
+        raise UserError(
+            f"MEMORY={shorten(text)!r} is not an amount of memory; give what one run may take, e.g. 2G or 800M"
+        )
+    size = int(float(match[1]) * UNITS[match[2].upper()])
+    if size < LEAST_MEMORY:
+        raise UserError(
+            f"MEMORY={shorten(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
+        )
+    return size

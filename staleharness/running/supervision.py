@@ -12,8 +12,8 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.console_log import LOGGER
-from ..base.process_startup import STOP_SIGNALS, signal_handlers
 from ..base.text import duration
 from ..errors import UserError, shorten
 from .plan import PlannedRun

@@ -13,8 +13,8 @@ from ..base.console_log import LOGGER
 from ..base.files import write_json
 from ..base.plugins import user_paths
 from ..errors import UserError
+from ..store.attempt_folders import log_tail
 from ..store.locks import Lease
-from ..store.run_files import log_tail
 from ..store.store import Store
 from ..task import find_env
 from .plan import PlannedRun

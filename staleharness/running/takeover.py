@@ -15,7 +15,7 @@ from pathlib import Path
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, fsync, move_into
 from ..errors import Interrupted
-from ..store.run_files import FINGERPRINT, LEASE, attempts_in, has_plain_files, parse_attempt_name, released_name
+from ..store.attempt_folders import FINGERPRINT, LEASE, attempts_in, has_plain_files, parse_attempt_name, released_name
 from ..store.stored_run import read_run
 from ..training import checkpoint
 from .usable_checkpoints import folders_set_aside, set_aside

@@ -12,10 +12,10 @@ from typing import Any
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, check_not_link, fsync, read_json
 from ..errors import UserError, lacks_memory, shorten
-from ..store.run_files import ASIDE, FINGERPRINT
+from ..store.attempt_folders import ASIDE, FINGERPRINT
 from ..training import checkpoint
 from ..training.loop import Simulation
-from .hardware import fingerprint_differences
+from .run_record import fingerprint_differences
 
 LOGS = ("metrics.jsonl", "timing.jsonl")
 

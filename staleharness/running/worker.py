@@ -32,9 +32,10 @@ from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
 from ..training.loop import Simulation, simulation_of
 from ..training.phase_record import PhaseRecord, Scores
-from .hardware import check_device_here, software
+from .hardware import check_device_here
 from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
+from .run_record import software
 from .runner_interface import NOTE, PREPARING, Job
 
 MAX_MESSAGE = 1000  # characters of an error that are kept

@@ -19,10 +19,10 @@ from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
+from .advice_per_method import AdviceQuestion, MethodAdvice, advise_on_method
 from .bootstrap import LEVEL
 from .lag_curve import Refusal, lag_curves
 from .log_advice import conclusion
-from .method_advice import AdviceQuestion, MethodAdvice, advise_on_method
 from .scores import AUTO, resolve_auto, score_in_words
 from .significance_and_power import ALPHA, POWER, seeds_needed, spread
 from .staleness_budget import KEEP, REPS, TAILS

@@ -9,7 +9,7 @@ from typing import Any
 
 from ..base.text import listing, span
 from ..logs.lag_log import LagLog
-from .method_advice import MethodAdvice
+from .advice_per_method import MethodAdvice
 
 MAX_NAMES = 12  # names in a list
 VERDICT_WORDS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be judged"}

@@ -1,23 +1,28 @@
 """Cost of lag: the share of its score without lag that each method retains, and the answer in one sentence.
 
 A score counts from that of a random policy, or where that is not known from that of the policy before training; an
-accuracy counts from 0. Intervals are Student's, right for few seeds.
+accuracy counts from 0. Intervals of `retained_shares` are Student's, right for few seeds; `retention`, of one method at
+one K, has a bootstrap's.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from itertools import combinations
+from typing import NamedTuple
 
 import numpy as np
 
 from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
+from .bootstrap import percentiles, resample, stable_seed
 from .method_labels import display_label
-from .scores import Array, final_score, score_before_training
+from .scores import Array, final_score, random_returns, score_before_training
 from .significance_and_power import ALPHA, holm
-from .staleness_budget import has_learned, random_returns
+from .staleness_budget import REPS
 from .t_intervals import Contrast, contrast
+
+MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
 
 MAX_METHODS = 8  # methods in a sentence
 PAIRS = 3  # pairs in a sentence
@@ -116,3 +121,63 @@ def _gains(run_grid: RunGrid, label: str, k: int, score: str, accuracy: bool) ->
         if all(cells) and zero is not None and has_learned(run_grid, label, env, score, zero):
             gains[env] = [np.array([final_score(run, score) for run in runs]) - zero for runs in cells]
     return gains
+
+
+class Retention(NamedTuple):
+    """Share of the K = 1 score above random that remains at a capacity, with its interval."""
+
+    share: float
+    low: float | None
+    high: float | None
+
+
+def retention(
+    run_grid: RunGrid, label: str, k: int, score: str, *, base: tuple[str, int] | None = None, accuracy: bool = False
+) -> Retention | None:
+    """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
+
+    `base`: the (algorithm, K) without lag, if it is not this one at K = 1. An `accuracy` is counted from 0.
+
+    None where a method has no runs at K or at 1, no environment has a known random return, or the method did not learn
+    at K = 1 in one of them (it gained less than a tenth of the best method's gain), so that a share is meaningless. The
+    interval resamples the seeds of both capacities independently.
+    """
+    zero = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
+    reference, reference_k = base or (label, 1)
+    top, bottom, zeros = [], [], []
+    for env in run_grid.envs:
+        at_k, without_lag = (
+            run_grid.cells.get(Cell(name, c, env), []) for name, c in ((label, k), (reference, reference_k))
+        )
+        if at_k and without_lag and env in zero:
+            top.append(np.array([final_score(r, score) for r in at_k]))
+            bottom.append(np.array([final_score(r, score) for r in without_lag]))
+            zeros.append(zero[env])
+            if not has_learned(run_grid, reference, env, score, zero[env], k=reference_k, alone=base is not None):
+                return None
+    if not top:
+        return None
+    share = float(_share(top, bottom, zeros))
+    if (label, k) == (reference, reference_k) or min(map(len, [*top, *bottom])) < 2:
+        return Retention(share, None, None)
+    rng = np.random.default_rng(stable_seed("retained", label, k))
+    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
+    return Retention(share, float(low[0]), float(high[0]))
+
+
+def has_learned(
+    run_grid: RunGrid, label: str, env: str, score: str, zero: float, *, k: int = 1, alone: bool = False
+) -> bool:
+    """Return whether a method gained at least a tenth of the best one's gain at capacity `k`; `alone`: any gain."""
+    gains = {
+        cell.label: float(np.mean([final_score(run, score) for run in runs])) - zero
+        for cell, runs in run_grid.cells.items()
+        if (cell.capacity, cell.env) == (k, env)
+    }
+    best = gains.get(label, 0.0) if alone else max(gains.values(), default=0.0)
+    return label in gains and best > 0 and gains[label] >= MIN_GAIN * best
+
+
+def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:
+    shares = [(t.mean(axis=-1) - z) / (b.mean(axis=-1) - z) for t, b, z in zip(top, base, zeros, strict=True)]
+    return np.asarray(np.mean(shares, axis=0))

@@ -6,6 +6,7 @@ Normalised scores are comparable between environments: 0 and 1 stand for two ret
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from ..store.stored_run import StoredRun
 
 if TYPE_CHECKING:
     from .table import Table
+
 
 Array = NDArray[np.float64]
 SCORES = ("sampled", "deterministic")
@@ -212,3 +214,28 @@ def _frozen(envs: Sequence[str], score: str) -> Normaliser:
             )
     note = f"random policy = 0, reference = 1, constants version {frozen['version']}"
     return Normaliser("frozen", {e: usable[e][0] for e in envs}, {e: usable[e][1] for e in envs}, note)
+
+
+def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
+    """Returns of a random policy, for the environments listed in `normalisation.json`."""
+    frozen = constants()["envs"]
+    entries = {env: frozen.get(env, {}).get("random", {}).get(score) for env in envs}
+    return {env: float(entry["return"]) for env, entry in entries.items() if entry}
+
+
+def untrained_return(run_grid: RunGrid, table: Table, env: str) -> float:
+    """Return of the untrained policy on an environment, NaN if its runs did not measure it."""
+    score = score_before_training(run_grid, env, table.settings["score"])
+    return math.nan if score is None else score[0]
+
+
+def untrained_score(run_grid: RunGrid, table: Table) -> float:
+    """Score of the untrained policy on the table's scale, mean over environments; NaN if one is unknown, or if it lies
+    so far below all rows that a line there would flatten them."""
+    normalise, envs = normaliser_of(table), run_grid.envs
+    scores = [float(normalise(env, untrained_return(run_grid, table, env))) for env in envs]
+    rows = [row["iqm"] for row in table.rows if row["iqm"] is not None]
+    if not rows or not scores:
+        return math.nan
+    mean, span = sum(scores) / len(scores), max(rows) - min(rows)
+    return mean if not span or mean > min(rows) - span else math.nan

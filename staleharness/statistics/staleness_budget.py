@@ -1,96 +1,25 @@
-"""Retention: the share of its on-policy score that a method retains with stale data, and the staleness budget.
+"""Staleness budget of a method: the largest mean lag at which it retains a given share of its on-policy score.
 
-`retention` is a share of mean scores at one capacity, mean over environments. `retention_curve` has the share of the
-synchronous IQM at each mean lag of one environment; its budget is the largest mean lag that retains a given share. That
-share is assumed not to rise with lag (an antitonic fit of the IQMs, 1 at lag 0) and to be linear between measured lags.
+`retention_curve` has the share of the synchronous IQM that is retained at each mean lag of one environment. That share
+is assumed not to rise with lag (an antitonic fit of the IQMs, 1 at lag 0) and to be linear between measured lags.
 Beyond the largest of them, and between lag 0 and the smallest, there are no data: there the budget is a bound.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
-from ..store.run_grid import Cell, RunGrid
-from .bootstrap import LEVEL, iqm, percentiles, resample, stable_seed
+from .bootstrap import LEVEL, iqm, stable_seed
 from .lag_curve import LagCurve
-from .scores import Array, constants, final_score
+from .scores import Array
 
 REPS = 2000  # bootstrap resamples
 KEEP = 0.95  # share of the synchronous IQM to retain
-MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
 TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))
 WORDS = {"at least": "largest measured", "below": "smallest measured"}
-
-
-class Retention(NamedTuple):
-    """Share of the K = 1 score above random that remains at a capacity, with its interval."""
-
-    share: float
-    low: float | None
-    high: float | None
-
-
-def random_returns(envs: Sequence[str], score: str) -> dict[str, float]:
-    """Returns of a random policy, for the environments listed in `normalisation.json`."""
-    frozen = constants()["envs"]
-    entries = {env: frozen.get(env, {}).get("random", {}).get(score) for env in envs}
-    return {env: float(entry["return"]) for env, entry in entries.items() if entry}
-
-
-def retention(
-    run_grid: RunGrid, label: str, k: int, score: str, *, base: tuple[str, int] | None = None, accuracy: bool = False
-) -> Retention | None:
-    """Mean over environments of (score at K − random) / (score at 1 − random), each score a mean over seeds.
-
-    `base`: the (algorithm, K) without lag, if it is not this one at K = 1. An `accuracy` is counted from 0.
-
-    None where a method has no runs at K or at 1, no environment has a known random return, or the method did not learn
-    at K = 1 in one of them (it gained less than a tenth of the best method's gain), so that a share is meaningless. The
-    interval resamples the seeds of both capacities independently.
-    """
-    zero = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
-    reference, reference_k = base or (label, 1)
-    top, bottom, zeros = [], [], []
-    for env in run_grid.envs:
-        at_k, without_lag = (
-            run_grid.cells.get(Cell(name, c, env), []) for name, c in ((label, k), (reference, reference_k))
-        )
-        if at_k and without_lag and env in zero:
-            top.append(np.array([final_score(r, score) for r in at_k]))
-            bottom.append(np.array([final_score(r, score) for r in without_lag]))
-            zeros.append(zero[env])
-            if not has_learned(run_grid, reference, env, score, zero[env], k=reference_k, alone=base is not None):
-                return None
-    if not top:
-        return None
-    share = float(_share(top, bottom, zeros))
-    if (label, k) == (reference, reference_k) or min(map(len, [*top, *bottom])) < 2:
-        return Retention(share, None, None)
-    rng = np.random.default_rng(stable_seed("retained", label, k))
-    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
-    return Retention(share, float(low[0]), float(high[0]))
-
-
-def has_learned(
-    run_grid: RunGrid, label: str, env: str, score: str, zero: float, *, k: int = 1, alone: bool = False
-) -> bool:
-    """Return whether a method gained at least a tenth of the best one's gain at capacity `k`; `alone`: any gain."""
-    gains = {
-        cell.label: float(np.mean([final_score(run, score) for run in runs])) - zero
-        for cell, runs in run_grid.cells.items()
-        if (cell.capacity, cell.env) == (k, env)
-    }
-    best = gains.get(label, 0.0) if alone else max(gains.values(), default=0.0)
-    return label in gains and best > 0 and gains[label] >= MIN_GAIN * best
-
-
-def _share(top: Sequence[Array], base: Sequence[Array], zeros: Sequence[float]) -> Array:
-    shares = [(t.mean(axis=-1) - z) / (b.mean(axis=-1) - z) for t, b, z in zip(top, base, zeros, strict=True)]
-    return np.asarray(np.mean(shares, axis=0))
 
 
 @dataclass(frozen=True)

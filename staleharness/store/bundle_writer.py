@@ -5,7 +5,7 @@ names the file's path at the time, which exists on one machine only; in a bundle
 `trace:results/reference/<bundle>/traces/...`. Its id stays, because the id depends on the trace's content.
 
 A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again. Only a table of
-runs gets the columns that it lacks (`bundle_columns`).
+runs gets the columns that it lacks (`bundle_runs_table`).
 """
 
 from __future__ import annotations
@@ -33,8 +33,8 @@ from ..base.files import (
 from ..base.reference_results import PLACE, results_path
 from ..base.version import __version__
 from ..errors import UserError
+from ..study import Question, read_study
 from ..trace import read_trace
-from .bundle_columns import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_reader import (
     FILES,
     TABLES,
@@ -47,11 +47,11 @@ from .bundle_reader import (
     read_table,
     trace_path,
 )
-from .policy_file import POLICY
+from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .store import FORMAT, MARKER, Store
+from .stored_policy import POLICY
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
 from .study_runs import read_study_runs
-from .sweep_definition import Question, read_study
 
 STUDY = "study.toml"  # in a bundle: the study that asks for its runs
 REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace

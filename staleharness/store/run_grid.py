@@ -10,8 +10,8 @@ from typing import Any, NamedTuple
 from ..base.console_log import LOGGER
 from ..base.parsing import is_empty, parse_assignments, split_list, whole_number
 from ..errors import UserError, nearest
+from ..study import plain_env
 from .stored_run import StoredRun, with_newer_settings
-from .sweep_definition import plain_env
 
 Filter = str | int | Iterable[str | int] | None  # "1,8" as typed, 8, [1, 8]; None and "all" select everything
 Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "epochs": 2}

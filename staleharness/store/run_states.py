@@ -11,8 +11,8 @@ from ..base.console_log import LOGGER
 from ..base.files import read_json, try_lock
 from ..base.text import printable
 from ..errors import shorten
+from .attempt_folders import LEASE, attempts_in, log_tail
 from .locks import seems_alive
-from .run_files import LEASE, attempts_in, log_tail
 from .store import Store
 
 MAX_TEXT = 100  # characters of a running run's last log line

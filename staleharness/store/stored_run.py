@@ -22,8 +22,8 @@ from .bundle_reader import (
     read_table,
     trace_path,
 )
-from .policy_file import POLICY, StoredPolicy
 from .record_schema import parse_record, record_problem
+from .stored_policy import POLICY, StoredPolicy
 
 if TYPE_CHECKING:
     import numpy as np

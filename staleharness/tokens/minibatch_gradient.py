@@ -19,7 +19,7 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..objectives import group_baseline
 from ..training.base_learner import Gradient
-from ..training.plugin_checks import loss_of
+from ..training.hook_checks import loss_of
 from .policy_interface import Entropy, TokenPolicy, score_completions
 from .spec import TokenSpec
 from .token_metrics import of_step

@@ -15,7 +15,7 @@ from ..algorithm import Algorithm
 from ..batch import BEGINNING, Completions, Decisions, Progress, Trajectories
 from ..objectives import group_baseline
 from ..training.base_learner import normalise
-from ..training.plugin_checks import targets_of
+from ..training.hook_checks import targets_of
 from .spec import TokenSpec
 
 

@@ -13,8 +13,8 @@ from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
+from .hook_checks import state_of, step_scale_of, stop_of
 from .lag_stats import LearnerRows, MinibatchLags
-from .plugin_checks import state_of, step_scale_of, stop_of
 
 if TYPE_CHECKING:
     from torch import Tensor

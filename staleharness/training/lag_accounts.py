@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from .lag_stats import add_histograms, first_and_last_lags, lag_stats, mean_lag
-from .sample_accounting import UNITS, Count, Flow, Ledger
+from .sample_ledger import UNITS, Count, Flow, Ledger
 
 if TYPE_CHECKING:
     from .base_learner import Learner

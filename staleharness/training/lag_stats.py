@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .sample_accounting import Count
+from .sample_ledger import Count
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -11,7 +11,7 @@ from torch.optim.adamw import adamw
 
 from ..algorithm import Algorithm
 from ..errors import UserError
-from .plugin_checks import gradient_of
+from .hook_checks import gradient_of
 
 BETAS = (0.9, 0.999)
 

@@ -11,7 +11,7 @@ from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, LagModel, keep, parse_lag, schedule_of
 from ..schedule import Bools, Ints, PhaseRows, Schedule
 from ..spec import RunSpec
-from .sample_accounting import check_pipeline
+from .sample_ledger import check_pipeline
 
 
 class Lags:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any, Generic, NamedTuple, TypeVar
 
 import numpy as np
 
-from .sample_accounting import Flow
+from .sample_ledger import Flow
 
 if TYPE_CHECKING:
     from torch import Tensor

@@ -24,7 +24,7 @@ from staleharness.asynchronous.recorder import Recorder
 from staleharness.errors import ActorsNotStarted, UserError
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
-from staleharness.training.sample_accounting import Count, Ledger
+from staleharness.training.sample_ledger import Count, Ledger
 
 Start = Callable[..., ActorPool]
 

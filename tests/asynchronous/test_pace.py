@@ -17,7 +17,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
 from staleharness.training.policy_buffer import PolicyBuffer
-from staleharness.training.sample_accounting import Count, Flow
+from staleharness.training.sample_ledger import Count, Flow
 
 
 class Clock:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import multiprocessing
 
 from staleharness.asynchronous.actor import GroupProgress, ProgressCounter
-from staleharness.training.sample_accounting import Count
+from staleharness.training.sample_ledger import Count
 
 
 def test_a_counter_has_the_progress_of_one_group() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from staleharness.base import text
-from staleharness.store.sweep_definition import ask, read_study, study_file
+from staleharness.study import ask, read_study, study_file
 
 
 def test_a_checkout_has_make(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -19,7 +19,7 @@ from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
 from staleharness.running.plugin_listing import as_text, catalogue
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import ENVS, find_env
 from staleharness.testing import check_algorithm
 from staleharness.training.loop import simulation_of

@@ -23,7 +23,7 @@ from scipy import stats as scipy_stats
 
 from staleharness.commands import compare
 from staleharness.errors import UserError
-from staleharness.statistics import bootstrap, comparison, matching
+from staleharness.statistics import bootstrap, matching, result_comparison
 from staleharness.statistics.results import load
 from staleharness.store.run_grid import Cell
 from staleharness.store.store import StoredRun
@@ -148,7 +148,7 @@ def exact_interval(values: list[float]) -> tuple[float, float]:
 
 def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path):
     x, y = [1.0, 50.0, 7.0], [2.0, 55.0, 4.0]
-    (cell,) = comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
+    (cell,) = result_comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
     differences = np.subtract(y, x)
     every = [float(np.mean(d)) for d in itertools.product(differences, repeat=3)]  # 27, slowly on purpose
     assert cell["seeds"] == "paired" and cell["difference"] == pytest.approx(np.mean(differences))
@@ -157,7 +157,7 @@ def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path)
 
 def test_an_unpaired_interval_resamples_both_sides(tmp_path: Path):
     x, y = [1.0, 9.0, 7.0, 3.0], [12.0, 5.0, 8.0]
-    (cell,) = comparison.compare_runs(
+    (cell,) = result_comparison.compare_runs(
         side(tmp_path / "a", x), side(tmp_path / "b", y, first_seed=10), reps=20_000, engine="quick"
     ).cells
     means = [[float(np.mean(d)) for d in itertools.product(v, repeat=len(v))] for v in (x, y)]
@@ -169,15 +169,15 @@ def test_an_unpaired_interval_resamples_both_sides(tmp_path: Path):
 def test_pairing_makes_a_constant_gain_per_seed_certain(tmp_path: Path):
     x = [10.0, 20.0, 30.0, 40.0, 50.0]
     a = side(tmp_path / "a", x)
-    (paired,) = comparison.compare_runs(a, side(tmp_path / "b", [v + 1 for v in x])).cells
-    (free,) = comparison.compare_runs(a, side(tmp_path / "c", [v + 1 for v in x], first_seed=5)).cells
+    (paired,) = result_comparison.compare_runs(a, side(tmp_path / "b", [v + 1 for v in x])).cells
+    (free,) = result_comparison.compare_runs(a, side(tmp_path / "c", [v + 1 for v in x], first_seed=5)).cells
     assert paired["difference_low"] == paired["difference_high"] == pytest.approx(1.0)
     assert free["difference"] == pytest.approx(1.0) and free["difference_low"] < 0 < free["difference_high"]
 
 
 def test_the_probability_is_mann_whitneys_of_b_over_a(tmp_path: Path):
     x, y = [1.0, 4.0, 4.0, 9.0], [4.0, 8.0, 9.0]
-    (cell,) = comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
+    (cell,) = result_comparison.compare_runs(side(tmp_path / "a", x), side(tmp_path / "b", y)).cells
     u = scipy_stats.mannwhitneyu(y, x).statistic
     assert cell["probability"] == pytest.approx(u / (len(x) * len(y)))
     assert cell["probability"] > 0.5 and cell["difference"] > 0
@@ -187,7 +187,7 @@ def test_rows_are_iqms_on_one_scale_for_both_sides(tmp_path: Path):
     # On E the two sides span 0 to 100, on F 10 to 30.
     a = side(tmp_path / "a", [0.0, 50.0], env="E") + side(tmp_path / "a", [10.0, 20.0], env="F")
     b = side(tmp_path / "b", [100.0, 75.0], env="E") + side(tmp_path / "b", [30.0, 15.0], env="F")
-    found = comparison.compare_runs(a, b)
+    found = result_comparison.compare_runs(a, b)
     (row,) = found.rows
     assert found.settings["constants"] == {"E": [0.0, 100.0], "F": [10.0, 30.0]}
     assert (row["env"], row["n_envs"], row["n_a"], row["scale"]) == ("2 envs", 2, 2, "IQM, minmax")
@@ -207,7 +207,7 @@ def test_the_interval_over_environments_is_a_slow_bootstrap(tmp_path: Path):
         [r for env, v in s.items() for r in side(root, v.tolist(), env=env)]
         for s, root in ((x, tmp_path / "a"), (y, tmp_path / "b"))
     )
-    (row,) = comparison.compare_runs(a, b, normalise="raw", reps=4000, engine="quick").rows
+    (row,) = result_comparison.compare_runs(a, b, normalise="raw", reps=4000, engine="quick").rows
     draws = []
     for _ in range(4000):
         e = rng.integers(5, size=5)
@@ -221,7 +221,7 @@ def test_the_interval_over_environments_is_a_slow_bootstrap(tmp_path: Path):
 def test_the_quick_engine_says_the_same_as_rliable(tmp_path: Path):
     rng = np.random.default_rng(0)
     a, b = (side(tmp_path / n, rng.normal(m, 1, 8).tolist()) for n, m in (("a", 0.0), ("b", 1.0)))
-    full, quick = (comparison.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick"))
+    full, quick = (result_comparison.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick"))
     for key in ("difference", "probability"):
         assert full[key] == quick[key]
         for end in ("low", "high"):
@@ -238,7 +238,7 @@ def test_a_pair_is_resampled_once_within_each_environment():
 
     engine = bootstrap.Engine(bootstrap.aggregates, interval)
     a, b = [np.array([1.0, 2.0]), np.array([3.0])], [np.array([5.0, 5.0]), np.array([3.0, 4.0])]
-    low, _ = comparison.difference_interval(
+    low, _ = result_comparison.difference_interval(
         a, b, [True, False], bootstrap.pooled_iqm, engine=engine, name=("x",), reps=1
     )
     assert seen == [[2, 1, 2]]
@@ -246,7 +246,7 @@ def test_a_pair_is_resampled_once_within_each_environment():
 
 
 def test_one_run_has_no_interval_and_that_is_said(tmp_path: Path):
-    found = comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0]), side(tmp_path / "b", [3.0]))
+    found = result_comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0]), side(tmp_path / "b", [3.0]))
     (cell,) = found.cells
     assert cell["difference"] == 1.5 and cell["difference_low"] is None and cell["probability_high"] is None
     assert (cell["n_a"], cell["n_b"]) == (2, 1)
@@ -255,11 +255,11 @@ def test_one_run_has_no_interval_and_that_is_said(tmp_path: Path):
 
 
 def test_runs_that_are_equal_bit_for_bit_are_counted(tmp_path: Path):
-    found = comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0]))
+    found = result_comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "b", [1.0, 2.0, 4.0]))
     assert found.cells[0]["identical"] == 2
     assert "2 of 3 pairs of runs are identical bit for bit" in found.notes
     assert "paired" in compare.as_text(found, "")
-    same = comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0]))
+    same = result_comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0]))
     assert compare.as_text(same, "").count(" identical\n") == 2 and same.cells[0]["difference_high"] == 0.0
 
 
@@ -268,7 +268,7 @@ def test_accuracies_are_compared_as_they_are(tmp_path: Path):
         [write_run(tmp_path / n, "grpo", s, sampled=0.9, deterministic=base + s / 100, **ACCURACY) for s in (0, 1)]
         for n, base in (("a", 0.30), ("b", 0.41))
     )
-    found = comparison.compare_runs(a, b)
+    found = result_comparison.compare_runs(a, b)
     assert found.settings["normalise"] == "raw" and found.settings["score"] == "deterministic"
     assert found.rows[0]["a"] == found.cells[0]["a"] == pytest.approx(0.305)
     text = compare.as_text(found, compare.headline(found))
@@ -277,7 +277,7 @@ def test_accuracies_are_compared_as_they_are(tmp_path: Path):
 
 def test_the_result_does_not_depend_on_the_order_of_the_runs(tmp_path: Path):
     a, b = side(tmp_path / "a", [1.0, 2.0, 5.0]), side(tmp_path / "b", [2.0, 2.5, 3.0])
-    assert comparison.compare_runs(a, b, reps=50) == comparison.compare_runs(a[::-1], b[::-1], reps=50)
+    assert result_comparison.compare_runs(a, b, reps=50) == result_comparison.compare_runs(a[::-1], b[::-1], reps=50)
 
 
 # --- what is shown
@@ -293,7 +293,7 @@ def two(tmp_path: Path) -> tuple[str, str]:
 
 
 def test_text_stays_within_its_width_and_says_what_had_to_go(two: tuple[str, str]):
-    found = comparison.compare_runs(*map(load, two))
+    found = result_comparison.compare_runs(*map(load, two))
     wide, narrow = compare.as_text(found, "head " * 40), compare.as_text(found, "head", 80)
     assert max(map(len, wide.splitlines())) <= 120 and "no room" not in wide
     assert max(map(len, narrow.splitlines())) <= 80
@@ -312,7 +312,7 @@ def test_json_and_csv_have_the_same_numbers(two: tuple[str, str], tmp_path: Path
     rows = list(csv.DictReader(io.StringIO(target.read_text())))
     assert [r["scale"] for r in rows] == ["mean", "mean", "IQM, minmax", "IQM, minmax"]
     for row, numbers in zip(rows, [*content["cells"], *content["rows"]], strict=True):
-        assert tuple(row) == comparison.COLUMNS == tuple(sorted(numbers, key=comparison.COLUMNS.index))
+        assert tuple(row) == result_comparison.COLUMNS == tuple(sorted(numbers, key=result_comparison.COLUMNS.index))
         assert all(row[k] == str(numbers[k]) for k in numbers)
 
 
@@ -322,7 +322,7 @@ def test_names_cannot_steer_a_terminal_or_a_spreadsheet(tmp_path: Path, capsys: 
     a, b = (
         [replace(run, record={**run.record, "label": evil}) for run in side(tmp_path / n, [1.0, 2.0])] for n in "ab"
     )
-    found = comparison.compare_runs(a, b)
+    found = result_comparison.compare_runs(a, b)
     compare._show(found, "head\x1b[2J")
     shown = capsys.readouterr().out
     assert "\x1b" not in compare.as_text(found, "head\x1b[2J") and "\x1b[2J" not in shown

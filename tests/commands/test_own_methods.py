@@ -20,10 +20,10 @@ from staleharness.algorithm import Algorithm
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import Diverged, UserError
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.testing import example_decisions
+from staleharness.training.hook_checks import loss_of, state_of
 from staleharness.training.loop import simulation_of
-from staleharness.training.plugin_checks import loss_of, state_of
 
 PLUGIN = '''
 from dataclasses import dataclass

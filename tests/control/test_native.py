@@ -21,7 +21,7 @@ from staleharness.control.action_distributions import Categorical
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.control.task import ControlTask
 from staleharness.errors import Diverged, UserError
-from staleharness.running.hardware import fingerprint
+from staleharness.running.run_record import fingerprint
 from staleharness.training.loop import simulation_of
 from staleharness.training.optimiser import AdamW
 
@@ -218,7 +218,7 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(empty_cache: Any, mo
     broken.write_text("#!/bin/sh\necho 'no such flag' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    with pytest.raises(UserError, match=r"broken-c.* cannot build native.cpp: no such flag"):
+    with pytest.raises(UserError, match=r"broken-c.* cannot build policy_kernels.cpp: no such flag"):
         native_policy.library()
     assert not list((empty_cache / "native").glob("*/native.so"))
 

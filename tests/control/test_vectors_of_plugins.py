@@ -23,7 +23,7 @@ from staleharness.control.simulation import ControlSimulation
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.testing.task_checks import goes_on_from_a_saved_state
 
 SMALL = small_control(2, 3, 20, env="Pendulum-v1", epochs=1, minibatches=1, threads=1)
@@ -171,7 +171,7 @@ def test_what_has_no_time_limit_is_named_when_planned(caplog: pytest.LogCaptureF
 def test_trying_an_environment_out_takes_the_same_action_each_time() -> None:
     actions: list[Any] = []
 
-    class Recorded(OddStep):
+    class ActionRecorder(OddStep):
         def __init__(self) -> None:
             super().__init__(0.0, {})
             self.action_space = spaces.Box(-1.0, 1.0, (3,))  # not the observations', which a reset seeds
@@ -180,7 +180,7 @@ def test_trying_an_environment_out_takes_the_same_action_each_time() -> None:
             actions.append(action)
             return super().step(action)
 
-    task = type("Recording", (ControlTask,), {"make": lambda *_: SyncVectorEnv([Recorded])})
+    task = type("Recording", (ControlTask,), {"make": lambda *_: SyncVectorEnv([ActionRecorder])})
     for _ in range(3):
         task.try_out("odd")
     assert np.ptp(actions, axis=0).max() == 0 and len(actions) == 3

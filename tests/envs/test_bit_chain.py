@@ -12,7 +12,7 @@ from staleharness.chain.spec import ChainSpec
 from staleharness.chain.task import ChainTask
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import ENVS
 from staleharness.testing import check_chain_task
 

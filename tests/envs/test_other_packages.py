@@ -20,7 +20,7 @@ from sweeping import environment, process
 
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import ENVS, find_env
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "envs"

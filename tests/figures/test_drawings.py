@@ -17,12 +17,12 @@ from staleharness.errors import UserError
 from staleharness.figures import (
     captions,
     comparisons,
-    curves_with_summaries,
+    curve_summaries,
     learning_curves,
-    marks,
     metric_curves,
     option_scores,
     palette,
+    plot_elements,
 )
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores
@@ -32,7 +32,7 @@ from staleharness.store.run_grid import grid
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (comparisons, curves_with_summaries):
+    for module in (comparisons, curve_summaries):
         monkeypatch.setattr(module, "REPS", 200)
 
 
@@ -88,7 +88,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
     curves = [[0.0, 60.0, 40.0, 100.0], [0.0, 20.0, 50.0, 60.0], [0.0, 10.0, 20.0, 30.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=4) for s, c in enumerate(curves)]
     table = quick(runs)  # worst 30, best 100: half-way is 65
-    figure = curves_with_summaries.steps_to_threshold(Results.of(runs), table)
+    figure = curve_summaries.steps_to_threshold(Results.of(runs), table)
     (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
     assert line.get_xdata().tolist() == [0, 4 * 2048, 4 * 2048]
     np.testing.assert_allclose(line.get_ydata(), [0, 1 / 3, 1 / 3])
@@ -96,7 +96,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
 
 def test_the_end_of_a_metric_is_a_mean_over_last_phases(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), seeds=2, phases=20)
-    row = curves_with_summaries._end_row(grid(runs), "vaco", 8, "tv_end", (0.9, 1.0), 0)
+    row = curve_summaries._end_row(grid(runs), "vaco", 8, "tv_end", (0.9, 1.0), 0)
     expected = np.mean([r.metrics()["tv_end"].iloc[-2:].mean() for r in runs])
     assert row["end"] == pytest.approx(expected) and row["end_low"] <= row["end"] <= row["end_high"]
 
@@ -105,9 +105,7 @@ def test_methods_without_the_metric_are_left_out(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     for run in runs[:2]:
         run.metrics().drop(columns="tv_end").to_parquet(run.path / "metrics.parquet")
-    figure = curves_with_summaries.metric_over_training(
-        Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1
-    )
+    figure = curve_summaries.metric_over_training(Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1)
     (box,) = figure.legends
     assert [t.get_text() for t in box.get_texts()] == ["VACO"]
 
@@ -116,7 +114,7 @@ def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
     looks = dict(list(palette.styles(list("abcdefg")).items())[-2:])
     rows = [{"algorithm": a, "capacity": k, "v": 1.0, "v_low": None, "v_high": None} for a in looks for k in (1, 4)]
     ax = Figure().subplots()
-    ends = marks.points_against_capacity(ax, looks, rows, "v", (1, 4))
+    ends = plot_elements.points_against_capacity(ax, looks, rows, "v", (1, 4))
     assert math.prod(x for _, x, _ in ends) == pytest.approx(16.0)  # as far to the left as to the right
     assert max(x for _, x, _ in ends) < ax.get_xlim()[1]
 
@@ -124,7 +122,7 @@ def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
 def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), capacities=(1, 4), seeds=2, phases=6)
     table = quick(runs)
-    ax = curves_with_summaries.score_and_area(Results.of(runs), table).axes[-1]
+    ax = curve_summaries.score_and_area(Results.of(runs), table).axes[-1]
     drawn = {float(y) for line in ax.lines for y in line.get_ydata()}
     assert {r["auc"] for r in table.rows} <= drawn
 
@@ -196,7 +194,7 @@ def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
     assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", "VACO"}
     (ax,) = learning_curves.learning_curves(Results.of(runs), table).axes
     assert {t.get_text() for t in ax.texts} == {"quadratic pull", "VACO"}
-    (box,) = curves_with_summaries.score_and_area(Results.of(runs), table).legends
+    (box,) = curve_summaries.score_and_area(Results.of(runs), table).legends
     assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "VACO"]
 
 

@@ -12,7 +12,7 @@ from command_line import Cli
 from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.base import package_registry
+from staleharness.base import module_registry
 from staleharness.base.plugins import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.exporters.exporter import EXPORTERS
@@ -46,12 +46,12 @@ def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     list(ALGORITHMS)
     monkeypatch.setattr(ALGORITHMS, "_loaded_files", set(ALGORITHMS._loaded_files))
     monkeypatch.setattr(ALGORITHMS, "_complete", None)
-    monkeypatch.setattr(package_registry, "_LOADERS", {})
+    monkeypatch.setattr(module_registry, "_LOADERS", {})
     for registry in (FIGURES, SHEETS, EXPORTERS):
         list(registry)
         monkeypatch.setattr(registry, "_entries", dict(registry._entries))
         monkeypatch.setattr(registry, "_origins", dict(registry._origins))
-    monkeypatch.setattr(package_registry, "_LOADERS", {})
+    monkeypatch.setattr(module_registry, "_LOADERS", {})
     yield
     ALGORITHMS._complete = None
 

@@ -13,8 +13,8 @@ from PIL import Image
 from places import ROOT
 
 from staleharness.figures import plot_layout
-from staleharness.figures.marks import name_identical_lines
 from staleharness.figures.palette import Style, styles
+from staleharness.figures.plot_elements import name_identical_lines
 from staleharness.statistics.table import Table
 
 

@@ -18,7 +18,7 @@ from staleharness.errors import UserError
 from staleharness.figures import data_accounting, option_scores, score_and_drift_tables
 from staleharness.figures.registry import draw, sheet
 from staleharness.figures.table_rendering import Block, Sheet, SheetCell, colour, text_colour
-from staleharness.statistics import staleness_budget
+from staleharness.statistics import retained_share, scores
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import grid
 from staleharness.store.store import Store
@@ -27,7 +27,7 @@ from staleharness.store.stored_run import StoredRun
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(staleness_budget, "REPS", 200)
+    monkeypatch.setattr(retained_share, "REPS", 200)
 
 
 def read(root: Path) -> list[StoredRun]:
@@ -186,23 +186,23 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
 
 
 def test_the_share_kept_is_measured_from_a_random_policy() -> None:
-    assert staleness_budget.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
+    assert scores.random_returns(["Hopper-v5", "Nowhere-v0"], "sampled") == {"Hopper-v5": 15.23}
 
 
 def test_the_share_kept_is_a_mean_over_environments(tmp_path: Path) -> None:
-    zero = staleness_budget.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
+    zero = scores.random_returns(["Hopper-v5", "Walker2d-v5"], "sampled")
     for env, shares in (("Hopper-v5", (0.5, 0.7)), ("Walker2d-v5", (0.1, 0.3))):
         for seed, share in enumerate(shares):
             write_run(tmp_path, "vaco", seed, env=env, capacity=1, sampled=zero[env] + 100, phases=3)
             write_run(tmp_path, "vaco", seed, env=env, capacity=4, sampled=zero[env] + 100 * share, phases=3)
     found = grid(read(tmp_path))
-    kept = staleness_budget.retention(found, "vaco", 4, "sampled")
+    kept = retained_share.retention(found, "vaco", 4, "sampled")
     assert kept is not None and kept.share == pytest.approx(0.4)
     assert kept.low == pytest.approx(0.3) and kept.high == pytest.approx(0.5)
-    assert staleness_budget.retention(found, "vaco", 1, "sampled") == staleness_budget.Retention(
+    assert retained_share.retention(found, "vaco", 1, "sampled") == retained_share.Retention(
         pytest.approx(1.0), None, None
     )
-    assert staleness_budget.retention(found, "vaco", 16, "sampled") is None
+    assert retained_share.retention(found, "vaco", 16, "sampled") is None
 
 
 def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
@@ -210,7 +210,7 @@ def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
         for k in (1, 4):
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
-    assert staleness_budget.retention(grid(runs), "spo", 4, "sampled") is None
+    assert retained_share.retention(grid(runs), "spo", 4, "sampled") is None
     (block,) = score_and_drift_tables.risk_table(Results.of(runs), quick(runs)).blocks
     said = [[entry.value for entry in entries] for _, entries in block.rows]
     unmeasured = ["not measured"] * 3

@@ -14,7 +14,7 @@ from typing import Any
 from known_plugins import loaded_plugins
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.training.loop import simulation_of
 
 PLUGIN = Path(__file__).with_name("drawing_plugin.py")

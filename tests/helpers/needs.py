@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from staleharness.base.cpp_library import COMPILERS
-from staleharness.store.sweep_definition import Question
+from staleharness.study import Question
 
 MODULES = {
     "llm": "transformers",

@@ -14,7 +14,7 @@ from staleharness.pages import paper_figure_specs
 from staleharness.pages.paper_figure_results import GalleryFigure, load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import label_options, read_study_runs
-from staleharness.store.sweep_definition import USUAL_LAG, Question
+from staleharness.study import USUAL_LAG, Question
 
 STUDIES = sorted(paper_figure_specs.experiments().glob("*.toml"))
 PAPERS = sorted(path.parent.name for path in paper_figure_specs.experiments().glob("*/paper.toml"))

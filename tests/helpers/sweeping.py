@@ -22,7 +22,7 @@ from staleharness.pages import report
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 class Silent:

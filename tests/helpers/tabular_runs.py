@@ -14,7 +14,7 @@ from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 PHASES = 5
 Result = tuple[str, Any]

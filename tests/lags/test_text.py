@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 WRITTEN = {  # what may be typed -> what stands in the spec
     "uniform": "uniform",

@@ -18,7 +18,7 @@ from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import check_plugins, execute
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.testing import LAG_CHECKS, check_lag_model
 from staleharness.training.loop import simulation_of
 

@@ -21,7 +21,7 @@ from staleharness.pipeline.schedule_and_ledger import to_parquet
 from staleharness.running.identity import lag_identity
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.schedule import NEVER, Demand
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.trace import trace_bytes
 
 LENGTH = 20

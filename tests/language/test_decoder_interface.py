@@ -22,7 +22,7 @@ from staleharness.language.answer_grading import Grade
 from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, make_decoder
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
 

@@ -17,7 +17,7 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.schedule import NEVER, Schedule
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
-from staleharness.training.sample_accounting import ENTRIES, OPTIONAL, UNITS
+from staleharness.training.sample_ledger import ENTRIES, OPTIONAL, UNITS
 
 pytestmark = pytest.mark.usefixtures("grades_by_length")
 

@@ -12,7 +12,7 @@ from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.store.study_runs import read_study_runs
-from staleharness.store.sweep_definition import ask, read_study
+from staleharness.study import ask, read_study
 
 EXPERIMENTS = Path(__file__).resolve().parents[2] / "experiments"
 

@@ -16,7 +16,7 @@ from staleharness.running.plan import plan
 from staleharness.running.runner_interface import PREPARING, Job
 from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 SIZE = (
     "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false,"

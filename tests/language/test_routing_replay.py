@@ -21,7 +21,7 @@ from staleharness.language.sampler import concatenate
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.supervised_learning import initial
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 

@@ -32,8 +32,8 @@ def edit(file: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "table", "page"),
     [
-        ("figures/marks.py", False, True),
-        ("figures/curves_with_summaries.py", False, True),
+        ("figures/plot_elements.py", False, True),
+        ("figures/curve_summaries.py", False, True),
         ("figures/a_new_one.py", False, True),
         ("pages/templates/page.css", False, True),
         ("statistics/normalisation.json", True, True),

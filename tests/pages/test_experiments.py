@@ -19,7 +19,7 @@ from staleharness.pages.paper_summary import summary_page, verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.method_labels import without_option
-from staleharness.store.sweep_definition import SCALES, plain_env, read_study
+from staleharness.study import SCALES, plain_env, read_study
 from staleharness.task import ENVS
 
 

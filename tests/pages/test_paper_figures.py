@@ -9,7 +9,7 @@ from drawn import texts_outside
 from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
-from staleharness.figures import captions, comparisons, curves_with_summaries, learning_curves, plot_layout, registry
+from staleharness.figures import captions, comparisons, curve_summaries, learning_curves, plot_layout, registry
 from staleharness.pages import paper_gallery
 from staleharness.statistics import retained_share, staleness_budget
 
@@ -21,7 +21,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, pape
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparisons, staleness_budget, curves_with_summaries):
+        for module in (comparisons, staleness_budget, curve_summaries):
             patch.setattr(module, "REPS", 50)
         patch.setattr(retained_share, "clear_pairs", lambda *_: [])  # of thousands of pairs; no figure shows them
         patch.setattr(learning_curves, "CURVE_REPS", 50)

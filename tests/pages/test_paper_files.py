@@ -11,7 +11,7 @@ from staleharness.errors import UserError
 from staleharness.figures import registry
 from staleharness.pages import paper_figure_specs
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.store.sweep_definition import ask, read_study
+from staleharness.study import ask, read_study
 
 
 @pytest.mark.parametrize(

@@ -32,7 +32,7 @@ from test_runner_interface import InTurn
 from staleharness.errors import UserError
 from staleharness.pages import report
 from staleharness.running import plan_execution
-from staleharness.store.run_files import holder_name
+from staleharness.store.attempt_folders import holder_name
 from staleharness.store.store import Store
 from staleharness.training import checkpoint
 from staleharness.training.loop import Simulation
@@ -237,7 +237,7 @@ KILLED = """
 import deletions, os, signal
 from kill_points import STAYS_AT, waiting_child
 from staleharness import cli
-from staleharness.commands.shared.display import PlainLines
+from staleharness.commands.shared.progress_display import PlainLines
 from staleharness.running.runners import local
 local._in_child = waiting_child
 PlainLines.on_phase = lambda self, run, heard: heard["phase"] < STAYS_AT or os.killpg(0, signal.SIGKILL)

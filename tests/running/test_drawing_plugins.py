@@ -16,7 +16,7 @@ from sweeping import TINY, AtPhase, environment, metrics, process, sweep_here
 
 from staleharness.running.plan import plan
 from staleharness.running.runners import local
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 PLUGIN = HELPERS / "drawing_plugin.py"
 STEPS = 64 * 40  # forty phases

@@ -7,7 +7,7 @@ import pytest
 from staleharness.base.files import safe_name
 from staleharness.running.grid_axes import report_name
 from staleharness.running.plan import plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 def name(env: str, **asked: str) -> str:

@@ -14,7 +14,7 @@ from staleharness.lag import LagModel
 from staleharness.running.identity import read_stored, run_id
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.spec import later
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import find_env
 
 FAMILY = find_env("Hopper-v5")[1]

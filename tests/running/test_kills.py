@@ -23,7 +23,7 @@ from staleharness.running.runner_interface import Job
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 TOY = HELPERS / "toy_kind.py"
 

@@ -23,7 +23,7 @@ from staleharness.running.runners import local
 from staleharness.running.sweep_loop import sweep
 from staleharness.running.worker import limit_gpu_memory
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.task import all_families
 
 
@@ -101,7 +101,7 @@ def test_workers_inherit_commit_and_versions(tmp_path: Path, monkeypatch: pytest
     monkeypatch.setattr(pool._context, "set_forkserver_preload", modules.extend)
     pool.open([], tmp_path)
     assert local.WORKER in modules
-    code = "from staleharness.running.hardware import software; raise SystemExit(10 + software.cache_info().currsize)"
+    code = "from staleharness.running.run_record import software; raise SystemExit(10 + software.cache_info().currsize)"
     worker = pool._context.Process(target=exec, args=(code,))
     worker.start()
     worker.join()

@@ -14,7 +14,7 @@ from staleharness.errors import UserError
 from staleharness.lag import read_lag
 from staleharness.running.identity import lag_identity
 from staleharness.running.plan import Plan, plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 PLUGIN = """
 from dataclasses import dataclass

@@ -24,7 +24,7 @@ from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
 

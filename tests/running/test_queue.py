@@ -17,7 +17,7 @@ from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.running.worker import execute
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 class Queue:

@@ -21,7 +21,7 @@ from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
-from staleharness.base.process_startup import without_main_module
+from staleharness.base.process_launch import without_main_module
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan
@@ -29,7 +29,7 @@ from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import make_runner
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 os.environ[ray_cluster.LOOPBACK] = "0"  # before Ray is imported
 ray = pytest.importorskip("ray", reason=hint("ray"))

@@ -5,10 +5,9 @@ from __future__ import annotations
 import pytest
 
 from staleharness.running.plan import plan
-from staleharness.running.plan_execution import resource_request
 from staleharness.running.ray_cluster import DEFAULT_MEMORY, MachineCheck, RunResources, check_machine, resources
-from staleharness.running.runner_interface import ResourceRequest
-from staleharness.store.sweep_definition import ask
+from staleharness.running.runner_interface import ResourceRequest, resource_request
+from staleharness.study import ask
 
 GB = 10**9
 

@@ -28,7 +28,7 @@ from staleharness.running import run_folder, worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.training import checkpoint
 from staleharness.training.loop import Simulation
 

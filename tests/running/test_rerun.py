@@ -19,7 +19,7 @@ from staleharness.running.rerun import BOUND, compare, replan
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun, write_manifest
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 TOY = HELPERS / "toy_kind.py"
 

@@ -19,13 +19,13 @@ from tabular_runs import carry_out, job_of
 
 from staleharness.errors import UserError
 from staleharness.running import plan_execution
-from staleharness.running.hardware import fingerprint
 from staleharness.running.plan import Plan, plan
+from staleharness.running.run_record import fingerprint
 from staleharness.running.runners import local
 from staleharness.running.sweep_loop import SweepListener
 from staleharness.spec import RunSpec
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 PHASES = 40
 STEPS = 64 * PHASES
@@ -66,7 +66,7 @@ KILLED = """
 import os, signal
 from kill_points import STAYS_AT, waiting_child
 from staleharness import cli
-from staleharness.commands.shared.display import PlainLines
+from staleharness.commands.shared.progress_display import PlainLines
 from staleharness.running.runners import local
 local._in_child = waiting_child
 PlainLines.on_phase = lambda self, run, heard: heard["phase"] < STAYS_AT or os.kill(os.getpid(), signal.SIGKILL)

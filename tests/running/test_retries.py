@@ -21,7 +21,7 @@ from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.running.worker import execute
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 from staleharness.training import checkpoint
 from staleharness.training.loop import simulation_of
 

@@ -21,7 +21,7 @@ from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.running.worker import execute
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 Fault = Callable[[Job], None]
 

@@ -22,7 +22,7 @@ from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import Outcome, sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 NAPPING = HELPERS / "napping_kind.py"
 

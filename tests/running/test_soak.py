@@ -21,7 +21,7 @@ from staleharness.running.runners.local import LocalPool
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 EVERY_PHASE = Limits(checkpoint=0.0)
 POINTS = set(kill_points.MOST)

@@ -10,7 +10,7 @@ from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import Event, Job, RunEnd
 from staleharness.running.sweep_loop import sweep
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 class Heard:

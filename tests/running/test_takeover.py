@@ -22,7 +22,7 @@ from staleharness.errors import Interrupted
 from staleharness.running import takeover
 from staleharness.running.runner_interface import Job
 from staleharness.store import locks
-from staleharness.store.run_files import holder_name, parse_attempt_name
+from staleharness.store.attempt_folders import holder_name, parse_attempt_name
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 

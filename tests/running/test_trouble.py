@@ -24,9 +24,9 @@ from staleharness.running.plan import plan
 from staleharness.running.plan_execution import execute_plan
 from staleharness.running.runner_interface import RunEnd
 from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
-from staleharness.store import run_files
+from staleharness.store import attempt_folders
 from staleharness.store.store import Store
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 def test_twenty_megabytes_of_an_error_are_told_in_a_line(tmp_path: Path) -> None:
@@ -79,15 +79,15 @@ def test_an_operation_that_is_not_deterministic_is_named(tmp_path: Path) -> None
 def test_a_log_that_was_flooded_keeps_its_end_and_is_written_on(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(run_files, "MAX_LOG", 1000)
+    monkeypatch.setattr(attempt_folders, "MAX_LOG", 1000)
     path = tmp_path / "log.txt"
     path.write_bytes(b"flood " * 1000 + b"the reason\n")
     with open(path, "ab") as writer:
-        run_files.shorten_log(path)
+        attempt_folders.shorten_log(path)
         writer.write(b"goes on\n")
     assert path.stat().st_size < 600 and path.read_text().endswith("the reason\ngoes on\n")
     before = path.read_bytes()
-    run_files.shorten_log(path)
+    attempt_folders.shorten_log(path)
     assert path.read_bytes() == before
 
 

@@ -12,17 +12,9 @@ from scipy.stats import trim_mean
 
 from staleharness.statistics.bootstrap import iqm, stable_seed
 from staleharness.statistics.lag_curve import LagCurve
-from staleharness.statistics.scores import Array
-from staleharness.statistics.staleness_budget import (
-    Limit,
-    Retention,
-    antitonic,
-    crossings,
-    random_returns,
-    retention,
-    retention_curve,
-    shares,
-)
+from staleharness.statistics.retained_share import Retention, retention
+from staleharness.statistics.scores import Array, random_returns
+from staleharness.statistics.staleness_budget import Limit, antitonic, crossings, retention_curve, shares
 from staleharness.store.run_grid import RunGrid, grid
 
 HOPPER = 15.23  # a random policy's return

@@ -19,9 +19,9 @@ from results_helper import write_run
 from staleharness.base import files
 from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
+from staleharness.store.attempt_folders import CHECKPOINTS
 from staleharness.store.locks import SWEEP_FILES
 from staleharness.store.record_schema import FORMAT
-from staleharness.store.run_files import CHECKPOINTS
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.store.stored_run import read_run

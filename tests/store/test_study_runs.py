@@ -12,9 +12,8 @@ from staleharness.base.reference_results import reference_folder
 from staleharness.errors import UserError
 from staleharness.running.plan import plan
 from staleharness.store.store import Store
-from staleharness.store.study_overlap import overlap_with
-from staleharness.store.study_runs import StudyRuns, bundle_path, read_study_runs
-from staleharness.store.sweep_definition import ask, read_study
+from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
+from staleharness.study import ask, read_study
 
 
 def test_four_studies_hold_the_same_five_runs_of_vaco() -> None:

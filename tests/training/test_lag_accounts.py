@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from staleharness.training.lag_stats import LearnerRows, add_histograms, first_and_last_lags, lag_stats, mean_lag
-from staleharness.training.sample_accounting import Count, Flow, Ledger, check_pipeline
+from staleharness.training.sample_ledger import Count, Flow, Ledger, check_pipeline
 
 PHASE, STEPS = 9, 90
 

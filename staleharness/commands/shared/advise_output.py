@@ -9,7 +9,7 @@ from ...base.text import fit, fixed_width, number, span, wrap_lines
 
 if TYPE_CHECKING:
     from ...statistics.advice import Advice
-    from ...statistics.method_advice import MethodAdvice
+    from ...statistics.advice_per_method import MethodAdvice
 
 WIDTH = 120
 VERDICTS = {

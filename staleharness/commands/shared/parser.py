@@ -16,7 +16,7 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, NoReturn
 
 from ... import commands
-from ...base.package_registry import module_names
+from ...base.module_registry import module_names
 from ...base.parsing import is_empty
 from ...base.version import __version__
 from ...errors import UserError, nearest

@@ -21,8 +21,7 @@ from ...statistics.table import plain, render
 from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
-    from ...running.plan import Plan, PlannedRun
-    from ...running.plan_execution import LagReference
+    from ...running.plan import LagReference, Plan, PlannedRun
     from ...running.runner_interface import Runner
     from ...running.sweep_loop import Outcome, SweepListener
     from ...statistics.table import Table
@@ -48,7 +47,7 @@ def execute(command: Presentation, plan: Plan, store: Store, runner: Runner, res
     """Run what is missing with live progress, publish the results, and return the exit code."""
     from ...running.forecast import estimate
     from ...running.plan_execution import execute_plan, stored_runs_of
-    from .display import listener_for
+    from .progress_display import listener_for
 
     def watch(done: int) -> AbstractContextManager[SweepListener]:
         print_plan(plan, done, runner.capacity)
@@ -91,7 +90,8 @@ def check_presentation(command: Presentation) -> None:
 
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
     """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
-    from ...running.plan_execution import describe_run, synchronous_reference
+    from ...running.plan import synchronous_reference
+    from ...running.plan_execution import describe_run
 
     expected = [_expected(run, outcome) for run in plan.runs]
     failures = [

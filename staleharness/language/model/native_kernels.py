@@ -12,7 +12,7 @@ from torch import Tensor
 from ...base.cpp_library import build_library
 
 FOLDER = Path(__file__).with_name("native")
-SOURCES = tuple(FOLDER / name for name in ("layers.cpp", "vocabulary.cpp", "decoding.cpp"))
+SOURCES = tuple(FOLDER / name for name in ("layers.cpp", "vocabulary.cpp", "decode_attention.cpp"))
 WIDTH = 8  # numbers that they read at once: heads and padded rows are multiples of it
 # Loops over numbers become loops over vectors, with min and max as single instructions. These may drop a NaN, so
 # softmax looks for one in the bits (`peak` in rows.h).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib
 
-from ...base.package_registry import module_names
+from ...base.module_registry import module_names
 from ...errors import UserError, nearest, shorten
 from ..runner_interface import ResourceRequest, Runner
 

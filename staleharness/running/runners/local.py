@@ -14,9 +14,10 @@ from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from typing import Any
 
+from ...base.cancellation import STOP_SIGNALS, signal_handlers
 from ...base.console_log import LOGGER
 from ...base.machine import memory, memory_kills
-from ...base.process_startup import STOP_SIGNALS, fixed_hashing, short_names, signal_handlers
+from ...base.process_launch import fixed_hashing, short_names
 from ...errors import one_line
 from ..hardware import GPUS, check_device_here, usable_cores, usable_gpus
 from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit

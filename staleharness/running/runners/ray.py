@@ -17,7 +17,7 @@ from typing import Any
 
 from ...base.console_log import LOGGER
 from ...base.machine import package_version
-from ...base.process_startup import without_main_module
+from ...base.process_launch import without_main_module
 from ...errors import UserError, missing_extra, one_line
 from ..ray_cluster import (
     MachineCheck,

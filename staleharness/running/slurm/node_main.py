@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from ...store.store import Store
-from .array_tasks import JobArray
+from .job_array import JobArray
 
 CODES = {"done": 0, "failed": 1, "interrupted": 75}  # 75: "temporary failure; invited to retry" (sysexits.h)
 

@@ -13,11 +13,11 @@ from ...base.parsing import canonical_json
 from ...errors import UserError, nearest
 from ...store.run_grid import Cell, cell_of
 from ...store.stored_run import StoredRun
-from ...store.sweep_definition import plain_env
+from ...study import plain_env
 from ..aggregate import area
 from ..results import Results
-from ..scores import Array, final_score, normaliser_of
-from ..staleness_budget import has_learned, random_returns
+from ..retained_share import has_learned
+from ..scores import Array, final_score, normaliser_of, random_returns
 from ..table import Table
 from .early_warning import fall_of_reward
 

@@ -16,11 +16,11 @@ from ...base.text import plural
 from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import fast_interval, mean_of_tasks
+from ..few_seeds import MIN_RUNS
 from ..lag_curve import lag_curves
+from ..retained_share import retention
 from ..scores import Array, learning_curve, normaliser_of
-from ..single_runs import MIN_RUNS
 from ..slowdown import slowdowns
-from ..staleness_budget import retention
 from ..t_intervals import Contrast
 from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings

@@ -196,5 +196,5 @@ def test_a_compiler_that_fails_is_quoted(own_cache: Any, monkeypatch: pytest.Mon
     broken.write_text("#!/bin/sh\necho 'no such flag' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    with pytest.raises(UserError, match=r"cannot build layers.cpp, vocabulary.cpp, decoding.cpp: no such flag"):
+    with pytest.raises(UserError, match=r"cannot build layers.cpp, vocabulary.cpp, decode_attention.cpp: no such flag"):
         build_library(native_kernels.SOURCES, {})

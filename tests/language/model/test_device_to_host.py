@@ -8,13 +8,13 @@ import pytest
 import torch
 from raising import raising
 
-from staleharness.language.model import host_copies
-from staleharness.language.model.host_copies import HostCopies
+from staleharness.language.model import device_to_host
+from staleharness.language.model.device_to_host import HostCopies
 
 
 def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    go, copy = threading.Event(), host_copies._to_host
-    monkeypatch.setattr(host_copies, "_to_host", lambda *args: (go.wait(600), copy(*args))[1])
+    go, copy = threading.Event(), device_to_host._to_host
+    monkeypatch.setattr(device_to_host, "_to_host", lambda *args: (go.wait(600), copy(*args))[1])
     tensors = {"b": torch.zeros(3), "a": torch.ones(2, requires_grad=True)}
     copies = HostCopies(tensors)
     tensors["b"].add_(7.0)
@@ -26,7 +26,7 @@ def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_a_copy_that_failed_raises_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_copies, "_to_host", raising(MemoryError("no room")))
+    monkeypatch.setattr(device_to_host, "_to_host", raising(MemoryError("no room")))
     copies = HostCopies({"a": torch.ones(1)})
     with pytest.raises(MemoryError, match="no room"):
         copies.wait()

@@ -7,19 +7,19 @@ from pathlib import Path
 
 import pytest
 
-from staleharness.base.package_registry import PackageRegistry
+from staleharness.base.module_registry import ModuleRegistry
 from staleharness.errors import UserError
 
 
 @pytest.fixture
-def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackageRegistry[str]:
+def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleRegistry[str]:
     """A package of two files; the registry stands in a third."""
     package = tmp_path / "registry_of_tests"
     package.mkdir()
     (package / "__init__.py").touch()
     (package / "registry.py").write_text(
-        "from staleharness.base.package_registry import PackageRegistry\n"
-        "THINGS = PackageRegistry('registry_of_tests', 'thing')\n"
+        "from staleharness.base.module_registry import ModuleRegistry\n"
+        "THINGS = ModuleRegistry('registry_of_tests', 'thing')\n"
     )
     for name in ("two", "one"):
         (package / f"{name}.py").write_text(f"from .registry import THINGS\nTHINGS.put({name!r}, {name.upper()!r})\n")
@@ -31,17 +31,17 @@ def things(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PackageRegistry[s
         del sys.modules[name]
 
 
-def test_modules_are_imported_on_first_access(things: PackageRegistry[str]) -> None:
+def test_modules_are_imported_on_first_access(things: ModuleRegistry[str]) -> None:
     assert "registry_of_tests.one" not in sys.modules
     assert dict(things) == {"one": "ONE", "two": "TWO"} and list(things) == ["one", "two"] and len(things) == 2
     assert "one" in things and "three" not in things
 
 
-def test_an_unknown_name_names_the_nearest(things: PackageRegistry[str]) -> None:
+def test_an_unknown_name_names_the_nearest(things: ModuleRegistry[str]) -> None:
     with pytest.raises(UserError, match="thing 'oen' is unknown; did you mean 'one'"):
         things["oen"]
 
 
-def test_a_name_in_use_is_refused(things: PackageRegistry[str]) -> None:
+def test_a_name_in_use_is_refused(things: ModuleRegistry[str]) -> None:
     with pytest.raises(UserError, match="two files register the thing 'one'"):
         things.put("one", things["one"])

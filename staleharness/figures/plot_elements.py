@@ -10,9 +10,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
-from ..statistics.results import Results
-from ..statistics.scores import Array, normaliser_of, score_before_training
-from ..statistics.table import Table
+from ..statistics.scores import Array
 from .palette import Style
 from .plot_layout import FAINT, INK, gid, short_label
 
@@ -56,24 +54,6 @@ def draw_interval(
 ) -> None:
     """Draw a pale bar from one point (x, y) to another."""
     ax.plot(x, y, color=look.colour, linewidth=thick, alpha=alpha, gid=gid(look))
-
-
-def untrained_return(results: Results, table: Table, env: str) -> float:
-    """Return of the untrained policy on an environment, NaN if its runs did not measure it."""
-    score = score_before_training(results.grid, env, table.settings["score"])
-    return math.nan if score is None else score[0]
-
-
-def untrained_score(results: Results, table: Table) -> float:
-    """Score of the untrained policy on the table's scale, mean over environments; NaN if one is unknown, or if it lies
-    so far below all rows that a line there would flatten them."""
-    normalise, envs = normaliser_of(table), results.grid.envs
-    scores = [float(normalise(env, untrained_return(results, table, env))) for env in envs]
-    rows = [row["iqm"] for row in table.rows if row["iqm"] is not None]
-    if not rows or not scores:
-        return math.nan
-    mean, span = sum(scores) / len(scores), max(rows) - min(rows)
-    return mean if not span or mean > min(rows) - span else math.nan
 
 
 def points_against_capacity(

@@ -10,7 +10,7 @@ from test_benchmark_table import TOY, method, raw, stored_run
 
 from staleharness.figures.aggregate_scores import track_looks
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
-from staleharness.statistics.benchmark.leaderboard_track import leaderboard_track
+from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.leaderboard import Track
 from staleharness.statistics.method_labels import display_label

@@ -22,7 +22,7 @@ def module_names(package: str) -> list[str]:
 _LOADERS: dict[str, Registry[type]] = {}  # of plugin files, by kind: registries of one kind share a loader
 
 
-class PackageRegistry(Mapping[str, T], Generic[T]):
+class ModuleRegistry(Mapping[str, T], Generic[T]):
     """Entries by name, sorted. The first access imports all modules of the package, and plugins of its kind."""
 
     def __init__(self, package: str, noun: str, plugins: str = "") -> None:

@@ -9,15 +9,15 @@ import pytest
 from results_helper import write_grid
 
 from staleharness.statistics.bootstrap import iqm
-from staleharness.statistics.method_labels import display_label
-from staleharness.statistics.results import Results
-from staleharness.statistics.single_runs import (
+from staleharness.statistics.few_seeds import (
     MIN_RUNS,
     SHARE_COVERED,
     coverage_text,
     has_small_samples,
     show_single_runs,
 )
+from staleharness.statistics.method_labels import display_label
+from staleharness.statistics.results import Results
 
 
 def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path) -> None:

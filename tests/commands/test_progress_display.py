@@ -7,10 +7,10 @@ from typing import Any
 
 import pytest
 
-from staleharness.commands.shared import display
-from staleharness.commands.shared.display import LiveDisplay, PlainLines
+from staleharness.commands.shared import progress_display
+from staleharness.commands.shared.progress_display import LiveDisplay, PlainLines
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.store.sweep_definition import ask
+from staleharness.study import ask
 
 
 def plan_run(env: str) -> PlannedRun:
@@ -46,7 +46,7 @@ def test_preparation_is_shown_beside_the_bar() -> None:
 def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
     env: str, scores: dict[str, Any], words: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    monkeypatch.setattr(display, "PLAIN_EVERY", 0.0)
+    monkeypatch.setattr(progress_display, "PLAIN_EVERY", 0.0)
     run, progress = plan_run(env), {"phase": 3, "phases": 8, **scores}
     lines, live = PlainLines(1, 0), LiveDisplay(1, 0)
     try:
@@ -63,7 +63,7 @@ def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
 def test_with_one_run_left_the_report_is_prepared(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run, loads = plan_run("Hopper"), []
     shown: Any = kind(4, 1)
-    monkeypatch.setattr(display, "load_report_modules", lambda: loads.append(shown.ended_runs))
+    monkeypatch.setattr(progress_display, "load_report_modules", lambda: loads.append(shown.ended_runs))
     try:
         for _ in range(3):
             shown.on_start(run)
@@ -74,5 +74,5 @@ def test_with_one_run_left_the_report_is_prepared(kind: type[Any], monkeypatch: 
 
 
 def test_what_the_report_needs_can_be_loaded() -> None:
-    for module in display.REPORT_MODULES:
+    for module in progress_display.REPORT_MODULES:
         assert importlib.util.find_spec(module) is not None, module

@@ -1,19 +1,16 @@
-"""Start processes that inherit nothing from the script that starts them, and handle signals meanwhile."""
+"""Launch processes that inherit nothing from the script that launches them."""
 
 from __future__ import annotations
 
 import contextlib
 import importlib.machinery
 import os
-import signal
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping
-from typing import Any
+from collections.abc import Iterator
 
 from ..errors import UserError
 
-STOP_SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)  # Ctrl-C, a batch system, a closed terminal
 HASHING = ("PYTHONHASHSEED", "0")  # for every worker, so that sets of strings have the same order
 LONGEST = 60  # characters of a folder for a socket, whose whole name may have 107; multiprocessing adds some 40
 
@@ -29,17 +26,6 @@ def without_main_module() -> Iterator[None]:
         yield
     finally:
         module.__spec__ = before
-
-
-@contextlib.contextmanager
-def signal_handlers(handlers: Mapping[int, Any]) -> Iterator[None]:
-    """Set handlers of signals; restore the earlier ones afterwards."""
-    before = {number: signal.signal(number, handler) for number, handler in handlers.items()}
-    try:
-        yield
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
 
 
 @contextlib.contextmanager

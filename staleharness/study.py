@@ -11,10 +11,10 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.files import user_path
-from ..base.parsing import build, parse_assignments, parse_choice, read_toml, split_list, whole_number
-from ..base.plugins import builtin_folder
-from ..errors import UserError, nearest
+from .base.files import user_path
+from .base.parsing import build, parse_assignments, parse_choice, read_toml, split_list, whole_number
+from .base.plugins import builtin_folder
+from .errors import UserError, nearest
 
 MAX_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")

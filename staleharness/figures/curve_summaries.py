@@ -19,9 +19,9 @@ from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from .captions import band, bars, below_zero, iqm_axis, looks_of, scale, seeds, spread
 from .learning_curves import draw_curve, normalised_curves
-from .marks import level_line, name_identical_lines, points_against_capacity
 from .metric_curves import capital, draw_metric
 from .palette import Style
+from .plot_elements import level_line, name_identical_lines, points_against_capacity
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .registry import FIGURES
 
