@@ -7,13 +7,13 @@ log σ, a parameter of its own (without elements for choices).
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .networks import HALF_LOG_2PI, GaussianPass, gaussian_kl, gaussian_logp
+from .networks import HALF_LOG_2PI, gaussian_kl, gaussian_logp
 
 if TYPE_CHECKING:
     import gymnasium
@@ -22,72 +22,57 @@ if TYPE_CHECKING:
 WIDE = 20.0  # between bounds: a policy of deviation 1 takes very long to reach both
 
 
-class Distribution(Protocol):
-    """Distribution of actions [N, columns], given a network's output [N, outputs] and log σ [deviations]."""
-
-    columns: int
-    outputs: int
-    deviations: int
-
-    def __hash__(self) -> int: ...
-
-    def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
-        """Return the noise [*shape, outputs] of `act`; zeros give the likeliest one."""
-
-    def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor: ...
-
-    def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        """The log-probability [...] of actions [..., columns]."""
-
-    def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
-        """KL[this ‖ other] of each state, in closed form."""
-
-    def entropies(self, mean: Tensor, log_std: Tensor) -> Tensor:
-        """[...] of each state, for log σ of each state [..., deviations]."""
-
-    def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
-        """[], the mean over states."""
-
-    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        """`logp`, storing what `backward` and `add_entropy` need."""
-
-    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]; a further gradient of log σ, `of_log_std`, is added first."""
-
-    def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
-        """Add the entropy's gradients to ∂L/∂mean and ∂L/∂log σ, in place, given ∂L/∂entropy []."""
-
-
-class Gaussian(GaussianPass):
-    """Independent normals, with one log σ for all states."""
+class Gaussian:
+    """Independent normals, with one log σ for all states: actions [N, columns], given a network's output [N, outputs]
+    and log σ [deviations]."""
 
     def __init__(self, dimensions: int) -> None:
         self.columns = self.outputs = self.deviations = dimensions
 
     def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
+        """Return the noise [*shape, outputs] of `act`; zeros give the likeliest one."""
         return rng.standard_normal((*shape, self.outputs), np.float32)
 
     def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
         return mean + std * noise
 
     def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        """The log-probability [...] of actions [..., columns]."""
         return gaussian_logp(action, mean, log_std)
 
     def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
+        """KL[this ‖ other] of each state, in closed form."""
         return gaussian_kl(mean, log_std, other_mean, other_log_std)
 
     def entropies(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """[...] of each state, for log σ of each state [..., deviations]."""
         return (log_std + (0.5 + HALF_LOG_2PI)).sum(-1)
 
     def entropy(self, mean: Tensor, log_std: Tensor) -> Tensor:
+        """[], the mean over states."""
         return (log_std + (0.5 + HALF_LOG_2PI)).sum()
 
+    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+        """`logp` [N], storing what `backward` and `add_entropy` need; log σ [deviations] of all states."""
+        self.distance, self.precision = action - mean, (-log_std).exp()
+        self.standard = self.distance * self.precision
+        return (self.standard.square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
+
+    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        """(∂L/∂mean, ∂L/∂log σ), given ∂L/∂log π [N]. A further gradient of log σ, `of_log_std`, is added first, as
+        autograd does."""
+        wide = gradient[:, None].expand_as(self.standard)
+        minus_of_z = self.standard * wide  # −∂L/∂z, of the standardised z
+        of_shift = (-wide).sum(0) if of_log_std is None else of_log_std + (-wide).sum(0)
+        return minus_of_z * self.precision, of_shift + (minus_of_z * self.distance).sum(0) * self.precision
+
     def add_entropy(self, of_mean: Tensor, of_log_std: Tensor, gradient: Tensor | float) -> None:
+        """Add the entropy's gradients to ∂L/∂mean and ∂L/∂log σ, in place, given ∂L/∂entropy []."""
         of_log_std += gradient
 
 
 class Categorical:
-    """One of a few choices, recorded as its number, from 0."""
+    """One of a few choices, recorded as its number, from 0; methods as those of `Gaussian`."""
 
     columns, deviations = 1, 0
 
@@ -127,6 +112,9 @@ class Categorical:
         p = self.all_logp.exp()
         entropy = -(p * self.all_logp).sum(-1, keepdim=True)
         of_mean -= gradient / len(of_mean) * p * (self.all_logp + entropy)
+
+
+Distribution = Gaussian | Categorical
 
 
 def distribution_of(env: gymnasium.vector.VectorEnv) -> Distribution:

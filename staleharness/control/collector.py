@@ -136,7 +136,8 @@ class Collector:
                 action, mean = (x.cpu().numpy() for x in actors.act(obs, noise[t]))
                 next_obs, reward, terminated, truncated, _ = self.env.step(self.to_env(action))
                 done = terminated | truncated
-                record.write(t, action, mean, log_std, self.env_versions, reward, terminated, truncated)
+                record.write(t, action=action, behaviour_mean=mean, behaviour_log_std=log_std)
+                record.write(t, version=self.env_versions, reward=reward, terminated=terminated, truncated=truncated)
                 self.episode_return += reward
                 self.episode_length += 1
                 over, last = done.any(), t == spec.num_steps - 1
@@ -149,8 +150,8 @@ class Collector:
                     self._reset(done)
                 if not last and self._assign(next_versions(t + 1, done)):
                     actors, log_std = self._actors(buffer)
-        versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.version).tolist()}
-        rollout = record.rollout(versions, policy)
+        versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.columns["version"]).tolist()}
+        rollout = record.rollout(versions)
         if self.models:
             rollout = with_both_policies(rollout, versions, policy, self.models, spec.behaviour)
         return rollout, episodes
@@ -205,76 +206,61 @@ class Collector:
 
 
 class _RolloutRecord:
-    """Time-major arrays that hold the rows of one phase."""
+    """Time-major arrays [T, E, ...] that hold the rows of one phase, by the fields of `Rollout`."""
 
     def __init__(self, steps: int, envs: int, policy: MLPPolicy) -> None:
-        def empty(*shape: int) -> NDArray[np.float32]:
-            return np.empty((steps, envs, *shape), dtype=np.float32)
+        def empty(dtype: type, *shape: int) -> NDArray[Any]:
+            return np.empty((steps, envs, *shape), dtype)
 
-        self.device, self.distribution = policy.device, policy.distribution
-        self.obs, self.action = empty(policy.obs_dim), empty(policy.distribution.columns)
-        self.obs_by_time = torch.from_numpy(self.obs)  # the same memory
-        self.mean, self.log_std = empty(policy.act_dim), empty(policy.distribution.deviations)
-        self.version = np.empty((steps, envs), dtype=np.int64)
-        self.reward = np.empty((steps, envs))
-        self.terminated = np.empty((steps, envs), dtype=bool)
-        self.truncated = np.empty((steps, envs), dtype=bool)
+        self.policy = policy
+        self.columns = {
+            "obs": empty(np.float32, policy.obs_dim),
+            "action": empty(np.float32, policy.distribution.columns),
+            "behaviour_mean": empty(np.float32, policy.act_dim),
+            "behaviour_log_std": empty(np.float32, policy.distribution.deviations),
+            "version": empty(np.int64),
+            "reward": empty(np.float64),
+            "terminated": empty(np.bool_),
+            "truncated": empty(np.bool_),
+        }
+        self.obs_by_time = torch.from_numpy(self.columns["obs"])  # the same memory
         self.final: list[tuple[NDArray[np.float32], NDArray[np.int64], int]] = []
 
     def observe(self, t: int, obs: NDArray[np.float64]) -> Tensor:
         """Record the observations of a step in float32 and return them, as the actors see them."""
-        self.obs[t] = obs
-        return self.obs_by_time[t].to(self.device)
+        self.columns["obs"][t] = obs
+        return self.obs_by_time[t].to(self.policy.device)
 
-    def write(
-        self,
-        t: int,
-        action: NDArray[np.float32],
-        mean: NDArray[np.float32],
-        log_std: NDArray[np.float32],
-        version: NDArray[np.int64],
-        reward: NDArray[np.float64],
-        terminated: NDArray[np.bool_],
-        truncated: NDArray[np.bool_],
-    ) -> None:
-        self.action[t], self.mean[t], self.log_std[t] = action, mean, log_std
-        self.version[t], self.reward[t] = version, reward
-        self.terminated[t], self.truncated[t] = terminated, truncated
-
-    def tensor(self, array: NDArray[Any]) -> Tensor:
-        return torch.from_numpy(array).to(self.device)
+    def write(self, t: int, **values: NDArray[Any]) -> None:
+        for name, value in values.items():
+            self.columns[name][t] = value
 
     def write_final(self, t: int, cut: NDArray[np.bool_], next_obs: NDArray[np.float64]) -> None:
         rows = np.flatnonzero(cut)
         self.final.append((next_obs[rows].astype(np.float32), rows, t))
 
-    def rollout(self, versions: dict[int, Version], policy: MLPPolicy) -> Rollout:
+    def rollout(self, versions: dict[int, Version]) -> Rollout:
         """Return the arrays by rows; `versions` are those that acted."""
-        tensor = self.tensor
+
+        def tensor(array: NDArray[Any]) -> Tensor:
+            return torch.from_numpy(array).to(policy.device)
+
+        policy, version = self.policy, self.columns["version"]
         step_of = np.vectorize(lambda v: versions[v].gradient_step, otypes=[np.int64])
-        action, mean, log_std = tensor(self.action), tensor(self.mean), tensor(self.log_std)
-        by_time = {
-            "obs": tensor(self.obs),
-            "action": action,
-            "behaviour_logp": self.distribution.logp(action, mean, log_std),
-            "behaviour_mean": mean,
-            "behaviour_log_std": log_std,
-            "version": tensor(self.version),
-            "gradient_step": tensor(step_of(self.version)),
-            "reward": tensor(self.reward),
-            "terminated": tensor(self.terminated),
-            "truncated": tensor(self.truncated),
-        }
+        by_time = {name: tensor(array) for name, array in self.columns.items()}
+        by_time["gradient_step"] = tensor(step_of(version))
+        outputs = by_time["behaviour_mean"], by_time["behaviour_log_std"]
+        by_time["behaviour_logp"] = policy.distribution.logp(by_time["action"], *outputs)
+        by_time["behaviour_value"] = _values(policy, versions, by_time["obs"], version)
         obs, rows, steps = (
             np.concatenate(parts) for parts in zip(*((o, r, np.full(len(r), t)) for o, r, t in self.final), strict=True)
         )
-        by_time["behaviour_value"] = _values(policy, versions, by_time["obs"], self.version)
         return Rollout(
             **{name: value.transpose(0, 1).contiguous() for name, value in by_time.items()},
             final_obs=tensor(obs),
             final_row=tensor(rows),
             final_step=tensor(steps),
-            final_value=_values(policy, versions, tensor(obs), self.version[steps, rows]),
+            final_value=_values(policy, versions, tensor(obs), version[steps, rows]),
         )
 
 

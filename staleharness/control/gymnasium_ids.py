@@ -72,14 +72,13 @@ def import_module(name: GymnasiumId) -> None:
     try:
         with contextlib.redirect_stdout(sys.stderr):
             importlib.import_module(module)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module}.".startswith(f"{error.name}."):
-            raise UserError(f"{where}: the module {module} does not import: {type_and_message(error)}") from error
-        raise UserError(
-            f"{where}: there is no module {error.name}; install its package, or put its folder on PYTHONPATH"
-        ) from error
     except (Exception, SystemExit) as error:
-        raise UserError(f"{where}: the module {module} does not import: {type_and_message(error)}") from error
+        absent = error.name if isinstance(error, ModuleNotFoundError) else None
+        if absent and f"{module}.".startswith(f"{absent}."):
+            problem = f"there is no module {absent}; install its package, or put its folder on PYTHONPATH"
+        else:
+            problem = f"the module {module} does not import: {type_and_message(error)}"
+        raise UserError(f"{where}: {problem}") from error
 
 
 def make(env: str, **keywords: Any) -> Any:

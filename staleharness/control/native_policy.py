@@ -19,7 +19,7 @@ from ..base.cpp_library import build_library
 from ..training.optimiser import AdamW
 from ..training.policy_buffer import Version
 from .action_distributions import Distribution, Gaussian, distribution_of
-from .policy import BatchedPolicies, Evaluation, MLPPolicy, OutputGradient
+from .policy import BatchedPolicies, Evaluation, MLPPolicy
 from .spec import ControlSpec
 
 if TYPE_CHECKING:
@@ -99,41 +99,32 @@ def _networks(owner: object, inputs: int, hidden: tuple[int, ...], outputs: Sequ
 class NativePolicy(MLPPolicy):
     """`MLPPolicy` by the library, on a CPU: the same parameters and random numbers, other rounding."""
 
-    def __init__(self, obs_dim: int, actions: int | Distribution, *rest: Any) -> None:
-        outputs = actions if isinstance(actions, int) else actions.outputs
-        gaussian = isinstance(actions, int | Gaussian)
-        super().__init__(obs_dim, NativeGaussian(outputs) if gaussian else actions, *rest)
+    def __init__(self, obs_dim: int, actions: Distribution, *rest: Any) -> None:
+        super().__init__(obs_dim, NativeGaussian(actions.outputs) if isinstance(actions, Gaussian) else actions, *rest)
         # `forward` leaves activations for `backward`; what is evaluated between the two must not touch them
-        self.networks, self.scratch = (_networks(self, obs_dim, self.hidden, (outputs, 1)) for _ in range(2))
+        self.networks, self.scratch = (_networks(self, obs_dim, self.hidden, (self.act_dim, 1)) for _ in range(2))
 
-    @torch.no_grad()
-    def evaluate(self, obs: Tensor, action: Tensor) -> Evaluation:
-        mean, value = self._outputs(self.scratch, obs.contiguous(), None)
-        logp = self.distribution.logp(action, mean, self.log_std)
-        return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+    def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        return self._forward_pass(self.scratch, obs.contiguous(), None)
 
     def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
         if not isinstance(self.distribution, NativeGaussian):
-            mean, value = self._outputs(self.networks, obs, index)
+            mean, value = self._forward_pass(self.networks, obs, index)
             logp = self.distribution.forward(action.index_select(0, index), mean, self.log_std)
-            return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+            return self._evaluation(logp, mean, value)
         logp, entropy = obs.new_empty(len(index)), obs.new_zeros(())
         action = action.contiguous()
-        mean, value = self._outputs(self.networks, obs, index, *_pointers(action, logp, entropy))
+        mean, value = self._forward_pass(self.networks, obs, index, *_pointers(action, logp, entropy))
         self.distribution.inputs = action, index, mean, self.log_std
         return Evaluation(logp, entropy, value, mean, self.log_std.clone())
 
-    def backward(self, gradient: OutputGradient) -> None:
-        of_mean, of_log_std = self.distribution.backward(gradient.logp, gradient.log_std)
-        self.distribution.add_entropy(of_mean, of_log_std, gradient.entropy)
-        if gradient.mean is not None:
-            of_mean += gradient.mean
-        rest = _pointers(of_log_std, gradient.value, self.flat_gradient)
+    def _backward(self, of_mean: Tensor, of_log_std: Tensor, of_value: Tensor) -> None:
+        rest = _pointers(of_log_std, of_value, self.flat_gradient)
         library().learner_backward(self.networks, of_mean.data_ptr(), self.distribution.deviations, *rest)
 
     @torch.no_grad()
     def values(self, obs: Tensor) -> Tensor:
-        return self._outputs(self.scratch, obs.contiguous(), None)[1]
+        return self.outputs(obs)[1]
 
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
@@ -152,7 +143,7 @@ class NativePolicy(MLPPolicy):
     def acting(self, versions: list[Version], assignment: NDArray[np.int64]) -> NativeBatchedPolicies:
         return NativeBatchedPolicies(self, versions, assignment)
 
-    def _outputs(
+    def _forward_pass(
         self, networks: int, obs: Tensor, index: Tensor | None, *of_actions: int | None
     ) -> tuple[Tensor, Tensor]:
         """Outputs of the actor [N, A] and values [N] for raw observations, or for those at `index` [N]; `of_actions`

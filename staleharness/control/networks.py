@@ -116,24 +116,6 @@ class NetworkPass:
         return [x.new_empty(x.shape[0], weight.shape[1]) for weight in self.weights[:-1]]
 
 
-class GaussianPass:
-    """log N(action; mean, σ) as `gaussian_logp`, and its gradients."""
-
-    def forward(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-        """The joint log-probability [N] of actions [N, A] for means [N, A] and log σ [A]."""
-        self.distance, self.precision = action - mean, (-log_std).exp()
-        self.standard = self.distance * self.precision
-        return (self.standard.square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
-
-    def backward(self, gradient: Tensor, of_log_std: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        """(∂L/∂mean [N, A], ∂L/∂log σ [A]), given ∂L/∂log π [N]. A further gradient of log σ, `of_log_std`, is added
-        first, as autograd does."""
-        wide = gradient[:, None].expand_as(self.standard)
-        minus_of_z = self.standard * wide  # −∂L/∂z, of the standardised z
-        of_shift = (-wide).sum(0) if of_log_std is None else of_log_std + (-wide).sum(0)
-        return minus_of_z * self.precision, of_shift + (minus_of_z * self.distance).sum(0) * self.precision
-
-
 def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float) -> tuple[Tensor, Tensor]:
     """½ E (V − v)² [], and the gradient with respect to V [N] of `coef` times that.
 

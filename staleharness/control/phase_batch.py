@@ -60,16 +60,12 @@ class PhaseBatch:
         and values [R, T] there; where versions kept their critics, these take the place of the learner's values. The
         next observation's value is the next column's, except where the rollout recorded another observation."""
         rollout = self.rollout
-        index: Tensor | slice
-        finals: Tensor | slice
-        if rows is None:
-            index = finals = slice(None)
-            obs, row, step = rollout.final_obs, rollout.final_row, rollout.final_step
-        else:
-            index = rows
-            match = (rollout.final_row[:, None] == rows[None, :]).nonzero()
-            finals, row = match[:, 0], match[:, 1]
-            obs, step = rollout.final_obs[finals], rollout.final_step[finals]
+        index: Tensor | slice = slice(None) if rows is None else rows
+        finals: Tensor | slice = slice(None)
+        row = rollout.final_row
+        if rows is not None:
+            finals, row = (row[:, None] == rows[None, :]).nonzero().unbind(1)
+        obs, step = rollout.final_obs[finals], rollout.final_step[finals]
         if rollout.behaviour_value.shape[-1] > 0:
             value, final_value = rollout.behaviour_value[index][..., 0], rollout.final_value[finals][:, 0]
         else:

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..base.streams import integer
 from ..training.optimiser import AdamW
 from ..training.policy_buffer import Version
-from .action_distributions import Distribution, Gaussian
+from .action_distributions import Distribution
 from .moments import CLIP, Moments
 from .networks import MIN_ROWS, NetworkPass, layer_shapes, means, network, value_loss, views_of
 
@@ -59,16 +59,15 @@ class MLPPolicy:
     def __init__(
         self,
         obs_dim: int,
-        actions: int | Distribution,
+        actions: Distribution,
         hidden: tuple[int, ...],
         seed: int,
         device: str = "cpu",
         with_critic: bool = False,
     ) -> None:
-        """`actions`: their distribution; a number stands for normals of so many dimensions. `with_critic`: versions
-        store their critic."""
+        """`actions`: their distribution. `with_critic`: versions store their critic."""
         self.with_critic = with_critic
-        self.distribution: Distribution = Gaussian(actions) if isinstance(actions, int) else actions
+        self.distribution = actions
         self.obs_dim, self.act_dim, self.hidden = obs_dim, self.distribution.outputs, hidden
         self.device = torch.device(device)
         self.actor_shapes = [*layer_shapes((obs_dim, *hidden, self.act_dim)), (self.distribution.deviations,)]
@@ -83,19 +82,15 @@ class MLPPolicy:
         last = len(self.actor_shapes) - 1
         self.actor_weights, self.critic_weights = self.parameters[:last], self.parameters[last + 1 :]
         self.log_std = self.parameters[last]
-        self.actor_pass, self.critic_pass = (
-            NetworkPass(self.actor_weights, columns=2),
-            NetworkPass(self.critic_weights),
-        )
+        self.actor_pass, self.critic_pass = NetworkPass(self.actor_weights, columns=2), NetworkPass(self.critic_weights)
         self._initialise(seed)
         self.set_statistics(Moments.initial(obs_dim))
 
     def _initialise(self, seed: int) -> None:
         """Orthogonal, gain √2, 0.01 for the actor's head and 1 for the critic's; biases and log σ are 0."""
         generator = torch.Generator().manual_seed(integer(seed, "init"))
-        depth = len(self.hidden) + 1
         gains = [math.sqrt(2.0)] * len(self.hidden) + [0.01] + [math.sqrt(2.0)] * len(self.hidden) + [1.0]
-        weights = [*self.parameters[0 : 2 * depth : 2], *self.parameters[2 * depth + 1 :: 2]]
+        weights = self.actor_weights[::2] + self.critic_weights[::2]
         for weight, gain in zip(weights, gains, strict=True):
             drawn = torch.empty(weight.shape[1], weight.shape[0])
             torch.nn.init.orthogonal_(drawn, gain, generator=generator)
@@ -117,10 +112,15 @@ class MLPPolicy:
     def evaluate(self, obs: Tensor, action: Tensor) -> Evaluation:
         """Log-probabilities and values of raw observations [N, D] and actions [N, A], as a record of this moment:
         nothing in it changes with the weights."""
+        mean, value = self.outputs(obs)
+        return self._evaluation(self.distribution.logp(action, mean, self.log_std), mean, value)
+
+    def outputs(self, obs: Tensor) -> tuple[Tensor, Tensor]:
+        """(output of the actor [N, A], V [N]) for raw observations [N, D]."""
         x = self.normalise(obs)
-        mean = means(self.actor_weights, x)
-        value = network(self.critic_weights, x).squeeze(-1)
-        logp = self.distribution.logp(action, mean, self.log_std)
+        return means(self.actor_weights, x), network(self.critic_weights, x).squeeze(-1)
+
+    def _evaluation(self, logp: Tensor, mean: Tensor, value: Tensor) -> Evaluation:
         return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
 
     def forward(self, obs: Tensor, action: Tensor, index: Tensor) -> Evaluation:
@@ -128,8 +128,7 @@ class MLPPolicy:
         x, action = self.normalise(obs.index_select(0, index)), action.index_select(0, index)
         mean = self.actor_pass.forward(x)
         value = self.critic_pass.forward(x).squeeze(-1)
-        logp = self.distribution.forward(action, mean, self.log_std)
-        return Evaluation(logp, self.distribution.entropy(mean, self.log_std), value, mean, self.log_std.clone())
+        return self._evaluation(self.distribution.forward(action, mean, self.log_std), mean, value)
 
     def backward(self, gradient: OutputGradient) -> None:
         """Put ∂L/∂θ into the flat gradient, given the gradient of the loss with respect to the last `forward`."""
@@ -137,7 +136,11 @@ class MLPPolicy:
         self.distribution.add_entropy(of_mean, of_log_std, gradient.entropy)
         if gradient.mean is not None:
             of_mean += gradient.mean
-        actor, critic = self.actor_pass.backward(of_mean), self.critic_pass.backward(gradient.value[:, None])
+        self._backward(of_mean, of_log_std, gradient.value)
+
+    def _backward(self, of_mean: Tensor, of_log_std: Tensor, of_value: Tensor) -> None:
+        """`backward`, given ∂L/∂mean, ∂L/∂log σ and ∂L/∂V."""
+        actor, critic = self.actor_pass.backward(of_mean), self.critic_pass.backward(of_value[:, None])
         torch.cat([g.flatten() for g in (*actor, of_log_std, *critic)], out=self.flat_gradient)
 
     def value_loss(

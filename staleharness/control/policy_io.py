@@ -54,8 +54,7 @@ def export(policy: MLPPolicy, moments: Moments, vector: gymnasium.vector.VectorE
             tensors |= {f"{network}.{i}.weight": weight.t(), f"{network}.{i}.bias": bias}
     tensors["actor.log_std"] = policy.log_std
     arrays = {name: tensor.detach().cpu().numpy() for name, tensor in tensors.items()}
-    statistics = moments.state_dict()
-    arrays |= {f"observation.{name}": np.asarray(statistics[name], np.float64) for name in statistics}
+    arrays |= {f"observation.{name}": np.asarray(value, np.float64) for name, value in moments.state_dict().items()}
     metadata = {"format": "staleharness policy 1", "env": env}
     space: Any = vector.single_action_space
     if hasattr(space, "n"):

@@ -225,14 +225,12 @@ def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | 
         return TrainingRows(*groups[0], flow, loss_mask)
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
-    columns = rollout.columns
-    finals = {name: column[order] for name, column in columns.items() if name.startswith("final_")}
-    episodes = Episodes([], [])
-    for group in groups:
-        episodes.returns += group.episodes.returns
-        episodes.lengths += group.episodes.lengths
+    finals = {name: column[order] for name, column in rollout.columns.items() if name.startswith("final_")}
+    episodes = Episodes(
+        [x for group in groups for x in group.episodes.returns], [n for group in groups for n in group.episodes.lengths]
+    )
     returns = torch.cat([group.returns for group in groups], 1)
-    return TrainingRows(Rollout(**columns | finals), returns, episodes, flow, loss_mask)
+    return TrainingRows(replace(rollout, **finals), returns, episodes, flow, loss_mask)
 
 
 def group_to_dict(group: ActorGroup) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from whole_runs import assert_resumes
 from staleharness.algorithm import ALGORITHMS, unmet
 from staleharness.base.cpp_library import compiler_version
 from staleharness.control import native_policy
-from staleharness.control.action_distributions import Categorical
+from staleharness.control.action_distributions import Categorical, Distribution, Gaussian
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.control.task import ControlTask
 from staleharness.errors import Diverged, UserError
@@ -40,7 +40,7 @@ SHAPES = [
 
 
 def pair(
-    obs_dim: int, actions: Any, hidden: tuple[int, ...]
+    obs_dim: int, actions: Distribution, hidden: tuple[int, ...]
 ) -> tuple[MLPPolicy, native_policy.NativePolicy, torch.Generator]:
     """The same parameters and statistics in both arithmetics."""
     generator = torch.Generator().manual_seed(0)
@@ -60,7 +60,7 @@ def pair(
 def test_outputs_and_gradients_equal_those_of_torch(
     obs_dim: int, act_dim: int, hidden: tuple[int, ...], rows: int, discrete: bool
 ) -> None:
-    actions: Any = Categorical(act_dim + 1) if discrete else act_dim
+    actions = Categorical(act_dim + 1) if discrete else Gaussian(act_dim)
     reference, policy, generator = pair(obs_dim, actions, hidden)
 
     def draw(*shape: int) -> Tensor:
@@ -89,7 +89,7 @@ def test_outputs_and_gradients_equal_those_of_torch(
 @torch.no_grad()
 @pytest.mark.parametrize("clip", [0.0, 0.2])
 def test_the_value_loss_and_its_gradient_equal_torch(clip: float) -> None:
-    reference, policy, generator = pair(3, 1, (8,))
+    reference, policy, generator = pair(3, Gaussian(1), (8,))
     value, target, start = (torch.randn(77, generator=generator).round(decimals=1) for _ in range(3))
     start[:9] = value[:9]  # both errors are equal: half of the gradient each
     for wanted, found in zip(
@@ -103,7 +103,7 @@ def test_the_value_loss_and_its_gradient_equal_torch(clip: float) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("limit", [0.5, float("inf")])
 def test_steps_of_adamw_equal_those_of_torch(limit: float) -> None:
-    reference, policy, generator = pair(11, 3, (64, 64))
+    reference, policy, generator = pair(11, Gaussian(3), (64, 64))
     settings = 1e-3, 1e-5, 0.1  # step size, epsilon, weight decay
     optimisers = [AdamW([reference.flat], *settings), native_policy.NativeAdamW([policy.flat], *settings)]
     for step in range(4):
@@ -120,7 +120,7 @@ def test_steps_of_adamw_equal_those_of_torch(limit: float) -> None:
 @torch.no_grad()
 @pytest.mark.parametrize("act_dim", [1, 3])
 def test_versions_act_with_the_bits_of_the_learner(act_dim: int) -> None:
-    _, policy, generator = pair(11, act_dim, (64, 64))
+    _, policy, generator = pair(11, Gaussian(act_dim), (64, 64))
     versions = []
     for phase in range(3):
         policy.flat += 0.01 * torch.randn(policy.flat.shape, generator=generator)
@@ -188,7 +188,7 @@ def test_on_policy_ratios_are_exactly_one() -> None:
 
 @torch.no_grad()
 def test_a_value_that_is_not_finite_stays_so() -> None:
-    _, policy, _ = pair(3, 1, (8,))
+    _, policy, _ = pair(3, Gaussian(1), (8,))
     obs = torch.tensor([[0.0, float("nan"), 0.0]])
     assert not policy.evaluate(obs, torch.zeros(1, 1)).logp.isfinite().all()
     simulation = simulation_of(replace(SMALL, learner="native", algorithm="ppo_clip"))

@@ -10,13 +10,14 @@ import torch
 from control_runs import SMALL
 from torch import Tensor
 
+from staleharness.control.action_distributions import Gaussian
 from staleharness.control.networks import SIZES, NetworkPass, gaussian_logp, means, network, value_loss
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.training.loop import simulation_of
 
 
 def by_autograd(policy: MLPPolicy, obs: Tensor, action: Tensor, loss: Callable[..., Tensor]) -> Tensor:
-    """∂L/∂θ [P] of loss(log π, V, entropy, mean, log σ), with nothing of `NetworkPass` or `GaussianPass`."""
+    """∂L/∂θ [P] of loss(log π, V, entropy, mean, log σ), with nothing of `NetworkPass` or `Gaussian`."""
     leaves = [p.clone().requires_grad_() for p in policy.parameters]
     last = len(policy.actor_shapes) - 1
     x, log_std = policy.normalise(obs), leaves[last]
@@ -39,7 +40,7 @@ def test_the_backward_pass_is_the_gradient_of_autograd(
     def draw(*shape: int) -> Tensor:
         return torch.randn(*shape, generator=generator)
 
-    policy = MLPPolicy(obs_dim, act_dim, hidden, seed=0)
+    policy = MLPPolicy(obs_dim, Gaussian(act_dim), hidden, seed=0)
     policy.flat += 0.1 * draw(len(policy.flat))
     for n in (rows, rows + 1, rows):  # memory is kept by the number of rows, and used again
         obs, action = draw(n, obs_dim), draw(n, act_dim)

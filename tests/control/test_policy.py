@@ -10,6 +10,7 @@ import torch
 from kernels import products_keep_their_bits
 
 from staleharness.control import policy as policy_module
+from staleharness.control.action_distributions import Gaussian
 from staleharness.control.moments import Moments
 from staleharness.control.networks import gaussian_kl, gaussian_logp
 from staleharness.control.policy import BatchedPolicies, MLPPolicy
@@ -17,7 +18,7 @@ from staleharness.control.policy import BatchedPolicies, MLPPolicy
 
 def several_versions(obs_dim: int, act_dim: int, count: int) -> tuple[MLPPolicy, list]:
     rng = np.random.default_rng(0)
-    policy = MLPPolicy(obs_dim, act_dim, (64, 64), seed=0)
+    policy = MLPPolicy(obs_dim, Gaussian(act_dim), (64, 64), seed=0)
     versions = []
     for phase in range(count):
         with torch.no_grad():
@@ -95,7 +96,7 @@ def test_log_probability_and_divergence_are_those_of_torch() -> None:
 
 
 def test_the_initial_policy_is_orthogonal_with_the_gains_of_cleanrl() -> None:
-    policy = MLPPolicy(11, 3, (64, 64), seed=3)
+    policy = MLPPolicy(11, Gaussian(3), (64, 64), seed=3)
     gains = [math.sqrt(2), math.sqrt(2), 0.01]
     for weight, gain in zip(policy.parameters[0:6:2], gains, strict=True):
         short = weight.t() @ weight if weight.shape[0] >= weight.shape[1] else weight @ weight.t()

@@ -59,12 +59,9 @@ class Physics:
         self.initial_row = np.empty(rows.shape[1])
         mujoco.mj_getState(model, blank, self.initial_row, INTEGRATION)
 
-    def step(self, simulations: Indices, substeps: int) -> None:
-        """`mj_step` `substeps` times on the given simulations."""
-        raise NotImplementedError
-
-    def forward(self, simulations: Indices) -> None:
-        """`mj_forward` on the given simulations, as after `mj_resetData` and a write to the state."""
+    def advance(self, simulations: Indices, substeps: int) -> None:
+        """`mj_step` `substeps` times on the given simulations; 0 times: `mj_forward`, as after `mj_resetData` and a
+        write to the state."""
         raise NotImplementedError
 
     def close(self) -> None:
@@ -82,16 +79,13 @@ class BatchPhysics(Physics):
         self.fields.update({name: self._batch.bind(name) for name in derived})
         self.warnings = self._batch.warning[:, :, 1]  # pairs of (last info, number of times)
 
-    def step(self, simulations: Indices, substeps: int) -> None:
+    def advance(self, simulations: Indices, substeps: int) -> None:
         self.warnings[simulations] = 0
-        self._batch.step(self._ids(simulations), nstep=substeps)
-
-    def forward(self, simulations: Indices) -> None:
-        self.warnings[simulations] = 0
-        self._batch.forward(self._ids(simulations))
-
-    def _ids(self, simulations: Indices) -> NDArray[np.intp] | None:
-        return None if isinstance(simulations, slice) else simulations
+        ids = None if isinstance(simulations, slice) else simulations
+        if substeps:
+            self._batch.step(ids, nstep=substeps)
+        else:
+            self._batch.forward(ids)
 
 
 class PoolPhysics(Physics):
@@ -101,7 +95,7 @@ class PoolPhysics(Physics):
         super().__init__(model, np.zeros((count, mujoco.mj_stateSize(model, INTEGRATION))))
         self._model = model
         self._threads = threads
-        self._executor = ThreadPoolExecutor(threads - 1, "mujoco") if threads > 1 else None
+        self._executor = ThreadPoolExecutor(max(1, threads - 1), "mujoco")
         self._idle: queue.SimpleQueue[mujoco.MjData] = queue.SimpleQueue()
         for _ in range(threads):
             self._idle.put(mujoco.MjData(model))
@@ -110,22 +104,14 @@ class PoolPhysics(Physics):
         self.fields.update({name: np.zeros((count, *getattr(sample, name).shape)) for name in derived})
         self.warnings = np.zeros((count, len(sample.warning.number)), dtype=np.int32)
 
-    def step(self, simulations: Indices, substeps: int) -> None:
-        self._share_out(simulations, substeps)
-
-    def forward(self, simulations: Indices) -> None:
-        self._share_out(simulations, 0)
-
-    def _share_out(self, simulations: Indices, substeps: int) -> None:
+    def advance(self, simulations: Indices, substeps: int) -> None:
         """Run on all threads, the caller's among them. Each takes the next simulation when it is done with its last,
         since a robot on the ground costs more than one in the air; a thread is woken once per call."""
         self.warnings[simulations] = 0
         numbers = range(len(self.rows)) if isinstance(simulations, slice) else simulations.tolist()
         common = iter(numbers)
         helpers = [
-            self._executor.submit(self._work, common, substeps)
-            for _ in range(min(self._threads, len(numbers)) - 1)
-            if self._executor is not None
+            self._executor.submit(self._work, common, substeps) for _ in range(min(self._threads, len(numbers)) - 1)
         ]
         try:
             self._work(common, substeps)
@@ -160,8 +146,7 @@ class PoolPhysics(Physics):
             self._idle.put(data)
 
     def close(self) -> None:
-        if self._executor is not None:
-            self._executor.shutdown()
+        self._executor.shutdown()
 
 
 def stop_timers() -> None:

@@ -32,9 +32,8 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
     threads: physics threads; results do not depend on it. They start with the first reset, so a process may
         fork before.
     max_episode_steps: time limit, after which an episode is truncated; None for none.
-    autoreset_mode: DISABLED (the caller resets with `options={"reset_mask": ...}`), NEXT_STEP or SAME_STEP,
-        as gymnasium defines them.
 
+    Auto-reset is DISABLED: the caller resets with `options={"reset_mask": ...}`.
     Observations float64 [num_envs, obs_dim], rewards float64 [num_envs]; every returned array is the
     caller's.
 
@@ -51,15 +50,13 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         threads: int = 1,
         *,
         max_episode_steps: int | None = None,
-        autoreset_mode: AutoresetMode = AutoresetMode.DISABLED,
     ) -> None:
         if num_envs < 1 or threads < 1:
             raise ValueError(f"num_envs and threads must be at least 1, got {num_envs} and {threads}")
         self.num_envs = num_envs
         self.threads = threads
         self.spec = env.spec
-        self.autoreset_mode = AutoresetMode(autoreset_mode)
-        self.metadata = {**env.metadata, "autoreset_mode": self.autoreset_mode}
+        self.metadata = {**env.metadata, "autoreset_mode": AutoresetMode.DISABLED}
         self.single_observation_space, self.single_action_space = env.observation_space, env.action_space
         self.observation_space = batch_space(self.single_observation_space, num_envs)
         self.action_space = batch_space(self.single_action_space, num_envs)
@@ -114,26 +111,19 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
     def step(self, actions: NDArray[Any]) -> tuple[Floats, Floats, Bools, Bools, dict[str, Any]]:
         """One environment step everywhere, with actions [num_envs, act_dim].
 
-        Raises `gymnasium.error.ResetNeeded` when auto-reset is disabled and an environment's episode is over.
+        Raises `gymnasium.error.ResetNeeded` when an environment's episode is over.
         """
         actions = np.asarray(actions)
         if actions.shape != self.action_space.shape:
             raise ValueError(f"actions must have shape {self.action_space.shape}, got {actions.shape}")
-        waiting = ~self._has_started
-        if self.autoreset_mode is AutoresetMode.DISABLED:
-            waiting |= self._done & ~self._resting
+        waiting = ~self._has_started | (self._done & ~self._resting)
         if waiting.any():
             raise gymnasium.error.ResetNeeded(f"reset environments {np.flatnonzero(waiting).tolist()} before stepping")
 
         reward = np.zeros(self.num_envs)
         terminated, truncated = (np.zeros(self.num_envs, dtype=np.bool_), np.zeros(self.num_envs, dtype=np.bool_))
         infos: dict[str, Any] = {}
-        running: Indices = ALL_SIMULATIONS
-        over = self._done & ~self._resting
-        if over.any():  # only in NEXT_STEP mode: this step is their reset
-            self._begin(np.flatnonzero(over))
-        if (idle := over | self._resting).any():
-            running = np.flatnonzero(~idle)
+        running: Indices = np.flatnonzero(~self._resting) if self._resting.any() else ALL_SIMULATIONS
         if isinstance(running, slice) or running.size:
             reward[running], terminated[running] = self._advance(running, actions[running])
             truncated[running] = self._elapsed_steps[running] >= self._time_limit
@@ -141,12 +131,6 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
                 infos["mujoco_warning"] = np.zeros(self.num_envs, dtype=np.bool_)
                 infos["mujoco_warning"][running] = self._physics.warnings[running].any(axis=1)
         self._done = terminated | truncated
-        if self.autoreset_mode is AutoresetMode.SAME_STEP and self._done.any():
-            ended = np.flatnonzero(self._done)
-            infos["final_obs"], infos["_final_obs"] = (np.full(self.num_envs, None, dtype=object), self._done.copy())
-            for i in ended.tolist():
-                infos["final_obs"][i] = self._observations[i].copy()
-            self._begin(ended)
         return self._observations.copy(), reward, terminated, truncated, infos
 
     def get_state(self) -> dict[str, NDArray[Any]]:
@@ -197,7 +181,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
     def _advance(self, indices: Indices, actions: NDArray[Any]) -> tuple[Floats, Bools]:
         """Step the environments `indices`; their rewards and terminations."""
         self._physics.fields["ctrl"][indices] = actions
-        self._physics.step(indices, self._env.frame_skip)
+        self._physics.advance(indices, self._env.frame_skip)
         d = self._data(indices)
         place = self._formulas.place(d)
         velocity = (place - self._place[indices]) / self._seconds
@@ -218,7 +202,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
             self._env.np_random = generator
             self._env.reset_model()
             physics.fields["qpos"][i], physics.fields["qvel"][i] = self._drawn
-        physics.forward(indices)
+        physics.advance(indices, 0)
         d = self._data(indices)
         place = self._formulas.place(d)
         if self._place.shape[1] != place.shape[1]:  # the formulas say how wide it is
@@ -240,10 +224,4 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
 
     def _data(self, indices: Indices) -> SimpleNamespace:
         """The MjData fields of some environments; all of them without a copy."""
-        if isinstance(indices, slice):
-            return self._all_fields
         return SimpleNamespace(**{name: field[indices] for name, field in self._physics.fields.items()})
-
-    @cached_property
-    def _all_fields(self) -> SimpleNamespace:
-        return SimpleNamespace(**self._physics.fields)
