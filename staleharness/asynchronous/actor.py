@@ -17,7 +17,7 @@ import torch
 
 from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE
-from ..training.policy_buffer import PolicyBuffer, Version
+from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count
 from .shared_weights import SharedWeights
 
@@ -97,7 +97,14 @@ class WeightFeed:
             return None
         if self.versions and self.weights.newest_phase == self.versions[-1]:
             return None
-        return self._take(t, self.weights.newest())
+        version = self.weights.newest()
+        if self.versions and version.phase == self.versions[-1]:
+            return None
+        self.counter.add_stretch(version.phase, t)
+        self.buffer.push(version)
+        self.versions.append(version.phase)
+        self.starts.append(t)
+        return version.phase
 
     def wait(self, decisions: int) -> None:
         """Wait until the minimum time of so many decisions has passed. Raises `StopActor`."""
@@ -108,15 +115,6 @@ class WeightFeed:
                 return
             time.sleep(min(left, LONGEST_SLEEP))
         raise StopActor
-
-    def _take(self, t: int, version: Version) -> int | None:
-        if self.versions and version.phase == self.versions[-1]:
-            return None
-        self.counter.add_stretch(version.phase, t)
-        self.buffer.push(version)
-        self.versions.append(version.phase)
-        self.starts.append(t)
-        return version.phase
 
     def finish(self, lengths: list[int]) -> None:
         """Record the final lengths of the rows, and wait out their minimum time. Raises `StopActor`."""
@@ -174,14 +172,8 @@ def serve(config: ActorConfig, channel: Connection) -> None:
 
 def _groups(channel: Connection) -> Iterator[int]:
     """The groups that the channel asks for, until it asks for no more or the learner is gone."""
-    while True:
-        try:
-            group: int | None = channel.recv()
-        except (EOFError, OSError):
-            return
-        if group is None:
-            return
-        yield group
+    with contextlib.suppress(EOFError, OSError):
+        yield from iter(channel.recv, None)
 
 
 NO_GROUP = -1

@@ -139,7 +139,7 @@ class ActorPool:
         """End all actors; the record keeps how far their groups had come."""
         self.weights.closed.value = 1
         with self.condition:
-            for member in {id(m): m for m, _, _ in self.overflow}.values():
+            for member, _, _ in self.overflow:
                 _send(member, None)
         self.thread.join(PATIENCE)
         for member in self.members:

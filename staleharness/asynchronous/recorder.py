@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from ..schedule import NEVER
-from ..trace import trace_bytes
+from ..trace import COLUMNS, trace_bytes
 from ..training.sample_ledger import Count
 from .actor import FinishedGroup, GroupProgress
 
@@ -76,13 +76,12 @@ class Recorder:
 
     def record_finished(self, group: int, group_data: FinishedGroup, phase: int) -> None:
         """Record a group that was received before the batch of a phase is taken."""
+        self.record_progress(group, group_data)
         entry = self.entries[group]
-        entry.versions, entry.starts, entry.lengths = group_data.versions, group_data.starts, group_data.lengths
-        entry.began_at, entry.made_at = group_data.began - self.zero, group_data.finished_at - self.zero
-        entry.fate, entry.finished_in = "queued", phase
+        entry.made_at, entry.fate, entry.finished_in = group_data.finished_at - self.zero, "queued", phase
 
     def record_progress(self, group: int, progress: GroupProgress) -> None:
-        """Record the progress of a group that its actor has not finished."""
+        """Record the progress of a group."""
         self.entries[group] = self._with_progress(group, progress)
 
     def _with_progress(self, group: int, progress: GroupProgress) -> GroupRecord:
@@ -113,8 +112,6 @@ class Recorder:
 
     def rows(self) -> pd.DataFrame:
         import pandas as pd
-
-        from ..trace import COLUMNS
 
         lines = [{"group": g, **line} for g, entry in enumerate(self.entries) for line in entry.lines]
         table = pd.DataFrame(lines, columns=list(COLUMNS)[1:])

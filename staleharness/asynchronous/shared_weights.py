@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import zlib
-from itertools import pairwise
+from itertools import accumulate, pairwise
 from multiprocessing.context import BaseContext
 from typing import Any
 
@@ -27,9 +27,8 @@ class SharedWeights:
     def __init__(self, context: BaseContext, like: Version) -> None:
         """like: a version whose tensors have the names, shapes and types of all later ones."""
         self.layout = [(name, tuple(x.shape), x.dtype) for name, x in like.tensors.items()]
-        ends = [0]
-        for x in like.tensors.values():
-            ends.append(ends[-1] + -(-x.numel() * x.element_size() // 16) * 16)  # aligned for every type
+        sizes = (-(-x.numel() * x.element_size() // 16) * 16 for x in like.tensors.values())  # aligned for every type
+        ends = list(accumulate(sizes, initial=0))
         self.spans = list(pairwise(ends))
         self.size = ends[-1]
         self.bytes: Any = context.RawArray("B", 2 * self.size)
