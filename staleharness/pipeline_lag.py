@@ -99,17 +99,14 @@ class PipelineLag(LagModel):
     def schedule(self, demand: Demand) -> Schedule:
         if self.online:
             raise UserError(f"LAG={self.text}: pace=length asks for the lengths of a run's own rows")
-        return self._simulate(demand, None)
+        return self.schedule_by_length(demand, None)
 
-    def schedule_by_length(self, demand: Demand, lengths: Lengths) -> Schedule:
+    def schedule_by_length(self, demand: Demand, lengths: Lengths | None) -> Schedule:
         """Return the rows up to the end of `demand.phases` where the time of a row follows from its length.
 
-        `lengths` is called for each group as it begins. Raises `UserError` as `schedule` does.
+        `lengths` is called for each group as it begins; None: time does not follow from it. Raises `UserError` where
+        the rules of the pipeline starve the trainer, with the time.
         """
-        return self._simulate(demand, lengths)
-
-    def _simulate(self, demand: Demand, lengths: Lengths | None) -> Schedule:
-        """Simulate the pipeline. Raises `UserError` where its rules starve the trainer, with the time."""
         try:
             return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
         except UserError as error:

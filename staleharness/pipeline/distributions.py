@@ -24,10 +24,6 @@ MAX_VALUE = 1e9  # tokens or seconds: thirty years
 class WorkloadDistribution(Options):
     """Distribution of a non-negative quantity."""
 
-    @classmethod
-    def title(cls) -> str:
-        return cls.name
-
     def sample(self, rng: np.random.Generator, n: int) -> NDArray[np.float64]:
         """Draw n values [n]."""
         raise NotImplementedError
