@@ -47,10 +47,8 @@ def lag_column(names: Iterable[str], where: str) -> tuple[str, System]:
     or more than one system's or run's."""
     names = list(names)
     all_matches = _matches(names)
-    first: dict[str, System] = {}
-    for system in SYSTEMS:
-        if any(system is other for _, other in all_matches):
-            first.setdefault(system.name, system)
+    systems = [system for _, system in all_matches]
+    first = {system.name: system for system in reversed(SYSTEMS) if system in systems}
     matches = [(name, system) for name, system in all_matches if system is first[system.name]]
     if len(matches) > 1:
         raise UserError(

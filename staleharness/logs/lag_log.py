@@ -82,16 +82,14 @@ class LagLog:
         }
 
 
-def read_log(
-    text: str, columns: str | None = None, unit: str | None = None, batch: float | None = None, over: str | None = None
-) -> LagLog:
+def read_log(text: str, columns: str | None = None, unit: str | None = None, batch: float | None = None) -> LagLog:
     """Read the lags in a file. Raises `UserError`.
 
     `columns`: `lag=NAME`, with `count=NAME` in a histogram and `over=rows` or `over=decisions`; without it, the column
     names of known systems. `unit` of the lags; by default the system's, or versions. `batch`: samples of a version, for
-    lags in samples. `over`: of a trace, what the lags are counted over (default: decisions).
+    lags in samples.
     """
-    log = read_unconverted(text, columns, unit, over)
+    log = read_unconverted(text, columns, unit)
     if batch is not None and not 0 < batch < np.inf:
         raise UserError(f"BATCH={batch:g} must be above 0")
     if log.unit == "samples" and batch is None:
@@ -103,7 +101,8 @@ def read_log(
 
 
 def read_unconverted(text: str, columns: str | None = None, unit: str | None = None, over: str | None = None) -> LagLog:
-    """Read the lags in a file as `read_log` does, but leave lags in samples as they are."""
+    """Read the lags in a file as `read_log` does, but leave lags in samples as they are. `over`: of a trace, what the
+    lags are counted over (default: decisions)."""
     path = find_log(text)
     if unit is not None and unit not in UNITS:
         raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
@@ -199,7 +198,7 @@ def _lag_log(file: str, column: str, histogram: LagHistogram, note: str = "", **
     if histogram.error:
         bound = f"of its many distinct lags, quantiles are within {100 * histogram.error:.2g}% of their value"
         note = f"{note}; {bound}" if note else bound
-    return LagLog(file, column, values.pop("unit", UNITS[0]), histogram.lags, histogram.weights, note, **values)
+    return LagLog(file, column, UNITS[0], histogram.lags, histogram.weights, note, **values)
 
 
 def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:

@@ -3,6 +3,7 @@ table of metrics and values."""
 
 from __future__ import annotations
 
+import contextlib
 import csv
 import functools
 import math
@@ -53,14 +54,12 @@ def find_log(text: str) -> Path:
 def log_columns(path: Path) -> list[str]:
     """Read the names of a file's columns, in the order of their first appearance; of a long table, one line per value,
     its metrics follow. Raises `UserError`."""
-    try:
+    with _readable(path):
         names = _column_names(path)
         if (long_table := long_columns(names)) is None:
             return names
         metrics = _distinct(str(name) for name, _ in _cells(path, long_table[:2]) if name is not None)
         return [*names, *(name for name in metrics if name not in names)]
-    except (OSError, ValueError, csv.Error) as error:
-        raise _unreadable(path, error) from error
 
 
 def _column_names(path: Path) -> list[str]:
@@ -96,7 +95,7 @@ def long_columns(names: Sequence[str]) -> tuple[str, str, str | None] | None:
 def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
     """Iterate over the rows of some columns of a file: pieces [at most `PIECE`, columns], NaN where a cell is missing.
     Raises `UserError` for a file that cannot be read, and for a cell that is not a lag."""
-    try:
+    with _readable(path):
         columns = [] if EVENTS in path.name else _column_names(path)
         long_table = long_columns(columns)
         rows: Iterable[Sequence[Any]]
@@ -107,19 +106,15 @@ def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
         else:
             rows = ([value] for name, value in _cells(path, long_table[:2]) if name == names[0])
         yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
-    except (OSError, ValueError, csv.Error) as error:
-        raise _unreadable(path, error) from error
 
 
 def runs_of(path: Path) -> int:
     """Return how many runs a long table holds; 1 where it does not say. Raises `UserError`."""
-    try:
+    with _readable(path):
         long_table = None if EVENTS in path.name else long_columns(_column_names(path))
         if long_table is None or long_table[2] is None:
             return 1
         return len(_distinct(str(run) for (run,) in _cells(path, [long_table[2]])))
-    except (OSError, ValueError, csv.Error) as error:
-        raise _unreadable(path, error) from error
 
 
 def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
@@ -146,8 +141,13 @@ def _delimiter(path: Path) -> str:
     return max(",;\t", key=header.count)
 
 
-def _unreadable(path: Path, error: Exception) -> UserError:
-    return UserError(f"LOG={path.name} cannot be read: {one_line(error)[:120]}")
+@contextlib.contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turn errors of reading a file inside the block into a `UserError`."""
+    try:
+        yield
+    except (OSError, ValueError, csv.Error) as error:
+        raise UserError(f"LOG={path.name} cannot be read: {one_line(error)[:120]}") from error
 
 
 def _text(path: Path) -> TextIO:
