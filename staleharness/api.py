@@ -258,23 +258,21 @@ def load(folder: str | Path = "results") -> Results:
 
 def list_algorithms(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The algorithms that can be run, each {name, summary, paper, hyper_parameters, file, family, core, ...}."""
-    from .running.plugin_listing import catalogue
-
-    load_plugins(plugin)
-    return catalogue()["algorithms"]
+    return _catalogue(plugin, "algorithms")
 
 
 def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The environments that can be run, each {name, summary, aliases, family, file, ...}."""
-    from .running.plugin_listing import catalogue
-
-    load_plugins(plugin)
-    return catalogue()["envs"]
+    return _catalogue(plugin, "envs")
 
 
 def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The lag models that can be asked for, each {name, summary, paper, hyper_parameters, file, ...}."""
+    return _catalogue(plugin, "lags")
+
+
+def _catalogue(plugin: Paths | None, kind: str) -> list[dict[str, Any]]:
     from .running.plugin_listing import catalogue
 
     load_plugins(plugin)
-    return catalogue()["lags"]
+    return catalogue()[kind]

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -58,8 +58,7 @@ class Question:
         if "paper" in self.paper:
             raise UserError("[paper]: unknown option 'paper'; it holds a grid and settings only")
         paper = build(Question, _as_lists(self.paper), "[paper]")
-        base = {f.name: getattr(self, f.name) for f in fields(Question) if f.name not in ("settings", "paper")}
-        return Question(**{**base, **{key: getattr(paper, key) for key in self.paper}})
+        return replace(self, **{"settings": {}, "paper": {}, **{key: getattr(paper, key) for key in self.paper}})
 
     def cells(self) -> list[tuple[str, int, str]]:
         """List (algorithm, K, environment) of every cell, as the study's file names them."""

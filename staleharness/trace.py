@@ -66,9 +66,8 @@ def trace_bytes(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
 def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     """(header, rows) of a trace, checked. Raises `UserError` for a file that is none, has holes, or versions from the
     future."""
+    file, header = _open(path)
     with _readable(path):
-        file = _open(path)
-        header = _header(file, path)
         table = file.read(use_threads=False)
         table.validate(full=True)
     _check_columns(table, header, path)
@@ -82,9 +81,7 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
 def stream_trace(path: str, size: int = 2**14) -> tuple[dict[str, Any], Iterator[pd.DataFrame]]:
     """(header, rows in pieces of `size`), checked as those of `read_trace` are, each when it is read. Those of format 2
     lack the columns `LATER`."""
-    with _readable(path):
-        file = _open(path)
-        header = _header(file, path)
+    file, header = _open(path)
     return header, _pieces(file, header, path, size)
 
 
@@ -119,17 +116,15 @@ def _readable(path: str) -> Iterator[None]:
         raise UserError(f"{shorten(path)} is not a trace: {_read_failure(path, error)}") from error
 
 
-def _open(path: str) -> pq.ParquetFile:
+def _open(path: str) -> tuple[pq.ParquetFile, dict[str, Any]]:
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(user_path(path), buffer_size=2**20)
-
-
-def _header(file: pq.ParquetFile, path: str) -> dict[str, Any]:
-    header = parse_json((file.schema_arrow.metadata or {})[KEY])
+    with _readable(path):
+        file = pq.ParquetFile(user_path(path), buffer_size=2**20)
+        header = parse_json((file.schema_arrow.metadata or {})[KEY])
     if not isinstance(header, dict):
         raise UserError(f"{shorten(path)} is not a trace: its header is no record")
-    return header
+    return file, header
 
 
 def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> None:
