@@ -81,8 +81,8 @@ class GroupQueue:
         self.batch_count = 0  # batches taken
         self._ready: deque[int] = deque()  # in the order in which they finished
         self._waiting: dict[int, None] = {}  # the same groups, for orders other than `completed`
-        self._absent: set[int] = set()  # taken or dropped, behind the head
-        self._head = 0  # the oldest group that is not taken
+        self._absent: set[int] = set()  # taken or dropped (with `completed`: finished), behind the head
+        self._head = 0  # the oldest group that is neither
         self._batch: list[int] = []  # groups of the batch being made up
         self._batches: deque[list[int]] = deque()  # complete, ahead of the trainer
 
@@ -118,12 +118,15 @@ class GroupQueue:
             self._waiting[group] = None
         else:
             self._ready.append(group)
+            self.skip(group)
         return True
 
     def skip(self, group: int) -> None:
-        """Stop waiting for a group that will not come."""
-        if self.in_order:
-            self._step_over(group)
+        """Stop waiting for a group: it has come, with `completed`, or will not."""
+        self._absent.add(group)
+        while self._head in self._absent:
+            self._absent.remove(self._head)
+            self._head += 1
 
     def take(self) -> list[int]:
         """Remove and return the groups of one batch; empty where there are not enough that may be trained on."""
@@ -176,7 +179,7 @@ class GroupQueue:
         group = self._first()
         if group is not None:
             del self._waiting[group]
-            self._step_over(group)
+            self.skip(group)
         return group
 
     def _first(self) -> int | None:
@@ -191,12 +194,6 @@ class GroupQueue:
         if first is None or self.order == "began":
             return first
         return first if self.version_of(first) == self.version_of(self._head) else None
-
-    def _step_over(self, group: int) -> None:
-        self._absent.add(group)
-        while self._head in self._absent:
-            self._absent.remove(self._head)
-            self._head += 1
 
     def too_old(self, group: int) -> bool:
         """Return whether a group is older than `max_lag` at the step of the batch being made up."""

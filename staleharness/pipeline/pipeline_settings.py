@@ -106,6 +106,8 @@ class Pipeline:
             raise UserError(f"window={self.window} needs order=window, not {self.order}")
         if self.stale == "wait" and self.max_lag is None:
             raise UserError("stale=wait needs a max_lag")
+        if self.holds == "batches" and self.max_lag is not None and self.stale not in ("drop_row", "mask"):
+            raise UserError(f"max_lag with holds=batches needs stale=drop_row or mask, not {self.stale}")
         if self.stop and (self.max_lag is None or self.stale not in ("drop", "recycle")):
             raise UserError("stop=true needs a max_lag, and stale=drop or recycle")
         if (self.slow > 0) != (self.slow_factor > 1):

@@ -337,6 +337,14 @@ def test_stopping_needs_a_bound_and_a_rule_that_drops() -> None:
             Pipeline().with_settings({"stop": True, **changes})
 
 
+@pytest.mark.parametrize("stale", ["drop", "recycle", "wait"])
+def test_a_queue_of_whole_batches_looks_at_no_ages(stale: str) -> None:
+    batches = {"holds": "batches", "full": "drop_oldest", "capacity": 4.0, "max_lag": 1}
+    with pytest.raises(UserError, match=f"max_lag with holds=batches needs stale=drop_row or mask, not {stale}"):
+        Pipeline().with_settings({**batches, "stale": stale})
+    Pipeline().with_settings({**batches, "stale": "mask"})
+
+
 def test_a_group_that_is_dropped_gives_its_place_back() -> None:
     found = summary_of(slots=256, cap=3.0, max_lag=1, train_seconds=3, steps=100)
     assert found["ledger"]["rows"]["dropped_stale"] > 4 * 64  # more than the cap lets begin ahead
@@ -445,3 +453,18 @@ def test_instant_rows_may_begin_during_a_delivery(tmp_path: Path) -> None:
     for slot in range(8):
         began, made = (at[record.slot == slot] for at in (record.start_time, record.finish_time))
         assert not np.isnan(made[:-1]).any() and (made[:-1] <= began[1:]).all()
+
+
+@pytest.mark.parametrize("order", ["completed", "began", "submitted"])
+@pytest.mark.parametrize("max_lag", [1, 2, 4])
+def test_no_step_begins_while_a_row_under_way_has_the_largest_lag(order: str, max_lag: int) -> None:
+    pipeline = replace(preset("async", {"steps": 30, "cap": None, "lengths": TAILED}), order=order, max_lag=max_lag)
+    ages = []
+    for stale in ("wait", "mask"):
+        record = simulate(replace(pipeline, stale=stale))
+        under_way = [
+            (record.start_time < begin) & (begin < np.nan_to_num(record.finish_time, nan=np.inf))
+            for begin in record.step_start
+        ]
+        ages.append(max(step - starts(record)[rows].min() for step, rows in enumerate(under_way) if rows.any()))
+    assert ages[0] == max_lag - 1 < ages[1]
