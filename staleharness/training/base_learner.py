@@ -91,13 +91,12 @@ class Learner(ABC, Generic[Data, Part]):
         diagnostics = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
         answer = self.algorithm.next_state(self.state, diagnostics)
         self.state = state_of(self.algorithm, "next_state", answer, self.state_parameters.tensors)
-        numbers = {key: float(x) for key, x in self.state.items() if isinstance(x, float | int)}
-        report |= {f"algorithm/{key}": x for key, x in numbers.items()}
+        report |= {f"algorithm/{key}": float(x) for key, x in self.state.items() if isinstance(x, float | int)}
         return report | self.end(), self.seconds()
 
     def _steps(self, phase: int, rate: float) -> list[tuple[Log, Tensor]]:
         """Take all gradient steps of a phase. A minibatch on which the method stops is measured, but not stepped on."""
-        spec, skipped_steps = self.spec, 0
+        spec = self.spec
         parts: list[Part] = []  # in the first epoch, where the method may stop before its last minibatch
         epochs = spec.epochs_in(phase)
         steps: list[tuple[Log, Tensor]] = []
@@ -106,14 +105,14 @@ class Learner(ABC, Generic[Data, Part]):
             for part in self.minibatches(epoch):
                 steps.append(self.step(part, rate))
                 if self.stop != "no":
-                    skipped_steps += 1
                     break
                 if epoch == 0 and self.may_stop:
                     parts.append(part)
                 self.progress = self.progress._replace(step=self.progress.step + 1)
             if epoch == 0:
-                self.first_epoch_decisions = sum(int(mask.sum()) for _, mask in steps[: len(steps) - skipped_steps])
-                if skipped_steps and self.rows is not None:
+                taken_steps = steps if self.stop == "no" else steps[:-1]
+                self.first_epoch_decisions = sum(int(mask.sum()) for _, mask in taken_steps)
+                if self.stop != "no" and self.rows is not None:
                     self.rows = self.rows._replace(trained=self.trained_by(parts))
             if self.stop == "phase":
                 break

@@ -116,10 +116,8 @@ def _content(file: BinaryIO) -> dict[str, Any]:
         state = torch.load(io.BufferedReader(_FileBehindDigest(file)), map_location="cpu", weights_only=True)
     except pickle.UnpicklingError as error:
         raise Unusable("holds more than tensors and numbers, and such a file is never loaded") from error
-    except OSError:
-        raise
     except Exception as error:  # torch may raise anything for a forged file
-        if lacks_memory(error):
+        if isinstance(error, OSError) or lacks_memory(error):
             raise
         raise Unusable(f"cannot be read by torch ({type(error).__name__})") from error
     if not isinstance(state, dict):

@@ -89,9 +89,7 @@ def first_and_last_lags(first: MinibatchLags | None, last: MinibatchLags | None)
     """Return the mean lag of the decisions of a phase's first and last minibatch, before their gradient steps."""
     out: dict[str, float] = {}
     for name, lags in (("first", first), ("last", last)):
-        if name == "last" and first is last:
-            out |= {key.replace("first", "last"): value for key, value in out.items()}
-        elif lags and (count := float(lags[2].sum())):
+        if lags and (count := float(lags[2].sum())):
             lag, step, mask = lags
             out[f"lags/{name}"] = float((lag * mask).sum()) / count
             out[f"gradient_lags/{name}"] = float((step * mask).sum()) / count
@@ -124,11 +122,8 @@ def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple
 
 def _histogram(lag: Ints, weights: Ints | None, decisions: int) -> list[int]:
     """Decisions by lag, without zeros at the end; without weights an entry of `lag` stands for so many `decisions`."""
-    counts = np.bincount(lag.ravel(), None if weights is None else weights.ravel())
-    histogram = [int(n) for n in counts] if weights is not None else [int(n) * decisions for n in counts]
-    while histogram and not histogram[-1]:
-        histogram.pop()
-    return histogram
+    counts = np.bincount(lag.ravel()) * decisions if weights is None else np.bincount(lag.ravel(), weights.ravel())
+    return [int(n) for n in np.trim_zeros(counts, "b")]
 
 
 def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:

@@ -47,12 +47,9 @@ class ExtraPasses:
     by_row: bool  # whether completions go through one by one
 
     def __str__(self) -> str:
-        parts = [f"{n} forward per {unit}" for n, unit in self.counts if n]
+        counts = {"phase": self.per_phase, "gradient step": self.per_step}
+        parts = [f"{n} forward per {unit}" for unit, n in counts.items() if n]
         return ", ".join(parts + ["completions one by one"] * self.by_row) or "none"
-
-    @property
-    def counts(self) -> tuple[tuple[int, str], ...]:
-        return (self.per_phase, "phase"), (self.per_step, "gradient step")
 
 
 def families(cls: type[Algorithm]) -> dict[str, str]:
@@ -83,6 +80,7 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
     its start for every method, so that pass does not count."""
     own_targets = type(algorithm).targets is not Algorithm.targets and algorithm.realign_every != "step"
     several_steps = spec is None or spec.epochs * spec.minibatches > 1
+    # a method anchors on the learner at the start of the phase, or computes its targets under it
     start = algorithm.proximal == "recompute" or (own_targets and several_steps)
     epochs = spec.epochs if spec is not None and start and algorithm.realign_every == "epoch" else 1
     return ExtraPasses(

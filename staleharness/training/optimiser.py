@@ -138,20 +138,16 @@ class StateParameters:
             for name, x in state.items()
             if getattr(x, "requires_grad", False)
         }
-        if not self.tensors:
-            return
-        if algorithm.optimal_baseline:
+        if self.tensors and algorithm.optimal_baseline:
             raise UserError(f"{algorithm.name}: a state is not trained where a method has an optimal baseline")
         self.optimiser = AdamW(list(self.tensors.values()), 0.0, epsilon, 0.0)
 
     def step(self, rate: float) -> None:
         """Take one step along the gradients that the loss left, at the method's own rate or else at `rate`."""
-        if self.tensors:
-            self.optimiser.step(rate if self.rate is None else self.rate)
+        self.optimiser.step(rate if self.rate is None else self.rate)
 
     def forget_gradients(self) -> None:
-        if self.tensors:
-            self.optimiser.forget_gradients()
+        self.optimiser.forget_gradients()
 
     def state_dict(self) -> dict[str, Any]:
         if not self.tensors:

@@ -39,9 +39,6 @@ class PolicyBuffer:
     def __contains__(self, phase: int) -> bool:
         return phase in self._versions
 
-    def __len__(self) -> int:
-        return len(self._versions)
-
     @property
     def newest(self) -> Version:
         return self._versions[max(self._versions)]

@@ -11,8 +11,7 @@ from numpy.typing import NDArray
 from ..schedule import LOST, NEVER, Ints, Schedule
 
 UNITS = ("sequences", "decisions")
-FATES = ("trained", "dropped", "masked", "queued", "lost")  # generated is their sum
-ENTRIES = ("generated", *FATES, "reused")
+ENTRIES = ("generated", "trained", "dropped", "masked", "queued", "lost", "reused")
 OPTIONAL = ("lost",)  # only in runs with actors that can be lost
 
 
@@ -49,9 +48,14 @@ class Flow:
 def check_pipeline(ledger: Mapping[str, Mapping[str, int]]) -> None:
     """Raise `RuntimeError` where the rows that a pipeline generated are not the sum of those of every fate."""
     for unit, entries in ledger.items():
-        if entries["generated"] != sum(entries.values()) - entries["generated"] or min(entries.values()) < 0:
-            words = ", ".join(f"{entry} {count}" for entry, count in entries.items())
-            raise RuntimeError(f"the pipeline's ledger of {unit} does not close: {words}; please report it")
+        _check(entries, f"the pipeline's ledger of {unit} does not close")
+
+
+def _check(entries: Mapping[str, int], problem: str) -> None:
+    fates = sum(count for entry, count in entries.items() if entry not in ("generated", "reused"))
+    if entries["generated"] != fates or min(entries.values()) < 0:
+        words = ", ".join(f"{entry} {count}" for entry, count in entries.items())
+        raise RuntimeError(f"{problem}: {words}; please report it")
 
 
 class Ledger:
@@ -82,15 +86,9 @@ class Ledger:
                 name = f"{unit}/{entry}"
                 self.totals[name] = self.totals.get(name, 0) + getattr(count, unit)
             self.totals[f"{unit}/queued"] = getattr(flow.queued, unit)
-            self._close(phase, unit)
+            totals = {entry: self.totals[name] for entry in ENTRIES if (name := f"{unit}/{entry}") in self.totals}
+            _check(totals, f"the ledger of {unit} does not close after phase {phase}")
         return dict(self.totals)
-
-    def _close(self, phase: int, unit: str) -> None:
-        names = {entry: f"{unit}/{entry}" for entry in ENTRIES}
-        totals = {entry: self.totals[name] for entry, name in names.items() if name in self.totals}
-        if totals["generated"] != sum(totals.get(fate, 0) for fate in FATES) or min(totals.values()) < 0:
-            words = ", ".join(f"{entry} {count}" for entry, count in totals.items())
-            raise RuntimeError(f"the ledger of {unit} does not close after phase {phase}: {words}; please report it")
 
 
 def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None = None) -> Flow | None:

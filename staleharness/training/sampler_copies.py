@@ -51,9 +51,6 @@ class _CopiesView(PolicyBuffer):
     def __contains__(self, phase: int) -> bool:
         return phase in self.buffer
 
-    def __len__(self) -> int:
-        return len(self.buffer)
-
     @property
     def newest(self) -> Version:
         return self.copies.of(self.buffer.newest)
