@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -17,6 +16,7 @@ from ..batch import Completions
 from ..objectives import aggregation_weights
 from ..training.base_learner import Gradient, Learner
 from ..training.lag_stats import LearnerRows, handed_lags
+from ..training.method_metadata import extra_passes
 from .minibatch_gradient import Timer, gradient, gradient_by_rows
 from .policy_interface import Forward, TokenPolicy, score_completions
 from .spec import TokenSpec
@@ -34,20 +34,20 @@ class TokenLearner(Learner[Completions, Minibatch]):
         parameters = list(policy.parameters.values())
         super().__init__(spec, algorithm, parameters, parameters)
         self.policy = policy
-        self.timer = Timer(policy.device, defaultdict(float))
         # the policy that the run began with, where the method pulls towards it; a resumed run begins with it again
         self.reference = policy.snapshot(0, 0) if "reference" in algorithm.needs else None
 
     def begin(self, data: Completions, phase: int) -> dict[str, Any]:
         self.data, self.phase = data, phase
-        self.timer = Timer(self.policy.device, defaultdict(float, proximal=0.0, loss=0.0, train=0.0))
+        self.timer = Timer(self.policy.device, {"proximal": 0.0, "loss": 0.0, "train": 0.0})
         cut = self.spec.mask_truncated
         self.loss_mask = data.mask * (1.0 - data.truncated.float()[:, None]) if cut else data.mask
         if data.kept is not None:
             self.loss_mask = self.loss_mask * data.kept
         self.rows = LearnerRows(data.version, data.gradient_step, data.mask, self.loss_mask)
         begin = time.perf_counter()
-        self.start = self._score(data) if self._asks_for_start() else None
+        scores_start = extra_passes(self.algorithm, self.spec).per_phase > 0
+        self.start = self._score(data) if scores_start else None  # under π_T, the learner at the start of the phase
         self.realigned_logp = self.start  # under the learner when targets were last computed
         self.timer("proximal", begin)
         return of_round(data, self.spec.completions) | handed_lags(self.rows, phase, self.gradient_steps)
@@ -98,14 +98,6 @@ class TokenLearner(Learner[Completions, Minibatch]):
 
     def seconds(self) -> dict[str, float]:
         return dict(self.timer.seconds)
-
-    def _asks_for_start(self) -> bool:
-        """Return whether π_T, the learner at the start of the phase, needs a forward pass of its own: a method anchors
-        on it, or computes its targets under it and the phase has more than one gradient step."""
-        if self.algorithm.proximal == "recompute":
-            return True
-        own_targets = type(self.algorithm).targets is not Algorithm.targets
-        return own_targets and self.algorithm.realign_every != "step" and self.spec.steps_per_phase > 1
 
     def minibatch(
         self, data: Completions, mask: Tensor, start: Tensor | None = None, aligned_logp: Tensor | None = None

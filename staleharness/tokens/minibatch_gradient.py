@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections import defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -54,12 +53,10 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
     if at_once:
         _backward(logp, entropy, logp_gradient, entropy_gradient)
     else:
-        at = 0
-        for p in parts:
-            scores_now = score_completions(policy, p, None, "gradient" if entropy_mode == "gradient" else "none")
-            piece = slice(at, at + len(p.token))
-            _backward(scores_now.logp, scores_now.entropy, logp_gradient[piece], entropy_gradient[piece])
-            at += len(p.token)
+        sizes = [len(p.token) for p in parts]
+        for p, *gradients in zip(parts, logp_gradient.split(sizes), entropy_gradient.split(sizes), strict=True):
+            piece = score_completions(policy, p, None, "gradient" if entropy_mode == "gradient" else "none")
+            _backward(piece.logp, piece.entropy, *gradients)
     timer("train", begin)
     log = of_step(decisions, answer, logp_gradient, entropy.detach(), batch.weights, algorithm.proximal)
     return Gradient(decisions, answer, log)
@@ -73,17 +70,22 @@ def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entro
         torch.autograd.backward([logp], [logp_gradient])
 
 
+def finish_time(device: torch.device) -> float:
+    """Return the time [s] once the device has finished."""
+    if device.type == "cuda":
+        torch.cuda.synchronize()
+    return time.perf_counter()
+
+
 @dataclass
 class Timer:
     """Seconds by activity; waits for the GPU, so that its work counts for the activity that launched it."""
 
     device: torch.device
-    seconds: defaultdict[str, float]
+    seconds: dict[str, float]
 
     def __call__(self, name: str, begin: float) -> float:
-        if self.device.type == "cuda":
-            torch.cuda.synchronize()
-        now = time.perf_counter()
+        now = finish_time(self.device)
         self.seconds[name] += now - begin
         return now
 

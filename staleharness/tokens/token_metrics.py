@@ -56,7 +56,6 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
     token = importance_ratio(target_logp, behaviour_logp)
     rows = (mask.sum(1) > 0).to(mask.dtype)
     sequence = sequence_log_ratio(log_ratio, mask).exp()
-    inside = mask.bool()
     return {
         "tv": total_variation(token, mask),
         "ess": effective_sample_size(token, mask),
@@ -65,8 +64,8 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
         "kl_k3": masked_mean(token - 1.0 - log_ratio, mask),
         "chi2": masked_mean(token.square(), mask) - 1.0,
         "chi2_sequence": masked_mean(sequence.square(), rows) - 1.0,
-        **_summary("weight", token, mask, inside),
-        **_summary("weight_sequence", sequence, rows, rows.bool()),
+        **_summary("weight", token, mask),
+        **_summary("weight_sequence", sequence, rows),
     }
 
 
@@ -155,21 +154,21 @@ def of_proximal(decisions: Decisions, answer: PolicyLoss, by_learner: bool, mask
         weight = answer.diagnostics["behaviour_weight"].detach()
     else:
         return {}
-    inside = mask.bool()
-    return _extremes("proximal_weight", weight, inside)
+    return _extremes("proximal_weight", weight, mask)
 
 
-def _summary(name: str, weight: Tensor, mask: Tensor, inside: Tensor) -> dict[str, Tensor]:
+def _summary(name: str, weight: Tensor, mask: Tensor) -> dict[str, Tensor]:
     mean = masked_mean(weight, mask)
     return {
         f"{name}_mean": mean,
         f"{name}_std": masked_mean((weight - mean).square(), mask).sqrt(),
-        **_extremes(name, weight, inside),
+        **_extremes(name, weight, mask),
     }
 
 
-def _extremes(name: str, weight: Tensor, inside: Tensor) -> dict[str, Tensor]:
-    """Return the extremes of `weight`; where nothing is `inside`, both are 1, as on-policy."""
+def _extremes(name: str, weight: Tensor, mask: Tensor) -> dict[str, Tensor]:
+    """Return the extremes of `weight` where `mask` is not 0; where it is 0 everywhere, both are 1, as on-policy."""
+    inside = mask.bool()
     extremes = {
         f"{name}_max": weight.masked_fill(~inside, -math.inf).max(),
         f"{name}_min": weight.masked_fill(~inside, math.inf).min(),
