@@ -296,7 +296,7 @@ def simulation(
             }
         )
     )
-    run.stops = run.generator.sampler.stops = find_prompt("verl").stops
+    run.generator.sampler.stops = find_prompt("verl").stops
     if room:
         run.policy.keep_resident(room)
     run.policy.end = [-1]  # no completion ends before its limit

@@ -33,7 +33,7 @@ from torch import Tensor  # noqa: E402
 from staleharness.algorithm import make_algorithm  # noqa: E402
 from staleharness.batch import Decisions  # noqa: E402
 from staleharness.language.model.causal_lm_policy import CausalLM  # noqa: E402
-from staleharness.language.model.gpu_memory import micro_batch_size  # noqa: E402
+from staleharness.language.model.gpu_memory import fit_to_memory  # noqa: E402
 from staleharness.language.spec import LanguageSpec  # noqa: E402
 from staleharness.task import find_env  # noqa: E402
 
@@ -65,7 +65,7 @@ def main() -> None:
     )
     task: Any = find_env(spec.env)[1]()
     policy = CausalLM(task.model(spec, lambda line: print(line, file=sys.stderr)), spec)
-    policy.micro_batch = micro_batch_size(policy)
+    fit_to_memory(policy)
     seconds: dict[str, list[float]] = {name: [] for name in ("recompute", "interpolate", "whole loss")}
     steps = actions(policy)
     for turn in range(2 + (5 if options.quick else 25)):

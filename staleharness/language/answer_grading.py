@@ -84,7 +84,7 @@ def _plain_form(content: str) -> str:
         text = next(part for part in brackets.groups() if part is not None).strip()
     decimals: str | None = text if _NUMBER.fullmatch(text) else None
     if fraction := _FRACTION.fullmatch(text) or _QUOTIENT.fullmatch(text):
-        sign, *integer, above, below = _parts(fraction)
+        sign, *integer, above, below = (part for part in fraction.groups() if part is not None)
         decimals = _decimal_fraction(sign, int(integer[0] if integer else 0), int(above), int(below))
     elif power := _POWER.fullmatch(text):
         sign, digits, places, short, exponent = power.groups()
@@ -92,10 +92,6 @@ def _plain_form(content: str) -> str:
         if abs(shift) <= LARGEST_EXPONENT:
             decimals = _decimals(int(f"{sign}{digits}{places or ''}"), shift - len(places or ""))
     return f"{{{content}}}" if decimals is None else decimals
-
-
-def _parts(fraction: re.Match[str]) -> list[str]:
-    return [part for part in fraction.groups() if part is not None]
 
 
 def _decimal_fraction(sign: str, integer: int, above: int, below: int) -> str | None:

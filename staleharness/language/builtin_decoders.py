@@ -81,7 +81,7 @@ class TransformersDecoder(Decoder):
                     if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
                         forward = self.prepack_forward(forward)
                     if isinstance(batch, StaticBatch):
-                        batch.assign(position)
+                        batch.position = position
                     batch.advance(forward, first, last)
                 if batch.done:
                     break
@@ -101,7 +101,7 @@ class TransformersDecoder(Decoder):
         size = sum(p.nbytes for p in policy.base_model.parameters())
         forwards = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))(forward_of)
         outputs = []
-        first_numbers: list[tuple[Version, int]] = []
+        first_numbers: dict[int, tuple[Version, int]] = {}
         for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
             index = torch.from_numpy(numbers)
             start = GrowingBatch(policy, request, index, self.shares_prompts)
@@ -241,20 +241,16 @@ def join_stretches(
 
 
 def first_numbers_of(
-    versions: NDArray[np.int64], buffer: PolicyBuffer, first_numbers: list[tuple[Version, int]]
+    versions: NDArray[np.int64], buffer: PolicyBuffer, first_numbers: dict[int, tuple[Version, int]]
 ) -> NDArray[np.int64]:
-    """Return versions [B], each under its first number, and add new ones to `first_numbers`.
+    """Return versions [B], each under its first number, and add new ones to `first_numbers`, by identity.
 
     Actor processes number versions by stretch, and one that did not change needs no new cache.
     """
     numbers, position = np.unique(versions, return_inverse=True)
     for i, number in enumerate(numbers.tolist()):
         version = buffer[number]
-        first = next((n for other, n in first_numbers if other is version), None)
-        if first is None:
-            first_numbers.append((version, number))
-        else:
-            numbers[i] = first
+        numbers[i] = first_numbers.setdefault(id(version), (version, number))[1]
     return numbers[position]
 
 

@@ -73,7 +73,9 @@ class DecodingBatch:
     def sample_shaped(self, logits: Tensor, uniform: Tensor | None, sample: Sample) -> tuple[Tensor, Tensor]:
         """Return (token, the log-probability that the sampler reports) [B], drawn by `sample` from what the request's
         models make of logits [B, V]."""
-        shaped_logits = logits
+        if not self.sampling:
+            return sample(logits, uniform)
+        shaped_logits = logits = logits.float()
         for model in self.sampling:
             shaped_logits = model.logits(shaped_logits)
         token, logp = sample(shaped_logits, uniform)
@@ -135,12 +137,8 @@ class GrowingBatch(DecodingBatch):
     def advance(self, forward: Forward, first: int, last: int) -> None:
         """Sample tokens `first` … `last` − 1 with one forward pass function."""
         for t in range(first, last):
-            logits = self._logits(forward, t)
             uniform = None if self.uniform is None else self.uniform[:, t]
-            if self.sampling:
-                token, logp = self.sample_shaped(logits.float(), uniform, self._sample)
-            else:
-                token, logp = self._sample(logits, uniform)
+            token, logp = self.sample_shaped(self._logits(forward, t), uniform, self._sample)
             alive = ~self.ended
             self.token[:, t] = torch.where(alive, token, self.policy.pad)
             self.mask[:, t] = alive.float()

@@ -6,15 +6,13 @@ import codecs
 import json
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 from ..base.files import parse_json
 from ..errors import UserError, one_line, shorten
 from .answer_grading import has_odd_commas, number, plain
 from .dataset_columns import question_and_answer
-from .math_problems import Problem
-
-Split = Literal["train", "test"]
+from .math_problems import Problem, Split
 
 HUB = "openai/gsm8k"
 FORMAT = "train.jsonl and test.jsonl, one {question, answer} per line"
@@ -62,20 +60,14 @@ def _json(line: bytes, where: str) -> Any:
 
 
 def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
-    remedy = f"give DATA=<folder with {FORMAT}>"
-    try:
-        from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
-    except ImportError as error:
-        raise UserError(f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub") from error
+    from .model.model_file_checks import hub_file  # loads numpy
 
+    remedy = f"give DATA=<folder with {FORMAT}>"
     name = f"main/{split}-00000-of-00001.parquet"
     try:
-        try:
-            path = hf_hub_download(HUB, name, repo_type="dataset", local_files_only=True)
-        except FileNotFoundError:
-            # Asked once: a download asks six times, half a minute without network.
-            get_hf_file_metadata(hf_hub_url(HUB, name, repo_type="dataset"))
-            path = hf_hub_download(HUB, name, repo_type="dataset")
+        path = hub_file(HUB, name, "dataset")
+    except ImportError as error:
+        raise UserError(f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub") from error
     except Exception as error:  # of the hub's library, and of the one that it reaches the network with
         reason = shorten(one_line(error) or type(error).__name__, 120)
         raise UserError(

@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
-from torch.nn.functional import pad
 
 from ..pipeline_lag import PipelineLag
 from ..schedule import Schedule
 from ..training.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
-from .model.routing import resize
-from .sampler import Sampler, Seconds
+from .sampler import Sampler, Seconds, join_rows
 
 
 class PacedGroups:
@@ -75,44 +72,25 @@ class PacedGroups:
 
     def answer(self, groups: Sequence[int], request: Request) -> Decoded | None:
         """Return the completions of these groups, as the decoder's answer to a request for their rows; None where they
-        are not there, as after an earlier release's checkpoint."""
+        are not there, as under another pace, or after an earlier release's checkpoint."""
         if not all(group in self.completions for group in groups):
             return None
         parts = [self.completions[group] for group in groups]
-        width = max(part.token.shape[1] for part in parts)
-        fill = {"token": float(self.sampler.decoder.policy.pad)}
-
-        def concatenate(name: str) -> Tensor:
-            columns = [getattr(part, name) for part in parts]
-            if columns[0].ndim == 1:
-                return torch.cat(columns)
-            if name == "experts":
-                widths = [part.token.shape[1] for part in parts]
-                prompt = request.prompt.shape[1]
-                return torch.cat([resize(x, w, prompt, width) for x, w in zip(columns, widths, strict=True)])
-            return torch.cat([pad(x, (0, width - x.shape[1]), value=fill.get(name, 0.0)) for x in columns])
-
-        columns: dict[str, Any] = {
-            f.name: None if getattr(parts[0], f.name) is None else concatenate(f.name) for f in fields(Decoded)
-        }
-        return Decoded(**{**columns, "version": request.version(width)})
+        decoded = join_rows(parts, self.sampler.decoder.policy.pad, request.prompt.shape[1])
+        return replace(decoded, version=request.version(decoded.token.shape[1]))
 
     def state_dict(self) -> dict[str, Any]:
-        completions = {g: {f.name: getattr(d, f.name) for f in fields(Decoded)} for g, d in self.completions.items()}
         return {
             "known": [list(row_lengths) for row_lengths in self.lengths],
             "versions": list(self.versions),
-            "completions": completions,
+            "completions": {group: dict(vars(decoded)) for group, decoded in self.completions.items()},
         }
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         self.lengths = [list(row_lengths) for row_lengths in state["known"]]
         self.versions = list(state.get("versions", []))
-        device = self.sampler.decoder.policy.device
-        contents = state.get("completions", {})
-        self.completions = {
-            group: _map_tensors(Decoded(**content), lambda x: x.to(device)) for group, content in contents.items()
-        }
+        device, contents = self.sampler.decoder.policy.device, state.get("completions", {}).items()
+        self.completions = {g: _map_tensors(Decoded(**content), lambda x: x.to(device)) for g, content in contents}
 
 
 def _version(decoded: Decoded) -> int:
@@ -128,6 +106,4 @@ def _rows(decoded: Decoded, rows: slice) -> Decoded:
 
 def _map_tensors(decoded: Decoded, change: Callable[[Tensor], Tensor]) -> Decoded:
     """Return completions with every tensor changed."""
-    columns = {f.name: getattr(decoded, f.name) for f in fields(Decoded)}
-    results: dict[str, Any] = {name: None if x is None else change(x) for name, x in columns.items()}
-    return Decoded(**results)
+    return replace(decoded, **{name: change(x) for name, x in vars(decoded).items() if x is not None})

@@ -33,7 +33,7 @@ class NativeCache:
         width = int(self.tokens.max())
         width += -width % WIDTH
         for layer, qkv in zip(forward.layers, caches, strict=True):
-            heads, groups, _ = layer.heads
+            heads, groups = layer.heads
             shape = len(self.tokens), groups, layer.head, width
             keys, values = x.new_zeros(shape), x.new_zeros((*shape[:2], width, layer.head))
             sizes = shape[0], heads, groups, layer.head, width
@@ -49,7 +49,7 @@ class NativeCache:
         position = self.tokens.index_select(0, self.prompt_index) + self.length
         x = forward.embedding.detach().index_select(0, ids)
         layer = forward.layers[0]
-        (heads, groups, _), head = layer.heads, layer.head
+        (heads, groups), head = layer.heads, layer.head
         y, scale, out = torch.empty_like(x), x.new_empty(count), x.new_empty((count, heads * head))
         act = x.new_empty((count, len(layer.gate_up[0]) // 2))
         # addresses once for all layers: with few rows, asking for them costs as much as the kernels
@@ -66,16 +66,8 @@ class NativeCache:
             call.rotate(at_qkv, qkv.shape[1], at_position, cos, sin, count, heads + groups, head, 1.0)
             sizes = count, heads, groups, head, self.length, layer.scale
             prompt_arguments = prompt[0].data_ptr(), prompt[1].data_ptr(), at_tokens, prompt[0].shape[3]
-            call.decode(
-                at_qkv,
-                at_rows,
-                *sizes,
-                *prompt_arguments,
-                completion[0].data_ptr(),
-                completion[1].data_ptr(),
-                self.columns,
-                at_out,
-            )
+            memory = completion[0].data_ptr(), completion[1].data_ptr(), self.columns
+            call.decode(at_qkv, at_rows, *sizes, *prompt_arguments, *memory, at_out)
             branch = linear(out, *layer.out)
             weight, epsilon = layer.mlp_norm
             call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)

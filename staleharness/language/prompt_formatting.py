@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import compress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -108,15 +109,13 @@ def tokenise_prompts(
         maker = "chat template" if spec.chat_template else "tokenizer"
         raise UserError(f"the {maker} of MODEL={spec.model} makes a prompt of no tokens")
     fits = [len(ids) <= spec.prompt_tokens for ids in tokens]
-    if not all(fits):
-        longest = max(map(len, tokens))
-        if spec.long_prompts == "refuse" or not any(fits):
-            raise UserError(
-                f"{len(fits) - sum(fits)} of {len(fits)} {split} prompts are longer than "
-                f"prompt_tokens={spec.prompt_tokens} (the longest has {longest}); raise it, or SET=long_prompts=drop"
-            )
-    rows = [i for i, ok in enumerate(fits) if ok]
-    return PromptSet([problems[i] for i in rows], [tokens[i] for i in rows], len(fits) - len(rows))
+    too_long = fits.count(False)
+    if too_long and (spec.long_prompts == "refuse" or not any(fits)):
+        raise UserError(
+            f"{too_long} of {len(fits)} {split} prompts are longer than prompt_tokens={spec.prompt_tokens} "
+            f"(the longest has {max(map(len, tokens))}); raise it, or SET=long_prompts=drop"
+        )
+    return PromptSet(list(compress(problems, fits)), list(compress(tokens, fits)), too_long)
 
 
 def closing_token(policy: CausalLM) -> int:

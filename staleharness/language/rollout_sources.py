@@ -19,6 +19,7 @@ from ..lag import held
 from ..pipeline_lag import PipelineLag
 from ..schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
+from ..tokens.token_minibatch import parts
 from ..training.lag_stats import add_histograms
 from ..training.phase_lags import Lags
 from ..training.policy_buffer import PolicyBuffer, Version
@@ -121,12 +122,13 @@ class ScheduledCompletions:
         did so."""
         schedule, group_size, batches = plan.schedule, self.spec.completions, []
         size = group_size if schedule.apart else len(plan.trained)
-        for rows in np.split(plan.trained, range(size, len(plan.trained), size)):
+        for rows in parts(plan.trained, size):
             versions, loss_mask = schedule.along(rows, self.spec.completion_tokens)
             request, problems = self._request(plan._replace(trained=rows), versions)
             first_rows = rows[::group_size]  # of each group
             decoded = self.paced.answer(schedule.group[first_rows].tolist(), request)
-            batch = self.sampler.complete(request, buffer, problems, schedule.place[first_rows], seconds, decoded)
+            decoded = decoded or self.sampler.decode(request, buffer, seconds)
+            batch = self.sampler.grade(request, decoded, buffer, problems, schedule.place[first_rows], seconds)
             if not schedule.kept.all():
                 batch = replace(batch, kept=torch.from_numpy(loss_mask[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)
@@ -157,7 +159,7 @@ class ScheduledCompletions:
             return None
         rows = np.flatnonzero(self._due == phase)
         size = self.spec.minibatches * self.spec.sequences
-        for part in np.split(rows, range(size, len(rows), size)) if len(rows) else []:
+        for part in parts(rows, size) if len(rows) else []:
             versions, _ = schedule.along(part, self.spec.completion_tokens)
             versions = versions.clip(held(phase, self.spec.capacity)[0], phase)
             request, _ = self._request(PhaseRows(schedule, [], part), versions)

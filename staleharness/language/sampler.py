@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, replace
 from itertools import pairwise
+from typing import TypeVar
 
 import numpy as np
 import torch
@@ -17,6 +18,7 @@ from ..batch import Completions
 from ..errors import UserError
 from ..mismatch import read_mismatch
 from ..schedule import Ints
+from ..tokens.minibatch_gradient import finish_time
 from ..tokens.policy_interface import TokenScores
 from ..tokens.token_minibatch import parts
 from ..training.policy_buffer import PolicyBuffer
@@ -27,6 +29,8 @@ from .model.causal_lm_policy import CausalLM
 from .model.routing import resize, routing_differs
 from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
+
+Rows = TypeVar("Rows", Completions, Decoded)
 
 
 @dataclass
@@ -89,25 +93,11 @@ class Sampler:
         """Return the buffer of what samples: copies of the versions under a mismatch model."""
         return buffer if self.copies is None else self.copies.view(buffer)
 
-    def complete(
-        self,
-        request: Request,
-        buffer: PolicyBuffer,
-        problems: Sequence[int],
-        groups: Ints,
-        seconds: Seconds,
-        decoded: Decoded | None = None,
-    ) -> Completions:
-        """Return graded completions of a request for these problem indices, in groups of these numbers; `decoded`: its
-        answer, where it was sampled before."""
-        decoded = self.decode(request, buffer, seconds) if decoded is None else decoded
-        return self.grade(request, decoded, buffer, problems, groups, seconds)
-
     def decode(self, request: Request, buffer: PolicyBuffer, seconds: Seconds) -> Decoded:
         """Sample completions without scoring or grading them."""
         begin = time.perf_counter()
         decoded = self.decoder.complete(request, self.acting(buffer))
-        seconds.generate += _now(self.decoder.policy.device) - begin
+        seconds.generate += finish_time(self.decoder.policy.device) - begin
         return decoded
 
     def grade(
@@ -119,13 +109,14 @@ class Sampler:
         groups: Ints,
         seconds: Seconds,
     ) -> Completions:
-        """Return the completions with their log-probabilities, by sampler and by trainer, and outcomes."""
+        """Return the completions of a request for these problem indices, in groups of these numbers, with their
+        log-probabilities, by sampler and by trainer, and outcomes."""
         policy, group_size = self.decoder.policy, self.spec.completions
         device = policy.device
         begin = time.perf_counter()
         version_scores = teacher_force(self.decoder, request, decoded, buffer)
         experts, differs = self._routing(decoded, version_scores.experts)
-        middle = _now(device)
+        middle = finish_time(device)
         texts = completion_texts(policy, decoded)
         answers = [self.prompts.problems[i].answer for i in problems for _ in range(group_size)]
         grades = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
@@ -162,13 +153,6 @@ class Sampler:
         return experts, differs
 
 
-def _now(device: torch.device) -> float:
-    """Return the time once the device has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     """Return completions as text, without special tokens."""
     counts = decoded.mask.sum(1).long().tolist()
@@ -181,8 +165,7 @@ def behaviour_logp(decoder: Decoder, request: Request, decoded: Decoded, version
     """Return log μ [B, T] of each token, 0 at padding, as the run's `behaviour` says: the decoder's own number, or
     `version_logp`. Raises `UserError` where that is the decoder's, and it reports none."""
     spec = decoder.policy.spec
-    trusted = decoder.trusted(request)
-    if not (samples_mu(spec) or (spec.behaviour == "auto" and trusted)):
+    if not (samples_mu(spec) or (spec.behaviour == "auto" and decoder.trusted(request))):
         return version_logp
     if decoded.logp is None:
         raise UserError(f"the decoder {decoder.name} reports no log-probabilities to take μ from")
@@ -240,10 +223,14 @@ def concatenate(batches: list[Completions], pad: int) -> Completions:
     """Return the rows of several batches as one, padded to common widths."""
     if len(batches) == 1:
         return batches[0]
-    prompt_width = max(batch.prompt.shape[1] for batch in batches)
+    return join_rows(batches, pad, max(batch.prompt.shape[1] for batch in batches))
+
+
+def join_rows(batches: list[Rows], pad: int, prompt_width: int) -> Rows:
+    """Return the rows of several batches as one, padded to the longest completion and to `prompt_width`."""
     width = max(batch.token.shape[1] for batch in batches)
 
-    def widen(name: str, x: Tensor, batch: Completions) -> Tensor:
+    def widen(name: str, x: Tensor, batch: Rows) -> Tensor:
         if x.ndim == 1:
             return x
         if name == "experts":
@@ -252,5 +239,6 @@ def concatenate(batches: list[Completions], pad: int) -> Completions:
         padding = (prompt_width - x.shape[1], 0) if name.startswith("prompt") else (0, width - x.shape[1])
         return torch.nn.functional.pad(x, padding, value=fill)
 
-    names = [f.name for f in fields(Completions) if getattr(batches[0], f.name) is not None]
-    return Completions(**{n: torch.cat([widen(n, getattr(batch, n), batch) for batch in batches]) for n in names})
+    names = [name for name, x in vars(batches[0]).items() if x is not None]
+    columns = {n: torch.cat([widen(n, getattr(batch, n), batch) for batch in batches]) for n in names}
+    return replace(batches[0], **columns)

@@ -28,13 +28,13 @@ from ..tokens.token_minibatch import parts
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, PhaseRecord, Scores
 from ..training.policy_buffer import PolicyBuffer
-from .answer_grading import grade
-from .decoder_interface import Decoder, Request
+from .answer_grading import Grade, grade
+from .decoder_interface import Request
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
 from .prompt_formatting import PromptSet, pad_left
 from .rollout_sources import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
-from .sampler import completion_texts
+from .sampler import Sampler, completion_texts
 from .setup import prepare
 from .spec import LanguageSpec
 from .task import LanguageTask, changes_within_rows, resolve_paths, with_usual_columns
@@ -62,8 +62,6 @@ class LanguageSimulation(Simulation[Completions]):
         if spec.kv_cache == "keep" and changes_within_rows(spec):
             self.warnings.append(KEPT_CACHE)
         self.policy, self.sampler, self.test = setup.policy, setup.sampler, setup.test
-        self.decoder = self.sampler.decoder
-        self.extractor, self.stops = self.sampler.extractor, self.sampler.stops
         train = self.sampler.prompts
         self.dropped_problems = train.dropped + self.test.dropped  # prompts that are too long
         if self.dropped_problems:
@@ -80,9 +78,8 @@ class LanguageSimulation(Simulation[Completions]):
     def _caches_score(self) -> bool:
         """Return whether a round is one minibatch whose training step needs no other scores than the round itself."""
         spec, method = self.spec, self.algorithm
-        alone = spec.minibatches == 1 and not spec.dynamic_sampling and spec.entropy_coef == 0
-        alone = alone and self.lags.drawn
-        alone = alone and self.policy.routers is None
+        alone = spec.minibatches == 1 and not spec.dynamic_sampling and self.lags.drawn
+        alone = alone and spec.entropy_coef == 0 and self.policy.routers is None
         return alone and not method.optimal_baseline and "logit_norm" not in method.needs
 
     @property
@@ -134,60 +131,62 @@ class LanguageSimulation(Simulation[Completions]):
         self.generator.close()
 
     def evaluate(self) -> Scores:
-        return evaluate(self.spec, self.decoder, self.test, self.extractor, self.stops, self.phase)
+        """Return the learner's scores: `deterministic`, 1 or 0 for each problem's greedy completion; with
+        `evaluation_samples`, `sampled`, the share of each problem's samples that is right. Counts greedy completions
+        that are unparsed, truncated, or right and not truncated."""
+        spec, count = self.spec, len(self.test.problems)
+        rows = np.arange(min(spec.evaluation_problems or count, count))
+        buffer = PolicyBuffer(1)
+        buffer.push(self.policy.snapshot(self.phase, 0))
+        greedy = complete(self.sampler, self.test, rows, None, buffer)
+        returns = {"deterministic": [float(c.grade.correct) for c in greedy]}
+        lengths = {"deterministic": [c.length for c in greedy]}
+        counts = {
+            "unparsed": sum(not c.grade.has_answer for c in greedy),
+            "truncated": sum(not c.ended for c in greedy),
+            "complete_right": sum(c.grade.correct and c.ended for c in greedy),
+        }
+        if samples := spec.evaluation_samples:
+            streams = (stream(SEED, "evaluation", problem, i) for problem in rows.tolist() for i in range(samples))
+            noise = torch.from_numpy(np.stack([rng.random(spec.completion_tokens, np.float32) for rng in streams]))
+            draws = complete(self.sampler, self.test, rows.repeat(samples), noise, buffer)
+            shares = np.reshape([c.grade.correct for c in draws], (-1, samples)).mean(1).tolist()
+            returns = {"sampled": shares, **returns}
+            lengths = {"sampled": [c.length for c in draws], **lengths}
+        return Scores(returns, lengths, sum(map(sum, lengths.values())), counts)
 
 
 BATCH = 256  # completions decoded together
 SEED = 20_240_603  # the same for every run: all policies are sampled with the same noise
 
 
-def evaluate(
-    spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...], phase: int
-) -> Scores:
-    """Return the learner's scores: `deterministic`, 1 or 0 for each problem's greedy completion; with
-    `evaluation_samples`, `sampled`, the share of each problem's samples that is right. Counts greedy completions that
-    are unparsed, truncated, or right and not truncated."""
-    policy, count = decoder.policy, len(prompts.problems)
-    rows = np.arange(min(spec.evaluation_problems or count, count))
-    buffer = PolicyBuffer(1)
-    buffer.push(policy.snapshot(phase, 0))
-    length = spec.completion_tokens
+class Completion(NamedTuple):
+    """Completion of a problem, graded."""
 
-    def complete(rows: NDArray[np.int64], noise: Tensor | None) -> tuple[list[float], list[int], dict[str, int]]:
-        """Return (1 or 0, tokens) of a completion for each row's problem, and counts."""
-        right: list[float] = []
-        lengths: list[int] = []
-        counts = {"unparsed": 0, "truncated": 0, "complete_right": 0}
-        for part in parts(np.arange(len(rows)), BATCH):
-            problems = rows[part]
-            prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, torch.device(spec.device))
-            versions = np.full((len(part), 1), phase, dtype=np.int64)
-            uniform = None if noise is None else noise[part].to(policy.device)
-            decoded = decoder.complete(Request(prompt, mask, versions, length, uniform, length, stops), buffer)
-            texts = completion_texts(policy, decoded)
-            grades = [grade(t, prompts.problems[i].answer, extractor) for t, i in zip(texts, problems, strict=True)]
-            right += [float(g.correct) for g in grades]
-            lengths += [int(n) for n in decoded.mask.sum(1).tolist()]
-            counts["unparsed"] += sum(not g.has_answer for g in grades)
-            counts["truncated"] += int((~decoded.ended).sum())
-            ended = decoded.ended.tolist()
-            counts["complete_right"] += sum(g.correct and end for g, end in zip(grades, ended, strict=True))
-        return right, lengths, counts
+    text: str
+    length: int  # tokens
+    ended: bool  # False where the limit cut it
+    grade: Grade
 
-    right, lengths, counts = complete(rows, None)
-    scores = Scores({"deterministic": right}, {"deterministic": lengths}, sum(lengths), counts)
-    if not (samples := spec.evaluation_samples):
-        return scores
-    streams = (stream(SEED, "evaluation", problem, sample) for problem in rows.tolist() for sample in range(samples))
-    noise = np.stack([rng.random(length, np.float32) for rng in streams])
-    right, lengths, _ = complete(rows.repeat(samples), torch.from_numpy(noise))
-    shares = np.reshape(right, (-1, samples)).mean(1).tolist()
-    return Scores(
-        {"sampled": shares, **scores.returns},
-        {"sampled": lengths, **scores.lengths},
-        scores.steps + sum(lengths),
-        counts,
-    )
+
+def complete(
+    sampler: Sampler, prompts: PromptSet, rows: NDArray[np.int64], noise: Tensor | None, buffer: PolicyBuffer
+) -> list[Completion]:
+    """Return a completion of each row's problem by the newest version in the buffer; greedy without `noise`."""
+    decoder, policy, length = sampler.decoder, sampler.decoder.policy, sampler.spec.completion_tokens
+    completions: list[Completion] = []
+    for part in parts(np.arange(len(rows)), BATCH):
+        problems = rows[part]
+        prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, policy.device)
+        versions = np.full((len(part), 1), buffer.newest.phase, dtype=np.int64)
+        uniform = None if noise is None else noise[part].to(policy.device)
+        decoded = decoder.complete(Request(prompt, mask, versions, length, uniform, length, sampler.stops), buffer)
+        texts, ended = completion_texts(policy, decoded), decoded.ended.tolist()
+        golds = [prompts.problems[i].answer for i in problems]
+        grades = [grade(text, gold, sampler.extractor) for text, gold in zip(texts, golds, strict=True)]
+        lengths = [int(n) for n in decoded.mask.sum(1).tolist()]
+        completions += map(Completion, texts, lengths, ended, grades)
+    return completions
 
 
 class Answer(NamedTuple):
@@ -203,16 +202,8 @@ def greedy_answers(spec: LanguageSpec, task: LanguageTask, model: Path, count: i
     """Return the answers of the first `count` test problems of a run by the model in a folder. Raises `UserError`."""
     changes: Mapping[str, Any] = {"model": str(model), "start": "", "warm_start": 0, "versions": "full", "capacity": 1}
     setup = prepare(with_usual_columns(replace(spec, **changes)), task)
-    policy, decoder, prompts = setup.policy, setup.sampler.decoder, setup.test
-    problems, length = prompts.problems[:count], spec.completion_tokens
-    prompt, mask = pad_left(prompts.tokens[: len(problems)], policy.pad, torch.device(spec.device))
     buffer = PolicyBuffer(1)
-    buffer.push(policy.snapshot(0, 0))
-    versions = np.zeros((len(problems), 1), np.int64)
-    decoded = decoder.complete(Request(prompt, mask, versions, length, None, length, setup.sampler.stops), buffer)
-    texts = completion_texts(policy, decoded)
-    extractor = setup.sampler.extractor
-    return [
-        Answer(p.question, p.answer, text, grade(text, p.answer, extractor).correct)
-        for p, text in zip(problems, texts, strict=True)
-    ]
+    buffer.push(setup.policy.snapshot(0, 0))
+    problems = setup.test.problems[:count]
+    completions = complete(setup.sampler, setup.test, np.arange(len(problems)), None, buffer)
+    return [Answer(p.question, p.answer, c.text, c.grade.correct) for p, c in zip(problems, completions, strict=True)]

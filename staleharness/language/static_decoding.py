@@ -46,14 +46,11 @@ class StaticBatch(DecodingBatch):
 
     def __init__(self, policy: CausalLM, request: Request, index: Tensor) -> None:
         super().__init__(policy, request, index)
-        self.position = np.zeros(len(index), dtype=np.int64)
+        # version of each remaining row [B], by its position in the weights of the next forward pass
+        self.position: NDArray[np.int64] = np.zeros(len(index), dtype=np.int64)
         columns = self.width + self.length + (-(self.width + self.length) % COLUMNS)
         self.cache = StaticCache(policy.model.config, len(index), columns, policy.precision, index.device)
         self.has_prompts = False
-
-    def assign(self, position: NDArray[np.int64]) -> None:
-        """Set the version of each remaining row [B], by its position in the weights of the next forward pass."""
-        self.position = position
 
     def advance(self, forward: Forward, first: int, last: int) -> None:
         """Sample tokens `first` … `last` − 1 with one fused forward pass."""
@@ -68,7 +65,7 @@ class StaticBatch(DecodingBatch):
             if graph is None or column > reach:
                 reach = min(column + (-column % COLUMNS), self.cache.columns)
                 graph = None  # its memory is free before the next one takes its own
-                graph = CudaGraphStep(partial(self._step, forward, step, reach), step.token.device)
+                graph = capture_step(partial(self._step, forward, step, reach), step.token.device)
             if self.uniform is not None:
                 step.uniform.copy_(self.uniform[:, t])
             graph()
@@ -91,7 +88,7 @@ class StaticBatch(DecodingBatch):
 
     def _step(self, forward: FusedForward, step: _Step, columns: int) -> None:
         cache, mask = self.cache.newest(columns), self.cache.mask[..., :columns]
-        logits = forward.run(step.current, mask, step.position, cache, 1, self.layout)[:, -1].float()
+        logits = forward.run(step.current, mask, step.position, cache, self.layout)[:, -1].float()
         token, logp = self.sample_shaped(logits, None if self.uniform is None else step.uniform, sample_blocks)
         step.token.copy_(torch.where(self.ended, self.policy.pad, token))
         step.logp.copy_(logp)
@@ -122,7 +119,7 @@ class StaticBatch(DecodingBatch):
         prompts = distinct_prompts(self.policy.shares_prompts, prompt, prompt_mask)
         prefix = self.policy.prefix_cache()
         prompts.read(forward, prefix)
-        self.cache.fill(rows, 1, prefix, prompts.prompt_index)
+        self.cache.fill(rows, prefix, prompts.prompt_index)
         if count == 0:
             return
         ids = torch.cat([prompt[:, -1:], self.token[rows, : count - 1]], 1)
@@ -142,35 +139,26 @@ class StaticBatch(DecodingBatch):
         self.position = self.position[order]
 
 
-class CudaGraphStep:
-    """A step, captured as a CUDA graph on a GPU and called directly elsewhere.
+def capture_step(step: Callable[[], None], device: torch.device) -> Callable[[], None]:
+    """Return the replay of a step that is captured as a CUDA graph on a GPU; the step itself elsewhere, and with a
+    warning where it cannot be captured.
 
     The step reads and writes the same tensors each time and does not wait on the host. It may run once more than
     called, since it changes nothing that it reads.
     """
-
-    def __init__(self, step: Callable[[], None], device: torch.device) -> None:
-        self.run = step
-        if device.type == "cuda":
-            self.run = self._capture(step) or step
-
-    def __call__(self) -> None:
-        self.run()
-
-    @staticmethod
-    def _capture(step: Callable[[], None]) -> Callable[[], None] | None:
-        """Return the replay of one step; None, with a warning, where it cannot be captured."""
-        graph, side_stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-        side_stream.wait_stream(torch.cuda.current_stream())
-        try:
-            with torch.cuda.stream(side_stream):
-                step()  # allocations of a library's first call must not be captured
-            torch.cuda.current_stream().wait_stream(side_stream)
-            with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-                step()
-        except torch.cuda.OutOfMemoryError:
-            raise
-        except RuntimeError as error:
-            LOGGER.warning("decoding goes without CUDA graphs: %s", one_line(error)[:160])
-            return None
-        return graph.replay
+    if device.type != "cuda":
+        return step
+    graph, side_stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+    side_stream.wait_stream(torch.cuda.current_stream())
+    try:
+        with torch.cuda.stream(side_stream):
+            step()  # allocations of a library's first call must not be captured
+        torch.cuda.current_stream().wait_stream(side_stream)
+        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
+            step()
+    except torch.cuda.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        LOGGER.warning("decoding goes without CUDA graphs: %s", one_line(error)[:160])
+        return step
+    return graph.replay

@@ -68,7 +68,7 @@ def literal_lengths(simulation: Any, schedule: Schedule, kept: PolicyBuffer) -> 
             1,
             tuple(range(1, limit + 1)),
         )
-        decoded = simulation.decoder.complete(request, kept)
+        decoded = simulation.sampler.decoder.complete(request, kept)
         for row, sampled in zip(rows, decoded.mask.sum(1).long().tolist(), strict=True):
             found[row] = min(sampled, schedule.end[schedule.first[row + 1] - 1])
     return found

@@ -122,7 +122,6 @@ def test_settings_of_a_model_that_are_none(model: Path, config: str, words: str)
 
 def test_a_model_that_is_nowhere(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("huggingface_hub.get_hf_file_metadata", raising(OSError("no network")))
-    monkeypatch.setattr("huggingface_hub.try_to_load_from_cache", lambda *_: None)
     line = refusal(model="Nobody/no-such-model")
     assert "is not a folder here" in line and "(no network)" in line
     assert "without network give a folder" in line

@@ -185,11 +185,11 @@ def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch
             prompt, mask = pad_left([simulation.test.tokens[i]], policy.pad, policy.device)
             versions = np.zeros((1, 1), dtype=np.int64)
             uniform = torch.from_numpy(noise)[None]
-            asked = Request(prompt, mask, versions, length, uniform, length, simulation.stops)
-            decoded = simulation.decoder.complete(asked, buffer)
+            asked = Request(prompt, mask, versions, length, uniform, length, simulation.sampler.stops)
+            decoded = simulation.sampler.decoder.complete(asked, buffer)
             lengths.append(int(decoded.mask.sum()))
             text = completion_texts(policy, decoded)[0]
-            right += grade(text, problem.answer, simulation.extractor).correct
+            right += grade(text, problem.answer, simulation.sampler.extractor).correct
         shares.append(right / 3)
     assert found.returns["sampled"] == pytest.approx(shares)
     assert found.lengths["sampled"] == lengths

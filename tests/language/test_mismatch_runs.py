@@ -171,11 +171,13 @@ def test_a_silent_engine_serves_only_where_mu_is_the_version(spec: Specs, monkey
     silent = Silent(simulation.policy)
     simulation.sampler.decoder = silent
     request = simulation.sampler.request([0], [(0, 0)], np.zeros((3, 1), np.int64), 10)
-    of_silent = simulation.sampler.complete(request, simulation.buffer, [0], np.zeros(1, np.int64), Seconds())
+    decoded = simulation.sampler.decode(request, simulation.buffer, Seconds())
+    arguments = request, decoded, simulation.buffer, [0], np.zeros(1, np.int64), Seconds()
+    of_silent = simulation.sampler.grade(*arguments)
     assert of_silent.sampler_logp is None and torch.equal(of_silent.behaviour_logp, of_silent.version_logp)
     simulation.policy.spec = spec(behaviour="sampler")
     with pytest.raises(UserError, match="silent reports no log-probabilities"):
-        simulation.sampler.complete(request, simulation.buffer, [0], np.zeros(1, np.int64), Seconds())
+        simulation.sampler.grade(*arguments)
 
 
 def test_a_method_that_does_not_read_mu_says_that_it_is_blind(spec: Specs) -> None:

@@ -60,8 +60,8 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
         [stream(2, "action", 2, p, i).random(LENGTH, np.float32) for p in range(groups) for i in range(EACH)]
     )
     prompt, mask = pad_left([prompts.tokens[i] for i in chosen for _ in range(EACH)], policy.pad, policy.device)
-    request = Request(prompt, mask, versions, each, torch.from_numpy(noise), LENGTH, simulation.stops)
-    wanted = simulation.decoder.decode(request, simulation.buffer)
+    request = Request(prompt, mask, versions, each, torch.from_numpy(noise), LENGTH, simulation.sampler.stops)
+    wanted = simulation.sampler.decoder.decode(request, simulation.buffer)
     assert torch.equal(made.prompt, prompt) and torch.equal(made.prompt_mask, mask)
     assert torch.equal(made.token, wanted.token) and torch.equal(made.mask, wanted.mask)
     assert torch.equal(made.truncated, ~wanted.ended)
@@ -69,7 +69,7 @@ def test_a_round_is_its_streams_its_versions_and_its_problems(
     assert torch.equal(made.version, torch.from_numpy(of_token))
     assert torch.equal(made.gradient_step, made.version * 2)  # two optimiser steps a phase
     assert made.group.tolist() == np.repeat(np.arange(groups), EACH).tolist()
-    scored = teacher_force(simulation.decoder, request, wanted, simulation.buffer).logp
+    scored = teacher_force(simulation.sampler.decoder, request, wanted, simulation.buffer).logp
     acted = wanted.logp if kv_cache == "keep" else scored
     torch.testing.assert_close(made.behaviour_logp, acted, atol=1e-5, rtol=1e-5)
     texts = completion_texts(policy, wanted)
@@ -134,8 +134,8 @@ def test_evaluation_is_greedy_on_the_first_test_problems(spec: Specs, grades_see
         prompt, mask = pad_left(problems.tokens[:5], policy.pad, policy.device)
         newest = PolicyBuffer(1)
         newest.push(policy.snapshot(99, 0))
-        request = Request(prompt, mask, np.full((5, 1), 99), LENGTH, None, LENGTH, simulation.stops)
-        greedy = simulation.decoder.decode(request, newest)
+        request = Request(prompt, mask, np.full((5, 1), 99), LENGTH, None, LENGTH, simulation.sampler.stops)
+        greedy = simulation.sampler.decoder.decode(request, newest)
         texts = completion_texts(policy, greedy)
         assert grades_seen[-5:] == [(t, p.answer) for t, p in zip(texts, problems.problems[:5], strict=True)]
         assert record.scores.returns["deterministic"] == [float(len(t) % 2 == 0) for t in texts]

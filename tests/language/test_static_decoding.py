@@ -20,7 +20,7 @@ from staleharness.language.builtin_decoders import batches
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward, PaddedParts
-from staleharness.language.static_decoding import CudaGraphStep, StaticBatch
+from staleharness.language.static_decoding import StaticBatch, capture_step
 from staleharness.training.policy_buffer import PolicyBuffer
 
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]
@@ -207,7 +207,7 @@ def test_a_step_touches_one_device_and_reads_no_number(policy: Policies) -> None
     prompt, uniform = (torch.zeros(9, width, dtype=torch.int64, device=device), torch.zeros(9, length, device=device))
     asked = Request(prompt, torch.ones_like(prompt), np.zeros((9, 1)), length, uniform, length)
     state = StaticBatch(actor, asked, torch.arange(9, device=device))
-    state.assign(np.repeat([0, 1, 2], [4, 2, 3]))
+    state.position = np.repeat([0, 1, 2], [4, 2, 3])
     forward.extend_positions(width + length)
     step = state._begin(forward, 0)
     with OneDevice(), torch.no_grad():
@@ -239,7 +239,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, graph: Any) -> list[str]:
 def test_a_cuda_graph_is_captured_once_and_replayed(monkeypatch: pytest.MonkeyPatch) -> None:
     """One step before the capture, one captured, then replays only."""
     steps = stand_ins(monkeypatch, lambda g, **_: nullcontext())
-    step = CudaGraphStep(lambda: steps.append("step"), torch.device("cuda"))
+    step = capture_step(lambda: steps.append("step"), torch.device("cuda"))
     for _ in range(3):
         step()
     assert steps == ["step", "step", *["replay"] * 3]
@@ -254,8 +254,8 @@ def test_a_step_that_cannot_be_captured_is_called(
         raise RuntimeError("operation not permitted when stream is capturing")
 
     steps = stand_ins(monkeypatch, refuse)
-    CudaGraphStep(lambda: steps.append("step"), torch.device("cuda"))()
+    capture_step(lambda: steps.append("step"), torch.device("cuda"))()
     assert steps == ["step"] * 3
     assert "without CUDA graphs: operation not permitted" in caplog.text
-    CudaGraphStep(lambda: steps.append("step"), torch.device("cpu"))()
+    capture_step(lambda: steps.append("step"), torch.device("cpu"))()
     assert steps == ["step"] * 4

@@ -256,13 +256,13 @@ class StaticCache:
         """Return the cache for a pass over tokens that go to the columns from `first` on."""
         return PrefixCache([_StaticLayer(keys, values, first) for keys, values in self.memory[:, :, rows]])
 
-    def fill(self, rows: slice, first: int, prefix: PrefixCache, prompt_index: Tensor | None) -> None:
-        """Copy prompts into the columns from `first` on; `prompt_index`: the prompt of each row."""
+    def fill(self, rows: slice, prefix: PrefixCache, prompt_index: Tensor | None) -> None:
+        """Copy prompts into the columns behind the newest token's; `prompt_index`: the prompt of each row."""
         all_states = prefix.states()  # of prompts of one token: none
         for layer, states in zip(self.memory[:, :, rows], all_states, strict=False):
             for memory, source in zip(layer, states, strict=True):
                 source = source if prompt_index is None else source.index_select(0, prompt_index)
-                memory[:, :, first : first + source.shape[2]] = source
+                memory[:, :, 1 : 1 + source.shape[2]] = source
 
     def settle(self, column: int) -> None:
         """Copy the newest token's to its own column, where later tokens can attend to it."""

@@ -160,7 +160,7 @@ class _FusedLayer:
         )
         self.scale, self.head = float(attention.scaling), int(attention.head_dim)
         keys = int(attention.k_proj.weight.shape[0]) // self.head
-        self.heads = [int(attention.q_proj.weight.shape[0]) // self.head, keys, keys]
+        self.heads = int(attention.q_proj.weight.shape[0]) // self.head, keys  # of queries; of keys and values
         self.group = self.heads[0] // keys  # heads of queries per head of keys
 
 
@@ -198,11 +198,10 @@ class FusedForward:
             mask = mask_term(attention, ids.shape[1], self.dtype, layer.group)
         return self._states(ids, mask, positions, cache, keep)
 
-    def run(
-        self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, keep: int, parts: PaddedParts | None = None
-    ) -> Tensor:
-        """Return logits given the term of attention; positions must be known. Reads no number on the host."""
-        logits = linear(self._states(ids, mask, positions, cache, keep, parts), *self.logits)
+    def run(self, ids: Tensor, mask: Tensor, positions: Tensor, cache: Any, parts: PaddedParts | None = None) -> Tensor:
+        """Return logits after the last of `ids`, given the term of attention; positions must be known. Reads no number
+        on the host."""
+        logits = linear(self._states(ids, mask, positions, cache, 1, parts), *self.logits)
         return logits if parts is None else logits.index_select(0, parts.places)
 
     def _states(
@@ -238,7 +237,7 @@ class FusedForward:
             y = y.index_select(0, parts.places)
         count, new, _ = y.shape
         y = y.view(count, new, -1, layer.head).transpose(1, 2)
-        queries, heads, _ = layer.heads
+        queries, heads = layer.heads
         y, values = y.split([queries + heads, heads], 1)
         y = y.float()  # queries and keys
         y = torch.addcmul(y * cos, y.roll(layer.head // 2, -1), sin).to(self.dtype)

@@ -16,7 +16,8 @@ from ...errors import OOM
 from ..spec import LanguageSpec
 from .cached_attention import READ_TOKENS
 from .causal_lm_policy import CausalLM
-from .scoring import BYTES, CHUNK, MIN_ROWS
+from .native_transformer import CHUNK
+from .scoring import BYTES, MIN_ROWS
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented
 VERSIONS = 0.5  # of what training leaves, for past versions
@@ -30,7 +31,7 @@ def fit_to_memory(policy: CausalLM) -> None:
     that every step of a run is cut in the same way. On a CPU: all at once, and no version stays.
     """
     spec, config = policy.spec, policy.model.config
-    policy.micro_batch, policy.decode_batch = micro_batch_size(policy), spec.decode_batch
+    policy.micro_batch, policy.decode_batch = spec.micro_batch, spec.decode_batch
     if policy.device.type != "cuda":
         return
     available, row = _available(policy, _free(policy)), decoding_bytes(spec, config)
@@ -45,14 +46,6 @@ def fit_to_memory(policy: CausalLM) -> None:
         spec.sequences, max_completions(policy, available - resident * version_size)
     )
     policy.decode_batch = spec.decode_batch or _count(decoding - resident * version_size, row)
-
-
-def micro_batch_size(policy: CausalLM) -> int:
-    """Return the run's `micro_batch`; where it is 0, as many completions as fit on the GPU, on a CPU 0: all."""
-    spec = policy.spec
-    if spec.micro_batch or policy.device.type != "cuda":
-        return spec.micro_batch
-    return equal_parts(spec.sequences, max_completions(policy, _available(policy, _free(policy))))
 
 
 def _free(policy: CausalLM) -> int:
@@ -180,14 +173,9 @@ def writes_matrices(spec: LanguageSpec, config: Any) -> bool:
 
 def version_bytes(spec: LanguageSpec, config: Any, weights: int) -> int:
     """Return one version on the device: matrices in the precision of products, the embedding in float32."""
-    words = embedding_size(config)
+    words = int(config.vocab_size) * int(config.hidden_size)  # numbers of the embedding
     head = words if getattr(config, "tie_word_embeddings", False) else 0  # the tied one is there twice
     return _size(spec) * (weights + head - words) + 4 * words
-
-
-def embedding_size(config: Any) -> int:
-    """Return the numbers of the embedding."""
-    return int(config.vocab_size) * int(config.hidden_size)
 
 
 def _size(spec: LanguageSpec) -> int:

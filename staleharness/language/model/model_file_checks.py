@@ -190,21 +190,27 @@ def _check_sizes(model: str, config: dict[str, Any], shapes: Sequence[tuple[str,
 
 
 def _check_hub(name: str) -> None:
-    """Raise `UserError` where the hub's cache and the network do not have a model's smallest file. The hub is asked
-    once: a download asks six times, half a minute without network."""
-    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url, try_to_load_from_cache
-
+    """Raise `UserError` where the hub's cache and the network do not have a model's smallest file."""
     try:
-        if isinstance(try_to_load_from_cache(name, "config.json"), str):
-            return
-        get_hf_file_metadata(hf_hub_url(name, "config.json"))
-        hf_hub_download(name, "config.json")
+        hub_file(name, "config.json", "model")
     except Exception as error:  # of the hub's library, and of the one that it reaches the network with
         reason = shorten(one_line(error) or type(error).__name__, 120)
         raise UserError(
             f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({reason}); "
             "without network give a folder that holds config.json, tokenizer and *.safetensors"
         ) from error
+
+
+def hub_file(repo: str, name: str, repo_type: str) -> str:
+    """Return the path of a file of the hub, from its local cache or fetched. Raises whatever the hub's library does."""
+    from huggingface_hub import get_hf_file_metadata, hf_hub_download, hf_hub_url
+
+    try:
+        return hf_hub_download(repo, name, repo_type=repo_type, local_files_only=True)
+    except FileNotFoundError:
+        # asked once: a download asks six times, half a minute without network
+        get_hf_file_metadata(hf_hub_url(repo, name, repo_type=repo_type))
+        return hf_hub_download(repo, name, repo_type=repo_type)
 
 
 def _shapes(file: Path) -> list[tuple[str, list[int]]]:

@@ -56,14 +56,6 @@ def norm(x: Tensor, branch: Tensor | None, weight: Tensor, epsilon: float) -> tu
     return total, y, scale
 
 
-def norm_backward(x: Tensor, weight: Tensor, scale: Tensor, gradient: Tensor, of_x: Tensor) -> Tensor:
-    """Add the gradient with respect to x [n, d] to `of_x`, given that of the output of `norm`; returns that of the
-    weight [d]."""
-    of_weight = weight.new_zeros(weight.shape)
-    kernels().norm_backward(at(x), at(weight), at(scale), at(gradient), *x.shape, at(of_x), at(of_weight))
-    return of_weight
-
-
 def gate(x: Tensor) -> Tensor:
     """Return silu(gate) · up [n, width], of both side by side [n, 2 width]."""
     y = x.new_empty((len(x), x.shape[1] // 2))

@@ -18,7 +18,7 @@ from torch.autograd.function import once_differentiable
 from ...tokens.policy_interface import Entropy, TokenScores
 from .cached_attention import DistinctPrompts
 from .fused_forward import FusedForward, linear
-from .native_kernels import WIDTH, at, gate, kernels, norm, norm_backward
+from .native_kernels import WIDTH, at, gate, kernels, norm
 
 CHUNK = 1 << 28  # logits at a time; where there are more, the backward pass computes them again
 
@@ -122,17 +122,16 @@ class NativeForward(FusedForward):
 
     def rotate(self, qkv: Tensor, position: Tensor, layer: Any, sign: float) -> None:
         assert self.rotations is not None
-        heads = layer.heads[0] + layer.heads[1]
         tables = (at(table) for table in self.rotations)
-        kernels().rotate(at(qkv), qkv.shape[1], at(position), *tables, len(qkv), heads, layer.head, sign)
+        kernels().rotate(at(qkv), qkv.shape[1], at(position), *tables, len(qkv), sum(layer.heads), layer.head, sign)
 
 
 def _attention(tokens: Tokens, layer: Any) -> tuple[Any, ...]:
-    heads, groups, _ = layer.heads
-    return at(tokens.sequences), len(tokens.sequences), heads, groups, layer.head, layer.scale
+    return at(tokens.sequences), len(tokens.sequences), *layer.heads, layer.head, layer.scale
 
 
-def _chunks(count: int, vocabulary: int) -> Iterator[slice]:
+def chunks(count: int, vocabulary: int) -> Iterator[slice]:
+    """Return slices of `count` tokens that have at most `CHUNK` logits together, and at least one token each."""
     size = max(1, CHUNK // vocabulary)
     return (slice(first, min(first + size, count)) for first in range(0, count, size))
 
@@ -150,18 +149,18 @@ class _NativeScores(torch.autograd.Function):
         _, y, scale = norm(x, None, *model.final_norm)
         y = y.index_select(0, tokens.state)
         logp, entropy, squares, total = x.new_empty((4, len(y))).unbind()
-        size, chunks = len(model.logits[0]), list(_chunks(len(y), len(model.logits[0])))
-        logits = y
-        for rows in chunks:
+        size, logits = len(model.logits[0]), y
+        pieces = list(chunks(len(y), size))
+        for rows in pieces:
             logits = linear(y[rows], *model.logits)
             inputs = at(logits), at(tokens.target[rows]), len(logits), size
             to = (at(z[rows]) for z in (logp, entropy))
             kernels().scores_forward(*inputs, *to, at(squares[rows]) if square else None, at(total[rows]))
         if trains:
             ctx.save_for_backward(*weights)  # raises if one of them was modified in place
-            ctx.model, ctx.tokens, ctx.activations, ctx.chunks = model, tokens, activations, chunks
+            ctx.model, ctx.tokens, ctx.activations, ctx.pieces = model, tokens, activations, pieces
             ctx.entropy_grad = entropy_grad
-            ctx.end = x, scale, y, total, entropy, logits if len(chunks) == 1 else None
+            ctx.end = x, scale, y, total, entropy, logits if len(pieces) == 1 else None
         ctx.mark_non_differentiable(*((squares,) if entropy_grad else (entropy, squares)))
         return logp, entropy, squares
 
@@ -188,15 +187,19 @@ class _Gradients:
 
     def linear(self, name: str, x: Tensor, gradient: Tensor) -> Tensor:
         """Take in the gradient [n, out] of the output of a linear layer whose input is `x`; returns that of x."""
-        weight = self.model.weights[name].detach()
+        self.add_linear(name, x, gradient)
+        return gradient @ self.model.weights[name].detach()
+
+    def add_linear(self, name: str, x: Tensor, gradient: Tensor) -> None:
         if self.requires_grad[name]:
             self.add(name, gradient.T @ x)
         if self.requires_grad.get(f"{name}.bias"):
             self.add(f"{name}.bias", gradient.sum(0))
-        return gradient @ weight
 
     def norm(self, name: str, x: Tensor, weight: Tensor, scale: Tensor, gradient: Tensor, of_x: Tensor) -> None:
-        of_weight = norm_backward(x, weight.detach(), scale, gradient, of_x)
+        """Take in the gradient of the output of `norm`, and add that of x [n, d] to `of_x`."""
+        of_weight, inputs = torch.zeros_like(weight), (at(z) for z in (x, weight, scale, gradient))
+        kernels().norm_backward(*inputs, *x.shape, at(of_x), at(of_weight))
         if self.requires_grad[name]:
             self.of[name] = of_weight
 
@@ -220,7 +223,7 @@ def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy
     """Return the gradient of the output of the last layer."""
     x, scale, y, total, entropy, logits = ctx.end
     model, target, of_y = ctx.model, ctx.tokens.target, torch.empty_like(y)
-    for rows in ctx.chunks:
+    for rows in ctx.pieces:
         logits_chunk = linear(y[rows], *model.logits) if logits is None else logits
         inputs = (at(z[rows]) for z in (total, entropy, logp_gradient))
         of_entropy = None if entropy_gradient is None else at(entropy_gradient[rows])
@@ -240,10 +243,7 @@ def _backward_layer(
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
     of_gate = gradient @ model.weights[f"{i}.down"].detach()
     kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
-    if grads.requires_grad[f"{i}.down"]:
-        grads.add(f"{i}.down", gradient.T @ of_gate)
-    if grads.requires_grad.get(f"{i}.down.bias"):
-        grads.add(f"{i}.down.bias", gradient.sum(0))
+    grads.add_linear(f"{i}.down", of_gate, gradient)
     _, y, _ = norm(activations.mlp_input, None, *layer.mlp_norm)
     grads.norm(
         f"{i}.mlp_norm",

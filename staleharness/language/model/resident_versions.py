@@ -57,16 +57,15 @@ class ResidentVersions:
         """Return the slot of each version, loading those that are absent."""
         if len(versions) > self.capacity:
             raise ValueError(f"{len(versions)} versions do not fit into {self.capacity} slots")
-        for version in versions:
-            if self._find(version) is None:
-                self._insert(version, versions)
-        slots = [self._find(version) for version in versions]
-        return [slot for slot in slots if slot is not None]
+        return [self._slot(version, versions) for version in versions]
 
     def _find(self, version: Version) -> int | None:
         return next((i for i, resident in enumerate(self.slots) if resident is version), None)
 
-    def _insert(self, version: Version, requests: Sequence[Version]) -> None:
+    def _slot(self, version: Version, requests: Sequence[Version]) -> int:
+        """Return the slot of a version, which is loaded into one that no request has if it is absent."""
+        if (slot := self._find(version)) is not None:
+            return slot
         free = [i for i, resident in enumerate(self.slots) if not any(resident is v for v in requests)]
         distance = [math.inf if (old := self.slots[i]) is None else abs(old.phase - version.phase) for i in free]
         slot = free[distance.index(max(distance))]
@@ -76,3 +75,4 @@ class ResidentVersions:
         for name, w in weights.items():
             self.stacks[name][slot].copy_(w)
         self.slots[slot] = version
+        return slot

@@ -7,7 +7,6 @@ summed up and forgotten, and computed again in the backward pass: memory is that
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -19,7 +18,7 @@ from torch.nn import functional as F
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from .cached_attention import DistinctPrompts, PrefixCache, distinct_prompts
 from .fused_forward import FusedForward
-from .native_transformer import NativeForward
+from .native_transformer import NativeForward, chunks
 
 
 class CachingModel(Protocol):
@@ -124,7 +123,6 @@ def _statistics(logits: Tensor, token: Tensor, mask: Tensor, entropy: Entropy, n
     return TokenScores(logp, entropies, square)
 
 
-CHUNK = 1 << 28  # logits at a time
 BYTES = 14  # per logit of a chunk at the worst moment: in two precisions, its exponential, its gradient
 
 
@@ -142,18 +140,13 @@ def chunked_scores(
     return logp.view(token.shape), entropy.view(token.shape), square.view(token.shape) if norm else None
 
 
-def _rows(count: int, vocabulary: int) -> Iterator[slice]:
-    size = max(1, CHUNK // vocabulary)
-    return (slice(first, first + size) for first in range(0, count, size))
-
-
 class _ChunkedScores(torch.autograd.Function):
     @staticmethod
     def forward(
         ctx: Any, states: Tensor, weight: Tensor, bias: Tensor | None, token: Tensor, norm: bool
     ) -> tuple[Tensor, Tensor, Tensor]:
         logp, entropy, square, total = torch.zeros((4, len(token)), device=token.device).unbind()
-        for rows in _rows(len(token), len(weight)):
+        for rows in chunks(len(token), len(weight)):
             logits = F.linear(states[rows], weight, bias).float()
             total[rows] = logits.logsumexp(-1)
             logits -= total[rows, None]
@@ -174,7 +167,7 @@ class _ChunkedScores(torch.autograd.Function):
         states_grad = torch.empty_like(states) if of_states else None
         weight_grad = torch.zeros_like(weight, dtype=torch.float32) if of_weight else None
         bias_grad = torch.zeros_like(bias, dtype=torch.float32) if of_bias else None
-        for rows in _rows(len(token), len(weight)):
+        for rows in chunks(len(token), len(weight)):
             grad = (F.linear(states[rows], weight, bias).float() - total[rows, None]).exp_()
             grad[torch.arange(len(grad), device=grad.device), token[rows]] -= 1.0
             grad = grad.mul_(-logp_gradient[rows, None]).to(weight.dtype)

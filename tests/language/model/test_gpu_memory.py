@@ -23,7 +23,6 @@ from staleharness.language.model.gpu_memory import (
     explain_oom,
     fit_to_memory,
     max_completions,
-    micro_batch_size,
     reading_bytes,
     version_bytes,
 )
@@ -133,23 +132,26 @@ def test_pieces_are_as_few_and_as_equal_as_can_be(rows: int, most: int, size: in
 
 
 def test_the_micro_batch_on_a_cpu_is_as_set(policy: Policies) -> None:
-    assert micro_batch_size(policy()) == 0
-    assert micro_batch_size(policy(micro_batch=3)) == 3
+    for actor, size in ((policy(), 0), (policy(micro_batch=3), 3)):
+        fit_to_memory(actor)
+        assert actor.micro_batch == size
 
 
 def test_the_micro_batch_follows_from_free_gpu_memory(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     actor = policy()
-    actor.device = torch.device("cuda")
+    actor.device, actor.fuses = torch.device("cuda"), False  # no version stays on the device
     each = completion_bytes(actor.spec, actor.model.config)
     beside = 12 * actor.size
     monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device: (4 * each + beside, 10**12))
     monkeypatch.setattr(torch.cuda, "memory_reserved", lambda device: 5 * each)
     monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 2 * each)
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: 1.0)
-    assert micro_batch_size(actor) == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
+    fit_to_memory(actor)
+    assert actor.micro_batch == 4  # 0.8 × 7 = 5.6 fit; 12 rows in 3 pieces of 4
     share = (2 * each + 4 * each + beside) / 10**12  # of which 2 are taken: 0.8 × 4 = 3.2 fit, 12 rows in 4 pieces
     monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: share)
-    assert micro_batch_size(actor) == 3
+    fit_to_memory(actor)
+    assert actor.micro_batch == 3
 
 
 def test_resident_versions_and_sampling_share_the_free_memory(

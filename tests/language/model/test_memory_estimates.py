@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from staleharness.language.decoder_interface import Request
-from staleharness.language.model import gpu_memory, scoring
+from staleharness.language.model import gpu_memory, native_transformer, scoring
 from staleharness.language.model.cached_attention import DistinctPrompts
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
@@ -136,7 +136,7 @@ def test_a_pass_without_all_logits_stays_below_the_estimate(
     """All rows are one piece of those that go through a layer together; a chunk is a quarter of the logits."""
     actor = on_meta(policy, monkeypatch, dtype="bfloat16", gradient_checkpointing=checkpointing)
     actor.scores_in_chunks = True
-    for module in (scoring, gpu_memory):
+    for module in (native_transformer, gpu_memory):
         monkeypatch.setattr(module, "CHUNK", ROWS * COMPLETION * SHAPE["vocab_size"] // 4)
     monkeypatch.setattr(gpu_memory, "MIN_ROWS", ROWS // 2)
     peak = peak_of_training(actor) - training_bytes(actor.spec, actor.size, actor.total_size)
@@ -192,7 +192,7 @@ def test_decoding_stays_below_the_estimate(
         with Peak() as peak:
             peak.seen.update((w.untyped_storage(), 0) for w in forward.weights.values())
             state = StaticBatch(actor, asked, numbers(ROWS))
-            state.assign(np.repeat(np.arange(len(sizes)), sizes))
+            state.position = np.repeat(np.arange(len(sizes)), sizes)
             state._read(forward, 0)
             step = state._begin(forward, 0)
             state._step(forward, step, state.cache.columns)
