@@ -124,7 +124,7 @@ def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | Non
     if fewer than `MIN_RUNS` seeds have a run at k, or at K = 1."""
     part = ClaimPart(label, (label,), what="kept", than=0.0, env=env)
     try:
-        contrast = compare_terms(evidence, [Term(label, k, 1.0, share=True)], part)
+        contrast = compare_terms(evidence, [Term(label, k, 1.0)], part)
     except UserError:
         return None
     return contrast if min(contrast.n) >= MIN_RUNS else None

@@ -20,12 +20,12 @@ from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
 from .advice_per_method import AdviceQuestion, MethodAdvice, advise_on_method
-from .bootstrap import LEVEL
+from .bootstrap import LEVEL, REPS, percentiles
 from .lag_curve import Refusal, lag_curves
 from .log_advice import conclusion
 from .scores import AUTO, resolve_auto, score_in_words
 from .significance_and_power import ALPHA, POWER, seeds_needed, spread
-from .staleness_budget import KEEP, REPS, TAILS
+from .staleness_budget import KEEP
 from .table import extent
 
 
@@ -198,7 +198,7 @@ def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[CapResult
         point = best.row["caps"][i]
         if points and point["score"] <= points[-1]["score"]:
             continue
-        low, high = np.percentile(best.scores[cap.name], TAILS)
+        low, high = percentiles(best.scores[cap.name])
         points.append(
             {
                 "env": env,
@@ -233,5 +233,5 @@ def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
 
 def _alike(a: MethodAdvice, b: MethodAdvice, cap: CapResult) -> bool:
     """Return whether the interval of the difference of two scores holds 0."""
-    low, high = np.percentile(a.scores[cap.name] - b.scores[cap.name], TAILS)
+    low, high = percentiles(a.scores[cap.name] - b.scores[cap.name])
     return bool(low <= 0 <= high)

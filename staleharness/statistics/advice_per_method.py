@@ -11,12 +11,12 @@ import numpy as np
 from ..errors import UserError
 from ..logs.lag_log import LagLog
 from ..pipeline.pipeline_summary import CapResult
-from .bootstrap import iqm, stable_seed
+from .bootstrap import iqm, percentiles, stable_seed
 from .lag_curve import LagCurve
 from .scores import Array
 from .significance_and_power import seeds_needed, simulated_power, spread
 from .slowdown import slowdowns
-from .staleness_budget import KEEP, REPS, TAILS, Limit, RetentionCurve, retention_curve
+from .staleness_budget import Limit, RetentionCurve, retention_curve
 from .t_intervals import welch
 
 Budget = tuple[Limit, Limit, Limit]  # estimate, low and high end of its interval
@@ -28,12 +28,12 @@ CLEAR = 5  # percentile of the resampled synchronous scores that has to be above
 class AdviceQuestion:
     """Pipeline caps, log and options to compare the stored runs with."""
 
-    caps: tuple[CapResult, ...] = ()
-    log: LagLog | None = None
-    keep: float = KEEP  # share of the synchronous IQM to retain
-    updates: float | None = None  # gradient steps of a version; None: a version counts as a phase
-    score: str = "sampled"
-    reps: int = REPS
+    caps: tuple[CapResult, ...]
+    log: LagLog | None
+    keep: float  # share of the synchronous IQM to retain
+    updates: float | None  # gradient steps of a version; None: a version counts as a phase
+    score: str
+    reps: int
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
 def _point(curve: LagCurve, retention: RetentionCurve, i: int) -> dict[str, Any]:
     """Measurements at lag i, with a test against the synchronous runs."""
     a, b = curve.scores[0], curve.scores[i]
-    low, high = np.percentile(retention.replicates[:, i], TAILS)
+    low, high = percentiles(retention.replicates[:, i])
     deviation = spread([a, b])
     gap = float(b.mean() - a.mean())
     return {

@@ -16,14 +16,12 @@ from ..base.version import __version__
 from ..errors import UserError, nearest
 from ..store.run_grid import Cell, RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
-from .bootstrap import AGGREGATES, ENGINES, LEVEL, Engine, aggregates, pooled_iqm
+from .bootstrap import ENGINES, LEVEL, Engine, aggregates, pooled_iqm
 from .bootstrap import improvement as improvement_of
 from .retained_share import retained_shares, retention_sentences
 from .scores import AUTO, Array, Normaliser, final_score, learning_curve, normaliser, resolve_auto, score_in_words, unit
-from .table import COLUMNS, Table, extent, plain, render, to_csv
+from .table import AGGREGATES, COLUMNS, Table, extent
 from .table_notes import missing_runs, on_counts, on_lag, on_ledger, on_missing, on_mixtures, on_untrained, on_warnings
-
-__all__ = ["Table", "cached_table", "improvement", "plain", "render", "table", "to_csv"]
 
 PACKAGE = Path(__file__).parents[1]
 MAKERS = [PACKAGE / name for name in ("base", "store", "statistics")]  # a change in one invalidates cached tables

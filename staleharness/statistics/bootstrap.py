@@ -21,9 +21,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .table import AGGREGATES
+
 Array = NDArray[np.float64]
-AGGREGATES = ("iqm", "median", "mean", "optimality_gap")
 LEVEL = 0.95  # of every interval
+TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))  # percentiles at its ends
+REPS = 2000  # resamples
 
 
 def iqm(scores: Array) -> Array:
@@ -177,8 +180,7 @@ def _iqm_of_rows(scores: Array) -> Array:
 
 def percentiles(replicates: Array) -> tuple[Array, Array]:
     """Ends of the percentile interval over the first axis."""
-    tail = 50 * (1 - LEVEL)
-    low, high = np.percentile(replicates, [tail, 100 - tail], axis=0)
+    low, high = np.percentile(replicates, TAILS, axis=0)
     return low, high
 
 

@@ -5,16 +5,15 @@ A percentile bootstrap of two values is the span between them, and covers the tr
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Sequence
 from dataclasses import replace
 from typing import Any
 
 from ..store.stored_run import StoredRun
 from .aggregate import area
-from .bootstrap import AGGREGATES
 from .results import Results
 from .scores import final_score, normaliser_of
-from .table import Table
+from .table import AGGREGATES, Table
 
 MIN_RUNS = 5  # of a cell with an interval
 COVERAGE = (  # simulated, of the mean of normal scores
@@ -38,15 +37,10 @@ def show_single_runs(table: Table, results: Results) -> Table:
     an aggregate: [values of its runs]}. The settings of the table get `fewest`."""
     scale, score = normaliser_of(table), table.settings["score"]
 
-    def dots(runs: Iterable[StoredRun]) -> dict[str, list[float]]:
-        runs = list(runs)
+    def dots(runs: Sequence[StoredRun]) -> dict[str, list[float]]:
         finals = [float(scale(run.spec["env"], final_score(run, score))) for run in runs]
-        centres = dict.fromkeys(("iqm", "median", "mean"), finals)
-        return {
-            **centres,
-            "optimality_gap": [1 - min(x, 1.0) for x in finals],
-            "auc": [area(r, scale, score) for r in runs],
-        }
+        gaps, areas = [1 - min(x, 1.0) for x in finals], [area(run, scale, score) for run in runs]
+        return dict.fromkeys(AGGREGATES, finals) | {"optimality_gap": gaps, "auc": areas}
 
     rows: list[dict[str, Any]] = []
     for row in table.rows:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable
 from dataclasses import dataclass
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,7 +19,7 @@ from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
 from .matching import by_settings
-from .scores import AUTO, SCORES, Array, constants, final_score, resolve_auto
+from .scores import AUTO, SCORES, Array, final_score, random_returns, resolve_auto
 
 LEAST_SEEDS = 3  # of every setting of a curve
 OPEN = ("capacity", "lag", "seed")  # settings that may differ along a curve
@@ -227,7 +227,7 @@ def _zero(env: str, runs: list[StoredRun], score: str, scale: str, zero: str | f
         raise UserError(f"zero={zero!r} is not a number, worst or auto")
     if scale == "raw":
         return 0.0, "a score of 0"
-    entry: dict[str, Any] = constants()["envs"].get(env, {}).get("random") or {}
-    if score not in entry:
+    returns = random_returns([env], score)
+    if env not in returns:
         raise UserError("a random policy's score is not known; set ZERO to a number or worst")
-    return float(entry[score]["return"]), "a random policy"
+    return returns[env], "a random policy"

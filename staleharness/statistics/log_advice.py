@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
-from functools import partial
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.text import listing, span
@@ -29,15 +28,18 @@ def by_share(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
 def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: float) -> list[str]:
     """Return sentences on one environment."""
     methods = by_share(methods)
-    by_verdict = _by_verdict(methods, lambda row: row)
+    by_verdict = _by_verdict(methods, (m.row["log"] for m in methods))
     keepers, losers = by_verdict.get("kept", []), by_verdict.get("lost", [])
     unsure, beyond = by_verdict.get("cannot tell", []), by_verdict.get("beyond the data", [])
     head = f"{env}, at a mean lag of {log.mean:.2f} {log.unit.replace('_', ' ')} over {log.over}: "
     if keepers:
-        head += f"{_count(keepers, len(methods))} at least {keep:.0%} of the score without lag: {_names(keepers)}"
+        count = f"{len(keepers)} of {len(methods)} methods {'keeps' if len(keepers) == 1 else 'keep'}"
+        head += f"{count} at least {keep:.0%} of the score without lag: {_names(keepers)}"
     else:
         head += f"no method is shown to keep {keep:.0%} of the score without lag"
-    sentences = [head, *([_losers(losers)] if losers else [])]
+    sentences = [head]
+    if losers:
+        sentences.append(f"{'this one loses' if len(losers) == 1 else 'these lose'} more: {_names(losers)}")
     if unsure:
         least = min(float(m.curve.lags[1]) for m in unsure)
         below = unsure[0].row["log"]["lag"] < least
@@ -48,26 +50,17 @@ def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: flo
     return [*sentences, *_on_unit(methods, log), *_on_drift(methods, log)]
 
 
-def _by_verdict(
-    methods: Sequence[MethodAdvice], place: Callable[[dict[str, Any]], Mapping[str, Any]]
-) -> dict[str, list[MethodAdvice]]:
+def _by_verdict(methods: Sequence[MethodAdvice], places: Iterable[Mapping[str, Any]]) -> dict[str, list[MethodAdvice]]:
+    """Group methods by the verdict of their place on the curve."""
     groups: dict[str, list[MethodAdvice]] = {}
-    for method in methods:
-        groups.setdefault(place(method.row["log"])["verdict"], []).append(method)
+    for method, place in zip(methods, places, strict=True):
+        groups.setdefault(place["verdict"], []).append(method)
     return groups
-
-
-def _count(methods: Sequence[MethodAdvice], total: int) -> str:
-    return f"{len(methods)} of {total} methods {'keeps' if len(methods) == 1 else 'keep'}"
 
 
 def _names(methods: Sequence[MethodAdvice]) -> str:
     shares = [(m.curve.algorithm, m.row["log"]["kept"]) for m in methods]
     return listing([name if kept is None else f"{name} {kept:.0%}" for name, kept in shares], MAX_NAMES)
-
-
-def _losers(methods: Sequence[MethodAdvice]) -> str:
-    return f"{'this one loses' if len(methods) == 1 else 'these lose'} more: {_names(methods)}"
 
 
 def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
@@ -79,17 +72,11 @@ def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     unit = _steps(first["updates"]) if first["updates"] else f"a phase of these runs, {size} gradient steps"
     others = []
     for i, other in enumerate(first["other_updates"]):
-        groups = _by_verdict(methods, partial(_other, i))
-        name = _steps(other["updates"]) if other["updates"] else "a phase"
-        others.append(f"{name}: {_groups(groups)}")
+        verdicts = _groups(_by_verdict(methods, [m.row["log"]["other_updates"][i] for m in methods]))
+        others.append(f"{_steps(other['updates']) if other['updates'] else 'a phase'}: {verdicts}")
     return [
         f"this takes a version of the log as {unit}; with UPDATES=N it has N gradient steps. As {'; as '.join(others)}"
     ]
-
-
-def _other(i: int, row: dict[str, Any]) -> dict[str, Any]:
-    place: dict[str, Any] = row["other_updates"][i]
-    return place
 
 
 def _steps(updates: float) -> str:
@@ -106,7 +93,7 @@ def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     """Say what the verdicts are at the lag that a log ends with."""
     if log.drift is None:
         return []
-    verdicts = _groups(_by_verdict(methods, lambda row: row["last_quarter"]))
+    verdicts = _groups(_by_verdict(methods, (m.row["log"]["last_quarter"] for m in methods)))
     return [
         f"the lag drifts, from {log.drift.first:.2f} to {log.drift.last:.2f}; at that of the last quarter: {verdicts}"
     ]

@@ -35,9 +35,12 @@ def match(a: Iterable[StoredRun], b: Iterable[StoredRun]) -> Match:
     a = list(a)
     runs = with_newer_settings([*a, *b])
     constant = _constant_settings(runs)
-    runs = [_drop_settings(run, constant) for run in runs]
+    if constant:
+        specs = [{name: x for name, x in run.spec.items() if name not in constant} for run in runs]
+        runs = [replace(run, record={**run.record, "spec": spec}) for run, spec in zip(runs, specs, strict=True)]
     a, b = runs[: len(a)], runs[len(a) :]
-    left, right = _cells(a, with_n := _has_n([*a, *b])), _cells(b, with_n)
+    with_n = any(" N=" in run.label for run in runs)  # all labels need N then, as one side may not have swept it
+    left, right = _cells(a, with_n), _cells(b, with_n)
     common = sorted(set(left) & set(right), key=lambda c: (c.capacity, c.label, c.env))
     if not common:
         raise UserError(f"A and B share no cell: A has {holdings(left)}; B has {holdings(right)}")
@@ -94,9 +97,9 @@ def differences(shared_cells: Mapping[Cell, Pair]) -> list[str]:
 def holdings(cells: Iterable[Cell]) -> str:
     """Describe the cells of a side."""
     cells = list(cells)
-    axes = ({c.label for c in cells}, {c.env for c in cells}, {f"K={k}" for k in sorted({c.capacity for c in cells})})
-    in_order = (sorted(names, key=lambda n: (len(n) if n[:2] == "K=" else 0, n)) for names in axes)
-    return " × ".join(listing(names, MAX_NAMES) for names in in_order)
+    ks = [f"K={k}" for k in sorted({c.capacity for c in cells})]
+    axes = (sorted({c.label for c in cells}), sorted({c.env for c in cells}), ks)
+    return " × ".join(listing(names, MAX_NAMES) for names in axes)
 
 
 def _constant_settings(runs: Sequence[StoredRun]) -> frozenset[str]:
@@ -104,16 +107,6 @@ def _constant_settings(runs: Sequence[StoredRun]) -> frozenset[str]:
     names = {name for run in runs for name in run.spec}
     values = {n: {canonical_json(run.spec[n]) for run in runs if n in run.spec} for n in names}
     return frozenset(n for n in names if len(values[n]) == 1 and not all(n in run.spec for run in runs))
-
-
-def _drop_settings(run: StoredRun, names: frozenset[str]) -> StoredRun:
-    spec = {name: x for name, x in run.spec.items() if name not in names}
-    return replace(run, record={**run.record, "spec": spec}) if names else run
-
-
-def _has_n(runs: Sequence[StoredRun]) -> bool:
-    """Return whether any label has N. Then all need it, as one side may have swept N and the other not."""
-    return any(" N=" in r.label for r in runs)
 
 
 def _cells(runs: Iterable[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun]]:

@@ -65,8 +65,8 @@ def compare_runs(
     common_cells = matching.cells
     all_runs = [run for pair in common_cells.values() for side in pair for run in side]
     score, normalise = resolve_auto(all_runs, score, normalise)
-    scale = normaliser(normalise, RunGrid({cell: [*x, *y] for cell, (x, y) in common_cells.items()}), score)
-    raw = Normaliser("raw", dict.fromkeys(scale.low, 0.0), dict.fromkeys(scale.low, 1.0), "")
+    run_grid = RunGrid({cell: [*x, *y] for cell, (x, y) in common_cells.items()})
+    scale, raw = normaliser(normalise, run_grid, score), normaliser("raw", run_grid, score)
 
     def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
         return _row(cells, by, of, score, ENGINES[engine], reps) | {"scale": kind}

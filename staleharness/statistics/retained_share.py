@@ -15,11 +15,10 @@ import numpy as np
 
 from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
-from .bootstrap import percentiles, resample, stable_seed
+from .bootstrap import REPS, percentiles, resample, stable_seed
 from .method_labels import display_label
 from .scores import Array, final_score, random_returns, score_before_training
 from .significance_and_power import ALPHA, holm
-from .staleness_budget import REPS
 from .t_intervals import Contrast, contrast
 
 MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
@@ -161,8 +160,8 @@ def retention(
     if (label, k) == (reference, reference_k) or min(map(len, [*top, *bottom])) < 2:
         return Retention(share, None, None)
     rng = np.random.default_rng(stable_seed("retained", label, k))
-    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros)[..., None])
-    return Retention(share, float(low[0]), float(high[0]))
+    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros))
+    return Retention(share, float(low), float(high))
 
 
 def has_learned(

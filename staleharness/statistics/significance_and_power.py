@@ -6,18 +6,17 @@ from __future__ import annotations
 import bisect
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import Any
 
 import numpy as np
 
 from ..store.run_grid import Cell, RunGrid
-from .bootstrap import improvement, percentiles, resampled_improvement, stable_seed
+from .bootstrap import REPS, improvement, percentiles, resampled_improvement, stable_seed
 from .scores import Array, deviations, final_score
 from .t_intervals import welch
 
 POWER, ALPHA = 0.80, 0.05
-REPS = 2000  # bootstrap resamples
 MAX_SEEDS = 1000  # seeds that are tried
 BLOCK = 2**16  # numbers that are drawn at once
 Scores = Mapping[str, Array]  # label -> final scores [runs]
@@ -50,7 +49,7 @@ class MethodDifference:
 def final_scores(run_grid: RunGrid, k: int, env: str, score: str) -> dict[str, Array]:
     """Final scores [runs] of each method, in the order of the seeds."""
     cells = (Cell(label, k, env) for label in run_grid.labels)
-    return {c.label: _scores(run_grid, *c, score) for c in cells if c in run_grid.cells}
+    return {c.label: np.array([final_score(r, score) for r in run_grid.cells[c]]) for c in cells if c in run_grid.cells}
 
 
 def compare_with_baseline(scores: Scores, baseline: str) -> list[MethodDifference]:
@@ -81,9 +80,9 @@ def holm(p: Sequence[float]) -> Array:
     return p_holm
 
 
-def holm_level(p: Sequence[float], alpha: float = ALPHA) -> float:
-    """Return the largest p that is below `alpha` after Holm's correction for all of them, or 0."""
-    return max((value for value, p_holm in zip(p, holm(p), strict=True) if p_holm < alpha), default=0.0)
+def holm_level(p: Sequence[float]) -> float:
+    """Return the largest p that is below `ALPHA` after Holm's correction for all of them, or 0."""
+    return max((value for value, p_holm in zip(p, holm(p), strict=True) if p_holm < ALPHA), default=0.0)
 
 
 def f_ratio(columns: Sequence[Array]) -> float:
@@ -108,19 +107,12 @@ def method_pairs(run_grid: RunGrid, score: str, reps: int = REPS) -> list[dict[s
     """
     rows = []
     for k in run_grid.capacities:
-        cells = {
-            label: {
-                e: _scores(run_grid, label, k, e, score) for e in run_grid.envs if Cell(label, k, e) in run_grid.cells
-            }
-            for label in run_grid.labels
-        }
-        for a in cells:
-            for b in cells:
-                envs = [e for e in run_grid.envs if e in cells[a] and e in cells[b]] if a != b else []
-                if envs:
-                    x, y = [cells[a][e] for e in envs], [cells[b][e] for e in envs]
-                    row = {"capacity": k, "a": a, "b": b, "n_envs": len(envs)}
-                    rows.append(row | _chance(x, y, (k, *sorted((a, b))), a > b, reps) | {"effect": hedges_g(x, y)})
+        scores = [final_scores(run_grid, k, env, score) for env in run_grid.envs]
+        for a, b in permutations(run_grid.labels, 2):
+            if pairs := [(of_env[a], of_env[b]) for of_env in scores if a in of_env and b in of_env]:
+                x, y = ([pair[side] for pair in pairs] for side in (0, 1))
+                row = {"capacity": k, "a": a, "b": b, "n_envs": len(pairs)}
+                rows.append(row | _chance(x, y, (k, *sorted((a, b))), a > b, reps) | {"effect": hedges_g(x, y)})
     return rows
 
 
@@ -141,10 +133,6 @@ def hedges_g(x: Sequence[Array], y: Sequence[Array]) -> float | None:
     return float(np.mean(effects))
 
 
-def _scores(run_grid: RunGrid, label: str, k: int, env: str, score: str) -> Array:
-    return np.array([final_score(run, score) for run in run_grid.cells[Cell(label, k, env)]])
-
-
 def _chance(
     x: Sequence[Array], y: Sequence[Array], name: tuple[Any, ...], mirror: bool, reps: int
 ) -> dict[str, float | None]:
@@ -155,39 +143,39 @@ def _chance(
         return {"probability": probability, "low": None, "high": None}
     rng = np.random.default_rng(stable_seed("pairs", *name))
     chance = 1.0 - resampled_improvement(y, x, reps, rng) if mirror else resampled_improvement(x, y, reps, rng)
-    low, high = percentiles(chance[..., None])
-    return {"probability": probability, "low": float(low[0]), "high": float(high[0])}
+    low, high = percentiles(chance)
+    return {"probability": probability, "low": float(low), "high": float(high)}
 
 
-def power(n: int, effect: float, alpha: float = ALPHA) -> float:
+def power(n: int, effect: float) -> float:
     """Probability that a two-sided t-test of n against n independent runs sees a difference of `effect` standard
     deviations."""
     from scipy.special import nctdtr, stdtrit
 
     freedom, shift = 2 * n - 2, abs(effect) * np.sqrt(n / 2)
-    critical = stdtrit(freedom, 1 - alpha / 2)
+    critical = stdtrit(freedom, 1 - ALPHA / 2)
     tails = nctdtr(freedom, shift, [critical, -critical])
     within, beyond = np.nan_to_num(tails)  # SciPy has NaN where a tail is too small for it
     return float(1 - within + beyond)
 
 
-def seeds_needed(effect: float, target: float = POWER, alpha: float = ALPHA) -> int | None:
-    """Return the number of runs of each setting, at least 2, at which `power` reaches the target; None above
+def seeds_needed(effect: float) -> int | None:
+    """Return the number of runs of each setting, at least 2, at which `power` reaches `POWER`; None above
     `MAX_SEEDS`."""
-    if not power(MAX_SEEDS, effect, alpha) >= target:
+    if not power(MAX_SEEDS, effect) >= POWER:
         return None
     # the power rises with n
-    return 2 + bisect.bisect_left(range(2, MAX_SEEDS), True, key=lambda n: power(n, effect, alpha) >= target)
+    return 2 + bisect.bisect_left(range(2, MAX_SEEDS), True, key=lambda n: power(n, effect) >= POWER)
 
 
-def detectable_effect(n: int, target: float = POWER, alpha: float = ALPHA) -> float:
-    """Return the difference [standard deviations] that n against n runs see with the target power, to 1e-6."""
+def detectable_effect(n: int) -> float:
+    """Return the difference [standard deviations] that n against n runs see with the power `POWER`, to 1e-6."""
     low, high = 0.0, 1.0
-    while power(n, high, alpha) < target:
+    while power(n, high) < POWER:
         low, high = high, 2 * high
     while high - low > 1e-6:
         middle = (low + high) / 2
-        low, high = (low, middle) if power(n, middle, alpha) >= target else (middle, high)
+        low, high = (low, middle) if power(n, middle) >= POWER else (middle, high)
     return high
 
 
@@ -198,12 +186,7 @@ def spread(columns: Sequence[Array]) -> float:
 
 
 def simulated_power(
-    columns: Sequence[Array],
-    difference: float,
-    n: int,
-    rng: np.random.Generator,
-    reps: int = 4000,
-    alpha: float = ALPHA,
+    columns: Sequence[Array], difference: float, n: int, rng: np.random.Generator, reps: int = 4000
 ) -> float:
     """Simulate `power` without a normal distribution: runs are drawn from the deviations of stored runs from the mean
     of their setting, and one side is shifted by `difference`."""
@@ -214,7 +197,7 @@ def simulated_power(
     (mean_a, variance_a), (mean_b, variance_b) = (_moments(pool, n, reps, rng) for _ in range(2))
     error = np.sqrt((variance_a + variance_b) / n)
     gap = mean_b + difference - mean_a
-    return float((np.abs(gap) > stdtrit(2 * n - 2, 1 - alpha / 2) * error).mean())
+    return float((np.abs(gap) > stdtrit(2 * n - 2, 1 - ALPHA / 2) * error).mean())
 
 
 def _moments(pool: Array, n: int, reps: int, rng: np.random.Generator) -> tuple[Array, Array]:

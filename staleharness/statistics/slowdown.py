@@ -12,10 +12,9 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from .bootstrap import iqm, stable_seed
+from .bootstrap import REPS, TAILS, iqm, stable_seed
 from .lag_curve import LagCurve
 from .scores import Array, learning_curve
-from .staleness_budget import REPS, TAILS
 
 LEVEL = 0.5  # of the best synchronous score
 

@@ -12,13 +12,11 @@ from typing import Any
 
 import numpy as np
 
-from .bootstrap import LEVEL, iqm, stable_seed
+from .bootstrap import REPS, TAILS, iqm, percentiles, stable_seed
 from .lag_curve import LagCurve
 from .scores import Array
 
-REPS = 2000  # bootstrap resamples
 KEEP = 0.95  # share of the synchronous IQM to retain
-TAILS = (50 * (1 - LEVEL), 100 - 50 * (1 - LEVEL))
 WORDS = {"at least": "largest measured", "below": "smallest measured"}
 
 
@@ -66,13 +64,12 @@ class RetentionCurve:
         """Return (share, low, high) at a mean lag; None beyond the largest measured."""
         if not 0 <= lag <= self.lags[-1]:
             return None
-        low, high = np.percentile(self.replicates_at(lag), TAILS)
+        low, high = percentiles(self.replicates_at(lag))
         return float(np.interp(lag, self.lags, self.fit)), float(low), float(high)
 
     def interval_of_points(self) -> tuple[Array, Array]:
         """Ends [m] of the intervals of the shares as measured, which may rise with lag and exceed 1."""
-        low, high = np.percentile(self.raw_replicates, TAILS, axis=0)
-        return low, high
+        return percentiles(self.raw_replicates)
 
     def replicates_at(self, lag: float) -> Array:
         """Shares retained at a mean lag in each resample [reps]."""
@@ -100,11 +97,10 @@ def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
     Where all settings have the same seeds, whole seeds are drawn, so that a seed's effect at every lag cancels.
     """
     rng = np.random.default_rng(stable_seed("budget", curve.algorithm, curve.env))
-    sizes = [len(s) for s in curve.scores]
     places = curve.resample_seeds(reps, rng)
     iqms = np.stack([iqm(s[at]) for s, at in zip(curve.scores, places, strict=True)], axis=-1)
     point = np.array([iqm(s) for s in curve.scores])
-    weights = np.array(sizes, dtype=np.float64)
+    weights = np.array([len(s) for s in curve.scores], dtype=np.float64)
     raw = point / point[0] if point[0] else np.ones_like(point)
     fit, replicates = shares(point[None], weights)[0], shares(iqms, weights)
     design = "paired" if curve.is_paired else "independent"

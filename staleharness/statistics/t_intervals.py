@@ -43,12 +43,12 @@ def degrees_of_freedom(variances: Array, sizes: Sequence[int]) -> Array:
     return np.asarray(np.where(total > 0, total, 1) ** 2 / np.where(total > 0, weight, 1))
 
 
-def t_reach(variances: Array, sizes: Sequence[int], level: float = LEVEL) -> Array:
+def t_reach(variances: Array, sizes: Sequence[int]) -> Array:
     """Half the width of the interval of a sum of independent means: variances [groups, ...] of the means -> [...]."""
     from scipy.special import stdtrit
 
     freedom = degrees_of_freedom(variances, sizes)
-    return np.asarray(stdtrit(freedom, (1 + level) / 2) * np.sqrt(variances.sum(axis=0)))
+    return np.asarray(stdtrit(freedom, (1 + LEVEL) / 2) * np.sqrt(variances.sum(axis=0)))
 
 
 def t_p_value(value: float, variances: Array, sizes: Sequence[int]) -> float:

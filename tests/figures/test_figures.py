@@ -16,12 +16,12 @@ from results_helper import ALGORITHMS, write_grid, write_run
 from staleharness.figures import metric_curves, palette, plot_layout, registry
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results, load
-from staleharness.statistics.table import distinct_aggregates
+from staleharness.statistics.table import Table, distinct_aggregates
 from staleharness.store.stored_run import StoredRun
 
 
 @pytest.fixture(scope="module")
-def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, stats.Table]:
+def results(tmp_path_factory: pytest.TempPathFactory) -> tuple[Results, Table]:
     root = tmp_path_factory.mktemp("results")
     runs = write_grid(root, ("mine", "ppo_clip", "vaco"), envs=("A-v1", "B-v1"), capacities=(1, 4), phases=10)
     return Results.of(runs), stats.table(runs, reps=50)

@@ -22,12 +22,13 @@ from staleharness.pages import figure_embedding, report, report_tables
 from staleharness.pages.page_shell import PAGE, SCRIPTS
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
+from staleharness.statistics.table import Table
 from staleharness.store.stored_run import StoredRun
 
 HOSTILE = "</script><img src=x onerror=alert(1)>"
 
 
-def small(root: Path, *labels: str) -> tuple[list[StoredRun], stats.Table]:
+def small(root: Path, *labels: str) -> tuple[list[StoredRun], Table]:
     runs = [write_run(root, x, s, sampled=10.0 * i + s, phases=4) for i, x in enumerate(labels) for s in (0, 1)]
     return runs, stats.table(runs, reps=50)
 
@@ -179,10 +180,10 @@ def test_a_damaged_report_is_rewritten_to_the_same_bytes(tmp_path: Path, monkeyp
 import json, sys
 from pathlib import Path
 from staleharness.pages import report
-from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import load
+from staleharness.statistics.table import Table
 table, failure = json.loads(sys.argv[2])
-report.write(Path(sys.argv[1]) / "x", load(sys.argv[1]), stats.Table(**table), [failure], "command", "title")
+report.write(Path(sys.argv[1]) / "x", load(sys.argv[1]), Table(**table), [failure], "command", "title")
 print(sorted({"matplotlib", "pandas", "rliable", "jinja2", "torch", "gymnasium", "mujoco"} &
 set(sys.modules)))
 """

@@ -9,13 +9,12 @@ from typing import Any
 import numpy as np
 
 from ...store.stored_run import StoredRun
-from ..bootstrap import percentiles, pooled_iqm, resample, rliable_interval, stable_seed
+from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
 from ..significance_and_power import detectable_effect, holm, spread
 from ..t_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol, area_of
 
-REPS = 2000  # bootstrap resamples
 REFERENCE, USER = "reference", "yours"  # sources of runs; others are the names of third parties' bundles
 
 
@@ -76,11 +75,10 @@ def with_scores(
     code = tuple(sorted({str(run.record.get("method", {}).get("code", "")) for run in runs} - {""}))
     tv, ess = _mean_of(runs, "tv", "tv_end"), _mean_of(runs, "ess", "ess_end")
     row = replace(row, scores=scores, cpus=cpus, code=code, tv=tv, ess=ess)
-    columns = row.columns
-    row = replace(row, score=float(pooled_iqm(*columns)))
+    row = replace(row, score=float(pooled_iqm(*row.columns)))
     if row.n >= 2:
         name = ("stalebench", row.track, row.method, row.capacity)
-        low, high = rliable_interval(lambda *c: pooled_iqm(*c)[..., None], columns, name=name, reps=REPS)
+        low, high = rliable_interval(lambda *c: pooled_iqm(*c)[..., None], row.columns, name=name, reps=REPS)
         row = replace(row, low=float(low[0]), high=float(high[0]))
     return row if fresh is None else _with_loss(row, fresh)
 
@@ -103,9 +101,9 @@ def _with_loss(row: BenchmarkRow, fresh: BenchmarkRow) -> BenchmarkRow:
         return row
     rng = np.random.default_rng(stable_seed("stalebench retained", row.track, row.method, row.capacity))
     top, bottom = (pooled_iqm(*resample(cell.columns, REPS, rng)) for cell in (row, fresh))
-    low, high = percentiles((top / bottom)[:, None])
+    low, high = percentiles(top / bottom)
     p = welch(row.columns, fresh.columns).p
-    return replace(row, retained_low=float(low[0]), retained_high=float(high[0]), loss_p=p)
+    return replace(row, retained_low=float(low), retained_high=float(high), loss_p=p)
 
 
 def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:

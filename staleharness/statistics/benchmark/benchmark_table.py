@@ -34,10 +34,8 @@ class BenchmarkTable:
 
     def row(self, method: str, capacity: int, source: str | None = None) -> BenchmarkRow | None:
         """Return the row of a method, of any source unless one is given."""
-        for row in self.rows:
-            if (row.method, row.capacity) == (method, capacity) and source in (None, row.source):
-                return row
-        return None
+        rows = (row for row in self.rows if (row.method, row.capacity) == (method, capacity))
+        return next((row for row in rows if source in (None, row.source)), None)
 
     @property
     def methods(self) -> list[tuple[str, str]]:
@@ -133,8 +131,5 @@ def _rows(
             missing=max(0, runs_per_k - sum(map(len, by_env)) - (0 if look else tuning_runs)),
             rate=rate,
         )
-        if row.n:
-            rows.append(with_scores(protocol, row, by_env, rows[0] if rows else None))
-        else:
-            rows.append(row)
+        rows.append(with_scores(protocol, row, by_env, rows[0] if rows else None) if row.n else row)
     return rows

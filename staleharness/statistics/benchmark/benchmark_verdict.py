@@ -85,15 +85,9 @@ def _sentences(table: BenchmarkTable, row: BenchmarkRow) -> list[str]:
         outcome = f"p {_p(row.loss_p)}" + ("" if row.loss_p < ALPHA else ", not significant")
         change = row.retained - 1
         word = "loses" if change <= 0 else "gains"
-        interval = _share_interval(row)
-        lines.append(f"K={k}: {word} {abs(change):.0%} of its score without lag ({outcome}){interval}")
+        ends = "" if row.retained_low is None else f"; keeps {row.retained_low:.0%} to {row.retained_high:.0%}"
+        lines.append(f"K={k}: {word} {abs(change):.0%} of its score without lag ({outcome}){ends}")
     return lines
-
-
-def _share_interval(row: BenchmarkRow) -> str:
-    if row.retained_low is None or row.retained_high is None:
-        return ""
-    return f"; keeps {row.retained_low:.0%} to {row.retained_high:.0%}"
 
 
 def rank(table: BenchmarkTable, row: BenchmarkRow) -> tuple[int, int] | None:

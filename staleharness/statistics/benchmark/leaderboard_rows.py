@@ -8,10 +8,10 @@ import numpy as np
 
 from ...base.parsing import parse_choice
 from ...store.stored_run import StoredRun
-from ..bootstrap import percentiles, pooled_iqm, resample, stable_seed
+from ..bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
 from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import learning_curve
-from .benchmark_row import REFERENCE, REPS, USER, BenchmarkRow
+from .benchmark_row import REFERENCE, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
 from .protocol import BASELINE, MethodRuns, Protocol, runs_by_row
 
@@ -72,8 +72,8 @@ def _mean_over_capacities(table: BenchmarkTable, by_k: dict[int, BenchmarkRow]) 
     for row in rows:
         rng = np.random.default_rng(stable_seed("stalebench mean", row.track, row.method, row.capacity))
         draws.append(pooled_iqm(*resample(row.columns, REPS, rng)))
-    low, high = percentiles(np.mean(draws, axis=0)[:, None])
-    return ScoreEstimate(value, float(low[0]), float(high[0]))
+    low, high = percentiles(np.mean(draws, axis=0))
+    return ScoreEstimate(value, float(low), float(high))
 
 
 def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, members: MethodRuns | None) -> CapacityResult:

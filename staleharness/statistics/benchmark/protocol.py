@@ -88,14 +88,9 @@ class Protocol:
         """Scale on which an untrained policy has 0 and PPO-clip without lag 1."""
         return Normaliser("frozen", dict(self.random), dict(self.reference), self.source)
 
-    @property
-    def learning_rate(self) -> float:
-        """Learning rate at the factor 1."""
-        return float(self.settings["learning_rate"])
-
     def rate(self, factor: float) -> float:
         """Learning rate of a step of the ladder, to six digits."""
-        return float(f"{self.learning_rate * factor:.6g}")
+        return float(f"{self.settings['learning_rate'] * factor:.6g}")
 
     def entry_methods(self, name: str) -> dict[int, str]:
         """Return capacity -> method of a row: a control's by its name, otherwise the method at every capacity."""

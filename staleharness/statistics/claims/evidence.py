@@ -163,12 +163,9 @@ REDUCERS: Mapping[str, Callable[[Array], float]] = {
 LEAST = {"jump": 2, "turn": 4}  # phases needed
 
 
-COLUMN = "grad_norm"
-
-
 def training_digest(run: StoredRun) -> bytes:
     """Norms of a run's gradients and its final scores as bytes; its id where it has none, to equal no other."""
-    column = run.column(COLUMN)
+    column = run.column("grad_norm")
     if column is None or not len(column):
         return run.id.encode()
     return column.tobytes() + canonical_json(run.record["scores"]).encode()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import product
 
@@ -73,12 +73,11 @@ class PartResult:
 
 @dataclass(frozen=True)
 class Term:
-    """A mean over seeds in a comparison, with its sign; `share`: divided by that at K = 1."""
+    """A mean over seeds in a comparison, with its sign."""
 
     label: str
     k: int
     sign: float
-    share: bool
 
 
 def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] | None = None) -> PartResult:
@@ -111,13 +110,12 @@ def correct_part(result: PartResult, holm_of: Mapping[float, float]) -> PartResu
 def _row(
     part: ClaimPart, evidence: Evidence, label: str, other: str, k: int, names: Mapping[str, str]
 ) -> PartComparison:
-    share = part.what == "kept"
-    terms = [Term(label, k, 1.0, share)]
+    terms = [Term(label, k, 1.0)]
     other_k = k if part.over_k is None or part.beyond else part.over_k
-    terms += [Term(other, other_k, -1.0, share)] if other else []
+    terms += [Term(other, other_k, -1.0)] if other else []
     if part.over_k is not None and (part.beyond or not other):
         # alone: the same method at another K; beyond: less the same difference there
-        terms += [Term(t.label, part.over_k, -t.sign, share) for t in list(terms)]
+        terms += [Term(t.label, part.over_k, -t.sign) for t in list(terms)]
     difference: Contrast | None = None
     problem = ""
     try:
@@ -130,17 +128,18 @@ def _row(
 
 
 def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) -> Contrast:
-    """Compute the signed sum of the terms in the environments that have runs of all; `part.by_seed`: over their common
-    seeds. Otherwise methods that are the same computation at K = 1 share all their runs there. Raises `UserError` where
-    there are none, where the terms are one computation, or where no share or ratio is defined."""
-    pooling = not part.by_seed and part.what in POOLING_MEASURES
+    """Compute the signed sum of the terms in the environments that have runs of all; a share kept is divided by that at
+    K = 1. `part.by_seed`: over their common seeds. Otherwise methods that are the same computation at K = 1 share all
+    their runs there. Raises `UserError` where there are none, where the terms are one computation, or where no share or
+    ratio is defined."""
+    pooling, share = not part.by_seed and part.what in POOLING_MEASURES, part.what == "kept"
 
     def cell(label: str, k: int) -> tuple[str, int]:
         return (evidence.computation(label, k) if pooling else label, k)
 
     if len(terms) == 2 and cell(terms[0].label, terms[0].k) == cell(terms[1].label, terms[1].k):
         raise UserError("the same computation without lag")
-    cells = list(dict.fromkeys([cell(t.label, t.k) for t in terms] + [cell(t.label, 1) for t in terms if t.share]))
+    cells = list(dict.fromkeys([cell(t.label, t.k) for t in terms] + [cell(t.label, 1) for t in terms if share]))
     plain = measure(part.what, evidence, part.phases, part.reduce)
 
     def logarithm(run: StoredRun) -> float:
@@ -157,39 +156,26 @@ def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) ->
             seeds = sorted(set.intersection(*map(set, runs_by_seed)))
             runs = [[of_cell[seed] for seed in seeds] for of_cell in runs_by_seed]
         else:
-            runs = [(evidence.pool if pooling else _own_runs(evidence))(label, k, env) for label, k in cells]
+            runs = [evidence.pool(*c, env) if pooling else list(evidence.runs(*c, env).values()) for c in cells]
         if not all(runs):
             continue
         for t in terms:
-            if t.share and not evidence.has_learned(t.label, env):
+            if share and not evidence.has_learned(t.label, env):
                 raise UserError(f"{t.label} did not learn on {env} without lag")
         tasks[env] = [np.array([values(run) for run in of_cell]) for of_cell in runs]
     if not tasks:
         raise UserError(f"no {'seed' if part.by_seed else 'environment'} has all runs that are compared")
     than = part.than or 0.0
     shift = math.log(than) if part.ratio and than else than
-    return contrast(
-        tasks, _statistic([(cell(t.label, t.k), t, cell(t.label, 1)) for t in terms], cells, shift), part.by_seed
-    )
 
-
-def _own_runs(evidence: Evidence) -> Callable[[str, int, str], list[StoredRun]]:
-    return lambda label, k, env: list(evidence.runs(label, k, env).values())
-
-
-def _statistic(
-    terms: Sequence[tuple[tuple[str, int], Term, tuple[str, int]]], cells: Sequence[tuple[str, int]], than: float
-) -> Callable[[Array], float]:
-    """Statistic of the means of cells: terms come with their cell, and their cell at K = 1."""
-
-    def of(means: Array) -> float:
-        total = -than
-        for cell, t, base in terms:
-            value = means[cells.index(cell)]
-            total += t.sign * float(value / means[cells.index(base)] if t.share else value)
+    def signed_sum(means: Array) -> float:
+        mean_of, total = dict(zip(cells, means, strict=True)), -shift
+        for t in terms:
+            mean = mean_of[cell(t.label, t.k)]
+            total += t.sign * float(mean / mean_of[cell(t.label, 1)] if share else mean)
         return total
 
-    return of
+    return contrast(tasks, signed_sum, part.by_seed)
 
 
 def _text(part: ClaimPart, label: str, other: str, k: int, names: Mapping[str, str], with_k: bool) -> str:

@@ -15,7 +15,7 @@ import numpy as np
 from ...base.text import plural
 from ...errors import UserError
 from ..aggregate import improvement
-from ..bootstrap import fast_interval, mean_of_tasks
+from ..bootstrap import REPS, fast_interval, mean_of_tasks
 from ..few_seeds import MIN_RUNS
 from ..lag_curve import lag_curves
 from ..retained_share import retention
@@ -28,7 +28,6 @@ from .evidence import Evidence, measure
 from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
 
-REPS = 2000
 BASELINE = "ppo_clip"  # where a query does not say over
 SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them
 Quantity = Callable[[NumberQuery, Evidence], str]
@@ -102,22 +101,12 @@ def _retention(query: NumberQuery, evidence: Evidence) -> str:
 
 def _difference(query: NumberQuery, evidence: Evidence) -> Contrast:
     """Difference from `over`, or from the same label at `over_k`; a ratio is in logarithms."""
-    k, share = evidence.capacity(query.k), query.quantity == "kept"
+    k = evidence.capacity(query.k)
     other_k = int(query.options.get("over_k", k))
-    terms = [Term(query.label, k, 1.0, share), Term(query.over or query.label, other_k, -1.0, share)]
-    ratio = query.options.get("as") == "ratio"
-    part = ClaimPart(
-        "",
-        (query.label,),
-        "more",
-        query.quantity,
-        than=0.0,
-        env=query.env,
-        phases=query.phases,
-        ratio=ratio,
-        by_seed=query.options.get("seeds") == "paired",
-    )
-    return compare_terms(evidence, terms, part)
+    terms = [Term(query.label, k, 1.0), Term(query.over or query.label, other_k, -1.0)]
+    ratio, by_seed = query.options.get("as") == "ratio", query.options.get("seeds") == "paired"
+    part = ClaimPart("", (query.label,), what=query.quantity, than=0.0, env=query.env, phases=query.phases)
+    return compare_terms(evidence, terms, replace(part, ratio=ratio, by_seed=by_seed))
 
 
 def _difference_text(query: NumberQuery, evidence: Evidence) -> str:
