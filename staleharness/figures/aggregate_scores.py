@@ -5,18 +5,16 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
-from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import untrained_score
 from ..statistics.table import Table, distinct_aggregates
-from .captions import axis, bars, looks_of, scale, size
+from .captions import axis, bars, looks_of, scale, size, with_names
 from .palette import Style, styles
 from .plot_elements import (
     UNTRAINED_NOTE,
@@ -137,8 +135,7 @@ def track_looks(tracks: Sequence[Track]) -> dict[str, Style]:
     """Style of each method on any of the tracks, by name."""
     rows = [row for track in tracks for row in track.rows]
     titles = {row.name: row.label for row in rows if row.kind == "control"}
-    looks = styles(row.name for row in rows)
-    return {name: replace(look, name=titles.get(name) or display_label(name)) for name, look in looks.items()}
+    return with_names(styles(row.name for row in rows), titles)
 
 
 def draw_tracks(board: Leaderboard, width: float = PAGE) -> Figure:

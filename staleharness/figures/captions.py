@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..base.text import plural, span
@@ -29,6 +29,11 @@ def looks_of(table: Table) -> dict[str, Style]:
     else:
         all_styles = styles([*table.settings.get("series", ()), *algorithms])
         looks = {label: all_styles[label] for label in algorithms}
+    return with_names(looks, names)
+
+
+def with_names(looks: Mapping[str, Style], names: Mapping[str, str] | None = None) -> dict[str, Style]:
+    """Give looks their names for readers; `names` {label: text} take precedence."""
     return {label: replace(look, name=display_label(label, names)) for label, look in looks.items()}
 
 
@@ -37,8 +42,7 @@ def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
     several: those of rows with the same names, or else new ones."""
     looks, names = looks_of(table), sorted(set(names))
     if not set(names) <= set(looks):
-        own_names = table.settings.get("names", {})
-        looks = {name: replace(look, name=display_label(name, own_names)) for name, look in styles(names).items()}
+        looks = with_names(styles(names), table.settings.get("names"))
     return {name: look for name, look in looks.items() if name in names}
 
 
@@ -118,12 +122,6 @@ def _interval_or_runs(table: Table, interval: str, runs: str) -> str:
 def iqm_axis(table: Table) -> str:
     """Label of an axis of interquartile means."""
     return f"IQM of {table.settings['measure']}" if table.settings["normalise"] == "raw" else "normalised IQM"
-
-
-def below_zero(table: Table, curves: Iterable[float]) -> str:
-    """Reason why scores over training lie below 0, the worst final score; empty where none does."""
-    low = table.settings["normalise"] == "minmax" and min(curves, default=0.0) < 0
-    return "; below 0: lower than any run ends" if low else ""
 
 
 def scale(table: Table) -> str:

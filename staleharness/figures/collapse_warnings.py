@@ -98,9 +98,7 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     data the product of time, S and value, a lower bound if some of the runs never fell."""
     values = option_values(results, option)
     cells: dict[tuple[float, int], list[StoredRun]] = {}
-    for run in sorted(results, key=lambda run: run.seed):
-        if run.label not in values:
-            continue
+    for run in sorted((run for run in results if run.label in values), key=lambda run: run.seed):
         cells.setdefault((float(values[run.label]), largest_lag(run)), []).append(run)
     rates = sorted({rate for rate, _ in cells}, reverse=True)
     lags = sorted({lag for _, lag in cells})

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -11,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
-from ..statistics.bootstrap import LEVEL, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
+from ..statistics.bootstrap import LEVEL, REPS, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
 from ..statistics.few_seeds import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
@@ -35,7 +36,6 @@ from .registry import FIGURES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REPS = 2000
 POINTS = 101  # of a profile
 
 
@@ -74,20 +74,23 @@ def probability_of_improvement(
 @FIGURES.register("performance_profiles")
 def performance_profiles(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Share of runs whose final score exceeds τ, averaged over environments: one panel per capacity."""
-    looks, ks, scores = looks_of(table), table.settings["capacities"], all_scores(results.grid, table)
+    looks, ks, normalise = looks_of(table), table.settings["capacities"], normaliser_of(table)
+    scores = defaultdict[tuple[str, int], list[Array]](list)  # (algorithm, K) -> normalised final scores by environment
+    for cell, runs in results.grid.cells.items():
+        finals = np.array([final_score(run, table.settings["score"]) for run in runs])
+        scores[cell.label, cell.capacity].append(normalise(cell.env, finals))
     fewest = max(2, table.settings.get("fewest", 0))
     band = f"band: {table.settings['level']:.0%} pointwise stratified bootstrap interval"
     if has_small_samples(table):
         band = f"{band}, none where the runs are too few" if has_intervals(table) else "too few for an interval"
     n = f"{seeds(results.grid)} seeds"
     subtitle = f"share of runs that end above τ, averaged over environments ({n}), {band}; {scale(table)}"
-    all_values = [x for tasks in scores.values() for x in np.concatenate(list(tasks.values()))]
+    all_values = [x for tasks in scores.values() for x in np.concatenate(tasks)]
     taus = np.linspace(min(0.0, *all_values), max(1.0, *all_values), POINTS)
     with panels("Performance profiles", subtitle, [0] * len(ks), table, width, 1.9) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
             for label, look in looks.items():
-                tasks = list(scores.get((label, k), {}).values())
-                if not tasks:
+                if not (tasks := scores[label, k]):
                     continue
                 if min(map(len, tasks)) >= fewest:
                     rng = np.random.default_rng(stable_seed("profile", label, k))
@@ -152,15 +155,6 @@ def pairs(grid: RunGrid, table: Table, label: str, baseline: str, k: int) -> lis
         )
         if common_seeds := sorted(set(a) & set(b)):
             out.append(np.array([a[s] - b[s] for s in common_seeds]))
-    return out
-
-
-def all_scores(grid: RunGrid, table: Table) -> dict[tuple[str, int], dict[str, Array]]:
-    """{(algorithm, K): {environment: normalised final scores [runs]}}."""
-    normalise, out = normaliser_of(table), dict[tuple[str, int], dict[str, Array]]()
-    for cell, members in grid.cells.items():
-        raw = np.array([final_score(r, table.settings["score"]) for r in members])
-        out.setdefault((cell.label, cell.capacity), {})[cell.env] = normalise(cell.env, raw)
     return out
 
 

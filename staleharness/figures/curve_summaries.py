@@ -12,13 +12,13 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..base.text import plural
-from ..statistics.bootstrap import fast_interval, mean_of_tasks
+from ..statistics.bootstrap import REPS, fast_interval, mean_of_tasks
 from ..statistics.results import Results
 from ..statistics.scores import Array
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
-from .captions import band, bars, below_zero, iqm_axis, looks_of, scale, seeds, spread
-from .learning_curves import draw_curve, normalised_curves
+from .captions import band, bars, iqm_axis, looks_of, scale, seeds, spread
+from .learning_curves import below_zero, draw_curve, normalised_curves
 from .metric_curves import capital, draw_metric
 from .palette import Style
 from .plot_elements import level_line, name_identical_lines, points_against_capacity
@@ -28,8 +28,6 @@ from .registry import FIGURES
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-REPS = 2000
-
 
 @FIGURES.register("score_and_area")
 def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figure:
@@ -38,21 +36,16 @@ def score_and_area(results: Results, table: Table, width: float = PAGE) -> Figur
     over = plural(len(grid.envs), "environment")
     subtitle = (
         f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; AUC: IQM of each run's area under "
-        f"its curve, {bars(table)}; {scale(table)}"
+        f"its curve, {bars(table)}; {scale(table)}{below_zero(grid, table)}"
     )
-    curves = [normalised_curves(grid, table, label, k) for label in looks for k in grid.capacities]
-    subtitle += below_zero(table, (float(y.min()) for tasks in curves for task in tasks for _, y in task if len(y)))
 
     def curve(ax: Axes, k: int) -> None:
         for label, look in looks.items():
             if tasks := normalised_curves(grid, table, label, k):
                 draw_curve(ax, tasks, ("curve", label, "all", k), look, fewest)
 
-    def end(ax: Axes) -> None:
-        points_against_capacity(ax, looks, table.rows, "auc", table.settings["capacities"])
-
     names = ("Score over training", subtitle, iqm_axis(table), "AUC")
-    return panels_and_summary(*names, table, width, looks, curve, end)
+    return panels_and_summary(*names, table, width, looks, curve, table.rows, "auc")
 
 
 @FIGURES.register("metric_over_training")
@@ -83,14 +76,9 @@ def metric_over_training(
 
     def curve(ax: Axes, k: int) -> None:
         draw_metric(ax, looks, functools.partial(grid.members, capacity=k), [metric], fewest=fewest, thick=1)
-        level_line(ax, line)
-
-    def end(ax: Axes) -> None:
-        points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])
-        level_line(ax, line)
 
     names = (f"{capital(name)} over training", subtitle, name, period)
-    return panels_and_summary(*names, table, width, looks, curve, end, share_y=True)
+    return panels_and_summary(*names, table, width, looks, curve, rows, "end", line)
 
 
 def _span(table: Table, part: Sequence[float]) -> str:
@@ -143,18 +131,13 @@ def steps_to_threshold(results: Results, table: Table, width: float = PAGE, *, t
                 pen: dict[str, Any] = {"color": look.colour, "dashes": look.dashes, "gid": gid(look)}
                 ax.step(steps, heights, where="post", linewidth=1.2, **pen)
 
-    rows = []
-    for label in looks:
-        for k in grid.capacities:
-            if tasks := first(k, label):
-                shares = [(t < math.inf).astype(np.float64) for t in tasks]
-                rows.append(summary_row(shares, label, k, "reached", table.settings.get("fewest", 0)))
+    def end_row(label: str, k: int) -> dict[str, Any]:
+        shares = [(t < math.inf).astype(np.float64) for t in first(k, label)]
+        return summary_row(shares, label, k, "reached", table.settings.get("fewest", 0))
 
-    def end(ax: Axes) -> None:
-        points_against_capacity(ax, looks, rows, "end", table.settings["capacities"])
-
+    rows = [end_row(label, k) for label in looks for k in grid.capacities]
     names = ("Steps to threshold", subtitle, "share of runs", "share at the end")
-    return panels_and_summary(*names, table, width, looks, curve, end, share_y=True)
+    return panels_and_summary(*names, table, width, looks, curve, rows, "end")
 
 
 def panels_and_summary(
@@ -166,19 +149,23 @@ def panels_and_summary(
     width: float,
     looks: Mapping[str, Style],
     curve: Callable[[Axes, int], None],
-    end: Callable[[Axes], None],
-    share_y: bool = False,
+    rows: Sequence[Mapping[str, Any]],
+    column: str,
+    line: float = math.nan,
 ) -> Figure:
-    """A panel per capacity, drawn by `curve`, and a last one, by `end`; `share_y`: all have the same y axis."""
-    ks = table.settings["capacities"]
+    """A panel per capacity, drawn by `curve`, and a last one of a column of `rows` against the capacity. All have the
+    same y axis if the column is the `end` of the curves; `line`: a level to compare with in each."""
+    ks, share_y = table.settings["capacities"], column == "end"
     columns = columns_for(width, min(4, len(ks) + 1))
     with panels(title, subtitle, [0] * len(ks) + [0 if share_y else 1], table, width, 1.9) as (figure, axes):
         for ax, k in zip(axes, ks, strict=False):
             curve(ax, k)
+            level_line(ax, line)
             name_identical_lines(ax, looks)
             ax.set_title(f"K = {k}", loc="left")
             steps_axis(ax)
-        end(axes[-1])
+        points_against_capacity(axes[-1], looks, rows, column, ks)
+        level_line(axes[-1], line)
         axes[-1].set_title(y_end, loc="left")
         axes[-1].yaxis.set_major_locator(MaxNLocator(5))
         label_edges(axes, table.settings["unit"], y)

@@ -3,13 +3,14 @@ a phase."""
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
-from matplotlib.ticker import FuncFormatter, MaxNLocator
+from matplotlib.ticker import MaxNLocator
 
 from ..statistics.diagnostics import LagCounts, lags_of, ledger_of, mean_lag
 from ..statistics.results import Results
@@ -33,20 +34,19 @@ def lag_panel(ax: Axes, results: Results, table: Table, *, k: int | None = None)
 def _lag_bars(ax: Axes, results: Results, k: int) -> None:
     """Draw the share of decisions at each lag, outlined as trained on where that differs."""
     runs = [r for c, rs in results.grid.cells.items() if c.capacity == k for r in rs]
-    total: dict[int, int] = {}
+    total: dict[int, int] = Counter()
     for run in runs:
         for lag, decisions in run.record["lag_histogram"].items():
-            total[int(lag)] = total.get(int(lag), 0) + int(decisions)
+            total[int(lag)] += int(decisions)
     if unequal := _unequal_lags(runs):
         total = unequal["realised"]
-    count = max(1, sum(total.values()))
-    mean = sum(lag * n for lag, n in total.items()) / count
+    count, mean = max(1, sum(total.values())), mean_lag(total)
     ax.bar(list(total), [n / count for n in total.values()], width=0.8, color="#7A8FA6")
     ax.axvline(mean, color="#B3261E", linewidth=1)
     title = f"K = {k}, mean lag {mean:.2f}"
     if unequal:
         trained = unequal["trained"]
-        shares = [n / max(1, sum(trained.values())) for n in trained.values()]
+        shares = [n / sum(trained.values()) for n in trained.values()]
         ax.bar(list(trained), shares, width=0.8, fill=False, edgecolor=INK, linewidth=1.0)
         ax.axvline(mean_lag(trained), color=INK, linewidth=1, linestyle=(0, (3, 2)))
         title += f", trained {mean_lag(trained):.2f}"
@@ -127,7 +127,7 @@ def ledger(results: Results, table: Table, width: float = PAGE) -> Figure:
         ax.set_xlim(0, 1)
         ax.grid(axis="y", visible=False)
         ax.tick_params(axis="y", length=0)
-        ax.xaxis.set_major_formatter(FuncFormatter(lambda share, _: f"{100 * share:g}%"))
+        percent_axis(ax, across=True)
         ax.set_xlabel("share of what was generated")
         handles = [Patch(color=colour) for colour in fates.values()]
         columns = 3 if has_losses and width < PAGE else len(fates)  # five do not fit a column's width
@@ -180,7 +180,7 @@ def score_and_time(results: Results, table: Table) -> Sheet:
         f"run, without evaluation, mean over runs ({seeds(grid)}), with their range. Time is that of the machine "
         f"({machines(results)}) and of what else ran on it"
     )
-    names = {label: look.name or label for label, look in looks_of(table).items()}
+    names = {label: look.name for label, look in looks_of(table).items()}
     columns = [f"K = {k}" for k in ks]
     blocks = [
         Block(heading, "algorithm", columns, [(names[label], [cell(label, k) for k in ks]) for label in names])

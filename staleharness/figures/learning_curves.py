@@ -10,14 +10,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from matplotlib.figure import Figure
 
-from ..statistics.bootstrap import curve_band
+from ..statistics.bootstrap import REPS, curve_band
 from ..statistics.results import Results
 from ..statistics.scores import Array, learning_curve, normaliser_of, untrained_return, untrained_score
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from ..study import plain_env
-from .captions import axis, band, below_zero, looks_of, scale, seeds
+from .captions import axis, band, looks_of, scale, seeds
 from .palette import Style
 from .plot_elements import UNTRAINED_NOTE, End, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, short_label, steps_axis
@@ -26,7 +26,6 @@ from .registry import FIGURES, Section, single_choice
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-CURVE_REPS = 2000
 Curve = tuple[Array, Array]  # environment steps [points], value [points]
 TasksOf = Callable[[str, str, int], list[list[Curve]]]  # (algorithm, environment, K) -> curves by task
 
@@ -132,8 +131,7 @@ def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Fig
     over = f"{len(grid.envs)} environments"
     titles = {("all", k): f"{over}, K = {k}" for k in grid.capacities}
     subtitle = f"IQM over {over} and seeds ({seeds(grid)}), {band(table)}; {scale(table)}"
-    curves = [tasks_of(label, "all", k) for label in looks_of(table) for k in grid.capacities]
-    subtitle += below_zero(table, (float(y.min()) for tasks in curves for task in tasks for _, y in task if len(y)))
+    subtitle += below_zero(grid, table)
     levels = {"all": untrained_score(results.grid, table)}
     return _curve_panels("Score over training", subtitle, axis(table), table, titles, tasks_of, levels, width)
 
@@ -145,6 +143,13 @@ def normalised_curves(grid: RunGrid, table: Table, label: str, k: int) -> list[l
         [(x, normalise(env, y)) for x, y in (learning_curve(r, score) for r in members)]
         for env, members in grid.tasks(label, k).items()
     ]
+
+
+def below_zero(grid: RunGrid, table: Table) -> str:
+    """Reason why scores over training lie below 0, the worst final score; empty where none does."""
+    curves = [curve for row in grid.rows for task in normalised_curves(grid, table, *row) for curve in task]
+    low = table.settings["normalise"] == "minmax" and any((y < 0).any() for _, y in curves)
+    return "; below 0: lower than any run ends" if low else ""
 
 
 def _curve_panels(
@@ -212,7 +217,7 @@ def draw_curve(
     first, last = max(x[0] for x, _ in curves), min(x[-1] for x, _ in curves)
     steps = steps[(steps >= first) & (steps <= last)] if first <= last else steps
     values = [np.stack([np.interp(steps, x, y) for x, y in task]) for task in tasks]
-    middle, low, high = curve_band(values, name=name, reps=CURVE_REPS)
+    middle, low, high = curve_band(values, name=name, reps=REPS)
     if not band:
         pass
     elif min(map(len, tasks)) < fewest:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -13,13 +12,12 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..statistics.diagnostics import BINS, EMPTY, STALENESS, in_bins
-from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, axis
 from ..statistics.t_intervals import t_reach
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
-from .captions import looks_of, machines, seeds, spread
+from .captions import looks_of, machines, seeds, spread, with_names
 from .palette import Style, styles
 from .plot_elements import draw_line, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
@@ -144,9 +142,8 @@ def metric_by_forward(
     results: Results, table: Table, width: float = PAGE, *, metric: str, name: str, share: bool = False
 ) -> Figure:
     """A column of the metrics over training: one panel per forward lag N, one line per method, mean over runs."""
-    names, fewest = table.settings.get("names", {}), table.settings.get("fewest", 0)
-    plain = styles({without_forward(r.label) for r in results})
-    looks = {label: replace(look, name=display_label(label, names)) for label, look in plain.items()}
+    fewest = table.settings.get("fewest", 0)
+    looks = with_names(styles(without_forward(r.label) for r in results), table.settings.get("names"))
     runs: dict[int, list[StoredRun]] = {}
     for run in results:
         runs.setdefault(int(run.spec[axis(run, "N") or "minibatches"]), []).append(run)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from matplotlib.figure import Figure
@@ -12,7 +12,7 @@ from matplotlib.ticker import MaxNLocator
 from ..statistics.method_labels import display_label, option_text, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .captions import bars, below, iqm_axis, run_facts, scale, size
+from .captions import bars, below, iqm_axis, run_facts, scale, size, with_names
 from .palette import Style, styles
 from .plot_elements import dots, draw_interval, draw_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
@@ -37,8 +37,7 @@ class OptionLines:
 
     @property
     def looks(self) -> dict[str, Style]:
-        names = self.table.settings.get("names", {})
-        return {m: replace(s, name=display_label(m, names)) for m, s in styles(set(self.methods.values())).items()}
+        return with_names(styles(self.methods.values()), self.table.settings.get("names"))
 
     def draw(self, ax: Axes, k: int, labels: set[str], distance: float, marker: float, thick: float) -> None:
         """Draw a line per method through its rows at K that are in `labels`. Intervals stand at a `distance` from each

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -70,18 +71,17 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     fixed = method_looks()
     in_use = [fixed[base] for base in {_base(label) for label in names} if base in fixed]
     colours, pairs = {look[0] for look in in_use}, {look[::2] for look in in_use}
-    spare = sorted((look for look in _looks() if look[::2] not in pairs), key=lambda look: look[0] in colours)
+    free = [look for look in _looks() if look[::2] not in pairs]
+    spare = itertools.cycle(sorted(free, key=lambda look: look[0] in colours))
     out: dict[str, Style] = {}
     bases_in_use: set[str] = set()
-    others = 0
     for index, label in enumerate(names):
         base = _base(label)
         if base in fixed and base not in bases_in_use:
             bases_in_use.add(base)
             out[label] = Style(index, *fixed[base])
         else:
-            out[label] = Style(index, *spare[others % len(spare)])
-            others += 1
+            out[label] = Style(index, *next(spare))
     return out
 
 

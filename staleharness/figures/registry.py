@@ -23,10 +23,6 @@ Panel = Callable[..., Any]  # (ax, results, table, **options)
 Choice = TypeVar("Choice", str, int)
 
 
-def always(_: Results) -> bool:
-    return True
-
-
 @dataclass(frozen=True)
 class Section:
     """A figure's place in the report."""
@@ -34,7 +30,7 @@ class Section:
     place: int  # sections come in this order
     title: str
     caption: str
-    fits: Callable[[Results], bool] = always  # whether these results can fill it
+    fits: Callable[[Results], bool] = lambda _: True  # whether these results can fill it
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,6 @@ from ..statistics.claims.evidence import Evidence
 from ..statistics.claims.part_tests import Term, compare_terms
 from ..statistics.few_seeds import MIN_RUNS
 from ..statistics.lag_curve import lag_curves
-from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.retained_share import MIN_GAIN, retained_shares
 from ..statistics.scores import AUTO, Array, final_score, resolve_auto
@@ -27,9 +26,9 @@ from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
 from ..statistics.t_intervals import Contrast
 from ..statistics.table import Table, extent
-from .captions import looks_of, looks_of_curves, size
+from .captions import looks_of, looks_of_curves, size, with_names
 from .palette import Style, styles
-from .plot_elements import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows
+from .plot_elements import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis
 from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
 from .registry import FIGURES, Section
 from .score_and_drift_tables import lags_of
@@ -70,7 +69,7 @@ def budgets(
     places = sorted(panel_shares)
     names = sorted({label for shares in panel_shares.values() for label in shares})
     means = {n: float(np.mean([s[n].mean() for s in panel_shares.values() if n in s])) for n in names}
-    looks = {label: replace(s, name=display_label(label)) for label, s in highest_first(styles(names), means).items()}
+    looks = with_names(highest_first(styles(names), means))
     n = span(len(values) for shares in panel_shares.values() for values in shares.values())
     subtitle = (
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
@@ -144,12 +143,11 @@ def _budget_panel(
     named_rows(ax, looks, rows, width)
     ax.axvline(1, **REFERENCE_LINE)
     ax.xaxis.set_major_locator(MaxNLocator(4))
-    n = sorted({len(values) for values in shares.values()})
+    seeds = f"n = {span(map(len, shares.values()))}"
     runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
-    lag = next((f", lag {lag:,.0f}" for setting, lag in lags_of(Results.of(runs)).items() if setting.k == k), "")
+    lag = next((f", lag {lag:,.0f}" for lag in lags_of(Results.of(runs)).values()), "")
     phases = int(runs[0].record["phases"])
     steps = int(runs[0].record["gradient_steps"]) // phases
-    seeds = f"n = {n[0]}" if len(n) == 1 else f"n = {n[0]} to {n[-1]}"
     ax.set_title(f"{short_label(env)}, {seeds}\n{phases} × {steps}{lag}", loc="left")
 
 
@@ -204,9 +202,8 @@ def slowdown(
         for i, (ax, (env, rows)) in enumerate(zip(axes, by_env.items(), strict=True)):
             _slowdown_panel(ax, rows, looks, ends)
             ax.set_title(env, loc="left")
-            names = [short_label(look.name or name, width) for name, look in looks.items()]
-            ax.set_yticks(range(len(names)), labels=names)
-            ax.tick_params(axis="y", length=0, labelleft=i % columns == 0)
+            row_axis(ax, [short_label(look.name, width) for look in looks.values()], spine=True)
+            ax.tick_params(axis="y", labelleft=i % columns == 0)
     return figure
 
 
@@ -235,8 +232,6 @@ def _slowdown_panel(
             ax.plot(row.factor.value, at, color=look.colour, marker=look.marker, markersize=5, gid=gid(look))
     log_axis(ax)
     ax.set_xlim(*ends)
-    ax.set_ylim(len(looks) - 0.4, -0.6)
-    ax.grid(axis="y", visible=False)
     ax.set_xlabel("times as many steps")
 
 

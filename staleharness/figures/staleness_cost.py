@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -12,11 +11,10 @@ from matplotlib.ticker import MaxNLocator, NullLocator
 from ..base.text import listing, span
 from ..statistics.advice import Advice, advise
 from ..statistics.advice_per_method import MethodAdvice
-from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.staleness_budget import KEEP
 from ..statistics.table import Table
-from .captions import looks_of_curves
+from .captions import looks_of_curves, with_names
 from .palette import Style, styles, text_colour
 from .plot_elements import draw_interval, draw_line, log_axis
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
@@ -26,6 +24,8 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from matplotlib.axes import Axes
+
+    from ..logs.lag_log import LagLog
 
 
 GAP = 0.1  # of the smallest distance between lags: no method's points stand further from the next one's
@@ -86,9 +86,10 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
                 pen: dict[str, Any] = {"color": text_colour(look.colour), "fontsize": "small", "gid": gid(look)}
                 place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
                 ax.annotate(f"{raw:.0%}", (lag + shift, TOP), (offset, 0), **place, **pen)
-    if advice.log is not None:
-        end = max(end, _scale(advice, methods) * max(advice.log.mean, advice.log.quantile(0.95)))
-        _log(ax, advice, methods, end)
+    if (log := advice.log) is not None:
+        scale = float(methods[0].row["log"]["lag"]) / log.mean if log.mean > 0 else 1.0  # phases of a unit of the log
+        end = max(end, scale * max(log.mean, log.quantile(0.95)))
+        _log(ax, log, scale, end)
     ax.set_ylim(*_span(advice.methods))  # one for all environments
     ax.set_xlim(-0.03 * end, end * 1.06)
     percent_axis(ax)
@@ -98,37 +99,25 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
 
 def _span(methods: list[MethodAdvice]) -> tuple[float, float]:
     """Ends of the axis of shares: from 0, unless nothing comes near it."""
-    ends = [m.retention.interval_of_points() for m in methods]
-    low = min(float(np.minimum(m.retention.raw, below).min()) for m, (below, _) in zip(methods, ends, strict=True))
-    high = min(
-        TOP, max(1.0, *(float(np.maximum(m.retention.raw, e).max()) for m, (_, e) in zip(methods, ends, strict=True)))
-    )
+    shares = np.concatenate([x for m in methods for x in (m.retention.raw, *m.retention.interval_of_points())])
+    low, high = float(shares.min()), min(TOP, max(1.0, float(shares.max())))
     margin = 0.04 * (high - min(low, 1.0)) + 0.01
     return (low if low > 0.5 else min(0.0, low)) - margin, high + margin
 
 
-def _scale(advice: Advice, methods: list[MethodAdvice]) -> float:
-    """Phases of one unit of the log."""
-    assert advice.log is not None
-    return float(methods[0].row["log"]["lag"]) / advice.log.mean if advice.log.mean > 0 else 1.0
-
-
-def _log(ax: Axes, advice: Advice, methods: list[MethodAdvice], end: float) -> None:
+def _log(ax: Axes, log: LagLog, scale: float, end: float) -> None:
     """Draw the lags of the log at the foot of the panel as far as it reaches, and a line at their mean, in phases."""
-    assert advice.log is not None
-    scale = _scale(advice, methods)
-    counts, edges = np.histogram(advice.log.lags * scale, 30, (0, end * 1.02), weights=advice.log.weights)
+    counts, edges = np.histogram(log.lags * scale, 30, (0, end * 1.02), weights=log.weights)
     pen: dict[str, Any] = {"color": "#C8C8C8", "linewidth": 0, "zorder": 0.5, "transform": ax.get_xaxis_transform()}
     ax.bar(edges[:-1], 0.22 * counts / max(counts.max(), 1e-12), width=np.diff(edges), align="edge", **pen)
-    ax.axvline(advice.log.mean * scale, color=FAINT, linewidth=1)
+    ax.axvline(log.mean * scale, color=FAINT, linewidth=1)
 
 
 def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
     """A panel per environment: the share of the synchronous IQM kept at each measured lag. With a pipeline, a second
     one below it: the score against the seconds of a step, a point per cap. `source` is named below the title."""
     envs, s, with_time = advice.envs, advice.settings, bool(advice.caps)
-    curves = styles(m.curve.algorithm for m in advice.methods)
-    looks = {label: replace(look, name=display_label(label)) for label, look in curves.items()}
+    looks = with_names(styles(m.curve.algorithm for m in advice.methods))
     table = Table([], [], {"sizes": s["sizes"], "dates": s["dates"], "scale": source})
     subtitle = caption(advice)
     if with_time:

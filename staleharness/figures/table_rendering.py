@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from typing import Any
@@ -91,13 +91,13 @@ class Sheet:
 
     def to_csv(self) -> str:
         """A line per cell: block, row, column, value, interval."""
-        return rows_to_csv([dict(zip(CSV, line, strict=True)) for line in self._cells()], CSV)
-
-    def _cells(self) -> Iterator[tuple[str, str, str, str, str]]:
-        for block in self.blocks:
-            for label, entries in block.rows:
-                for column, entry in zip(block.columns, entries, strict=True):
-                    yield block.title, label, column, entry.value, entry.below
+        lines = [
+            (block.title, label, column, entry.value, entry.below)
+            for block in self.blocks
+            for label, entries in block.rows
+            for column, entry in zip(block.columns, entries, strict=True)
+        ]
+        return rows_to_csv([dict(zip(CSV, line, strict=True)) for line in lines], CSV)
 
 
 def _cell(entry: SheetCell) -> str:

@@ -22,12 +22,12 @@ VERSIONS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # of Okabe and Ito; a v
 STATES = {"syncing": "#444444", "down": "#B3261E"}
 
 
-def timeline(record: PipelineRecord, name: str, width: float = PAGE, steps: int = STEPS) -> Figure:
-    """`steps` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
+def timeline(record: PipelineRecord, name: str, width: float = PAGE) -> Figure:
+    """`STEPS` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
 
     A stretch of a row and the step that trains have the colour of their version, of four in turn. What is blank waits.
     """
-    begin, end = _window(record, steps)
+    begin, end = _window(record)
     result = summary(record)
     lag = result["lag"]
     facts = (
@@ -64,9 +64,9 @@ def timeline(record: PipelineRecord, name: str, width: float = PAGE, steps: int 
     return figure
 
 
-def _window(record: PipelineRecord, steps: int) -> tuple[float, float]:
-    first = max(0, min(len(record.step_start) // 2, len(record.step_start) - steps))
-    last = min(first + steps, len(record.step_end)) - 1
+def _window(record: PipelineRecord) -> tuple[float, float]:
+    first = max(0, min(len(record.step_start) // 2, len(record.step_start) - STEPS))
+    last = min(first + STEPS, len(record.step_end)) - 1
     begin, end = float(record.step_start[first]), float(record.step_end[last])
     return begin, max(end, begin + 1e-9)
 

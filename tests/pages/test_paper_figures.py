@@ -11,7 +11,7 @@ from quick_figures import draw_quickly
 
 from staleharness.figures import captions, comparisons, curve_summaries, learning_curves, plot_layout, registry
 from staleharness.pages import paper_gallery
-from staleharness.statistics import retained_share, staleness_budget
+from staleharness.statistics import retained_share
 
 
 @pytest.fixture(scope="module")
@@ -21,10 +21,9 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, pape
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparisons, staleness_budget, curve_summaries):
+        for module in (comparisons, curve_summaries, learning_curves):
             patch.setattr(module, "REPS", 50)
         patch.setattr(retained_share, "clear_pairs", lambda *_: [])  # of thousands of pairs; no figure shows them
-        patch.setattr(learning_curves, "CURVE_REPS", 50)
         shown = paper_gallery.load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
         yield dict(zip(FIGURES, shown, strict=True))
 
