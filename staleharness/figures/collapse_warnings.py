@@ -10,6 +10,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
+from ..errors import UserError
 from ..statistics.claims.early_warning import SHARE, WINDOW, fall_of_reward, falls, largest_lag
 from ..statistics.method_labels import option_values
 from ..statistics.results import Results
@@ -97,6 +98,8 @@ def collapse(results: Results, table: Table, *, option: str, name: str = "") -> 
     """Final score and time of the fall of the reward, by the option's value (greatest on top) and lag S; and for stale
     data the product of time, S and value, a lower bound if some of the runs never fell."""
     values = option_values(results, option)
+    if texts := [value for value in values.values() if not isinstance(value, int | float)]:
+        raise UserError(f"option={option!r} has the value {texts[0]!r}; this table multiplies it and needs numbers")
     cells: dict[tuple[float, int], list[StoredRun]] = {}
     for run in sorted((run for run in results if run.label in values), key=lambda run: run.seed):
         cells.setdefault((float(values[run.label]), largest_lag(run)), []).append(run)

@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.method_labels import display_label, option_text, option_values, without_option
+from ..statistics.method_labels import (
+    display_label,
+    option_text,
+    option_values,
+    ordered_values,
+    value_text,
+    without_option,
+)
 from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import bars, below, iqm_axis, run_facts, scale, size, with_names
@@ -61,9 +68,8 @@ class OptionLines:
             draw_line(ax, look, *line, marker=marker, label=look.name)
 
     def axis(self, ax: Axes, title: str) -> None:
-        names = [f"{v:g}" if isinstance(v, float) else str(v) for v in self.order]
-        ax.set_xticks(range(len(names)), labels=names)
-        ax.set_xlim(-0.4, len(names) - 0.6)
+        ax.set_xticks(range(len(self.order)), labels=map(value_text, self.order))
+        ax.set_xlim(-0.4, len(self.order) - 0.6)
         ax.set_title(title, loc="left")
         ax.yaxis.set_major_locator(MaxNLocator(5))
 
@@ -72,8 +78,8 @@ class OptionLines:
 def score_against_option(results: Results, table: Table, width: float = PAGE, *, option: str, name: str = "") -> Figure:
     """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
     values, ks = option_values(results, option), table.settings["capacities"]
-    order = sorted(set(values.values()), key=lambda v: (isinstance(v, str), v))
-    lines = OptionLines(table, values, {label: without_option(label, option) for label in values}, order)
+    methods = {label: without_option(label, option) for label in values}
+    lines = OptionLines(table, values, methods, ordered_values(values.values()))
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     with panels(f"Score against {name or option}", subtitle, [0] * len(ks), table, width, 2.0) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
@@ -101,8 +107,8 @@ def score_against_two_options(
     """
     along, crossing = option_values(results, option), option_values(results, across)
     methods = {label: without_option(without_option(label, option), across) for label in along}
-    lines = OptionLines(table, along, methods, sorted(set(along.values())))
-    values = sorted(set(crossing.values()))
+    lines = OptionLines(table, along, methods, ordered_values(along.values()))
+    values = ordered_values(crossing.values())
     places = [(k, value) for k in table.settings["capacities"] for value in values]
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     title = f"Score against {name or option}, by {across_name or across} and K"
@@ -111,7 +117,7 @@ def score_against_two_options(
         for ax, (k, value) in zip(axes, places, strict=True):
             lines.draw(ax, k, {label for label in along if crossing.get(label) == value}, 0.07, 4.5, 2.2)
             name_identical_lines(ax, lines.looks)
-            lines.axis(ax, f"{across_name or across} = {value:g}, K = {k}")
+            lines.axis(ax, f"{across_name or across} = {value_text(value)}, K = {k}")
         label_edges(axes, name or option, iqm_axis(table))
         legend(figure, lines.looks)
     return figure
@@ -122,7 +128,7 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
     """Normalised IQM with its interval over capacity and an option's values, greatest on top: a map per method, the
     best value at each capacity bold if it is clear."""
     values, ks = option_values(results, option), table.settings["capacities"]
-    order = sorted(set(values.values()), reverse=True)
+    order = ordered_values(values.values())[::-1]
     method_of = {label: without_option(label, option) for label in values}
     blocks = []
     for method in sorted(set(method_of.values())):
@@ -131,7 +137,7 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
             for r in table.rows
             if method_of.get(r["algorithm"]) == method and r["iqm"] is not None
         }
-        lines = [(f"{v:g}", [_score_cell(rows, k, v, order) for k in ks]) for v in order]
+        lines = [(value_text(v), [_score_cell(rows, k, v, order) for k in ks]) for v in order]
         blocks.append(Block(display_label(method), name or option, [f"K = {k}" for k in ks], lines))
     about = (
         f"IQM over {size(table)}, with {below(table)}; bold: the best value at its K, where its interval, or each "

@@ -65,9 +65,10 @@ def _names(methods: Sequence[MethodAdvice]) -> str:
 
 def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     """Say what the verdicts are for other numbers of gradient steps per version."""
-    first = methods[0].row["log"]
-    if not first["other_updates"]:
+    methods = [m for m in methods if m.row["log"]["other_updates"]]  # others: runs that count no gradient steps
+    if not methods:
         return []
+    first = methods[0].row["log"]
     size = span(round(m.curve.gradient_steps_per_phase or 0) for m in methods)
     unit = _steps(first["updates"]) if first["updates"] else f"a phase of these runs, {size} gradient steps"
     others = []

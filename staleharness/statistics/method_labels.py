@@ -60,12 +60,22 @@ def option_values(runs: Iterable[StoredRun], option: str) -> dict[str, Any]:
         spec = run.record["spec"]
         value = spec.get("hyper", {}).get(option, spec.get(option))
         if value is not None:
-            values_of.setdefault(run.label, set()).add(value)
+            values_of.setdefault(run.label, set()).add(tuple(value) if isinstance(value, list) else value)
     if not values_of:
         raise UserError(f"option={option!r}: no run here has it")
     if mixed := [label for label, values in values_of.items() if len(values) > 1]:
         raise UserError(f"option={option!r} differs among runs of {', '.join(sorted(mixed))}")
     return {label: values.pop() for label, values in values_of.items()}
+
+
+def ordered_values(values: Iterable[Any]) -> list[Any]:
+    """Sort distinct values of an option: numbers, then all others by their text."""
+    return sorted(set(values), key=lambda v: (False, v, "") if isinstance(v, int | float) else (True, 0, str(v)))
+
+
+def value_text(value: Any) -> str:
+    """Write a value of an option, numbers in as few digits as they need."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 def without_option(label: str, option: str) -> str:

@@ -182,6 +182,16 @@ def test_a_phase_diagram_marks_the_best_value_at_each_capacity(tmp_path: Path) -
     assert block.rows[0][1][0] == SheetCell(f"{row['iqm']:.2f}", interval, row["iqm"], True)
 
 
+def test_values_of_an_option_may_be_texts_and_lists(tmp_path: Path) -> None:
+    for i, value in enumerate(("oldest", "uniform", [64, 64], 4)):
+        write_run(tmp_path, f"spo[depth={i}]", 0, settings={"depth": value, "hyper": {}})
+    runs = read(tmp_path)
+    (block,) = option_scores.phase_diagram(Results.of(runs), quick(runs), option="depth").blocks
+    assert [name for name, _ in block.rows] == ["uniform", "oldest", "(64, 64)", "4"]
+    with pytest.raises(UserError, match="option='depth' has the value .*; this table multiplies it and needs numbers"):
+        sheet("collapse", Results.of(runs), quick(runs), option="depth")
+
+
 # --- the risk table
 
 

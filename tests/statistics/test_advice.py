@@ -172,6 +172,22 @@ def test_the_unit_and_a_drift_are_tried_both_ways(runs: Results) -> None:
     assert with_updates["updates"] == 4.0 and [p["updates"] for p in with_updates["other_updates"]] == [1.0, 16.0, None]
 
 
+@pytest.mark.parametrize("kept", [0.9, 0.2])  # before and behind those that count their gradient steps
+def test_methods_without_gradient_steps_are_no_part_of_other_units(runs: Results, tmp_path: Path, kept: float) -> None:
+    for k, lag in LAGS.items():
+        for seed in range(5):
+            options = {
+                "kind": "language",
+                "env": "word-problems",
+                "capacity": k,
+                "said": {"summary": {"lag_mean": lag}},
+            }
+            write_run(tmp_path, "a3po", seed, deterministic=0.9 if k == 1 else kept, **options)
+    found = advise(Results.of([*runs, *load(tmp_path)]), log=log_of(5.0))
+    assert row(found, "a3po")["log"]["other_updates"] == []
+    assert "as 4 gradient steps: 2 keep enough, 1 lose more" in " ".join(found.conclusion("word-problems"))
+
+
 def test_methods_are_sorted_by_what_they_keep(runs: Results) -> None:
     assert [m.curve.algorithm for m in by_share(advise(runs, log=log_of(5.0)).methods)] == ["vaco", "spo", "impala"]
     beyond = advise(runs, log=log_of(9.0))
