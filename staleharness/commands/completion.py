@@ -73,7 +73,7 @@ def values() -> dict[str, dict[str, list[str]]]:
     from ..algorithm import ALGORITHMS
     from ..lag import LAGS
     from ..mismatch import MISMATCHES
-    from ..pages.paper_figure_specs import experiments
+    from ..pages.paper_figure_specs import paper_names
     from ..pipeline.pipeline_settings import PRESETS
     from ..task import all_families
     from .shared.arguments import GridOptions, flag_of
@@ -84,19 +84,15 @@ def values() -> dict[str, dict[str, list[str]]]:
         "algo": sorted(ALGORITHMS),
         "lag": sorted(LAGS),
         "mismatch": sorted(MISMATCHES),
-        "paper": sorted(path.parent.name for path in experiments().glob("*/paper.toml")),
+        "paper": paper_names(),
     }
-
-    presets = sorted({name for family in all_families() for name in family.all_presets()})
+    presets = {name for family in all_families() for name in family.all_presets()}
 
     def of(verb: Verb) -> dict[str, list[str]]:
-        is_pipeline = not issubclass(verb.command, GridOptions)
-        names_of["preset"] = sorted(PRESETS) if is_pipeline else presets
-        choices = _choices(verb)
-        values_of = {
-            f.name: choices.get(f.name, names_of.get(f.name)) for f in fields(verb.command) if f.default is not MISSING
-        }
-        return {flag_of(name): names for name, names in values_of.items() if names}
+        trains = issubclass(verb.command, GridOptions)  # a preset of runs, and otherwise of pipelines
+        choices = {**names_of, "preset": sorted(presets if trains else PRESETS), **_choices(verb)}
+        names = [f.name for f in fields(verb.command) if f.default is not MISSING and choices.get(f.name)]
+        return {flag_of(name): choices[name] for name in names}
 
     return {name: of(verb) for name, verb in verbs().items()}
 

@@ -50,8 +50,9 @@ def handle(command: Command) -> int:
     from .. import api
     from ..base.files import make_subfolder, user_path
     from ..base.text import plural
+    from ..pages.paper_figure_results import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
-    from ..pages.paper_gallery import load_figures, make
+    from ..pages.paper_gallery import make
     from ..store.store import Store
     from ..store.study_runs import bundle_path
     from ..study import check_scale_name
@@ -67,11 +68,8 @@ def handle(command: Command) -> int:
     plans = []
     for study in dict.fromkeys(f.entry.study for f in selection):
         file = experiments() / f"{study}.toml"
-        if (
-            command.scale != "small"
-            and command.fig is None
-            and not next(f.question.paper for f in selection if f.entry.study == study)
-        ):
+        has_scale = command.scale == "small" or next(f.question.paper for f in selection if f.entry.study == study)
+        if command.fig is None and not has_scale:
             print(f"{study}: left out, since it has no scale of the paper's own", file=sys.stderr)
             continue
         plan = api.plan(spec=file, scale=command.scale, device=command.device)
@@ -110,13 +108,13 @@ def _list(command: Command) -> int:
     """Print every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
     from ..base.reference_results import reference_folder
     from ..base.text import duration, fixed_width, invocation, megabytes, number
-    from ..pages.paper_figure_specs import experiments, read_paper
+    from ..pages.paper_figure_specs import paper_names, read_paper
     from ..running.forecast import disk_bytes
     from ..store.store import Store
     from ..store.study_runs import bundle_path
 
     rows: list[dict[str, Any]] = []
-    for name in sorted(file.parent.name for file in experiments().glob("*/paper.toml")):
+    for name in paper_names():
         _, figures = read_paper(name)
         for study in dict.fromkeys(f.entry.study for f in figures):
             study_figures = [f for f in figures if f.entry.study == study]

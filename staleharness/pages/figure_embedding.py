@@ -19,7 +19,7 @@ from ..figures.plot_layout import METADATA, TITLE_HEIGHT, plot_settings
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import Axis
+    from matplotlib.axis import XAxis, YAxis
 
 HREF = "{http://www.w3.org/1999/xlink}href"
 POINTS = 72  # of an inch: the unit of an SVG
@@ -87,16 +87,14 @@ def hover_axes(figure: Figure) -> list[str]:
         about: dict[str, Any] = {"box": [round(float(v), 1) for v in (left, top, right, bottom)]}
         if title := ax.get_title(loc="left"):
             about["title"] = " ".join(title.split())
-        for name, axis in (("x", ax.xaxis), ("y", ax.yaxis)):
-            about[name] = _axis(axis, name, ax, panels)
+        about |= {"x": _axis(ax.xaxis, panels), "y": _axis(ax.yaxis, panels)}
         out.append(json.dumps(about, ensure_ascii=False, separators=(",", ":")))
     return out
 
 
-def _axis(axis: Axis, name: str, ax: Axes, panels: Sequence[Axes]) -> dict[str, Any]:
-    first, last = ax.get_xlim() if name == "x" else ax.get_ylim()
-    about: dict[str, Any] = {"ends": [_short(first), _short(last)]}
-    if label := _label(name, ax, panels):
+def _axis(axis: XAxis | YAxis, panels: Sequence[Axes]) -> dict[str, Any]:
+    about: dict[str, Any] = {"ends": [_short(end) for end in axis.get_view_interval()]}
+    if label := _label(axis, panels):
         about["label"] = label
     if axis.get_scale() == "log":
         about["log"] = 1
@@ -109,19 +107,16 @@ def _axis(axis: Axis, name: str, ax: Axes, panels: Sequence[Axes]) -> dict[str, 
     return about
 
 
-def _label(name: str, ax: Axes, panels: Sequence[Axes]) -> str:
+def _label(axis: XAxis | YAxis, panels: Sequence[Axes]) -> str:
     """Label of an axis: its own, or that at the edge of its column or row, or the only one of the figure."""
-    place = ax.get_position()
 
-    def is_beside(other: Axes) -> bool:
-        if name == "x":
-            return bool(np.isclose(other.get_position().x0, place.x0, atol=0.01))
-        return bool(np.isclose(other.get_position().y1, place.y1, atol=0.01))
+    def edge(ax: Axes) -> float:
+        return float(ax.get_position().x0 if axis.axis_name == "x" else ax.get_position().y1)
 
-    texts = {other: other.get_xlabel() if name == "x" else other.get_ylabel() for other in panels}
-    neighbours = [text for other, text in texts.items() if text and is_beside(other)]
-    distinct = list(dict.fromkeys(text for text in texts.values() if text))
-    return texts[ax] or (neighbours[-1] if neighbours else distinct[0] if len(distinct) == 1 else "")
+    texts = {ax: text for ax in panels if (text := getattr(ax, f"{axis.axis_name}axis").get_label_text())}
+    neighbours = [text for ax, text in texts.items() if np.isclose(edge(ax), edge(axis.axes), atol=0.01)]
+    distinct = list(dict.fromkeys(texts.values()))
+    return texts.get(axis.axes) or (neighbours[-1] if neighbours else distinct[0] if len(distinct) == 1 else "")
 
 
 def _short(value: float) -> float:

@@ -17,8 +17,8 @@ from ..statistics.method_labels import display_label
 from ..statistics.scores import final_score
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import GalleryFigure
-from .paper_figure_specs import experiments, read_paper
-from .paper_summary import anchor, conclusion_on_page, picture_file, read_page, verdict_on_page
+from .paper_figure_specs import paper_names, read_paper
+from .paper_summary import anchor, conclusion_on_page, picture_file, read_page, sections_on_page, verdict_on_page
 
 PAGES = (  # beside the gallery; linked where they exist
     ("leaderboard.html", "Leaderboard", "every method on every track, with formula, curves and runs"),
@@ -32,10 +32,8 @@ NO_SENTENCE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's pa
 
 def index_page(out: Path) -> str:
     """HTML of the index of the gallery in the folder `out`, with links to the pages that exist now."""
-    papers = [_paper(path.parent.name, out) for path in sorted(experiments().glob("*/paper.toml"))]
-    studies = [
-        {"link": f"{path.parent.name}/README.md", "title": _title(path)} for path in sorted(out.glob("*/README.md"))
-    ]
+    papers = [_paper(name, out) for name in paper_names()]
+    studies = [{"link": link, "title": title} for link, title in study_pages(out).items()]
     pages = [(f"../{name}", title, about) for name, title, about in PAGES if (out.parent / name).is_file()]
     return read_template("index.html.j2").render(
         **shell(),
@@ -49,12 +47,11 @@ def index_page(out: Path) -> str:
 
 def _paper(name: str, out: Path) -> dict[str, Any]:
     paper, figures = read_paper(name)
-    evidence = out / name / "evidence.md"
-    text = read_page(evidence)
+    sections = sections_on_page(out / name / "evidence.md")
     html = f"{name}.html" if (out / f"{name}.html").is_file() else ""
     rows = []
     for f in figures:
-        section = text.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
+        section = sections.get(f.heading, "")
         link = f"{html}#{f.name}" if html else f"{name}/evidence.md#{anchor(f.heading)}"
         drawing = f"{name}/{picture_file(f.name)}"
         rows.append(
@@ -70,15 +67,17 @@ def _paper(name: str, out: Path) -> dict[str, Any]:
     return {
         "name": name,
         "title": paper.title,
-        "link": html or (f"{name}.md" if text else ""),
+        "link": html or (f"{name}.md" if sections else ""),
         "conclusion": prose(conclusion_on_page(read_page(out / f"{name}.md"))),
         "counts": sorted(counts.items(), key=lambda item: (-item[1], item[0])),
         "rows": rows,
     }
 
 
-def _title(page: Path) -> str:
-    return page.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0]
+def study_pages(out: Path) -> dict[str, str]:
+    """Link -> title of the studies of our own, which have a page each in the folder of the gallery."""
+    pages = {f"{path.parent.name}/README.md": read_page(path) for path in sorted(out.glob("*/README.md"))}
+    return {link: text.partition("# ")[2].partition("\n")[0] for link, text in pages.items()}
 
 
 def _methods(docs: Path) -> list[dict[str, str]]:

@@ -45,7 +45,6 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
     from markupsafe import Markup
 
     looks = track_looks(board.tracks)
-    plots = _plots(board)
     return read_template("leaderboard.html.j2").render(
         **shell("leaderboard.css"),
         title=board.title,
@@ -53,7 +52,7 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
         tracks=[_track(i, track, looks) for i, track in enumerate(board.tracks)],
         ks=sorted({k for track in board.tracks for k in track.ks}),
         looks=list(looks.values()),
-        plots={form: Markup(svg) for form, svg in plots.items()},
+        plots={form: Markup(svg) for form, svg in _plots(board).items()},
         robustness=robustness(board),
         controls=control_comparisons(board),
         cards=[_card(name, look, board, texts) for name, look in looks.items()],

@@ -87,19 +87,22 @@ def experiments() -> Path:
     return builtin_folder("experiments")
 
 
+def paper_names(folder: Path | None = None) -> list[str]:
+    """Names of the papers that have figures, sorted."""
+    return sorted(path.parent.name for path in (folder or experiments()).glob("*/paper.toml"))
+
+
 def read_paper(name: str, folder: Path | None = None) -> tuple[Paper, list[PaperFigure]]:
     """Read a paper and its figures, those with a number first. Raises `UserError` naming file, key and remedy."""
-    root = experiments() if folder is None else folder
-    names = sorted(path.parent.name for path in root.glob("*/paper.toml"))
-    if name not in names:
+    root = folder or experiments()
+    if name not in (names := paper_names(root)):
         raise UserError(f"PAPER={name!r} is unknown; {nearest(name, names)}")
     path = root / name / "paper.toml"
     paper = build_from(Paper, path)
     figures = []
-    for file in sorted((root / name).glob("*.toml")):
-        if file != path:
-            entry = build_from(FigureSpec, file)
-            figures.append(PaperFigure(name, file.stem, entry, _study(root, entry.study, file)))
+    for file in sorted({*(root / name).glob("*.toml")} - {path}):
+        entry = build_from(FigureSpec, file)
+        figures.append(PaperFigure(name, file.stem, entry, _study(root, entry.study, file)))
     return paper, sorted(figures, key=lambda f: (not f.number, int(re.sub(r"\D", "", f.number) or 0), f.name))
 
 
@@ -109,14 +112,11 @@ def build_from(kind: type[Any], file: Path) -> Any:
     try:
         return build(kind, content, f"spec file {file}")
     except TypeError:
-        absent = [f.name for f in fields(kind) if f.name not in content and _is_required(f)]
+        keys = [f.name for f in fields(kind) if f.default is MISSING and f.default_factory is MISSING]
+        absent = [key for key in keys if key not in content]
         raise UserError(f"spec file {file} lacks {', '.join(absent)}") from None
     except UserError as error:
         raise UserError(str(error) if str(file) in str(error) else f"spec file {file}: {error}") from None
-
-
-def _is_required(spec_field: Any) -> bool:
-    return spec_field.default is MISSING and spec_field.default_factory is MISSING
 
 
 def _study(root: Path, name: str, asked_by: Path) -> Question:

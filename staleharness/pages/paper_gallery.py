@@ -25,10 +25,10 @@ from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.table_rendering import Sheet
-from .gallery_index import evidence_by_study, index_page, run_lists, test_links
+from .gallery_index import evidence_by_study, index_page, run_lists, study_pages, test_links
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
-from .paper_figure_specs import Paper, PaperFigure, experiments, read_paper, select_figures
+from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_summary import (
     anchor,
     claims_text,
@@ -37,6 +37,7 @@ from .paper_summary import (
     picture,
     picture_file,
     read_page,
+    sections_on_page,
     summary_page,
     test_rows,
     verdict_lines,
@@ -45,8 +46,6 @@ from .paper_summary import (
 )
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
-FILES = (("wide", "svg"), ("wide", "png"), ("narrow", "png"))
-__all__ = ["GalleryFigure", "index", "load_figures", "make", "publish"]
 
 
 def make(
@@ -99,7 +98,7 @@ def make(
             forms[form] = inline_svg(svg, prefix, s.figure.heading, axes)
         inline[s.figure.name] = forms
     folder.mkdir(parents=True, exist_ok=True)
-    earlier = drawn_sections(page)
+    earlier = {h: f"## {h}\n{text}".rstrip() for h, text in sections_on_page(page).items() if _shows(text)}
     sections = {s.figure.heading: section(paper, s, sheets) for s in entries}
     lacking = {s.figure.heading for s in entries if s.state == "no bundle"}
     keep = {f.heading for f in figures} & earlier.keys() - (sections.keys() - lacking)
@@ -176,24 +175,12 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
         lines += [f"**The {paper.source}:** {e.claim}", ""]
     if e.motivation:
         lines += [f"**Why:** {e.motivation}", ""]
-    return "\n".join([*lines, *verdict_lines(s), facts_line(s)]).rstrip()
-
-
-def drawn_sections(page: Path) -> dict[str, str]:
-    """Sections of a paper's page with a picture or a table, by heading; none without a page."""
-    text = read_page(page)
-    parts = {part.partition("\n")[0]: f"## {part}".rstrip() for part in text.split("\n## ")[1:]}
-    return {heading: part for heading, part in parts.items() if _shows(part)}
+    commands = "" if s.state == "no bundle" else f" Redraw: `{s.redraw}`; run it yourself: `{s.rerun}`."
+    return "\n".join([*lines, *verdict_lines(s), s.facts + commands]).rstrip()
 
 
 def _shows(part: str) -> bool:
     return "<picture>" in part or TABLE_MARK in part
-
-
-def facts_line(s: GalleryFigure) -> str:
-    if s.state == "no bundle":
-        return s.facts
-    return f"{s.facts} Redraw: `{s.redraw}`; run it yourself: `{s.rerun}`."
 
 
 def index(out: Path) -> str:
@@ -204,11 +191,10 @@ def index(out: Path) -> str:
         "Figures of papers, redrawn from runs of this harness. Each figure states the runs and tests behind it.",
         "",
     ]
-    for path in sorted(experiments().glob("*/paper.toml")):
-        name = path.parent.name
+    for name in paper_names():
         paper, figures = read_paper(name)
         page = out / name / EVIDENCE
-        page_text = read_page(page)
+        sections_by_heading = sections_on_page(page)
         title = (
             f"[{paper.title}]({name}.md)"
             if page.is_file()
@@ -219,17 +205,14 @@ def index(out: Path) -> str:
             lines += [text, ""]
         lines += ["| figure | study | drawn | verdict |", "|---|---|---|---|"]
         for f in figures:
-            text = page_text.partition(f"## {f.heading}\n")[2].partition("\n## ")[0]
+            text = sections_by_heading.get(f.heading, "")
             word = "draft" if DRAFT in text else "yes"
             place = f"{name}/{EVIDENCE}#{anchor(f.heading)}" if TABLE_MARK in text else f"{name}/{f.name}.png"
             cell = f"[{word}]({place})" if _shows(text) else "no bundle yet"
             lines.append(f"| {f.heading} | `{f.entry.study}` | {cell} | {verdict_on_page(text)} |")
         lines.append("")
-    studies = sorted(out.glob("*/README.md"))  # with a page of their own
-    if studies:
-        titles = [path.read_text(encoding="utf-8").partition("# ")[2].partition("\n")[0] for path in studies]
-        lines += ["## Studies of our own", ""]
-        lines += [f"- [{title}]({path.parent.name}/README.md)" for title, path in zip(titles, studies, strict=True)]
+    if studies := study_pages(out):
+        lines += ["## Studies of our own", "", *(f"- [{title}]({link})" for link, title in studies.items())]
     return "\n".join(lines).rstrip() + "\n"
 
 

@@ -169,6 +169,12 @@ def read_page(path: Path) -> str:
     return path.read_text(encoding="utf-8") if path.is_file() else ""
 
 
+def sections_on_page(path: Path) -> dict[str, str]:
+    """Read the sections of a page: heading -> text below it."""
+    parts = read_page(path).split("\n## ")[1:]
+    return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
+
+
 UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
 HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p", "p (Holm)", "n", "by environment", "")
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}

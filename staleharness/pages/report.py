@@ -32,11 +32,11 @@ from .page_shell import read_template, shell
 from .report_tables import (
     AXES,
     NUMBERS,
+    PAIR_COLUMNS,
     RUN_COLUMNS,
     columns_of,
     entries,
     failure,
-    pairs_csv,
     run_records,
     run_row,
     score_row,
@@ -75,7 +75,7 @@ def write(
     pairs = method_pairs(results.grid, table.settings["score"])
     csv_files: dict[str, Iterable[str]] = {
         "table.csv": [to_csv(table)],
-        "pairs.csv": [pairs_csv(pairs)],
+        "pairs.csv": [rows_to_csv(pairs, PAIR_COLUMNS)],
         "runs.csv": [_runs_csv(runs, failures)],
         "curves.csv": _curves_csv(runs),
     }

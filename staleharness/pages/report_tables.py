@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from ..base.text import duration, number, rows_to_csv, word
+from ..base.text import duration, number, word
 from ..figures.palette import Style
 from ..statistics.method_labels import display_label
 from ..statistics.scores import SCORES
@@ -247,8 +247,3 @@ def _cell(row: Mapping[str, Any] | None) -> dict[str, str]:
     size = "" if effect is None else f"g {round(effect, 1) + 0.0:+.1f}"
     tone = "0,114,178" if p > 0.5 else "213,94,0"
     return {"text": number(p), "more": " ".join([interval, size]).strip(), "shade": f"rgba({tone},{abs(p - 0.5):.2f})"}
-
-
-def pairs_csv(rows: Sequence[Mapping[str, Any]]) -> str:
-    """Return CSV of all pairs in full precision."""
-    return rows_to_csv(rows, PAIR_COLUMNS)

@@ -36,10 +36,7 @@ def run_groups(
 ) -> Iterator[dict[str, Any]]:
     """Yield the runs of each row of the table, for the template. runs: sorted by cell. folder: of the report; records
     of runs in the same folder of results are linked."""
-    names, envs = anchors(runs), table.settings["envs"]
-    settings = [flat_settings(run.record["spec"]) for run in runs]
-    differing = _differing(settings)
-    settings_of = dict(zip((id(run) for run in runs), settings, strict=True))
+    names, settings_of = anchors(runs), _differing_settings(runs)
     for (label, k), group in itertools.groupby(runs, lambda run: cell_of(run)[:2]):
         members, look = list(group), looks.get(label)
         yield {
@@ -48,25 +45,22 @@ def run_groups(
             "count": plural(len(members), "run"),
             "index": look.index if look else None,
             "colour": look.colour if look else "currentColor",
-            "runs": [_panel(run, table, settings_of[id(run)], differing, envs, folder) for run in members],
+            "runs": [_panel(run, table, settings_of[run.id], folder) for run in members],
         }
 
 
-def _differing(settings: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Names of the settings in which any two runs differ, beside those that a heading states."""
-    names = sorted({name for values in settings for name in values} - set(AXES))
-    return [name for name in names if len({word(values[name]) if name in values else None for values in settings}) > 1]
+def _differing_settings(runs: Sequence[StoredRun]) -> dict[str, dict[str, str]]:
+    """Settings of each run by its id, those alone in which any two runs differ, beside those that a heading states."""
+    by_run = {
+        run.id: {name: word(value) for name, value in sorted(flat_settings(run.record["spec"]).items())} for run in runs
+    }
+    names = {name for settings in by_run.values() for name in settings} - set(AXES)
+    differing = {name for name in names if len({settings.get(name) for settings in by_run.values()}) > 1}
+    return {run: {k: v for k, v in settings.items() if k in differing} for run, settings in by_run.items()}
 
 
-def _panel(
-    run: StoredRun,
-    table: Table,
-    settings: Mapping[str, Any],
-    differing: Sequence[str],
-    envs: Sequence[str],
-    folder: Path,
-) -> dict[str, Any]:
-    score, env = table.settings["score"], cell_of(run).env
+def _panel(run: StoredRun, table: Table, settings: Mapping[str, str], folder: Path) -> dict[str, Any]:
+    score, env, envs = table.settings["score"], cell_of(run).env, table.settings["envs"]
     final = run.record["scores"].get(score)
     steps, values = learning_curve(run, score)
     measure = "accuracy" if table.settings["normalise"] == "raw" else "return"
@@ -80,7 +74,7 @@ def _panel(
         "title": f"{env}, seed {run.seed}",
         "score": "–" if final is None else number(final["mean"], 3 if measure == "accuracy" else 1),
         "seconds": duration(run.record["seconds"]["total"]),
-        "settings": [(name, word(settings[name])) for name in differing if name in settings],
+        "settings": list(settings.items()),
         "curves": [c for c in curves if c is not None],
         "files": _files(run, folder),
     }

@@ -15,6 +15,7 @@ from sweeping import staleharness
 
 from staleharness.figures import plot_layout, registry, staleness_cost
 from staleharness.pages import paper_gallery, report
+from staleharness.pages.paper_figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.aggregate import table
 from staleharness.statistics.results import load
@@ -80,9 +81,7 @@ def command(*words: str) -> Act:
 
 def draw_paper(root: Path) -> None:
     paper, figures = read_paper("p", root / "experiments")
-    paper_gallery.make(
-        paper, figures, paper_gallery.load_figures(figures, root / "bundles", reps=10), ["fig2"], root / "made"
-    )
+    paper_gallery.make(paper, figures, load_figures(figures, root / "bundles", reps=10), ["fig2"], root / "made")
 
 
 def write_report(root: Path) -> None:

@@ -20,6 +20,5 @@ def shelf(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         'question = "Q?"\nenv = "A"\nalgorithm = ["ppo_clip", "vaco"]\ncapacity = [1, 4]\nseeds = 2\n'
         "[settings]\nnum_envs = 16\n[paper]\nseeds = 7\n"
     )
-    for module in ("paper_figure_specs", "paper_gallery", "gallery_index"):
-        monkeypatch.setattr(f"staleharness.pages.{module}.experiments", lambda: folder)
+    monkeypatch.setattr("staleharness.pages.paper_figure_specs.experiments", lambda: folder)
     return folder

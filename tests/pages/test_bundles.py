@@ -7,6 +7,7 @@ from pathlib import Path
 from results_helper import write_grid, write_run
 
 from staleharness.pages import paper_gallery
+from staleharness.pages.paper_figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import StudyRuns, label_options, read_study_runs
 
@@ -52,21 +53,19 @@ def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path) -> None:
         file.unlink()
     runs[0].path.rmdir()
     paper, figures = read_paper("p", shelf)
-    (shown,) = paper_gallery.load_figures(figures, tmp_path, reps=50)
+    (shown,) = load_figures(figures, tmp_path, reps=50)
     assert shown.state == "draft" and shown.table is not None and shown.table.draft
     assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")
     paper_gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     assert "| [draft](p/fig2.png) |" in paper_gallery.index(tmp_path / "out")
     write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
-    paper_gallery.make(
-        paper, figures, paper_gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out"
-    )
+    paper_gallery.make(paper, figures, load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     assert "| [yes](p/fig2.png) |" in paper_gallery.index(tmp_path / "out")
 
 
 def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> None:
     paper, figures = read_paper("p", shelf)
-    shown = paper_gallery.load_figures(figures, tmp_path / "nowhere")
+    shown = load_figures(figures, tmp_path / "nowhere")
     written = paper_gallery.make(paper, figures, shown, ["fig2"], tmp_path / "out")
     assert {path.suffix for path in written} == {".md", ".html"}
     text = (tmp_path / "out" / "p" / "evidence.md").read_text()

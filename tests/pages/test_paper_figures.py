@@ -10,12 +10,12 @@ from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
 from staleharness.figures import captions, comparisons, curve_summaries, learning_curves, plot_layout, registry
-from staleharness.pages import paper_gallery
+from staleharness.pages.paper_figure_results import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
 
 
 @pytest.fixture(scope="module")
-def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, paper_gallery.GalleryFigure]]:
+def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, GalleryFigure]]:
     """Every figure with results of its study's shape: one environment, two seeds of a few phases."""
     root = tmp_path_factory.mktemp("bundles")
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
@@ -24,14 +24,14 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, pape
         for module in (comparisons, curve_summaries, learning_curves):
             patch.setattr(module, "REPS", 50)
         patch.setattr(retained_share, "clear_pairs", lambda *_: [])  # of thousands of pairs; no figure shows them
-        shown = paper_gallery.load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
+        shown = load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
         yield dict(zip(FIGURES, shown, strict=True))
 
 
 @pytest.mark.parametrize("name", FIGURES)
 @pytest.mark.long
 def test_every_figure_is_drawn_from_runs_of_its_studys_shape(
-    name: str, figures: dict[str, paper_gallery.GalleryFigure], monkeypatch: pytest.MonkeyPatch
+    name: str, figures: dict[str, GalleryFigure], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     draw_quickly(monkeypatch)
     shown, entry = figures[name], figures[name].figure.entry
@@ -55,7 +55,7 @@ def say_what_they_rest_on(said: str) -> None:
 
 
 @pytest.mark.long
-def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(figures: dict[str, paper_gallery.GalleryFigure]) -> None:
+def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(figures: dict[str, GalleryFigure]) -> None:
     seen: dict[tuple[str, str], set[str]] = {}
     for shown in figures.values():
         assert shown.table is not None
@@ -66,7 +66,7 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(figures: dict[str
 
 @pytest.mark.parametrize("draw", registry.FIGURES)
 @pytest.mark.long
-def test_no_text_hangs_over_a_narrow_page(draw: str, figures: dict[str, paper_gallery.GalleryFigure]) -> None:
+def test_no_text_hangs_over_a_narrow_page(draw: str, figures: dict[str, GalleryFigure]) -> None:
     for shown in figures.values():
         entry = shown.figure.entry
         if entry.draw == draw and shown.bundle is not None and shown.table is not None:

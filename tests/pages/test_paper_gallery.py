@@ -11,6 +11,7 @@ from command_line import Cli
 from results_helper import write_grid
 
 from staleharness.pages import paper_gallery
+from staleharness.pages.paper_figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 
 Figures = Callable[..., tuple[int, str, str]]
@@ -111,7 +112,7 @@ def test_drawing_one_figure_leaves_the_sections_of_the_others(shelf: Path, tmp_p
     paper, known = read_paper("p", shelf)
     first, second = known
     for figure, headings in ((second, [second]), (first, [first, second])):
-        shown = paper_gallery.load_figures([figure], tmp_path / "both", reps=50)
+        shown = load_figures([figure], tmp_path / "both", reps=50)
         written = paper_gallery.make(paper, known, shown, [figure.name], tmp_path / "new")
         page = (tmp_path / "new" / "p" / "evidence.md").read_text()
         assert re.findall("\n## (.*)", page) == [f.heading for f in headings]

@@ -12,6 +12,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
+from staleharness.pages.paper_figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import verdict_on_page, verdict_words
 
@@ -31,7 +32,7 @@ def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
             '[[part]]\nsays = "and without lag, too"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [1]\nwhat = "return"\n'
         )
     paper, figures = read_paper("p", shelf)
-    (shown,) = paper_gallery.load_figures(figures, tmp_path, reps=50)
+    (shown,) = load_figures(figures, tmp_path, reps=50)
     assert shown.claim_result.verdict == "partly" and [t.outcome for t in shown.claim_result.parts] == ["yes", "open"]
     assert shown.claim_result.observation == "It returns 62 (60, 61, 62, 63), 40 [38, 42] more; 4 of 4."
     paper_gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
@@ -48,9 +49,7 @@ def test_a_page_calls_the_source_of_its_claims_what_it_is(shelf: Path, tmp_path:
         with (shelf / "p" / "paper.toml").open("a") as stream:
             stream.write(written)
         paper, figures = read_paper("p", shelf)
-        paper_gallery.make(
-            paper, figures, paper_gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out"
-        )
+        paper_gallery.make(paper, figures, load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
         assert f"**The {source}:** C." in (tmp_path / "out" / "p" / "evidence.md").read_text()
         assert f"<dt>The {source}</dt><dd>C.</dd>" in (tmp_path / "out" / "p.html").read_text()
 
@@ -62,7 +61,7 @@ def test_runs_of_other_studies_are_named_and_those_repeated_for_them(shelf: Path
             other = {"metrics_sha256": "0" * 64} if (study, seed) == ("u", 1) else {}
             write_run(tmp_path / study, "vaco", seed, env="A-v5", capacity=1, phases=3, said=other)
     (shelf / "s.toml").write_text('question = "Q?"\nenv = "A"\nalgorithm = ["vaco"]\nseeds = 3\n')
-    (shown,) = paper_gallery.load_figures(read_paper("p", shelf)[1], tmp_path, reps=50)
+    (shown,) = load_figures(read_paper("p", shelf)[1], tmp_path, reps=50)
     assert (
         " 2 of these runs (VACO; seeds 0, 2) also belong to t and u, so the results there are not independent evidence."
         " 1 run (VACO; seed 1) was repeated for u on another kind of processor or by another version of the code, with "
@@ -74,7 +73,7 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
     with (shelf / "p" / "fig2.toml").open("a") as stream:
         stream.write('observation = "{return vacco K=4}"\n')
-    (shown,) = paper_gallery.load_figures(read_paper("p", shelf)[1], tmp_path, reps=50)
+    (shown,) = load_figures(read_paper("p", shelf)[1], tmp_path, reps=50)
     with pytest.raises(UserError, match=re.escape("p/fig2.toml: {return vacco K=4}: vacco has no run at K=4")):
         _ = shown.claim_result
 
@@ -88,7 +87,7 @@ def test_a_table_is_in_the_page_and_deletes_no_picture(shelf: Path, tmp_path: Pa
     for file in stale:
         file.write_bytes(b"of a time when it was drawn")
     paper, figures = read_paper("p", shelf)
-    (shown,) = paper_gallery.load_figures(figures, tmp_path, reps=50)
+    (shown,) = load_figures(figures, tmp_path, reps=50)
     written = paper_gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     assert {path.name for path in written} == {"p.md", "evidence.md", "p.html"} and all(file.exists() for file in stale)
     text = (tmp_path / "out" / "p" / "evidence.md").read_text()
@@ -109,9 +108,7 @@ def test_hostile_texts_stay_text(shelf: Path, tmp_path: Path) -> None:
     (shelf / "s.toml").write_text(f'env = "A"\nalgorithm = ["{hostile}"]\nseeds = 1\n')
     write_run(tmp_path / "s", hostile, 0, env="A", capacity=1)
     paper, figures = read_paper("p", shelf)
-    paper_gallery.make(
-        paper, figures, paper_gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out"
-    )
+    paper_gallery.make(paper, figures, load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert page.count("<script") == 1 and "<script>alert" not in page and page.count("&lt;script&gt;") >= 3
 
@@ -122,7 +119,7 @@ def test_a_figure_without_a_claim_has_its_own_verdict_words(shelf: Path, tmp_pat
 
     def word(**said: str) -> str:
         entry = replace(figure, entry=replace(figure.entry, **said))  # type: ignore[arg-type]
-        (shown,) = paper_gallery.load_figures([entry], tmp_path, reps=50)
+        (shown,) = load_figures([entry], tmp_path, reps=50)
         return verdict_words(shown)
 
     assert word() == "not looked at yet"
@@ -133,9 +130,7 @@ def test_a_figure_without_a_claim_has_its_own_verdict_words(shelf: Path, tmp_pat
 def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) -> None:
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2, phases=4)
     paper, figures = read_paper("p", shelf)
-    written = paper_gallery.make(
-        paper, figures, paper_gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out"
-    )
+    written = paper_gallery.make(paper, figures, load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p.html").read_text()
     assert "default-src 'none'" in page and "<img" not in page and "<link" not in page and "src=" not in page
     names = ("fig2.svg", "fig2.png", "fig2_narrow.png", "evidence.md", "p.md", "p.html")
@@ -153,7 +148,5 @@ def test_the_page_is_one_file_that_loads_nothing(shelf: Path, tmp_path: Path) ->
         assert said in text, said
     assert "DRAFT" not in (tmp_path / "out" / "p" / "fig2.svg").read_text()
     digests = {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in written}
-    again = paper_gallery.make(
-        paper, figures, paper_gallery.load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "again"
-    )
+    again = paper_gallery.make(paper, figures, load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "again")
     assert {path.name: hashlib.sha256(path.read_bytes()).hexdigest() for path in again} == digests

@@ -10,6 +10,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
+from staleharness.pages.paper_figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import deciding_comparison, verdict_on_page
 from staleharness.statistics.claims.part_tests import PartComparison
@@ -60,7 +61,7 @@ def paper(shelf: Path, tmp_path: Path) -> Path:
 def make(root: Path, bundles: Path) -> str:
     found, figures = read_paper("p", root)
     names = [f.name for f in figures]
-    paper_gallery.make(found, figures, paper_gallery.load_figures(figures, bundles, reps=50), names, bundles / "out")
+    paper_gallery.make(found, figures, load_figures(figures, bundles, reps=50), names, bundles / "out")
     return (bundles / "out" / "p.md").read_text()
 
 
@@ -98,7 +99,7 @@ def test_lines_of_figures_without_results_stay(paper: Path, tmp_path: Path) -> N
     page = make(paper, tmp_path)
     (tmp_path / "none").mkdir()
     found, figures = read_paper("p", paper)
-    empty = paper_gallery.load_figures(figures, tmp_path / "none")
+    empty = load_figures(figures, tmp_path / "none")
     paper_gallery.make(found, figures, empty, [], tmp_path / "out")
     assert (tmp_path / "out" / "p.md").read_text() == page
 
