@@ -49,14 +49,13 @@ def handle(command: Command) -> int:
     figures, files = publish(command.paper, command.fig, command.scale, str(bundles), out)
     *_, summary, index = files
     if command.json:
+        complete = [s for s in figures if s.state == "drawn"]
         content = {
             "paper": command.paper,
             "scale": command.scale,
             "figures": {s.figure.name: s.state for s in figures},
-            "verdicts": {s.figure.name: verdict_words(s) for s in figures if s.state == "drawn"},
-            "parts": {
-                s.figure.name: [part_text(p) for p in s.claim_result.parts] for s in figures if s.state == "drawn"
-            },
+            "verdicts": {s.figure.name: verdict_words(s) for s in complete},
+            "parts": {s.figure.name: [part_text(p) for p in s.claim_result.parts] for s in complete},
             "files": list(map(str, files)),
             "page": str(summary),
         }

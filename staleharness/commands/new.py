@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import importlib
 import keyword
+import pkgutil
 import re
 import shlex
 from dataclasses import dataclass
@@ -111,8 +111,7 @@ def _refuse_taken(kind: str, template: Template, name: str, cls: str) -> None:
     from ..base.plugins import Registry, source_file
     from ..task import all_families
 
-    module, _, attribute = template.registry.partition(":")
-    registry: Registry[type] = getattr(importlib.import_module(module), attribute)
+    registry: Registry[type] = pkgutil.resolve_name(template.registry)
     if name in registry:
         raise UserError(f"{template.noun} called {name!r} exists already in {source_file(registry[name])}")
     for family in sorted(all_families(), key=lambda family: family.fallback) if kind == "env" else ():

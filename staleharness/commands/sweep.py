@@ -56,9 +56,10 @@ def _dry(command: Command, plan: Plan, store: Store, runner: Runner) -> int:
     stream = sys.stderr if command.json else sys.stdout
     jobs = runner.capacity  # 0 where only the runner's machines can tell
     done = {run.id for run in stored_runs_of(plan, store)}
+    missing = [run for run in plan.runs if run.run_id not in done]
     if not command.restart and not runner.multi_machine:
-        check_checkpoints([run for run in plan.runs if run.run_id not in done], store)
-    guess = estimate([run for run in plan.runs if run.run_id not in done], store, jobs or 1, command.probe)
+        check_checkpoints(missing, store)
+    guess = estimate(missing, store, jobs or 1, command.probe)
     print_plan(plan, len(done), jobs, stream)
     for run in plan.runs if command.list else ():
         print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe_run(run)}", file=stream)

@@ -7,9 +7,8 @@ import functools
 import json
 import sys
 import tempfile
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
@@ -53,7 +52,8 @@ def handle(command: Command) -> int:
     plan = Plan(tuple({p.run_id: p for p in copies.values()}.values()), "verify", f"verify {command.source}")
     watch = functools.partial(listener_for, len(plan.runs))
     stream = sys.stderr if command.json else sys.stdout
-    with _folder(command.out) as folder:
+    own_folder = None if command.out is None else contextlib.nullcontext(command.out)
+    with own_folder or tempfile.TemporaryDirectory(prefix="staleharness-verify-") as folder:
         store = Store(folder)
         earlier_runs = {run.id: run for run in stored_runs_of(plan, store)}
         for run in runs:
@@ -114,15 +114,6 @@ def _select(command: Command) -> Sequence[StoredRun]:
     if (limit := whole_number(command.n, "N")) < 1:
         raise UserError(f"N={limit} must be at least 1, or all")
     return runs[:limit]
-
-
-@contextlib.contextmanager
-def _folder(out: str | None) -> Iterator[Path | str]:
-    if out is not None:
-        yield out
-        return
-    with tempfile.TemporaryDirectory(prefix="staleharness-verify-") as folder:
-        yield Path(folder) / "results"
 
 
 def _plain(verdict: RerunComparison) -> dict[str, object]:
