@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from ..base.module_registry import ModuleRegistry
 from ..errors import missing_extra
-from ..store.run_grid import cell_of, flat_settings
+from ..store.run_grid import flat_settings
 from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
 
 Write = Callable[[Iterable[StoredRun], Path], list[Path]]  # runs into a folder; returns what was written
@@ -93,12 +93,6 @@ def final_scores(run: StoredRun) -> dict[str, float]:
     """`final/sampled`, `final/deterministic`: means over the final evaluation."""
     scores = run.record["scores"]
     return {f"final/{kind}": float(scores[kind]["mean"]) for kind in sorted(scores)}
-
-
-def title(run: StoredRun) -> str:
-    """Title of a run: label, environment, K and seed."""
-    cell = cell_of(run)
-    return f"{cell.label} {cell.env} K={cell.capacity} seed {run.spec['seed']}"
 
 
 def settings(run: StoredRun) -> dict[str, Any]:

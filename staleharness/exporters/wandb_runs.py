@@ -12,7 +12,7 @@ import numpy as np
 
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .exporter import EXPORTERS, HISTOGRAM, final_scores, panel, phases, title
+from .exporter import EXPORTERS, HISTOGRAM, final_scores, panel, phases
 
 PROJECT = "staleharness"
 
@@ -55,7 +55,7 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         dir=str(scratch),
         id=run.id,
         project=PROJECT,
-        name=title(run),
+        name=f"{cell.label} {cell.env} K={cell.capacity} seed {run.seed}",
         group=cell.env,
         job_type=cell.label,
         tags=[cell.label.partition("[")[0], f"K={cell.capacity}"],

@@ -220,17 +220,12 @@ def ready_for(algorithm: Algorithm, d: Decisions) -> Decisions:
     return replace(
         d,
         state=MappingProxyType(dict(algorithm.init_state())),
-        continues=_continues(d.mask) if algorithm.time_order else None,
+        continues=torch.nn.functional.pad(d.mask[:, 1:], (0, 1)) if algorithm.time_order else None,  # 0 in the last
         group=d.group if groups else None,
         outcome=d.outcome if groups else None,
         logit_norm=d.logit_norm if norm else None,
         reference_logp=d.reference_logp if reference else None,
     )
-
-
-def _continues(mask: Tensor) -> Tensor:
-    """1 where the next column is a decision of the same row."""
-    return torch.cat([mask[:, 1:], torch.zeros_like(mask[:, :1])], 1)
 
 
 def examples_for(algorithm: Algorithm, *args: Any, **values: Any) -> Decisions:
