@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +13,7 @@ from staleharness.base.text import markdown_table
 from staleharness.statistics.claims.claim_evaluation import fill_numbers
 from staleharness.statistics.claims.evidence import Evidence
 from staleharness.statistics.method_labels import display_label
-from staleharness.statistics.results import Results, load
+from staleharness.statistics.results import load
 from staleharness.statistics.scores import Array
 from staleharness.statistics.significance_and_power import (
     MethodDifference,
@@ -110,11 +110,13 @@ def corrections(folder: Path) -> str:
     ):
         results = load(folder / name)
         evidence = Evidence(results, results.table(reps=50, engine="quick"))
-        text = after.replace("{told}", _significance_text(results, evidence)).replace(
-            "{lists}", _lists(results, evidence)
-        )
+        (env,), (k,), score = results.grid.envs, results.grid.capacities, evidence.table.settings["score"]
+        scores = final_scores(results.grid, k, env, score)
+        differences = compare_with_baseline(scores, BASELINE)
+        text = after.replace("{told}", _significance_text(scores, differences))
+        text = text.replace("{lists}", _lists(differences))
         evidence_of = {"": evidence}.__getitem__
-        parts += [fill_numbers(before, evidence_of), _table(results, evidence)]
+        parts += [fill_numbers(before, evidence_of), _table(evidence, scores, differences)]
         parts += [f"{_wrap(paragraph)}\n" for paragraph in fill_numbers(text, evidence_of).split("\n\n")]
     return "\n".join(parts)
 
@@ -123,15 +125,9 @@ def _wrap(text: str) -> str:
     return textwrap.fill(text, WIDTH, break_on_hyphens=False, break_long_words=False)
 
 
-def _scores(results: Results, evidence: Evidence) -> dict[str, Array]:
-    (env,), (k,) = results.grid.envs, results.grid.capacities
-    return final_scores(results.grid, k, env, evidence.table.settings["score"])
-
-
-def _significance_text(results: Results, evidence: Evidence) -> str:
+def _significance_text(scores: Mapping[str, Array], differences: Sequence[MethodDifference]) -> str:
     """Numbers of methods and pairs that differ significantly, in words."""
-    scores = _scores(results, evidence)
-    differences = [d for d in compare_with_baseline(scores, BASELINE) if d.a != FRESH]
+    differences = [d for d in differences if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
     pairs, n_uncorrected = compare_all_pairs(methods), sum(d.significant_alone for d in differences)
     ratio = f_ratio(list(methods.values()))
@@ -143,9 +139,9 @@ def _significance_text(results: Results, evidence: Evidence) -> str:
     )
 
 
-def _lists(results: Results, evidence: Evidence) -> str:
+def _lists(differences: Sequence[MethodDifference]) -> str:
     """Lists of the methods above, below and not significantly different from the baseline."""
-    differences = sorted(compare_with_baseline(_scores(results, evidence), BASELINE), key=lambda d: -d.mean)
+    differences = sorted(differences, key=lambda d: -d.mean)
     groups = {
         "Above PPO-clip": [d for d in differences if d.significant and d.mean > 0],
         "below it": [d for d in differences if d.significant and d.mean < 0],
@@ -155,14 +151,13 @@ def _lists(results: Results, evidence: Evidence) -> str:
     return f"{'; '.join(lists)}."
 
 
-def _table(results: Results, evidence: Evidence) -> str:
+def _table(evidence: Evidence, scores: Mapping[str, Array], differences: Sequence[MethodDifference]) -> str:
     """Table with a row per method, the highest mean first."""
-    settings = evidence.table.settings
+    settings, results = evidence.table.settings, evidence.results
     (k,) = results.grid.capacities
     raw = settings["normalise"] == "raw"
     digits = 2 if raw else 0
-    scores = _scores(results, evidence)
-    differences = {d.a: d for d in compare_with_baseline(scores, BASELINE)}
+    by_method = {d.a: d for d in differences}
     ess = ESS[0] if "ess_sequence" in results.stored_runs[0].record["summary"] else ESS[1]
     head = ["method", f"{settings['measure']}: mean (runs)", "less PPO-clip's [95 %]"]
     head += ["training reward"] if raw else []
@@ -174,7 +169,7 @@ def _table(results: Results, evidence: Evidence) -> str:
         span = (", " if few else " to ").join(
             f"{x:.{digits}f}" for x in (run_scores if few else (min(run_scores), max(run_scores)))
         )
-        gap, name = _gap(differences.get(label), digits), parse_choice(label).name
+        gap, name = _gap(by_method.get(label), digits), parse_choice(label).name
         rows.append(
             [
                 f"[{display_label(label)}](methods/{name}.md)",

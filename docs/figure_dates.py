@@ -14,6 +14,7 @@ import ast
 import datetime
 import functools
 import io
+import itertools
 import json
 import subprocess
 import tomllib
@@ -97,11 +98,8 @@ def dates_of(path: Path) -> dict[str, str] | None:
         return None
     tests = [(time, tests_in(version)) for time, version in versions(path)]
     first = next(time for time, definition_then in tests if definition_then)
-    last = ""
-    for time, definition_then in reversed(tests):
-        if definition_then != now:
-            break
-        last = time
+    same = list(itertools.takewhile(lambda version: version[1] == now, reversed(tests)))
+    last = same[-1][0]
     moment = datetime.datetime.fromisoformat
     before = "yes" if moment(last) < moment(runs) else "earlier ones" if moment(first) < moment(runs) else "no"
     return {"first": first[:10], "last": last[:10], "runs": runs[:10], "before": before}

@@ -137,12 +137,10 @@ def documented_bases(cls: type[Algorithm]) -> list[type[Algorithm]]:
 
 
 def option_rows(cls: type[Algorithm]) -> list[tuple[str, str, str, str]]:
-    types, entry = cls.hyper_parameter_types(), entry_of(cls)
-    texts: dict[str, str] = {}
+    types, texts = cls.hyper_parameter_types(), dict(entry_of(cls).options)
     for c in reversed(cls.__mro__):
-        if issubclass(c, Algorithm):
-            texts |= descriptions(c) if c is not Algorithm else {}
-    texts = {**entry.options, **{key: text for key, text in texts.items() if text}}
+        if issubclass(c, Algorithm) and c is not Algorithm:
+            texts |= {key: text for key, text in descriptions(c).items() if text}
     return [
         (f"`{key}`", f"`{option_text(default)}`", values(types[key]), texts.get(key, ""))
         for key, default in cls.hyper_parameters().items()

@@ -50,17 +50,14 @@ def page() -> str:
 
 def section(cls: type[LagModel]) -> str:
     file = Path(source_file(cls)).name
-    options = {key: value for key, value in cls.hyper_parameters().items() if not is_load(cls, key)}
+    shared = LOAD if issubclass(cls, PipelineLag) else ()
+    options = {key: value for key, value in cls.hyper_parameters().items() if key not in shared}
     parts = [f"### `{cls.usage()}`", inspect.cleandoc(cls.__doc__ or "")]
     if options:
         parts.append("Options: " + ", ".join(f"`{key}={option_text(value)}`" for key, value in options.items()) + ".")
     source = f"Source: {cls.paper}. " if cls.paper else ""
     parts.append(f"{source}[staleharness/lags/{file}](../staleharness/lags/{file})")
     return "\n\n".join(parts)
-
-
-def is_load(cls: type[LagModel], option: str) -> bool:
-    return issubclass(cls, PipelineLag) and option in LOAD
 
 
 def option_text(value: object) -> str:

@@ -148,18 +148,15 @@ def _token_settings(folder: Path, tokens: Track) -> str:
     studies = (load(folder / "stress_lags"), load(folder / "corrections_word_problems", k=16))
     before = [_scores_at(earlier_track(study, "", "", "", TOKEN_NAMES), 16) for study in studies]
     second, _ = protocol_track(folder, "tokens_uniform")
-    tracks = [] if second is None else [tokens, second]
-    now = [_scores_at(track, 16) for track in tracks]
+    assert second is not None
+    now = [_scores_at(track, 16) for track in (tokens, second)]
     names = set.intersection(*map(set, (*before, *now)))
     earlier, later = (_agreement(scores, names) for scores in (before, now))
-    assert earlier is not None
+    assert earlier is not None and later is not None
     studies_text = (
         "stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), which neither fill "
         f"their buffer nor tune learning rates, agree by τ = {_signed(earlier.tau)} ({p_text(earlier.p)})"
     )
-    if later is None or second is None:
-        alone = f"On tokens an order is that of one setting: of {len(names)} methods at K = 16"
-        return f"{alone}, the orders of {studies_text}."
     holds = later.p < ALPHA and later.tau > earlier.tau
     verdict = "Two settings on tokens agree" if holds else "On tokens an order is that of one setting"
     return (
@@ -174,9 +171,9 @@ def _signed(value: float) -> str:
 
 
 def _agreement(scores: Sequence[Mapping[str, float]], names: set[str]) -> Agreement | None:
-    """Agreement of two orders of the methods called `names`; None without two."""
-    of_names = [{name: score for name, score in setting.items() if name in names} for setting in scores]
-    return order_agreement(*of_names) if len(of_names) == 2 else None
+    """Agreement of two orders of the methods called `names`."""
+    first, second = ({name: score for name, score in setting.items() if name in names} for setting in scores)
+    return order_agreement(first, second)
 
 
 def _scores_at(track: Track, k: int) -> dict[str, float]:

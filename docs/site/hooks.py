@@ -6,10 +6,10 @@ names no code host.
 
 from __future__ import annotations
 
-import os
 import posixpath
 import re
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -65,14 +65,11 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
     """Point links that lead out of docs/ to pages and copies of the site."""
     folder = posixpath.dirname(page.file.src_uri)
 
-    def replace(match: re.Match[str]) -> str:
-        before, link, after = match.groups()
-        if "://" in link or link.startswith(("#", "mailto:", "data:")):
-            return match[0]
+    def move(link: str) -> str:
         target = _site_path(posixpath.normpath(posixpath.join("docs", folder, link)))
-        return match[0] if target is None else before + posixpath.relpath(target, folder or ".") + after
+        return link if target is None else posixpath.relpath(target, folder or ".")
 
-    return SOURCE.sub(replace, LINK.sub(replace, markdown))
+    return _move_links(markdown, move)
 
 
 def on_page_content(html: str, **_: Any) -> str:
@@ -91,7 +88,21 @@ def on_post_template(output: str, template_name: str, **_: Any) -> str:
 
 def _links(text: str) -> list[str]:
     found = [match[2] for pattern in (LINK, SOURCE) for match in pattern.finditer(text)]
-    return [link for link in found if "://" not in link and not link.startswith(("#", "mailto:", "data:"))]
+    return [link for link in found if _is_path(link)]
+
+
+def _is_path(link: str) -> bool:
+    return "://" not in link and not link.startswith(("#", "mailto:", "data:"))
+
+
+def _move_links(text: str, move: Callable[[str], str]) -> str:
+    """Replace the links to files in a page."""
+
+    def replace(match: re.Match[str]) -> str:
+        before, link, after = match.groups()
+        return before + move(link) + after if _is_path(link) else match[0]
+
+    return SOURCE.sub(replace, LINK.sub(replace, text))
 
 
 def _site_path(path: str) -> str | None:
@@ -112,14 +123,7 @@ def _site_path(path: str) -> str | None:
 
 def _from_root(text: str) -> str:
     """The links of a page at the root of the checkout, as seen from docs/."""
-
-    def replace(match: re.Match[str]) -> str:
-        before, link, after = match.groups()
-        if "://" in link or link.startswith(("#", "mailto:", "data:")):
-            return match[0]
-        return before + os.path.relpath(link, "docs").replace(os.sep, "/") + after
-
-    return SOURCE.sub(replace, LINK.sub(replace, text))
+    return _move_links(text, lambda link: posixpath.relpath(link, "docs"))
 
 
 def _reference() -> str:
