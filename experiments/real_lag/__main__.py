@@ -16,11 +16,11 @@ from __future__ import annotations
 import argparse
 import contextlib
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from collect import StudyRuns, table
+from collect import table
 from design import SCALES, Cell, Task, cells
 from figure import draw_lags, draw_scores
 from page import page
@@ -72,7 +72,8 @@ def reruns(some: Sequence[Cell], recordings: Sequence[StoredRun]) -> list[Planne
 def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
     """Execute the runs that are missing. Returns all of them, in order."""
     once = tuple({each.run_id: each for each in runs}.values())
-    _, stored = execute_plan(Plan(once, "real_lag", ""), Store(folder), jobs, _listener)
+    plan = Plan(once, "real_lag", "")
+    _, stored = execute_plan(plan, Store(folder), jobs, lambda done: contextlib.nullcontext(_Lines()))
     by_id = {each.id: each for each in stored}
     if missing := [each for each in once if each.run_id not in by_id]:
         sys.exit(f"{len(missing)} runs are missing, the first of {describe_run(missing[0])}; the same command goes on")
@@ -91,18 +92,13 @@ def publish(out: Path, to: Path) -> None:
 
 def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
     """Write the page and its pictures from the runs in the bundle."""
-    frame = table(StudyRuns.below(bundle), cells(tasks, range(seeds)))
+    frame = table({run.id: run for run in Store(bundle).read_all()}, cells(tasks, range(seeds)))
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "README.md", page(frame, tasks, seeds).encode())
     for name, draw in (("lags", draw_lags), ("scores", draw_scores)):
         write_bytes(folder / picture_file(name, "wide"), draw(frame))
         write_bytes(folder / picture_file(name, "narrow"), reduce_colours(draw(frame, COLUMN)))
     print(f"{len(frame)} runs in {folder / 'README.md'}")
-
-
-@contextlib.contextmanager
-def _listener(done: int) -> Iterator[Any]:
-    yield _Lines()
 
 
 class _Lines:

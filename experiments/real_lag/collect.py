@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -12,47 +10,28 @@ import pandas as pd
 from design import ON_POLICY, Cell
 from fit import histogram, mean_lag
 
-from staleharness.running.plan import PlannedRun
 from staleharness.running.run_record import fingerprint_differences
-from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 
 
-@dataclass(frozen=True)
-class StudyRuns:
-    """Runs by their ids."""
-
-    runs: dict[str, StoredRun]
-
-    @classmethod
-    def below(cls, out: Path) -> StudyRuns:
-        """A bundle, or the folders `recorded` and `again` of a study that goes on."""
-        folders = [out] if (out / "runs.parquet").is_file() else [out / "recorded", out / "again"]
-        return cls({run.id: run for folder in folders for run in Store(folder).read_all()})
-
-    def of(self, request: PlannedRun) -> StoredRun | None:
-        return self.runs.get(request.run_id)
-
-
-def table(study_runs: StudyRuns, cells: Sequence[Cell]) -> pd.DataFrame:
+def table(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> pd.DataFrame:
     """Columns task, method, load, seed, way, `row`'s, `bits`: whether the run is the recorded one, bit for bit, and
     `alike`: whether it was made on the same kind of machine, without which bits are not promised. What is without lag
     has no load, and the load's seed as all others."""
-    rows = list(_rows(study_runs, cells))
-    frame = pd.DataFrame(rows).drop_duplicates(["task", "method", "load", "seed", "way"])
-    return frame.reset_index(drop=True)
+    frame = pd.DataFrame(list(_rows(study_runs, cells)))
+    return frame.drop_duplicates(["task", "method", "load", "seed", "way"], ignore_index=True)
 
 
-def _rows(study_runs: StudyRuns, cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
+def _rows(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         place = {"task": cell.task.env, "method": cell.method, "seed": cell.seed}
-        if (run := study_runs.of(cell.on_policy())) is not None:
+        if (run := study_runs.get(cell.on_policy().run_id)) is not None:
             yield place | {"load": "", "way": ON_POLICY, "bits": False, "alike": False} | row(run, cell)
-        if (real := study_runs.of(cell.recording())) is None:
+        if (real := study_runs.get(cell.recording().run_id)) is None:
             continue
-        by_variant = {"recorded": real} | {way: study_runs.of(request) for way, request in cell.reruns(real).items()}
-        for way, run in by_variant.items():
-            if run is not None:
+        ids = {"recorded": real.id} | {way: request.run_id for way, request in cell.reruns(real).items()}
+        for way, run_id in ids.items():
+            if (run := study_runs.get(run_id)) is not None:
                 bits = run.record["metrics_sha256"] == real.record["metrics_sha256"]
                 alike = not fingerprint_differences(run.record["fingerprint"], real.record["fingerprint"])
                 yield place | {"load": cell.load, "way": way, "bits": bits, "alike": alike} | row(run, cell)

@@ -19,6 +19,7 @@ from trace_tables import trace_table
 
 from staleharness.lag import read_lag
 from staleharness.schedule import Demand
+from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 from staleharness.trace import trace_bytes
 
@@ -36,6 +37,10 @@ def study() -> Iterator[SimpleNamespace]:
         sys.path.remove(folder)
         for name in MODULES:
             del sys.modules[name]
+
+
+def published_runs() -> dict[str, StoredRun]:
+    return {run.id: run for run in Store(ROOT / "results" / "reference" / "real_lag").read_all()}
 
 
 def trace(path: Path, seconds: Callable[[int, int], float] = lambda _, place: 1.0 if place % 2 else 3.0) -> Path:
@@ -86,12 +91,12 @@ def simulate_lags(text: str, demand: Demand) -> list[float]:
 @pytest.mark.long
 def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespace, task: int) -> None:
     """On published traces. One kind is 0.4 to 1.5 phases away, two are 0.03 to 0.5."""
-    found = study.collect.StudyRuns.below(ROOT / "results" / "reference" / "real_lag")
+    found = published_runs()
     cells = study.design.cells(study.design.SCALES["small"][task : task + 1], range(2))
     slow = [cell for cell in cells if cell.load == "slow actors"]
     assert len(slow) == 6
     for cell in slow:
-        real, load = found.of(cell.recording()), cell.task.loads[cell.load]
+        real, load = found[cell.recording().run_id], cell.task.loads[cell.load]
         demand = cell.recording().spec.demand
         one, two = (
             study.compare.distance(
@@ -264,8 +269,8 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
 
 @pytest.mark.long
 def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace) -> None:
-    found = study.collect.StudyRuns.below(ROOT / "results" / "reference" / "real_lag")
-    there = {run_id for run_id, run in found.runs.items() if run.seed in (0, study.design.FRESH)}
+    found = published_runs()
+    there = {run_id for run_id, run in found.items() if run.seed in (0, study.design.FRESH)}
     frame = study.collect.table(found, study.design.cells(study.design.SCALES["small"], range(1)))
     assert set(frame["id"]) == there
     replays = frame[frame["way"] == "same seed"]
