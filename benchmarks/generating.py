@@ -124,11 +124,10 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     uniform = torch.from_numpy(np.random.default_rng(0).random((len(prompt), options.tokens), np.float32))
     versions = np.zeros((len(prompt), 1), np.int64)
     request = Request(prompt, mask, versions, options.tokens, uniform, options.tokens)
-    names = ("native", "packed_weights", "shared_prompts", "transformers")
-    decoders = {name: make_decoder(name, policy) for name in names}
+    decoders = {"ours": "native"} | {name: name for name in ("packed_weights", "shared_prompts", "transformers")}
 
-    def sample_with(by: str) -> None:
-        assert decoders[by].complete(request, buffer).mask.sum() == len(prompt) * options.tokens
+    def sample_with(decoder: Any) -> None:
+        assert decoder.complete(request, buffer).mask.sum() == len(prompt) * options.tokens
 
     plain = copy.deepcopy(policy.model).to(policy.precision)
 
@@ -149,20 +148,8 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
         torch.set_deterministic_debug_mode("error")
         assert answer.shape[1] == prompt.shape[1] + options.tokens
 
-    layers = [
-        [
-            layer.self_attn.q_proj,
-            layer.self_attn.k_proj,
-            layer.self_attn.v_proj,
-            layer.self_attn.o_proj,
-            layer.mlp.gate_proj,
-            layer.mlp.up_proj,
-            layer.mlp.down_proj,
-        ]
-        for layer in policy.model.model.layers
-    ]
-    kind = policy.precision
-    inside = [part.weight.detach().to(kind) for layer in layers for part in layer]
+    layers, kind = policy.model.model.layers, policy.precision
+    inside = [part.weight.detach().to(kind) for part in layers.modules() if isinstance(part, torch.nn.Linear)]
     matrices = [*inside, policy.model.get_output_embeddings().weight.detach().to(kind)]
     laid_out = [torch.ops.mkldnn._reorder_linear_weight(weight) for weight in matrices]
 
@@ -189,10 +176,7 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
                     torch.nn.functional.scaled_dot_product_attention(query, keys, values, enable_gqa=True)
 
     return {
-        "ours": partial(sample_with, "native"),
-        "packed_weights": partial(sample_with, "packed_weights"),
-        "shared_prompts": partial(sample_with, "shared_prompts"),
-        "transformers": partial(sample_with, "transformers"),
+        **{name: partial(sample_with, make_decoder(decoder, policy)) for name, decoder in decoders.items()},
         "generate": generate,
         "products alone": partial(products, matrices),
         "and attention": partial(products, matrices, attention=True),

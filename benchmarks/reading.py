@@ -11,19 +11,13 @@ reader opens. A report that is asked for again is left as it is.
 from __future__ import annotations
 
 import argparse
-import json
-import os
 import shutil
 import tempfile
 from pathlib import Path
-from typing import Any
 
 from bench_table import HEAD, show
 from start import COMMAND, at_most, processor_seconds
-from sweeps import MAX_MEMORY, command
-
-from staleharness.base.files import digest
-from staleharness.store.stored_run import RESULTS
+from sweeps import MAX_MEMORY, command, copy_run
 
 LABELS = ("a3po", "decoupled_ppo", "impala", "ppo_clip", "ppo_kl", "spo", "vaco", "vaco[delta=0.1]")
 ENVS = ("Ant-v5", "HalfCheetah-v5", "Hopper-v5", "Humanoid-v5", "Walker2d-v5")
@@ -41,23 +35,9 @@ def make(folder: Path, runs: int, phases: int) -> int:
     seeds = runs // CELLS
     for seed in range(2, seeds):
         for run in written[seed % 2 :: 2]:
-            _repeat(run.path, run.record, seed)
+            run_id, spec = f"{run.id[:8]}{seed:04x}", {**run.record["spec"], "seed": seed}
+            copy_run(run.path, run.path.with_name(run_id), run.record["label"], spec)
     return CELLS * seeds
-
-
-def _repeat(path: Path, record: dict[str, Any], seed: int) -> None:
-    """The run again, under another seed and with other scores."""
-    run_id = f"{record['id'][:8]}{seed:04x}"
-    copy = path.with_name(run_id)
-    copy.mkdir()
-    for name in ("metrics.parquet", "timing.parquet"):
-        os.link(path / name, copy / name)
-    scores = {name: {**s, "mean": s["mean"] * (1 + 0.01 * (seed % 17))} for name, s in record["scores"].items()}
-    changed = {**record, "id": run_id, "scores": scores, "spec": {**record["spec"], "seed": seed}}
-    (copy / "run.json").write_text(json.dumps(changed))
-    job = {"label": record["label"], "spec": changed["spec"]}
-    (copy / "job.json").write_text(json.dumps(job))
-    (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
 
 
 def report(folder: Path, turns: int) -> tuple[list[float], float, list[float]]:

@@ -48,10 +48,10 @@ def environment() -> dict[str, str]:
     return {**os.environ, "PYTHONPATH": str(ROOT), "STALEHARNESS_PLUGINS": ""}
 
 
-def processor_seconds(words: Sequence[str], cwd: Path = ROOT, code: int = 0) -> tuple[float, float]:
+def processor_seconds(words: Sequence[str], code: int = 0) -> tuple[float, float]:
     """(processor seconds, wall seconds) of a process that must end with a code."""
     before, begin = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    done = subprocess.run(words, cwd=cwd, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
+    done = subprocess.run(words, cwd=ROOT, env=environment(), stdout=subprocess.DEVNULL, stderr=subprocess.PIPE)
     wall, after = time.perf_counter() - begin, resource.getrusage(resource.RUSAGE_CHILDREN)
     assert done.returncode == code, done.stderr
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime, wall

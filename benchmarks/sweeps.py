@@ -116,29 +116,30 @@ def store_runs(folder: Path, runs: tuple[PlannedRun, ...], phases: int) -> None:
     """Finished runs with the ids of a plan; those of a cell share their phases and have scores of their own."""
     from results_helper import write_run
 
-    from staleharness.base.files import digest
-    from staleharness.store.stored_run import RESULTS
-
-    made: dict[tuple[str, int], tuple[Path, dict[str, Any]]] = {}
+    made: dict[tuple[str, int], Path] = {}
     with tempfile.TemporaryDirectory(dir=folder) as drafts:
         for run in runs:
             cell = run.label, run.spec.capacity
             if cell not in made:
-                draft = write_run(Path(drafts), *cell[:1], capacity=cell[1], phases=phases)
-                made[cell] = draft.path, draft.record
-            path, record = made[cell]
-            copy = folder / "results" / "runs" / run.run_id
-            copy.mkdir()
-            for name in ("metrics.parquet", "timing.parquet"):
-                os.link(path / name, copy / name)
-            job = json.loads((path / "job.json").read_text())
-            own = {"label": run.label, "spec": run.spec.to_dict()}
-            (copy / "job.json").write_text(json.dumps({**job, **own}))
-            scale = 1 + 0.01 * (run.spec.seed % 17)
-            scores = {name: {**s, "mean": s["mean"] * scale} for name, s in record["scores"].items()}
-            run_record = {**record, "id": run.run_id, "label": run.label, "spec": run.spec.to_dict(), "scores": scores}
-            (copy / "run.json").write_text(json.dumps(run_record))
-            (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
+                made[cell] = write_run(Path(drafts), run.label, capacity=run.spec.capacity, phases=phases).path
+            copy_run(made[cell], folder / "results" / "runs" / run.run_id, run.label, run.spec.to_dict())
+
+
+def copy_run(path: Path, copy: Path, label: str, spec: dict[str, Any]) -> None:
+    """Copy a finished run as one of another id, the name of its folder: with its phases and scores of its own."""
+    from staleharness.base.files import digest
+    from staleharness.store.stored_run import RESULTS
+
+    copy.mkdir()
+    for name in ("metrics.parquet", "timing.parquet"):
+        os.link(path / name, copy / name)
+    own = {"label": label, "spec": spec}
+    (copy / "job.json").write_text(json.dumps(json.loads((path / "job.json").read_text()) | own))
+    record = json.loads((path / "run.json").read_text())
+    scale = 1 + 0.01 * (spec["seed"] % 17)
+    scores = {name: {**s, "mean": s["mean"] * scale} for name, s in record["scores"].items()}
+    (copy / "run.json").write_text(json.dumps({**record, **own, "id": copy.name, "scores": scores}))
+    (copy / "manifest.json").write_text(json.dumps({name: digest(copy / name) for name in RESULTS}))
 
 
 def command(*words: str) -> tuple[float, float, str]:
