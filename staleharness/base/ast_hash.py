@@ -161,11 +161,14 @@ class _PublishedForm(ast.NodeTransformer):
                 return None
         return self.generic_visit(node)
 
-    def visit_Compare(self, node: ast.Compare) -> ast.AST:
-        return self._evaluate(node)
+    def visit_Compare(self, node: ast.Compare | ast.UnaryOp) -> ast.AST:
+        reads = self._reads(node)
+        self.generic_visit(node)
+        if not reads or not all(isinstance(part, CONSTANT) for part in ast.walk(node)):
+            return node
+        return ast.Constant(_constant_value(node))
 
-    def visit_UnaryOp(self, node: ast.UnaryOp) -> ast.AST:
-        return self._evaluate(node)
+    visit_UnaryOp = visit_Compare
 
     def visit_BoolOp(self, node: ast.BoolOp) -> ast.AST:
         reads = self._reads(node)
@@ -182,31 +185,19 @@ class _PublishedForm(ast.NodeTransformer):
                     values.pop()
         return values[0] if len(values) == 1 else ast.BoolOp(node.op, values)
 
-    def visit_If(self, node: ast.If) -> ast.AST | list[ast.stmt]:
+    def visit_If(self, node: ast.If | ast.IfExp) -> ast.AST | list[ast.stmt]:
         reads = self._reads(node.test)
         self.generic_visit(node)
         if reads and isinstance(node.test, ast.Constant):
             return node.body if node.test.value else node.orelse
         return node
 
-    def visit_IfExp(self, node: ast.IfExp) -> ast.AST:
-        reads = self._reads(node.test)
-        self.generic_visit(node)
-        if reads and isinstance(node.test, ast.Constant):
-            return node.body if node.test.value else node.orelse
-        return node
+    visit_IfExp = visit_If
 
     def _reads(self, node: ast.AST) -> bool:
         """Return whether an expression reads an option that is replaced by its value."""
         attributes = (part for part in ast.walk(node) if isinstance(part, ast.Attribute))
         return any(isinstance(a.value, ast.Name) and a.value.id == "self" and a.attr in self.values for a in attributes)
-
-    def _evaluate(self, node: ast.expr) -> ast.AST:
-        reads = self._reads(node)
-        self.generic_visit(node)
-        if not reads or not all(isinstance(part, CONSTANT) for part in ast.walk(node)):
-            return node
-        return ast.Constant(_constant_value(node))
 
 
 def _constant_value(node: ast.AST) -> Any:

@@ -5,8 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
 
 from .cancellation import report
@@ -26,19 +25,13 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     then renamed, so that an incomplete one is never used."""
     folder = cache_folder() / kind / key
     folder.parent.mkdir(parents=True, exist_ok=True)
-    with _lock(folder.with_suffix(".lock")):
+    with folder.with_suffix(".lock").open("w", encoding="utf-8") as lock:
+        while not try_lock(lock.fileno()):
+            report(f"waiting for {folder.stem}, which another process is building")
+            time.sleep(PAUSE)
         if not folder.is_dir():
             temporary = folder.with_suffix(".unfinished")  # no other process uses it: we hold the lock
             shutil.rmtree(temporary, ignore_errors=True)
             make(temporary)
             temporary.rename(folder)
     return folder
-
-
-@contextmanager
-def _lock(path: Path) -> Iterator[None]:
-    with path.open("w", encoding="utf-8") as handle:
-        while not try_lock(handle.fileno()):
-            report(f"waiting for {path.stem}, which another process is building")
-            time.sleep(PAUSE)
-        yield

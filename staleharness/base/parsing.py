@@ -56,22 +56,16 @@ def parse_choice(text: str) -> PluginChoice:
 
 
 def parse_assignments(text: str, where: str) -> dict[str, Any]:
-    """`key=value,key=value` -> {key: value}. Raises `UserError` for a key given twice."""
+    """`key=value,key=value` -> {key: value}, values as of `parse_value`. Raises `UserError` for a key given twice."""
     values: dict[str, Any] = {}
     for part in split_list(text):
-        key, value = parse_assignment(part, where)
+        key, _, value = map(str.strip, part.partition("="))
+        if not key or not value:
+            raise UserError(f"{where}: {part!r} is not option=value")
         if key in values:
             raise UserError(f"{where} gives {key} more than once")
-        values[key] = value
+        values[key] = parse_value(value)
     return values
-
-
-def parse_assignment(text: str, where: str) -> tuple[str, Any]:
-    """`key=value` -> (key, value), the value read as a TOML value or else as text."""
-    key, equals, value = text.partition("=")
-    if not equals or not key.strip() or not value.strip():
-        raise UserError(f"{where}: {text!r} is not option=value")
-    return key.strip(), parse_value(value.strip())
 
 
 def parse_value(text: str) -> Any:
@@ -209,7 +203,7 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
         return tuple(convert(item, arguments[0], where) for item in value)
     if is_dataclass(hint) and isinstance(hint, type) and isinstance(value, Mapping):
         return build(hint, value, where)
-    if (origin in (dict, Mapping) or origin is typing.get_origin(Mapping[str, Any])) and isinstance(value, Mapping):
+    if origin in (dict, Mapping) and isinstance(value, Mapping):
         return dict(value)
     if hint is str and isinstance(value, (bool, int, float)):
         text = shorten(_plain(value))
@@ -221,7 +215,7 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
         entry = KINDS_OF_VALUE[arguments[0]]
         raise UserError(f"{where}={shorten(_plain(value))} is not a list in brackets, each entry {entry}")
     name = getattr(hint, "__name__", str(hint)) if origin is None else str(hint)
-    if origin is typing.get_origin(Mapping[str, Any]):
+    if origin is Mapping:
         name = "table, name = value"
     raise UserError(f"{where}={shorten(_plain(value))} is not {KINDS_OF_VALUE.get(hint, f'of type {name}')}")
 
