@@ -89,12 +89,6 @@ def arrow_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     return pq.ParquetFile(path).read(columns=columns, use_threads=False)
 
 
-def frame_of(path: Path) -> pd.DataFrame:
-    """Read a Parquet file as a data frame."""
-    frame: pd.DataFrame = arrow_table(path).to_pandas(use_threads=False)
-    return frame
-
-
 def numeric_columns(table: Any) -> dict[str, NDArray[np.float64]]:
     """Convert the columns of a pyarrow table that hold a number, NaN for missing ones. They share one array: thousands
     of runs are in memory at once, and pyarrow takes several times the memory."""

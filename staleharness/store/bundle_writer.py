@@ -35,18 +35,7 @@ from ..base.version import __version__
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace
-from .bundle_reader import (
-    FILES,
-    TABLES,
-    TRACES,
-    arrow_table,
-    is_packed,
-    part_files,
-    parts,
-    read_ids,
-    read_table,
-    trace_path,
-)
+from .bundle_reader import FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids, trace_path
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
@@ -279,20 +268,20 @@ def unpack(source: str, to: str) -> str:
             if run.id in present:
                 continue
             store.put_damaged_aside(run.id)
-            store.add(run.id, functools.partial(_write_run, root, run.record, run.job()))
+            store.add(run.id, functools.partial(_write_run, run))
             new += 1
     return f"unpacked {new} of {len(runs)} runs into {store.root}"
 
 
-def _write_run(root: Path, record: Mapping[str, Any], job: Mapping[str, Any], folder: Path) -> None:
-    """Write the files of a run into a new folder. Raises `UserError` if the bundle's trace of it is no trace."""
+def _write_run(run: StoredRun, folder: Path) -> None:
+    """Write the files of a packed run into a new folder. Raises `UserError` if the bundle's trace of it is no trace."""
     folder.mkdir()
     for name in TABLES:
         with atomic_write(folder / f"{name}.parquet") as stream:
-            read_table(root, name, record["id"]).to_parquet(stream, index=False)
-    if (trace := root / trace_path(record["id"])).is_file():
+            run.table(name).to_parquet(stream, index=False)
+    if (trace := run.trace) is not None:
         read_trace(str(trace))
         write_bytes(folder / TRACE, trace.read_bytes())
-    write_json(folder / "job.json", job)
-    write_json(folder / "run.json", record)
+    write_json(folder / "job.json", run.job())
+    write_json(folder / "run.json", run.record)
     write_manifest(folder)

@@ -240,15 +240,10 @@ def _inconsistency(record: dict[str, Any], job: dict[str, Any]) -> str | None:
     if (score := record["task"]["score"]) not in record["scores"]:
         return f"run.json.scores: Object missing required field `{score}`, which its task is reported by"
     values, job_values = ({"label": content["label"], **content["spec"]} for content in (record, job))
-    if other := next(
-        (
-            name
-            for name in values | job_values
-            if (name in values, values.get(name)) != (name in job_values, job_values.get(name))
-        ),
-        None,
-    ):
-        return f"run.json: {shorten(other)} is not that of job.json"
+    absent = object()
+    others = [name for name in values | job_values if values.get(name, absent) != job_values.get(name, absent)]
+    if others:
+        return f"run.json: {shorten(others[0])} is not that of job.json"
     lag = max((int(lag) for lag, count in record["lag_histogram"].items() if count), default=0)
     if lag >= (capacity := record["spec"]["capacity"]):
         return f"run.json.lag_histogram has a lag of {lag} phases, and capacity={capacity}"

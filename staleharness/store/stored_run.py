@@ -12,16 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, parse_json, read_json, write_json
 from ..errors import UserError
-from .bundle_reader import (
-    arrow_table,
-    frame_of,
-    is_packed,
-    numeric_columns,
-    read_arrow,
-    read_job,
-    read_table,
-    trace_path,
-)
+from .bundle_reader import arrow_table, is_packed, numeric_columns, read_arrow, read_job, read_table, trace_path
 from .record_schema import parse_record, record_problem
 from .stored_policy import POLICY, StoredPolicy
 
@@ -166,7 +157,8 @@ class StoredRun:
         """Read `metrics` or `timing`."""
         if is_packed(root := self.path.parent.parent):
             return read_table(root, name, self.id)
-        return frame_of(self.path / f"{name}.parquet")
+        frame: pd.DataFrame = self._arrow(name).to_pandas(use_threads=False)
+        return frame
 
     def job(self) -> dict[str, Any]:
         """Read the job (`job.json`)."""
