@@ -5,7 +5,6 @@ from __future__ import annotations
 
 import contextlib
 import operator
-import os
 import threading
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from ..base.parsing import is_empty, plain_value, split_list, whole_numbers
 from ..base.plugins import add_user_path
 from ..errors import UserError, shorten
 from ..study import Question, ask
+from .hardware import make_deterministic
 
 if TYPE_CHECKING:
     from ..spec import RunSpec
@@ -184,10 +184,7 @@ def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
     with TURN, global_generators_restored():
         threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
         cudnn_sdp = torch.backends.cuda.cudnn_sdp_enabled()
-        os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
-        torch.set_num_threads(spec.threads)
-        torch.set_deterministic_debug_mode("error")  # as use_deterministic_algorithms, without loading a compiler
-        torch.backends.cuda.enable_cudnn_sdp(False)
+        make_deterministic(spec.threads)
         try:
             yield
         finally:

@@ -199,7 +199,7 @@ def blind_notes(plan: Plan) -> list[str]:
 
 def lag_notes(plan: Plan) -> list[str]:
     """Warn of each lag model and capacity whose mean lag the runs are too short to reach, one line each."""
-    lines: dict[str, None] = {}
+    lines = []
     specs = {(run.spec.capacity, run.spec.lag, run.spec.phases): run.spec for run in plan.runs}
     for (k, lag, phases), spec in sorted(specs.items()):
         forecast = expected_lag(spec, read_lag(lag))
@@ -207,9 +207,8 @@ def lag_notes(plan: Plan) -> list[str]:
             continue
         if forecast.expected < SHORT_LAG * forecast.mean:
             prefix = "over " if k > WIDEST else ""
-            line = (
+            lines.append(
                 f"less lag than it looks: LAG={lag} at K={k} has a mean lag of {prefix}{number(forecast.mean)} phases "
                 f"once the buffer is full, and of {number(forecast.expected)} over the {phases} phases of a run"
             )
-            lines[line] = None
-    return list(lines)
+    return lines

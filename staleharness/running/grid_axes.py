@@ -125,7 +125,7 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
     if len(mismatches) > 1:
         methods = [_under_mismatch(method, text) for text in mismatches for method in methods]
     check_unique([str(n) for n in forward], "N")
-    if forward != (None,) and (least := min(n for n in forward if n is not None)) < 1:
+    if question.forward and (least := min(question.forward)) < 1:
         raise UserError(f"N={least} must be at least 1")
     _check_count(len(environments) * runs_per_method * len(methods))
     title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"

@@ -64,18 +64,15 @@ def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
     misfits = []
     for run in runs:
         attempt = store.latest_attempt(run.run_id)
-        if newest := checkpoint.newest_first(attempt):
-            misfits += [
-                (checkpoint.phase_of(newest[0]), describe_run(run), "; ".join(changes), attempt)
-                for changes in [fingerprint_changes(attempt, fingerprint(run.spec))]
-                if changes
-            ]
+        newest = checkpoint.newest_first(attempt)
+        if newest and (changes := fingerprint_changes(attempt, fingerprint(run.spec))):
+            misfits.append((checkpoint.phase_of(newest[0]), describe_run(run), "; ".join(changes), attempt))
     if misfits:
-        phase, name, changes, attempt = max(misfits)
+        phase, name, reason, attempt = max(misfits)
         count = "1 run has" if len(misfits) == 1 else f"{len(misfits)} runs have"
         raise UserError(
             f"{count} checkpoints that cannot be used here: {name} is at phase {phase}, made with something else "
-            f"({changes}); run it there, or start over beside it with --restart (make: RESTART=1), which keeps it in "
+            f"({reason}); run it there, or start over beside it with --restart (make: RESTART=1), which keeps it in "
             f"{attempt}"
         )
 

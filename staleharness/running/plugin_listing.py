@@ -7,6 +7,7 @@ from types import MappingProxyType
 from typing import Any
 
 from ..algorithm import ALGORITHMS, Algorithm
+from ..base.parsing import format_value
 from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
 from ..mismatch import MISMATCHES, Mismatch
@@ -106,7 +107,8 @@ def _usage_lines(entry: dict[str, Any]) -> list[str]:
 def _facts(entry: dict[str, Any], leading: Mapping[str, str] = MappingProxyType({})) -> list[str]:
     """Lines `name: value` of a plugin; `leading` ones come first."""
     options = ", ".join(
-        key if value in (None, "") else f"{key}={_as_text(value)}" for key, value in entry["hyper_parameters"].items()
+        key if value in (None, "") else f"{key}={format_value(value)}"
+        for key, value in entry["hyper_parameters"].items()
     )
     facts = {**leading, "paper": entry["paper"], "options": options, "file": entry["file"]}
     return [f"      {name + ':':9}{value}" for name, value in facts.items() if value]
@@ -127,7 +129,3 @@ def _ratio(entry: dict[str, Any]) -> str:
         if entry[key]
     ]
     return "; ".join(filter(None, parts))
-
-
-def _as_text(value: Any) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..lag import read_lag
 from ..store.stored_run import StoredRun
 from .identity import read_stored, run_id
 from .plan import PlannedRun
 from .run_record import fingerprint_differences
-
-if TYPE_CHECKING:
-    import pandas as pd
 
 # Bound for the first phase on another kind of machine: greatest difference of a metric, relative to its size or 1.
 # Published runs of 12 methods, executed on an Intel Xeon and on an AMD EPYC, differed by up to 4e-7 on Hopper and
@@ -90,7 +87,7 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
     """Compare phase by phase, then the final scores."""
     frames = stored_run.metrics(), rerun.metrics()
     common = sorted(set(frames[0].columns) & set(frames[1].columns))
-    a, b = (list(_phases(frame, common)) for frame in frames)
+    a, b = (_plain(frame[common].to_dict("records")) for frame in frames)
     pairs = enumerate(zip(a, b, strict=False))
     differing = ((i, name) for i, (x, y) in pairs for name in common if _text(x[name]) != _text(y[name]))
     phase, name = next(differing, (None, ""))
@@ -107,11 +104,6 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
     code = "" if same_code else f"its plugins have changed since, so that today it is run {rerun.id}"
     changes = fingerprint_differences(stored_run.record["fingerprint"], rerun.record["fingerprint"])
     return RerunComparison(stored_run, equal, first, _difference(a[0], b[0]), changes, code)
-
-
-def _phases(frame: pd.DataFrame, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    for row in frame[columns].to_dict("records"):
-        yield {str(name): _plain(value) for name, value in row.items()}
 
 
 def _plain(value: Any) -> Any:

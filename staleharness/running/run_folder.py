@@ -8,11 +8,11 @@ import json
 import os
 import shutil
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..base.files import digest, remove_temporaries, try_lock, write_bytes, write_json
+from ..base.files import digest, remove_temporaries, try_lock, write_json
 from ..base.machine import resident_memory
 from ..errors import Interrupted, UserError
 from ..spec import RunSpec
@@ -20,12 +20,11 @@ from ..store.attempt_folders import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
 from ..store.locks import Lease, hold_lease
 from ..store.store import Store
 from ..store.stored_run import MEMORY
-from ..task import Task
 from ..training import checkpoint
 from ..training.loop import Simulation
-from ..training.phase_record import PhaseRecord, Scores
+from ..training.phase_record import PhaseRecord
 from .memory_growth import in_megabytes
-from .run_record import fingerprint, json_line, write_record
+from .run_record import fingerprint, json_line
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
 from .usable_checkpoints import LOGS, resume
@@ -36,8 +35,8 @@ PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
 class RunFolder:
     """Folder of a run in progress, held by this process from `open` on.
 
-    `resume` gives the simulation, `write` stores a phase, `checkpoint` its state, `finish_logs`, `write_files` and
-    `write_record` complete the results, and `publish` moves the folder to its place among the finished runs.
+    `resume` gives the simulation, `write` stores a phase, `checkpoint` its state, `finish_logs` closes the logs, and
+    `publish` moves the folder, once its results are complete, to its place among the finished runs.
     """
 
     def __init__(self, store: Store, path: Path, job: Job, spec: RunSpec, lease: Lease | None) -> None:
@@ -134,14 +133,6 @@ class RunFolder:
                 raise RuntimeError(
                     f"{name} is not what was written to it; the same command resumes from an earlier checkpoint"
                 )
-
-    def write_files(self, contents: Mapping[str, bytes]) -> None:
-        for name, content in contents.items():
-            write_bytes(self.path / name, content)
-
-    def write_record(self, family: type[Task], simulation: Simulation[Any], scores: Scores) -> None:
-        """Write the tables and `run.json`. Raises `UserError` for a record that readers of results would refuse."""
-        write_record(self.path, self.job, family, simulation, scores, self.fingerprint)
 
     def publish(self) -> Path:
         """Make this a finished run, by one rename; return its folder."""

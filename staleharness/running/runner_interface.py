@@ -143,9 +143,7 @@ def describe_exit(code: int | None) -> str:
         return f"signal {-code}"
 
 
-def resource_request(
-    spec: RunSpec, jobs: str | None = None, runs_per_gpu: str | None = None, memory: str | None = None
-) -> ResourceRequest:
+def resource_request(spec: RunSpec, jobs: str | None, runs_per_gpu: str | None, memory: str | None) -> ResourceRequest:
     """Parse JOBS, RUNS_PER_GPU and MEMORY as typed, for runs like `spec`. Raises `UserError`."""
     per_gpu = None if runs_per_gpu is None else _count("RUNS_PER_GPU", runs_per_gpu, MAX_PER_GPU)
     if per_gpu is not None and spec.device == "cpu":

@@ -7,10 +7,8 @@ import math
 import os
 import signal
 import time
-from collections import deque
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
-from typing import Any
 
 from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.console_log import LOGGER
@@ -21,7 +19,6 @@ from .runner_interface import OUT_OF_MEMORY, RunEnd, Runner
 
 MAX_LOSSES = 4  # of a run within `LOSS_WINDOW`; with one more the run fails
 LOSS_WINDOW = 600.0  # seconds
-STALL = "a stall"  # begins `RunEnd.cause`
 
 
 class RetryPolicy:
@@ -36,7 +33,7 @@ class RetryPolicy:
         self.share = 1  # places on a machine that a run takes from now on
         self._shares: dict[str, int] = {}
         self._concurrency: dict[str, int] = {}  # maximal number of concurrent runs since this one was started
-        self._losses: dict[str, deque[float]] = {}
+        self._losses: dict[str, list[float]] = {}
 
     def has_room(self, active: Collection[str]) -> bool:
         """Return whether one more run may start beside the active ones."""
@@ -57,10 +54,8 @@ class RetryPolicy:
 
     def _after_loss(self, end: RunEnd) -> bool:
         now = time.monotonic()
-        times = self._losses.setdefault(end.run_id, deque())
-        times.append(now)
-        while now - times[0] > LOSS_WINDOW:
-            times.popleft()
+        times = [then for then in self._losses.get(end.run_id, []) if now - then <= LOSS_WINDOW] + [now]
+        self._losses[end.run_id] = times
         if len(times) > MAX_LOSSES:
             return False
         LOGGER.warning("run %s ended by %s; it is started again", end.run_id, end.cause)
@@ -110,26 +105,16 @@ class Watchdog:
         if end.run_id not in self._stalls:
             return end
         self._stalls.discard(end.run_id)
-        return replace(end, failure_class="Stalled", cause=f"{STALL}: no progress for {duration(self.patience)}")
-
-
-@dataclass
-class Interrupts:
-    """Number of requests to stop: by Ctrl-C, a batch system or a closed terminal."""
-
-    count: int = 0
+        return replace(end, failure_class="Stalled", cause=f"a stall: no progress for {duration(self.patience)}")
 
 
 @contextlib.contextmanager
-def count_interrupts() -> Iterator[Interrupts]:
-    """Count SIGINT, SIGTERM and SIGHUP instead of ending the process; signals ignored before (nohup) stay ignored."""
-    interrupts = Interrupts()
-
-    def note(signum: int, frame: Any) -> None:
-        interrupts.count += 1
-
+def note_interrupts() -> Iterator[list[int]]:
+    """Collect requests to stop, by Ctrl-C, a batch system or a closed terminal, instead of ending the process: the
+    numbers of the signals. Signals ignored before (nohup) stay ignored."""
+    interrupts: list[int] = []
     caught_signals = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    with signal_handlers(dict.fromkeys(caught_signals, note)):
+    with signal_handlers(dict.fromkeys(caught_signals, lambda signum, frame: interrupts.append(signum))):
         yield interrupts
 
 

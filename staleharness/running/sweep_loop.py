@@ -20,7 +20,7 @@ from ..task import find_env
 from .plan import PlannedRun
 from .runner_interface import NOTE, OUT_OF_MEMORY, PREPARING, Event, Job, RunEnd, Runner, RunProgress, RunWait
 from .runners import make_runner
-from .supervision import STALL, Interrupts, Limits, RetryPolicy, Watchdog, count_interrupts
+from .supervision import Limits, RetryPolicy, Watchdog, note_interrupts
 
 PATIENCE = 0.2  # seconds until the next check of interrupts
 VISIBLE = 10.0  # seconds within which a finished run must be readable
@@ -71,34 +71,32 @@ def sweep(
     runner = make_runner("local", runner) if isinstance(runner, int) else runner
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
-    with store.hold(runner.multi_machine) as lease, count_interrupts() as interrupts, contextlib.closing(runner):
+    with store.hold(runner.multi_machine) as lease, note_interrupts() as interrupts, contextlib.closing(runner):
         runner.open(modules, store.root.resolve())
         loop = _SweepLoop(store, runner, listener, limits, restart, lease, interrupts)
         loop.find_pending(runs, done)
         return loop.run()
 
 
+@dataclass
 class _SweepLoop:
     """Moves runs from `pending` to `active` to `outcome`."""
 
-    def __init__(
-        self,
-        store: Store,
-        runner: Runner,
-        listener: SweepListener,
-        limits: Limits,
-        restart: bool,
-        lease: Lease | None,
-        interrupts: Interrupts,
-    ) -> None:
-        self.store, self.runner, self.listener = store, runner, listener
-        self.limits, self.restart, self.lease, self.interrupts = limits, restart, lease, interrupts
-        self.watchdog, self.retries = Watchdog(limits.stall), RetryPolicy(runner)
-        self.outcome = Outcome()
-        self.pending: list[PlannedRun] = []
-        self.active: dict[str, PlannedRun] = {}
-        self.waiting: set[str] = set()  # active runs in the runner's queue
-        self.known_runs: set[str] = set()  # runs that the listener knows
+    store: Store
+    runner: Runner
+    listener: SweepListener
+    limits: Limits
+    restart: bool
+    lease: Lease | None
+    interrupts: list[int]
+    outcome: Outcome = field(default_factory=Outcome)
+    pending: list[PlannedRun] = field(default_factory=list)
+    active: dict[str, PlannedRun] = field(default_factory=dict)
+    waiting: set[str] = field(default_factory=set)  # active runs in the runner's queue
+    known_runs: set[str] = field(default_factory=set)  # runs that the listener knows
+
+    def __post_init__(self) -> None:
+        self.watchdog, self.retries = Watchdog(self.limits.stall), RetryPolicy(self.runner)
 
     def find_pending(self, runs: Sequence[PlannedRun], done: Collection[str] | None) -> None:
         """Sort out stored runs; a damaged run is put aside and runs again."""
@@ -127,18 +125,18 @@ class _SweepLoop:
         return self.outcome
 
     def _handle_interrupts(self) -> None:
-        if self.interrupts.count and not self.outcome.interrupted:
+        if self.interrupts and not self.outcome.interrupted:
             self.outcome.interrupted = True
             self.pending.clear()
             self.listener.on_stop()
             for run_id in self.active:
                 self.runner.ask_to_stop(run_id)
-        if self.interrupts.count > 1:
+        if len(self.interrupts) > 1:
             for run_id in self.active:
                 self.runner.kill(run_id)
 
     def _start_pending(self) -> None:
-        while self.pending and not self.interrupts.count:
+        while self.pending and not self.interrupts:
             if not self.runner.has_queue and not self.retries.has_room(self.active):
                 return
             run = self.pending.pop(0)
@@ -203,7 +201,7 @@ class _SweepLoop:
         if self.runner.multi_machine and reports_done:
             self._await_visible(run)
         stopped_silently = self.outcome.interrupted and end.message is None
-        event = self._record(run, end, stopped_silently or self.interrupts.count > 1)
+        event = self._record(run, end, stopped_silently or len(self.interrupts) > 1)
         if event["event"] != "interrupted" or run.run_id in self.known_runs:  # otherwise it never left the queue
             self._announce(run)
             self.listener.on_end(run, event)
@@ -234,8 +232,7 @@ class _SweepLoop:
     def _silent_failure(self, run: PlannedRun, end: RunEnd) -> dict[str, Any]:
         """Write the failure of a worker that ended without a message (killed, out of memory, a crash in C)."""
         attempt = self.store.latest_attempt(run.run_id)
-        classes = {STALL: "Stalled", OUT_OF_MEMORY: "OOM"}
-        name = next((name for cause, name in classes.items() if end.cause.startswith(cause)), end.failure_class)
+        name = "OOM" if end.cause.startswith(OUT_OF_MEMORY) else end.failure_class
         failure = {"class": name, "message": f"the worker ended by {end.cause}", "log_tail": log_tail(attempt)}
         with contextlib.suppress(OSError):
             self.store.open_attempt(run.run_id, attempt)

@@ -30,12 +30,14 @@ def take_over(target: Path, trash: Path) -> None:
     """
     name = parse_attempt_name(target.name)
     assert name is not None, "the results folder gave the name"
-    others = [path for _, path in sorted(attempts_in(target.parent, name.run_id)) if path != target]
-    if name.number and any(_is_later(path, name.number) for path in others):
+    others = [(other, path) for other, path in sorted(attempts_in(target.parent, name.run_id)) if path != target]
+    if name.number and any(other.active and other.number > name.number for other, _ in others):
         if not checkpoint.newest_first(target):  # otherwise the later worker has yet to copy them
             shutil.rmtree(target)
         raise Interrupted(TAKEN_OVER)
-    folders = [path for path in map(_rename, others) if path is not None]
+    # one that is not active was renamed by a worker that was killed afterwards
+    places = [_rename(path) if other.active else path for other, path in others]
+    folders = [path for path in places if path is not None]
     for path in [path for path in folders if not has_plain_files(path)]:
         move_into(path, trash)
         folders.remove(path)
@@ -50,16 +52,8 @@ def take_over(target: Path, trash: Path) -> None:
         shutil.rmtree(path, ignore_errors=True)
 
 
-def _is_later(path: Path, number: int) -> bool:
-    other = parse_attempt_name(path.name)
-    return other is not None and other.active and other.number > number
-
-
 def _rename(path: Path) -> Path | None:
     """Take a folder away from its holder; return its new path, or None if the holder has just published it."""
-    name = parse_attempt_name(path.name)
-    if name is not None and not name.active:
-        return path  # renamed by a worker that was killed afterwards
     target = path.with_name(released_name(path.name))
     try:
         os.rename(path, target)

@@ -22,20 +22,21 @@ import torch
 from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
-from ..base.files import write_json
+from ..base.files import write_bytes, write_json
 from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
-from ..store.store import Store, log_tail, shorten_log
+from ..store.attempt_folders import log_tail, shorten_log
+from ..store.store import Store
 from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
 from ..training.loop import Simulation, simulation_of
 from ..training.phase_record import PhaseRecord, Scores
-from .hardware import check_device_here
+from .hardware import check_device_here, make_deterministic
 from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
-from .run_record import software
+from .run_record import software, write_record
 from .runner_interface import NOTE, PREPARING, Job
 
 MAX_MESSAGE = 1000  # characters of an error that are kept
@@ -112,9 +113,10 @@ def execute(job: Job, progress: Callable[[dict[str, Any]], None], should_stop: C
                     LOGGER.warning("warning: %s", line)
             scores = _run_phases(simulation, run, progress, lambda: should_stop() or run.is_lost)
             run.finish_logs()
-            run.write_files(simulation.artifacts())
+            for name, content in simulation.artifacts().items():
+                write_bytes(run.path / name, content)
             simulation.save(run.path)
-        run.write_record(family, simulation, scores)
+        write_record(run.path, job, family, simulation, scores, run.fingerprint)
         return run.publish()
 
 
@@ -171,13 +173,9 @@ def _progress(simulation: Simulation[Any], metrics: dict[str, Any]) -> dict[str,
 
 def _set_up_torch(threads: int) -> None:
     keep_freed_memory()
-    torch.set_num_threads(threads)
-    torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
+    make_deterministic(threads)
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
-    # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def limit_gpu_memory(job: Job) -> None:

@@ -29,13 +29,13 @@ from ..base.console_log import LOGGER
 from ..base.files import fsync, move_into, read_json, temporary_folder, user_path, write_json
 from ..errors import UserError, shorten
 from . import folder_access
-from .attempt_folders import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, log_tail, shorten_log
+from .attempt_folders import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, shorten_log
 from .bundle_reader import is_packed, read_runs
 from .locks import MARKER, Lease, hold_folder
 from .record_schema import FORMAT, is_id, warn_damaged
 from .stored_run import StoredRun, read_run, write_manifest
 
-__all__ = ["FORMAT", "MARKER", "Store", "StoredRun", "log_tail", "shorten_log"]
+__all__ = ["FORMAT", "MARKER", "Store", "StoredRun"]
 
 
 class Store:

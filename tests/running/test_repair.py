@@ -24,7 +24,7 @@ from tabular_runs import straight as straight
 from staleharness.control import evaluation
 from staleharness.control import simulation as control_simulation
 from staleharness.errors import Interrupted, UserError
-from staleharness.running import run_folder, worker
+from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
@@ -233,7 +233,7 @@ def test_a_run_killed_after_its_last_phase_does_not_train_it_again(
     carry_out(job, stop_after=4)
     with monkeypatch.context() as patch, pytest.raises(ProcessDeath):
         kind = type(simulation(job))
-        patch.setattr(*((kind, "evaluate", die) if where == "evaluate" else (run_folder, "write_record", die)))
+        patch.setattr(*((kind, "evaluate", die) if where == "evaluate" else (worker, "write_record", die)))
         carry_out(job)
     monkeypatch.setattr(Simulation, "_train", die)
     assert carry_out(job) == [5] and result(job) == straight

@@ -21,7 +21,6 @@ from ...base.process_launch import without_main_module
 from ...errors import UserError, missing_extra, one_line
 from ..ray_cluster import (
     MachineCheck,
-    RunResources,
     address_from_environment,
     check_machine,
     connect,
@@ -96,7 +95,7 @@ class RayRunner:
     multi_machine, has_queue = True, False
 
     def __init__(self, request: ResourceRequest) -> None:
-        self.request = request
+        self.request, self._resources = request, resources(request)
         self.capacity = self.per_machine = 0
         self._actors: list[_ActorCall] = []
         self._count_time = 0.0
@@ -117,10 +116,6 @@ class RayRunner:
         self._probe = self._closing.enter_context(probe_file(root))
         self._check_machines(root)
         self._modules, self._environment = list(modules), run_environment()
-
-    @property
-    def _resources(self) -> RunResources:
-        return resources(self.request)
 
     def _count(self) -> None:
         """Count the runs that there is room for now."""
