@@ -22,7 +22,7 @@ from .metric_curves import draw_metric
 from .palette import Style
 from .plot_layout import PAGE, gid, legend, panels, short_label, steps_axis
 from .registry import FIGURES, SHEETS
-from .table_rendering import Block, Sheet, SheetCell
+from .table_markup import Block, Sheet, SheetCell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -20,7 +20,7 @@ from .captions import axis, below, iqm_axis, labels, looks_of, machines, run_fac
 from .plot_elements import row_axis
 from .plot_layout import FAINT, INK, PAGE, label_edges, panels, percent_axis, short_label
 from .registry import FIGURES, SHEETS, Section, single_choice
-from .table_rendering import Block, Sheet, SheetCell, iqm_cell
+from .table_markup import Block, Sheet, SheetCell, iqm_cell
 
 AXES = "lag in phases", "share of decisions"
 

@@ -24,7 +24,7 @@ from .palette import Style, styles
 from .plot_elements import dots, draw_interval, draw_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
 from .registry import FIGURES, SHEETS, Section
-from .table_rendering import Block, Sheet, SheetCell, iqm_cell
+from .table_markup import Block, Sheet, SheetCell, iqm_cell
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -16,7 +16,7 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import looks_of
 from .plot_layout import PAGE, gid, short_label
-from .table_rendering import Sheet
+from .table_markup import Sheet
 
 Draw = Callable[..., Any]  # (results, table, width, **options) -> figure, or (results, table, **options) -> sheet
 Panel = Callable[..., Any]  # (ax, results, table, **options)

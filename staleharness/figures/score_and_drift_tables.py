@@ -19,7 +19,7 @@ from ..statistics.table import Table
 from ..store.stored_run import StoredRun
 from .captions import looks_of, run_facts, scale, seeds
 from .registry import SHEETS, Section
-from .table_rendering import Block, Sheet, SheetCell
+from .table_markup import Block, Sheet, SheetCell
 
 BANDS = ((0, 1), (2, 5), (6, 20), (21, math.inf))  # of the lag in training steps, as the lesson names them
 WARM = ("fill_phases", "warm_phases")  # settings that say how many on-policy phases a run begins with

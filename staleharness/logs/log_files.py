@@ -19,7 +19,7 @@ from numpy.typing import NDArray
 
 from ..base.files import stamp, user_path
 from ..errors import UserError, one_line, shorten
-from .json_and_event_files import json_objects, scalars
+from .json_and_event_readers import json_objects, scalars
 
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")

@@ -24,7 +24,7 @@ from ..base.files import check_creatable, check_replaceable, remove_temporaries,
 from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
-from ..figures.table_rendering import Sheet
+from ..figures.table_markup import Sheet
 from .gallery_index import evidence_by_study, index_page, run_lists, study_pages, test_links
 from .page_shell import prose, read_template, shell
 from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures

@@ -158,7 +158,7 @@ def _page(
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
     markup = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
-    page = read_template("page.html.j2").stream(
+    page = read_template("report.html.j2").stream(
         **shell(),
         title=title,
         command=command,

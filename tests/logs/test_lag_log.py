@@ -12,7 +12,7 @@ from needs import require_extra
 
 from staleharness.base.files import write_bytes
 from staleharness.errors import UserError
-from staleharness.logs.json_and_event_files import scalars
+from staleharness.logs.json_and_event_readers import scalars
 from staleharness.logs.lag_log import read_log
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import preset

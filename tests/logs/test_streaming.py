@@ -15,7 +15,7 @@ from test_lag_log import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
-from staleharness.logs import json_and_event_files, log_files, log_statistics
+from staleharness.logs import json_and_event_readers, log_files, log_statistics
 from staleharness.logs.lag_log import read_log
 from staleharness.logs.log_statistics import LagHistogram
 
@@ -95,7 +95,7 @@ def peak(path: Path) -> int:
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "PIECE", 200)
-    monkeypatch.setattr(json_and_event_files, "CHARACTERS", 2000)
+    monkeypatch.setattr(json_and_event_readers, "CHARACTERS", 2000)
     monkeypatch.setattr(log_statistics, "MAX_BINS", 400)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
 
@@ -119,7 +119,7 @@ def test_pieces_change_nothing(
     monkeypatch.setattr(log_files, "PIECE", 7)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (7,))
     for piece in (1, 11, 64):
-        monkeypatch.setattr(json_and_event_files, "CHARACTERS", piece)
+        monkeypatch.setattr(json_and_event_readers, "CHARACTERS", piece)
         pieces = read_log(str(path))
         assert pieces.to_json() == whole.to_json()
         assert pieces.lags.tolist() == whole.lags.tolist()
@@ -171,7 +171,7 @@ def test_weights_are_added_per_lag_without_zeros() -> None:
 def test_invalid_json_is_named_by_its_line(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str, words: str, piece: int
 ) -> None:
-    monkeypatch.setattr(json_and_event_files, "CHARACTERS", piece)
+    monkeypatch.setattr(json_and_event_readers, "CHARACTERS", piece)
     (tmp_path / "run.jsonl").write_text(text)
     with pytest.raises(UserError, match="cannot be read") as caught:
         read_log(str(tmp_path / "run.jsonl"))
@@ -192,9 +192,9 @@ def test_a_bad_row_far_down_is_named(tmp_path: Path) -> None:
 
 def test_unbounded_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_files, "LONGEST", 100)
-    monkeypatch.setattr(json_and_event_files, "LONGEST_OBJECT", 100)
-    monkeypatch.setattr(json_and_event_files, "CHARACTERS", 50)
-    monkeypatch.setattr(json_and_event_files, "LONGEST_RECORD", 100)
+    monkeypatch.setattr(json_and_event_readers, "LONGEST_OBJECT", 100)
+    monkeypatch.setattr(json_and_event_readers, "CHARACTERS", 50)
+    monkeypatch.setattr(json_and_event_readers, "LONGEST_RECORD", 100)
     monkeypatch.setattr(log_files, "MAX_COLUMNS", 5)
     (tmp_path / "a.csv").write_text("lag,b\n1," + "x" * 100 + "\n")
     (tmp_path / "a.jsonl").write_text('{"lag": 1}\n{"lag": 2, "b": "' + "x" * 1000 + '"}\n')

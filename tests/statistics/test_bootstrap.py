@@ -104,14 +104,14 @@ def test_quick_bootstrap_agrees_with_rliable(sizes: tuple[int, ...]):
 
 
 def test_coverage_with_few_seeds_is_as_in_the_report():
-    said = {3: 0.74, 5: 0.83, 10: 0.89, 20: 0.93}  # percent in page.html.j2, under [low, high]
+    said = {3: 0.74, 5: 0.83, 10: 0.89, 20: 0.93}  # percent in report.html.j2, under [low, high]
     rng = np.random.default_rng(0)
     for n, share in said.items():
         samples = rng.normal(size=(1000, n))
         weights = rng.multinomial(n, [1 / n] * n, size=600) / n  # of 600 resamples, the same for all experiments
         low, high = bootstrap.percentiles(weights @ samples.T)
         assert ((low <= 0) & (high >= 0)).mean() == pytest.approx(share, abs=0.04)
-    page = (ROOT / "staleharness" / "pages" / "templates" / "page.html.j2").read_text()
+    page = (ROOT / "staleharness" / "pages" / "templates" / "report.html.j2").read_text()
     assert all(f"{100 * share:.0f} % with {n}" in page for n, share in said.items())
 
 

@@ -9,7 +9,7 @@ import pytest
 from results_helper import write_grid
 
 from staleharness.statistics.bootstrap import iqm
-from staleharness.statistics.few_seeds import (
+from staleharness.statistics.few_seed_intervals import (
     MIN_RUNS,
     SHARE_COVERED,
     coverage_text,

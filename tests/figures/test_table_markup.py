@@ -17,7 +17,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.figures import data_accounting, option_scores, score_and_drift_tables
 from staleharness.figures.registry import draw, sheet
-from staleharness.figures.table_rendering import Block, Sheet, SheetCell, colour, text_colour
+from staleharness.figures.table_markup import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retained_share, scores
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import grid
