@@ -74,7 +74,7 @@ def bare_seconds(runs: tuple[PlannedRun, ...]) -> float:
 def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
     from sweeping import Silent
 
-    from staleharness.running.sweep_loop import sweep
+    from staleharness.running.run_scheduler import sweep
     from staleharness.store.store import Store
 
     with tempfile.TemporaryDirectory() as out:

@@ -12,7 +12,7 @@ from pathlib import Path
 
 from staleharness.base.plugins import builtin_folder, source_file
 from staleharness.lag import DRAWN, LAGS, LagModel
-from staleharness.pipeline_lag import PipelineLag
+from staleharness.pipeline_lag_model import PipelineLag
 
 PAGE = Path(__file__).with_suffix(".md")
 # Options that all simulated models share.

@@ -9,8 +9,8 @@ from typing import ClassVar, Literal
 
 from staleharness.base.files import stamp, user_path
 from staleharness.errors import UserError
-from staleharness.language.gsm8k import load
-from staleharness.language.math_problems import Problem
+from staleharness.language.gsm8k_rows import load
+from staleharness.language.problem_selection import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.spec import RunSpec

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from staleharness.control.mujoco.robot_interface import Bools, Floats, Formulas
+from staleharness.control.mujoco.base_robot import Bools, Floats, Formulas
 from staleharness.control.task import ControlTask
 from staleharness.task import ENVS
 

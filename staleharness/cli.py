@@ -15,7 +15,7 @@ import shutil
 import sys
 
 from .base.console_log import log_to
-from .commands.shared.parser import parse
+from .commands.shared.command_line_parser import parse
 from .errors import UserError, lacks_memory
 
 # errors of standard output, which name no file

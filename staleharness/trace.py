@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from .base.files import parse_json, user_path
 from .errors import UserError, nearest, shorten
-from .schedule import LOST, NEVER
+from .lag_schedule import LOST, NEVER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,7 +21,7 @@ from sweeping import Silent, message, staleharness, without_report
 
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.sweep_loop import Outcome, sweep
+from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 from staleharness.training.loop import simulation_of

@@ -16,7 +16,7 @@ from known_plugins import loaded_plugins
 from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.commands.shared.parser import parse
+from staleharness.commands.shared.command_line_parser import parse
 from staleharness.commands.shared.train_and_report import plan_grid
 from staleharness.pages.paper_figure_specs import read_paper, select_figures
 from staleharness.testing import check_algorithm

@@ -32,7 +32,7 @@ REFERENCE = {
     "Weights": "staleharness.weights",
     "Task": "staleharness.task",
     "Lag": "staleharness.lag",
-    "Schedule": "staleharness.schedule",
+    "Schedule": "staleharness.lag_schedule",
     "Trace": "staleharness.trace",
     "Errors": "staleharness.errors",
 }

@@ -9,7 +9,7 @@ import pandas as pd
 from compare import MARGIN, PAIRS, Comparison, comparisons, gain, lags
 from design import METHODS, ON_POLICY, VARIANTS, Task
 
-from staleharness.pages.paper_figure_results import dates_note, figure_dates
+from staleharness.pages.paper_figure_runs import dates_note, figure_dates
 from staleharness.pages.paper_summary import picture
 from staleharness.statistics.method_labels import display_label
 

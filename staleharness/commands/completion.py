@@ -13,7 +13,7 @@ from ..errors import UserError, nearest
 from .shared.arguments import Help
 
 if TYPE_CHECKING:
-    from .shared.parser import Verb
+    from .shared.command_line_parser import Verb
 
 CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
 SHELLS = ("bash", "zsh", "fish")
@@ -50,7 +50,7 @@ def script(shell: str) -> str:
 
 def summaries() -> dict[str, str]:
     """Command -> what it does, in a few words."""
-    from .shared.parser import verbs
+    from .shared.command_line_parser import verbs
 
     return {name: _short(verb.command.__doc__) for name, verb in verbs().items()}
 
@@ -58,7 +58,7 @@ def summaries() -> dict[str, str]:
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
     from .shared.arguments import flag_of
-    from .shared.parser import verbs
+    from .shared.command_line_parser import verbs
 
     def of(verb: Verb) -> dict[str, str]:
         flags = [f.name for f in fields(verb.command) if f.default is not MISSING]
@@ -77,7 +77,7 @@ def values() -> dict[str, dict[str, list[str]]]:
     from ..pipeline.pipeline_settings import PRESETS
     from ..task import all_families
     from .shared.arguments import GridOptions, flag_of
-    from .shared.parser import verbs
+    from .shared.command_line_parser import verbs
 
     names_of = {
         "env": sorted({name for family in all_families() for name in (*family.ids, *family.aliases)}),
@@ -99,7 +99,7 @@ def values() -> dict[str, dict[str, list[str]]]:
 
 def arguments() -> dict[str, list[str]]:
     """Command -> the words that its first argument may be, for commands that choose among words."""
-    from .shared.parser import verbs
+    from .shared.command_line_parser import verbs
 
     def of(verb: Verb) -> list[str]:
         positional = [f.name for f in fields(verb.command) if f.default is MISSING]

@@ -13,7 +13,7 @@ from ..errors import UserError
 from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
-    from ..pages.paper_figure_results import GalleryFigure
+    from ..pages.paper_figure_runs import GalleryFigure
 
 
 @dataclass(frozen=True)

@@ -80,9 +80,9 @@ def handle(command: Command) -> int:
 def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     """A preset, or the pipeline that a lag model is, with some settings changed. Raises `UserError`."""
     from ..lag import LAGS, read_lag
+    from ..lag_schedule import Demand
     from ..pipeline.pipeline_settings import PRESETS, Pipeline, preset
-    from ..pipeline_lag import PipelineLag
-    from ..schedule import Demand
+    from ..pipeline_lag_model import PipelineLag
 
     model_name = re.split(r"[:\[]", name)[0]
     if name in PRESETS or model_name not in LAGS or not issubclass(LAGS[model_name], PipelineLag):

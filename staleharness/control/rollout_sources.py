@@ -16,7 +16,7 @@ from torch import Tensor
 from ..asynchronous.actor_rollout_source import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
-from ..schedule import NEVER, Ints, PhaseRows, Schedule
+from ..lag_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..training.phase_lags import Lags, drawn_rows
 from ..training.policy_buffer import PolicyBuffer

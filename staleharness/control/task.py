@@ -15,8 +15,8 @@ from ..base.cpp_library import compiler
 from ..base.machine import memory
 from ..errors import UserError, one_line, shorten
 from ..lag import read_lag, schedule_of
+from ..lag_schedule import Schedule
 from ..mismatch import Mismatch, read_mismatch
-from ..schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from .policy_io import policy_digest, policy_path, read_policy

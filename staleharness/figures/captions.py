@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from ..base.text import plural, span
-from ..statistics.few_seed_intervals import has_intervals, has_small_samples
+from ..statistics.intervals_or_single_runs import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid

@@ -13,7 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from ..errors import UserError, nearest
 from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import LEVEL, REPS, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
-from ..statistics.few_seed_intervals import has_intervals, has_small_samples
+from ..statistics.intervals_or_single_runs import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score, normaliser_of

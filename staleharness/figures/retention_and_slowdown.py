@@ -17,7 +17,7 @@ from ..errors import UserError
 from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.evidence import Evidence
 from ..statistics.claims.part_tests import Term, compare_terms
-from ..statistics.few_seed_intervals import MIN_RUNS
+from ..statistics.intervals_or_single_runs import MIN_RUNS
 from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
 from ..statistics.retained_share import MIN_GAIN, retained_shares

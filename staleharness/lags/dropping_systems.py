@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from staleharness.lag import LAGS, option
-from staleharness.pipeline_lag import PipelineLag, rows_of, stale_rules
-from staleharness.schedule import Demand
+from staleharness.lag_schedule import Demand
+from staleharness.pipeline_lag_model import PipelineLag, rows_of, stale_rules
 
 
 @LAGS.register("trl_async_grpo")

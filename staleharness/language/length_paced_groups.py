@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..pipeline_lag import PipelineLag
-from ..schedule import Schedule
+from ..lag_schedule import Schedule
+from ..pipeline_lag_model import PipelineLag
 from ..training.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
 from .sampler import Sampler, Seconds, join_rows

@@ -16,7 +16,7 @@ from ..statistics.claims.evidence import Evidence
 from ..statistics.method_labels import display_label
 from ..statistics.scores import final_score
 from .page_shell import prose, read_template, shell
-from .paper_figure_results import GalleryFigure
+from .paper_figure_runs import GalleryFigure
 from .paper_figure_specs import paper_names, read_paper
 from .paper_summary import anchor, conclusion_on_page, picture_file, read_page, sections_on_page, verdict_on_page
 

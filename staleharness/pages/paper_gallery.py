@@ -27,7 +27,7 @@ from ..errors import UserError
 from ..figures.table_markup import Sheet
 from .gallery_index import evidence_by_study, index_page, run_lists, study_pages, test_links
 from .page_shell import prose, read_template, shell
-from .paper_figure_results import DRAFT, GalleryFigure, at_scale, load_figures
+from .paper_figure_runs import DRAFT, GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_summary import (
     anchor,

@@ -18,7 +18,7 @@ from ..statistics.claims.claim import verdict
 from ..statistics.claims.claim_evaluation import ClaimResult, fill_numbers
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_intervals import Contrast
-from .paper_figure_results import GalleryFigure
+from .paper_figure_runs import GalleryFigure
 from .paper_figure_specs import Paper, PaperFigure
 
 CONCLUSION = "**In short:** "

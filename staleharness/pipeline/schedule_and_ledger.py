@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule import NEVER, Ints, Schedule
+from ..lag_schedule import NEVER, Ints, Schedule
 from ..trace import trace_bytes
 from .pipeline_record import FATES, Floats, PipelineRecord
 

@@ -22,8 +22,8 @@ from ..task import find_env
 from .grid_axes import resolve_methods
 from .plan import Plan, PlannedRun, plan
 from .plan_execution import execute_plan, stored_runs_of
+from .run_scheduler import Outcome, SweepListener
 from .runner_interface import Runner
-from .sweep_loop import Outcome, SweepListener
 
 DIVERGED = "Diverged"  # class of a failure that is a result: the ladder goes on without that rate
 

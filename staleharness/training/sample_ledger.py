@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from numpy.typing import NDArray
 
-from ..schedule import LOST, NEVER, Ints, Schedule
+from ..lag_schedule import LOST, NEVER, Ints, Schedule
 
 UNITS = ("sequences", "decisions")
 ENTRIES = ("generated", "trained", "dropped", "masked", "queued", "lost", "reused")

@@ -13,7 +13,7 @@ from needs import needs_tool
 
 from staleharness.commands.completion import SHELLS, WIDTH, arguments, options, summaries, values
 from staleharness.commands.completion import script as script_of
-from staleharness.commands.shared.parser import verbs
+from staleharness.commands.shared.command_line_parser import verbs
 from staleharness.task import all_families
 
 

@@ -12,7 +12,7 @@ from raising import raising
 from results_helper import write_run
 
 import staleharness as sh
-from staleharness.commands.shared.parser import flag_of, parse, verbs
+from staleharness.commands.shared.command_line_parser import flag_of, parse, verbs
 from staleharness.errors import UserError
 
 

@@ -8,7 +8,7 @@ import sys
 
 from places import ROOT
 
-from staleharness.commands.shared import parser
+from staleharness.commands.shared import command_line_parser
 from staleharness.running.plugin_listing import catalogue
 from staleharness.training import method_metadata
 
@@ -40,9 +40,9 @@ def test_the_file_of_methods_is_parsed_once() -> None:
 
 
 def test_what_is_given_reaches_the_command_as_it_was_written() -> None:
-    verb, command = parser.parse(
+    verb, command = command_line_parser.parse(
         ["compare", "a=b", "b c", "--k=1,8", "--json", "--algo", "vaco[delta=-1]", "--env=A=B"]
     )
     assert (verb.name, command.a, command.b, command.k, command.json) == ("compare", "a=b", "b c", "1,8", True)
     assert (command.algo, command.env, command.out) == ("vaco[delta=-1]", "A=B", None)
-    assert parser.parse(["run", "--seed", "-3"])[1].seed == "-3"
+    assert command_line_parser.parse(["run", "--seed", "-3"])[1].seed == "-3"

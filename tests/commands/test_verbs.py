@@ -13,7 +13,7 @@ from command_line import Cli
 from places import ROOT
 
 from staleharness import commands
-from staleharness.commands.shared import parser
+from staleharness.commands.shared import command_line_parser
 
 PACKAGE = ROOT / "staleharness"
 # A worker's output is its log, and a store says on stderr what does not count.
@@ -43,22 +43,22 @@ def hello(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A verb of one file, as if it lay in the folder."""
     (tmp_path / "say_hello.py").write_text(HELLO)
     monkeypatch.setattr(commands, "__path__", [*commands.__path__, str(tmp_path)])
-    parser.verbs.cache_clear()
+    command_line_parser.verbs.cache_clear()
     yield
-    parser.verbs.cache_clear()
+    command_line_parser.verbs.cache_clear()
     sys.modules.pop("staleharness.commands.say_hello", None)
 
 
 def test_every_file_is_a_verb_and_help_lists_them_in_one_order() -> None:
     files = {path.stem for path in (PACKAGE / "commands").glob("[!_]*.py")}
-    assert list(parser.verbs()) == parser.ORDER and set(parser.ORDER) == files
-    for verb in parser.verbs().values():
+    assert list(command_line_parser.verbs()) == command_line_parser.ORDER and set(command_line_parser.ORDER) == files
+    for verb in command_line_parser.verbs().values():
         assert dataclasses.is_dataclass(verb.command) and verb.command.__doc__
         with pytest.raises(dataclasses.FrozenInstanceError):
             object.__new__(verb.command).anything = 1
 
 
-@pytest.mark.parametrize("verb", ["", *parser.ORDER])
+@pytest.mark.parametrize("verb", ["", *command_line_parser.ORDER])
 def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, cli: Cli) -> None:
     monkeypatch.setenv("COLUMNS", "80")
     code, out, _ = cli(*([verb] if verb else []), "--help")
@@ -66,7 +66,7 @@ def test_help_fits_80_columns(verb: str, monkeypatch: pytest.MonkeyPatch, cli: C
 
 
 def test_a_new_verb_is_one_file(hello: None, cli: Cli) -> None:
-    assert list(parser.verbs())[-1] == "say-hello"
+    assert list(command_line_parser.verbs())[-1] == "say-hello"
     assert cli("say-hello", "--name", "Ada") == (1, "hello Ada\n", "")
     code, out, _ = cli("say-hello", "--help")
     assert code == 0 and "Greet." in out

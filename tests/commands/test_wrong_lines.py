@@ -11,7 +11,7 @@ from command_line import Cli
 from each_case import check_each
 from raising import raising
 
-from staleharness.commands.shared.parser import flag_of, verbs
+from staleharness.commands.shared.command_line_parser import flag_of, verbs
 
 BUNDLE = str(Path(__file__).parents[2] / "results" / "reference" / "quick_hopper")
 MISSING_FOLDER = "/proc/nowhere"  # no folder can be made there, whoever asks

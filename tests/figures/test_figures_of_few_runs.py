@@ -14,7 +14,7 @@ from staleharness.figures.comparisons import differences_from_baseline, performa
 from staleharness.figures.data_accounting import score_and_time
 from staleharness.figures.option_scores import phase_diagram
 from staleharness.figures.score_and_drift_tables import risk_table
-from staleharness.statistics.few_seed_intervals import show_single_runs
+from staleharness.statistics.intervals_or_single_runs import show_single_runs
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.table import Table
 

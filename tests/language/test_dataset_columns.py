@@ -10,8 +10,8 @@ import pytest
 from places import ROOT
 
 from staleharness.errors import UserError
-from staleharness.language.gsm8k import load
-from staleharness.language.math_problems import Problem
+from staleharness.language.gsm8k_rows import load
+from staleharness.language.problem_selection import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import resolve_paths, with_usual_columns
 

@@ -12,8 +12,8 @@ from needs import needs_extra
 from torch import Tensor
 
 from staleharness.language.decoder_interface import Request, make_decoder
-from staleharness.language.math_problems import Problem
 from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.problem_selection import Problem
 from staleharness.language.prompt_formatting import find_prompt, pad_left, tokenise_prompts
 from staleharness.language.sampler import teacher_force
 from staleharness.language.spec import LanguageSpec

@@ -40,7 +40,7 @@ def edit(file: Path) -> None:
         ("statistics/bootstrap.py", True, True),
         ("store/run_grid.py", True, True),
         ("base/text.py", True, True),
-        ("running/sweep_loop.py", False, False),
+        ("running/run_scheduler.py", False, False),
     ],
 )
 def test_a_changed_file_expires_only_its_products(

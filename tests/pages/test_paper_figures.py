@@ -10,7 +10,7 @@ from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
 from staleharness.figures import captions, comparisons, curve_summaries, learning_curves, plot_layout, registry
-from staleharness.pages.paper_figure_results import GalleryFigure, load_figures
+from staleharness.pages.paper_figure_runs import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
 
 

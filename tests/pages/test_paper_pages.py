@@ -12,7 +12,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
-from staleharness.pages.paper_figure_results import load_figures
+from staleharness.pages.paper_figure_runs import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_summary import verdict_on_page, verdict_words
 

@@ -21,7 +21,7 @@ from sweeping import environment
 
 from staleharness.base.files import atomic_write
 from staleharness.base.parsing import read_toml
-from staleharness.commands.shared.parser import verbs
+from staleharness.commands.shared.command_line_parser import verbs
 from staleharness.errors import UserError
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import MARKER, Store

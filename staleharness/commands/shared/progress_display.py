@@ -18,7 +18,7 @@ from ...base.text import duration, printable
 from ...errors import shorten
 from ...running.plan import PlannedRun
 from ...running.plan_execution import describe_run
-from ...running.sweep_loop import SweepListener
+from ...running.run_scheduler import SweepListener
 from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything

@@ -21,8 +21,8 @@ from gymnasium.vector.utils import batch_space
 from numpy.typing import NDArray
 
 from ..replay_state import generator_from, pack, state_of, unpack
+from .base_robot import Bools, Floats, Formulas
 from .physics import ALL_SIMULATIONS, BatchPhysics, Indices, Physics, PoolPhysics
-from .robot_interface import Bools, Floats, Formulas
 
 
 class MujocoVector(VectorEnv[Any, Any, Any]):

@@ -16,7 +16,7 @@ from ...base.text import plural
 from ...errors import UserError
 from ..aggregate import improvement
 from ..bootstrap import REPS, fast_interval, mean_of_tasks
-from ..few_seed_intervals import MIN_RUNS
+from ..intervals_or_single_runs import MIN_RUNS
 from ..lag_curve import lag_curves
 from ..retained_share import retention
 from ..scores import Array, learning_curve, normaliser_of

@@ -11,10 +11,10 @@ import pytest
 from language_fixtures import error_line
 
 from staleharness.errors import UserError
-from staleharness.language.math_problems import Problem
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.loading import load
 from staleharness.language.model.model_file_checks import check_model
+from staleharness.language.problem_selection import Problem
 from staleharness.language.prompt_formatting import find_prompt, tokenise_prompts
 from staleharness.language.spec import LanguageSpec
 

@@ -9,7 +9,7 @@ import pytest
 from results_helper import write_grid
 
 from staleharness.statistics.bootstrap import iqm
-from staleharness.statistics.few_seed_intervals import (
+from staleharness.statistics.intervals_or_single_runs import (
     MIN_RUNS,
     SHARE_COVERED,
     coverage_text,

@@ -14,7 +14,7 @@ from ..base.text import invocation, plural
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim
 from ..statistics.claims.evidence import Evidence
-from ..statistics.few_seed_intervals import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
+from ..statistics.intervals_or_single_runs import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
 from ..statistics.method_labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table, extent
