@@ -9,23 +9,14 @@ from __future__ import annotations
 
 import contextlib
 import threading
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, shorten
-from .running.api_calls import (
-    CallbackListener,
-    ProgressCallback,
-    check_folder,
-    failure_text,
-    phases,
-    question_of,
-    refuse_empty,
-    text_of,
-)
-from .running.api_calls import RunsFailed as RunsFailed  # sh.RunsFailed
-from .running.api_calls import load_plugins as load_plugins  # which commands take from here
+from .running.api_arguments import check_folder, question_of, refuse_empty, text_of
+from .running.api_arguments import load_plugins as load_plugins  # which commands take from here
+from .running.in_process_run import phases
 
 if TYPE_CHECKING:
     from .running.plan import Plan
@@ -37,6 +28,18 @@ Names = str | Iterable[str]  # "Hopper,Ant" or ["Hopper", "Ant"]
 Numbers = int | str | Iterable[int]  # 8, "1,8" or [1, 8]
 Paths = str | Path | Iterable[str | Path]
 Settings = str | Mapping[str, Any]  # "epochs=2" or {"epochs": 2}
+ProgressCallback = Callable[[dict[str, Any]], None]
+
+
+class RunsFailed(RuntimeError):
+    """Error of a sweep in which some runs did not finish; all others did and are stored.
+
+    failed: id of a run -> {class, message, log_tail}. results: the runs that finished.
+    """
+
+    def __init__(self, message: str, failed: Mapping[str, Mapping[str, Any]], results: Results) -> None:
+        super().__init__(message)
+        self.failed, self.results = dict(failed), results
 
 
 def plan(
@@ -126,7 +129,8 @@ def sweep(
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
     arguments = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
-    from .running.plan_execution import execute_plan, runner_for
+    from .running.plan_execution import describe_run, execute_plan, runner_for
+    from .running.run_scheduler import CallbackListener
     from .statistics.results import Results
     from .store.store import Store
 
@@ -149,10 +153,13 @@ def sweep(
     outcome, runs = execute_plan(grid_plan, store, job_runner, lambda done: contextlib.nullcontext(listener), restart)
     if outcome.interrupted:
         raise KeyboardInterrupt(f"stopped with {len(grid_plan.runs) - len(runs)} runs to go")
-    if len(runs) < len(grid_plan.runs):
-        ids = {run.id for run in runs}
-        missing = [run for run in grid_plan.runs if run.run_id not in ids]
-        raise RunsFailed(failure_text(missing, outcome.failed), outcome.failed, Results.of(runs))
+    ids = {run.id for run in runs}
+    if missing := [run for run in grid_plan.runs if run.run_id not in ids]:
+        unreadable = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
+        events = [(run, outcome.failed.get(run.run_id, unreadable)) for run in missing]
+        lines = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
+        text = "; ".join([f"{len(missing)} of the runs failed, the others are stored", *lines])
+        raise RunsFailed(text, outcome.failed, Results.of(runs))
     return Results.of(runs)
 
 
@@ -183,6 +190,7 @@ def benchmark(
     from .base.files import user_path
     from .running.benchmark_runs import DIVERGED, all_sources, benchmark_method, run_method, third_party_runs
     from .running.plan_execution import runner_for
+    from .running.run_scheduler import CallbackListener
     from .statistics.benchmark.benchmark_table import benchmark_table
     from .statistics.benchmark.protocol import look_seeds, read_protocol
     from .statistics.results import Results

@@ -1,9 +1,11 @@
-"""Errors of the user and of a run, and the wording of error lines."""
+"""Errors of the user and of a run, and the words of error lines."""
 
 from __future__ import annotations
 
 import difflib
+import tomllib
 from collections.abc import Iterable
+from pathlib import Path
 
 
 class UserError(Exception):
@@ -56,32 +58,9 @@ def missing_extra(feature: str, extra: str) -> UserError:
     )
 
 
-# Name of a setting in other libraries (Stable-Baselines3, CleanRL, TRL, RLlib) -> its name here.
-FOREIGN_NAMES = {
-    "lr": "learning_rate",
-    "gamma": "discount",
-    "lam": "gae_lambda",
-    "lambda": "gae_lambda",
-    "ent_coef": "entropy_coef",
-    "vf_coef": "value_coef",
-    "n_envs": "num_envs",
-    "n_steps": "num_steps",
-    "n_epochs": "epochs",
-    "num_epochs": "epochs",
-    "update_epochs": "epochs",
-    "num_minibatches": "minibatches",
-    "anneal_lr": "anneal_learning_rate",
-    "norm_adv": "normalise_advantage",
-    "normalize_advantage": "normalise_advantage",
-    "total_timesteps": "steps",
-    "k": "capacity",  # as the command line and `sh.sweep` call it
-    "n": "forward",
-    "clip_range": "clip",
-    "clip_coef": "clip",
-    "epsilon": "clip",
-    "eps": "adam_epsilon",
-    "temperature": "sampling_temperature",
-}
+def _foreign_names() -> dict[str, str]:
+    """Map the name of a setting in other libraries to its name here."""
+    return tomllib.loads(Path(__file__).with_name("foreign_names.toml").read_text(encoding="utf-8"))
 
 
 def nearest(name: str, valid: Iterable[str], others: Iterable[str] = ()) -> str:
@@ -90,7 +69,7 @@ def nearest(name: str, valid: Iterable[str], others: Iterable[str] = ()) -> str:
     valid: the valid names. others: further candidates that are not listed."""
     names = sorted(valid)
     by_lower = {n.lower(): n for n in (*others, *names)}
-    translation = FOREIGN_NAMES.get(name.lower(), "")
+    translation = _foreign_names().get(name.lower(), "")
     if translation in by_lower:
         return f"did you mean {translation!r}?"
     completions = [n for n in names if len(name) > 1 and n.lower().startswith(name.lower())]

@@ -1,4 +1,4 @@
-"""Cores and GPUs that this process may use, and checks of a DEVICE."""
+"""Cores and GPUs that this process may use, settings of torch on them for a run, and checks of a DEVICE."""
 
 from __future__ import annotations
 

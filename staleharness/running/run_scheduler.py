@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Collection, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -34,6 +34,35 @@ class SweepListener(Protocol):
     def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None: ...
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None: ...
     def on_stop(self) -> None: ...
+
+
+class CallbackListener:
+    """Listener of a sweep that calls a function with each event as plain data."""
+
+    def __init__(self, progress: Callable[[dict[str, Any]], None] | None) -> None:
+        self.progress = progress
+
+    def on_start(self, run: PlannedRun) -> None:
+        self._call(run, {"event": "started"})
+
+    def on_preparing(self, run: PlannedRun, step: str) -> None:
+        self._call(run, {"event": "preparing", "what": step})
+
+    def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self._call(run, {"event": "phase", **progress})
+
+    def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
+        interrupted = event["event"] == "interrupted"
+        self._call(run, {**event, "event": "stopped"} if interrupted else event)
+
+    def on_stop(self) -> None:
+        """Do nothing: each run reports its own stop."""
+
+    def _call(self, run: PlannedRun, event: Mapping[str, Any]) -> None:
+        if self.progress is not None:
+            spec = run.spec
+            cell = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
+            self.progress({**cell, "seed": spec.seed, **event})
 
 
 @dataclass

@@ -15,7 +15,7 @@ from places import HELPERS
 
 import staleharness as sh
 from staleharness.chain.spec import ChainSpec
-from staleharness.running import api_calls
+from staleharness.running import in_process_run
 
 ASKED: dict[str, Any] = {"env": "Noisy-v0", "algo": "draws", "k": 2, "steps": 256, "num_envs": 2, "num_steps": 32}
 ASKED |= {"epochs": 1, "minibatches": 2, "evaluations": 2, "evaluation_episodes": 1, "final_episodes": 1}
@@ -116,11 +116,13 @@ class Overlapping:
 def test_runs_in_threads_restore_the_process_settings(monkeypatch: pytest.MonkeyPatch) -> None:
     both, threads = Overlapping(), {0: 2, 1: 3}
     monkeypatch.setattr("staleharness.training.loop.simulation_of", both.of)
-    monkeypatch.setattr(api_calls, "TURN", Turnstile(both.arrived), raising=False)
+    monkeypatch.setattr(in_process_run, "TURN", Turnstile(both.arrived), raising=False)
     before, found = _settings(), {}
 
     def run(seed: int) -> None:
-        records: Any = api_calls.phases(ChainSpec(env="bit-chain", algorithm="spo", seed=seed, threads=threads[seed]))
+        records: Any = in_process_run.phases(
+            ChainSpec(env="bit-chain", algorithm="spo", seed=seed, threads=threads[seed])
+        )
         found[seed] = next(records)
         if seed == 0:
             both.left.set()

@@ -1,0 +1,89 @@
+"""Arguments of the functions for notebooks: checked, and turned into what is typed."""
+
+from __future__ import annotations
+
+import operator
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from numbers import Integral
+from os import PathLike
+from pathlib import Path
+from types import NoneType
+from typing import Any
+
+from ..base.files import user_path
+from ..base.parsing import is_empty, plain_value, split_list, whole_numbers
+from ..base.plugins import add_user_path
+from ..errors import UserError, shorten
+from ..study import Question, ask
+
+
+def refuse_empty(**arguments: Any) -> None:
+    """Raise `UserError` for an empty text, which means neither the default nor all nor none."""
+    for name, value in arguments.items():
+        if isinstance(value, str) and is_empty(value):
+            raise UserError(f"{name}={value!r} is empty; give a value, or leave it out for the default")
+
+
+def check_folder(name: str, value: Any) -> None:
+    """Raise `UserError` for a value that is not a path."""
+    refuse_empty(**{name: value})
+    if not isinstance(value, (str, PathLike)):
+        raise UserError(f"{name}={shorten(repr(value))} is not a folder; give a path, such as 'results'")
+
+
+def text_of(value: Any) -> str | None:
+    """Argument as typed on the command line."""
+    if value is None or isinstance(value, str):
+        return value
+    if isinstance(value, float) and value.is_integer():
+        return str(int(value))
+    return ",".join(map(str, value)) if isinstance(value, Iterable) else str(value)
+
+
+def seed_list(values: Iterable[int]) -> list[int]:
+    try:
+        seeds = [operator.index(seed) for seed in values]
+    except TypeError:  # not iterable, or not of whole numbers
+        seeds = []
+    if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
+        raise UserError(
+            f"SEEDS={shorten(repr(seeds or values))} is neither a whole number, how many seeds, nor a list of "
+            "different ones, none of them negative"
+        )
+    return seeds
+
+
+def question_of(
+    *, seeds: Any, settings: Any, scale: Any, spec: Any, steps: Any, model: Any, data: Any, device: Any, **axes: Any
+) -> tuple[Question, list[int] | None]:
+    """Return the question that the arguments of `plan` ask, and its seeds where they are listed. Raises `UserError`."""
+    scalars = {"steps": text_of(steps), "model": text_of(model), "data": text_of(data), "device": text_of(device)}
+    if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
+        seeds = whole_numbers(seeds, "SEEDS")
+    seed_numbers = None if seeds is None or isinstance(seeds, (int, Integral, str)) else seed_list(seeds)
+    named_settings = settings if isinstance(settings, Mapping) else {}
+    if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named_settings):
+        raise UserError(f"SET={shorten(repr(settings))} is neither settings by name nor 'name=value,...'")
+    question = ask(
+        **{name: text_of(value) for name, value in axes.items()},
+        **scalars,
+        seeds=text_of(seeds) if seed_numbers is None else None,
+        spec_file=text_of(spec),
+        scale=str(scale),
+        settings=settings if isinstance(settings, str) else None,
+    )
+    others = {key: plain_value(value) for key, value in named_settings.items() if scalars.get(key) is None}
+    return replace(question, settings={**question.settings, **others}), seed_numbers
+
+
+def load_plugins(plugin: str | Path | Iterable[str | Path] | None) -> None:
+    """Make the plugins of files or folders known to this process and its workers. Raises `UserError`."""
+    if plugin is None:
+        return
+    refuse_empty(plugin=plugin)
+    if isinstance(plugin, str):
+        is_path = user_path(plugin).exists()  # a path may have commas, spaces and brackets in it
+        plugin = [plugin] if is_path else split_list(plugin)
+    for path in plugin if isinstance(plugin, Iterable) else [plugin]:
+        add_user_path(str(path))

@@ -1,0 +1,55 @@
+"""Run in the caller's own process, phase by phase, with the bits of a worker's."""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from .hardware import make_deterministic
+
+if TYPE_CHECKING:
+    from ..spec import RunSpec
+    from ..training.phase_record import PhaseRecord
+
+TURN = threading.RLock()  # held while the settings of the process are changed
+
+
+def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
+    """Yield the records of the run's phases; nothing is written. Runs in several threads take turns, a phase at a time,
+    because the settings that a phase depends on belong to the process."""
+    from ..training.loop import simulation_of
+
+    with _as_in_a_worker(spec):
+        simulation = simulation_of(spec)
+        records = iter(simulation)
+    try:
+        while True:
+            with _as_in_a_worker(spec):
+                record = next(records, None)
+            if record is None:
+                return
+            yield record
+    finally:
+        simulation.close()
+
+
+@contextlib.contextmanager
+def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
+    """Set up torch as in a worker, since bits depend on it; restore the caller's settings and the states of its global
+    random generators afterwards."""
+    import torch
+
+    from ..base.streams import global_generators_restored
+
+    with TURN, global_generators_restored():
+        threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
+        cudnn_sdp = torch.backends.cuda.cudnn_sdp_enabled()
+        make_deterministic(spec.threads)
+        try:
+            yield
+        finally:
+            torch.backends.cuda.enable_cudnn_sdp(cudnn_sdp)
+            torch.set_deterministic_debug_mode(mode)
+            torch.set_num_threads(threads)
