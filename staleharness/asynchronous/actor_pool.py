@@ -90,12 +90,6 @@ class ActorPool:
         self.thread = threading.Thread(target=self._listen, daemon=True)
         self.thread.start()
 
-    @property
-    def pids(self) -> dict[int, int]:
-        """Process ids of the actors at work, by number."""
-        with self.condition:
-            return {member.number: member.process.pid for member in self.members}
-
     def take(self, phase: int) -> tuple[list[bytes], Flow]:
         """Wait for the groups that this phase trains on; return them in the order in which they were finished, and the
         flow of all groups since the last call.

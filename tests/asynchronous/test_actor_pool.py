@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 from places import HELPERS, ROOT
-from races import until
+from races import pids, until
 from toy_actors import LENGTH, Toy, version
 
 from staleharness.asynchronous import actor_pool
@@ -58,14 +58,14 @@ def fates(pool: ActorPool) -> list[str]:
 @pytest.mark.long
 def test_actors_use_the_newest_version_and_batches_are_in_order(start: Start) -> None:
     pool = start(Toy())
-    pids = set(pool.pids.values())
-    assert len(pids) == 2 and os.getpid() not in pids
+    started = set(pids(pool).values())
+    assert len(started) == 2 and os.getpid() not in started
     groups = []
     for phase in range(4):
         if phase:
             pool.weights.publish(version(phase))
         batch = take_batch(pool, phase)
-        assert len(batch) == 3 and {pid for *_, pid in batch} <= pids
+        assert len(batch) == 3 and {pid for *_, pid in batch} <= started
         assert all(len(set(acted)) == 1 and acted[0] <= phase for _, _, acted, _ in batch)
         for place, (group, nth, acted, _) in enumerate(batch):
             entry = pool.recorder.entries[group]
@@ -121,10 +121,10 @@ def test_weights_fetched_inside_a_row_are_recorded_with_their_start(start: Start
 def test_a_killed_actor_is_replaced_and_its_group_counts_as_lost(start: Start) -> None:
     pool = start(Toy(seconds=0.02))
     until(lambda: len(pool.recorder.entries) > 3)
-    number, pid = next(iter(pool.pids.items()))
+    number, pid = next(iter(pids(pool).items()))
     os.kill(pid, signal.SIGKILL)
-    until(lambda: number not in pool.pids and len(pool.pids) == 2)
-    assert max(pool.pids) == 2, "a number of its own"
+    until(lambda: number not in pids(pool) and len(pids(pool)) == 2)
+    assert max(pids(pool)) == 2, "a number of its own"
     for phase in range(3):
         if phase:
             pool.weights.publish(version(phase))
@@ -176,7 +176,7 @@ def test_a_resumed_record_counts_unfinished_groups_as_lost(start: Start) -> None
     resumed.load_state_dict(state)
     assert sorted(e.fate for e in resumed.entries) == ["lost"] * 6 + ["trained"] * 3
     again = start(Toy(), recorder=resumed)
-    assert set(again.pids) == {2, 3}, "new actors, whose numbers nobody had"
+    assert set(pids(again)) == {2, 3}, "new actors, whose numbers nobody had"
     assert take_batch(again, 1)[0][0] >= 9
     assert resumed.now() >= state["elapsed"] > 0
 
@@ -285,8 +285,8 @@ def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
     monkeypatch.setattr(actor_pool, "PAUSE", 0.0)
     if kills == 1:
         pool = start(Toy())
-        assert {number for *_, number in take_batch(pool, 0)} <= set(pool.pids.values())
-        assert len(pool.pids) == 2
+        assert {number for *_, number in take_batch(pool, 0)} <= set(pids(pool).values())
+        assert len(pids(pool)) == 2
         return
     with pytest.raises(ActorsNotStarted, match="was killed 4 times in a row") as caught:
         start(Toy())
@@ -318,9 +318,9 @@ def test_killing_the_fork_server_and_an_actor_ends_nothing(
     monkeypatch.setattr(forkserver, "read_signed", read_after_kill)
     if not starting:
         kill_server()
-    number, pid = next(iter(pool.pids.items()))
+    number, pid = next(iter(pids(pool).items()))
     os.kill(pid, signal.SIGKILL)
-    until(lambda: pool.error is not None or (number not in pool.pids and len(pool.pids) == 2))
+    until(lambda: pool.error is not None or (number not in pids(pool) and len(pids(pool)) == 2))
     ledger = Ledger()
     for phase in (1, 2, 3):
         assert enter_ledger(ledger, pool, phase)["trained"] == 3 * GROUP.decisions * phase
@@ -337,7 +337,7 @@ from staleharness.asynchronous.recorder import Recorder
 config = PoolConfig(Toy(), [ActorTiming(0, 0.0)] * 2, groups=1, rows=2, room=1, max_lag=9, length=5)
 pool = ActorPool(config, Recorder(), version(0))
 pool.take(0)
-print(*pool.pids.values(), flush=True)
+print(*(member.process.pid for member in pool.members), flush=True)
 time.sleep(600)
 """
 
@@ -350,10 +350,10 @@ def test_actors_end_when_the_learner_is_killed() -> None:
     )
     assert learner.stdout is not None
     with learner:
-        pids = [int(pid) for pid in learner.stdout.readline().split()]
-        assert len(pids) == 2 and all(map(alive, pids))
+        started = [int(pid) for pid in learner.stdout.readline().split()]
+        assert len(started) == 2 and all(map(alive, started))
         learner.kill()
-    until(lambda: not any(map(alive, pids)))
+    until(lambda: not any(map(alive, started)))
 
 
 def alive(pid: int) -> bool:

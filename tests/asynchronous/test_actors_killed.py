@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from races import Mortal, but_assigned, digests_and_metrics, learner_digest, until
+from races import Mortal, but_assigned, digests_and_metrics, learner_digest, pids, until
 from small_specs import small_control
 from whole_runs import one_thread as one_thread
 
@@ -46,7 +46,7 @@ def kill(pool: Any, place: int) -> None:
     with pool.condition:
         (member,) = (m for m in pool.members if m.place == place)
         os.kill(member.process.pid, signal.SIGKILL)
-    until(lambda: member.number not in pool.pids and len(pool.pids) == ACTORS)
+    until(lambda: member.number not in pids(pool) and len(pids(pool)) == ACTORS)
 
 
 def faulty(seed: int, to: Path) -> tuple[list[str], list[dict[str, Any]]]:

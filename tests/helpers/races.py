@@ -15,6 +15,8 @@ from staleharness.asynchronous.actor import GroupMaker, WeightFeed
 if TYPE_CHECKING:
     from whole_runs import Metrics
 
+    from staleharness.asynchronous.actor_pool import ActorPool
+
 
 def learner_digest(simulation: Any) -> str:
     """Hash of all that a learner holds."""
@@ -87,8 +89,14 @@ def kill_one(processes: Any) -> None:
     """Kill an actor's process, and wait until a later actor has made a group."""
     pool = processes.pool
     begun = pool.next_number
-    os.kill(next(iter(pool.pids.values())), signal.SIGKILL)
+    os.kill(next(iter(pids(pool).values())), signal.SIGKILL)
     until(lambda: any(e.actor >= begun and e.made_at is not None for e in pool.recorder.entries))
+
+
+def pids(pool: ActorPool) -> dict[int, int]:
+    """Process ids of the actors at work, by number."""
+    with pool.condition:
+        return {member.number: member.process.pid for member in pool.members}
 
 
 def until(holds: Callable[[], bool]) -> None:
