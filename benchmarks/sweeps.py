@@ -75,13 +75,14 @@ def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
     from sweeping import Silent
 
     from staleharness.running.run_scheduler import sweep
+    from staleharness.running.runners.local import LocalPool
     from staleharness.store.store import Store
 
     with tempfile.TemporaryDirectory() as out:
         store = Store(Path(out) / "results")
         store.open_for_writing()
         begin = time.perf_counter()
-        outcome = sweep(runs, store, jobs, Silent())
+        outcome = sweep(runs, store, LocalPool(jobs), Silent())
         seconds = time.perf_counter() - begin
     assert len(outcome.done) == len(runs), outcome
     return seconds

@@ -129,7 +129,7 @@ def sweep(
     when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
     """
     arguments = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
-    from .running.plan_execution import describe_run, execute_plan, runner_for
+    from .running.plan_execution import execute_plan, runner_for
     from .running.run_scheduler import CallbackListener
     from .statistics.results import Results
     from .store.store import Store
@@ -157,7 +157,7 @@ def sweep(
     if missing := [run for run in grid_plan.runs if run.run_id not in ids]:
         unreadable = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
         events = [(run, outcome.failed.get(run.run_id, unreadable)) for run in missing]
-        lines = [f"{describe_run(run)}: {event['class']}: {event['message']}" for run, event in events]
+        lines = [f"{run.text}: {event['class']}: {event['message']}" for run, event in events]
         text = "; ".join([f"{len(missing)} of the runs failed, the others are stored", *lines])
         raise RunsFailed(text, outcome.failed, Results.of(runs))
     return Results.of(runs)

@@ -22,6 +22,7 @@ from sweeping import Silent, message, staleharness, without_report
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run_scheduler import Outcome, sweep
+from staleharness.running.runners.local import LocalPool
 from staleharness.store.store import Store
 from staleharness.study import ask
 from staleharness.training.loop import simulation_of
@@ -124,7 +125,7 @@ class Interrupting(Silent):
 def swept(root: Path, runs: tuple[PlannedRun, ...], listener: Silent) -> tuple[Outcome, Store]:
     store = Store(root)
     store.open_for_writing()
-    return sweep(runs, store, 1, listener), store
+    return sweep(runs, store, LocalPool(1), listener), store
 
 
 @pytest.mark.usefixtures("tabular")

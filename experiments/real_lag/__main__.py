@@ -30,7 +30,8 @@ from staleharness.base.reference_results import reference_folder
 from staleharness.figures.plot_layout import COLUMN, reduce_colours
 from staleharness.pages.paper_summary import picture_file
 from staleharness.running.plan import Plan, PlannedRun
-from staleharness.running.plan_execution import describe_run, execute_plan
+from staleharness.running.plan_execution import execute_plan
+from staleharness.running.runners.local import LocalPool
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
@@ -73,10 +74,10 @@ def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
     """Execute the runs that are missing. Returns all of them, in order."""
     once = tuple({each.run_id: each for each in runs}.values())
     plan = Plan(once, "real_lag", "")
-    _, stored = execute_plan(plan, Store(folder), jobs, lambda done: contextlib.nullcontext(_Lines()))
+    _, stored = execute_plan(plan, Store(folder), LocalPool(jobs), lambda done: contextlib.nullcontext(_Lines()))
     by_id = {each.id: each for each in stored}
     if missing := [each for each in once if each.run_id not in by_id]:
-        sys.exit(f"{len(missing)} runs are missing, the first of {describe_run(missing[0])}; the same command goes on")
+        sys.exit(f"{len(missing)} runs are missing, the first of {missing[0].text}; the same command goes on")
     return [by_id[each.run_id] for each in runs]
 
 
@@ -110,7 +111,7 @@ class _Lines:
     def on_stop(self) -> None: ...
 
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
-        print(event["event"], describe_run(run), run.spec.lag, event.get("message", ""), flush=True)
+        print(event["event"], run.text, run.spec.lag, event.get("message", ""), flush=True)
 
 
 if __name__ == "__main__":

@@ -52,11 +52,9 @@ def commit(folder: Path = HOME) -> str | None:
 def cpu_model() -> str:
     """Model name of the processor."""
     info = Path("/proc/cpuinfo")
-    if info.is_file():
-        for line in info.read_text(encoding="utf-8").splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or "unknown"
+    lines = info.read_text(encoding="utf-8").splitlines() if info.is_file() else []
+    models = (line.partition(":")[2].strip() for line in lines if line.startswith("model name"))
+    return next(models, platform.processor() or "unknown")
 
 
 @functools.cache

@@ -143,11 +143,6 @@ def type_hints(cls: type) -> Mapping[str, Any]:
     return _HINTS[cls]
 
 
-def whole_numbers(text: str, name: str) -> list[int]:
-    """Parse whole numbers separated by commas or white space. Raises `UserError` with `name`."""
-    return [whole_number(part, name) for part in split_list(text)]
-
-
 def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
     """Create a frozen dataclass from plain data, strictly. Raises `UserError` naming key, place and remedy."""
     hints = type_hints(cls)
@@ -159,9 +154,7 @@ def build(cls: type[D], values: Mapping[str, Any], where: str) -> D:
         arguments[key] = convert(value, hints[key], f"{where}: {key}")
     try:
         return cls(**arguments)
-    except UserError:
-        raise
-    except TypeError:  # a field is missing
+    except (UserError, TypeError):  # a type error: a field is missing
         raise
     except (Exception, SystemExit) as error:  # of a plugin that checks its own options
         raise UserError(f"{where}: {type_and_message(error)}") from error

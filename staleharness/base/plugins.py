@@ -136,21 +136,18 @@ class Registry(Generic[T]):
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
         self._loaded_files.add(path)  # now: a file may ask the registry, and must not be executed within itself
-        done, environments = False, _environments()
+        environments = _environments()
         try:
             with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
                 spec.loader.exec_module(module)
-            done = True
-            if _environments() != environments:
-                _files_with_entries.add(path)
-        except UserError:
-            raise
-        except (Exception, SystemExit) as error:
+        except BaseException as error:
+            self._loaded_files.discard(path)  # so that the next access executes it again
+            _forget(sys.modules.pop(module_name).__name__)
+            if isinstance(error, UserError) or not isinstance(error, (Exception, SystemExit)):
+                raise
             raise UserError(f"plugin {path} does not import: {type_and_message(error)}") from error
-        finally:
-            if not done:  # so that the next access executes it again
-                self._loaded_files.discard(path)
-                _forget(sys.modules.pop(module_name).__name__)
+        if _environments() != environments:
+            _files_with_entries.add(path)
 
     def _load_entry_point(self, point: importlib.metadata.EntryPoint) -> None:
         """Import the plugin of an installed package. One that does not import is logged and skipped."""
@@ -292,5 +289,4 @@ def source_hash(cls: type, active: frozenset[str] = frozenset()) -> str:
 
 def summary(cls: type) -> str:
     """First line of the plugin's docstring."""
-    lines = (inspect.getdoc(cls) or "").splitlines()
-    return lines[0] if lines else ""
+    return (inspect.getdoc(cls) or "").partition("\n")[0]

@@ -16,7 +16,6 @@ from .shared.arguments import SWITCH, Help, RunFilters, output_file
 if TYPE_CHECKING:
     from ..logs.lag_log import LagLog
     from ..pipeline.pipeline_summary import CapResult
-    from ..statistics.advice import Advice
 
 CAPS = "0,1,2,4,8"
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
@@ -96,7 +95,10 @@ def handle(command: Command) -> int:
                 file=stream,
             )
     if target is not None:
-        write_bytes(target, _picture(advice, source, target.suffix[1:]))
+        from ..figures.plot_layout import to_bytes
+        from ..figures.staleness_cost import draw_advice
+
+        write_bytes(target, to_bytes(draw_advice(advice, source), target.suffix[1:], source))
         print(f"wrote {target}", file=stream)
     if command.json:
         print(json.dumps({"results": source, **advice.to_json()}, sort_keys=True))
@@ -133,10 +135,3 @@ def _number(text: str, name: str) -> float:
         return float(convert(parse_value(text), float, name))
     except UserError as error:
         raise UserError(f"{name}={text!r} is not a number") from error
-
-
-def _picture(advice: Advice, source: str, kind: str) -> bytes:
-    from ..figures.plot_layout import to_bytes
-    from ..figures.staleness_cost import draw_advice
-
-    return to_bytes(draw_advice(advice, source), kind, source)

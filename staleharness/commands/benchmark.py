@@ -96,7 +96,7 @@ def handle(command: Command) -> int:
     source = USER if name is not None and table.row(name, protocol.capacity[0], USER) else REFERENCE
     keys = [*([] if name is None else [(name, source)]), *(row for row in table.methods if row[1] in others)]
     hint = []
-    if result is not None and result.complete and not look and source == USER:
+    if result is not None and not result.missing and not look and source == USER:
         hint = [f"to share this row: staleharness pack {quote(command.out)}/{protocol.track} {quote(f'{name}_row')}"]
     lines = [line for row in keys for line in remarks(table, *row)]
     path = write_page(store.root, table, protocol, sources, [*lines, *hint])
@@ -105,4 +105,4 @@ def handle(command: Command) -> int:
     else:
         print("\n\n".join(verdict(table, *row) for row in keys))
         print(*hint, f"page: {path}", sep="\n")
-    return 1 if result is not None and not result.complete else 0
+    return 1 if result is not None and result.missing else 0

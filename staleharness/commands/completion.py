@@ -7,13 +7,11 @@ import re
 import textwrap
 from dataclasses import MISSING, dataclass, fields
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import Annotated
 
 from ..errors import UserError, nearest
-from .shared.arguments import Help
-
-if TYPE_CHECKING:
-    from .shared.command_line_parser import Verb
+from .shared.arguments import GridOptions, Help, flag_of
+from .shared.command_line_parser import Verb, verbs
 
 CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
 SHELLS = ("bash", "zsh", "fish")
@@ -50,21 +48,15 @@ def script(shell: str) -> str:
 
 def summaries() -> dict[str, str]:
     """Command -> what it does, in a few words."""
-    from .shared.command_line_parser import verbs
-
     return {name: _short(verb.command.__doc__) for name, verb in verbs().items()}
 
 
 def options() -> dict[str, dict[str, str]]:
     """Command -> its options, each with what it means in a few words."""
-    from .shared.arguments import flag_of
-    from .shared.command_line_parser import verbs
-
-    def of(verb: Verb) -> dict[str, str]:
-        flags = [f.name for f in fields(verb.command) if f.default is not MISSING]
-        return {flag_of(name): _short(verb.docstrings.get(name)) for name in flags} | {"--help": "show help"}
-
-    return {name: of(verb) for name, verb in verbs().items()}
+    return {
+        name: {flag_of(field): _short(verb.docstrings.get(field)) for field in _options(verb)} | {"--help": "show help"}
+        for name, verb in verbs().items()
+    }
 
 
 @functools.cache
@@ -76,8 +68,6 @@ def values() -> dict[str, dict[str, list[str]]]:
     from ..pages.paper_figure_specs import paper_names
     from ..pipeline.pipeline_settings import PRESETS
     from ..task import all_families
-    from .shared.arguments import GridOptions, flag_of
-    from .shared.command_line_parser import verbs
 
     names_of = {
         "env": sorted({name for family in all_families() for name in (*family.ids, *family.aliases)}),
@@ -91,21 +81,23 @@ def values() -> dict[str, dict[str, list[str]]]:
     def of(verb: Verb) -> dict[str, list[str]]:
         trains = issubclass(verb.command, GridOptions)  # a preset of runs, and otherwise of pipelines
         choices = {**names_of, "preset": sorted(presets if trains else PRESETS), **_choices(verb)}
-        names = [f.name for f in fields(verb.command) if f.default is not MISSING and choices.get(f.name)]
-        return {flag_of(name): choices[name] for name in names}
+        return {flag_of(name): choices[name] for name in _options(verb) if choices.get(name)}
 
     return {name: of(verb) for name, verb in verbs().items()}
 
 
 def arguments() -> dict[str, list[str]]:
     """Command -> the words that its first argument may be, for commands that choose among words."""
-    from .shared.command_line_parser import verbs
 
     def of(verb: Verb) -> list[str]:
-        positional = [f.name for f in fields(verb.command) if f.default is MISSING]
-        return _choices(verb).get(positional[0], []) if positional else []
+        first = next((f.name for f in fields(verb.command) if f.default is MISSING), "")
+        return _choices(verb).get(first, [])
 
     return {name: words for name, verb in verbs().items() if (words := of(verb))}
+
+
+def _options(verb: Verb) -> list[str]:
+    return [f.name for f in fields(verb.command) if f.default is not MISSING]
 
 
 def _choices(verb: Verb) -> dict[str, list[str]]:

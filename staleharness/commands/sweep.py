@@ -50,7 +50,7 @@ def _dry(command: Command, plan: Plan, store: Store, runner: Runner) -> int:
     """Say what there is to run, and what it takes."""
     from ..running.forecast import estimate, lag_notes
     from ..running.plan import plan_as_data
-    from ..running.plan_execution import check_checkpoints, describe_run, stored_runs_of
+    from ..running.plan_execution import check_checkpoints, stored_runs_of
     from .shared.train_and_report import print_plan
 
     stream = sys.stderr if command.json else sys.stdout
@@ -62,7 +62,7 @@ def _dry(command: Command, plan: Plan, store: Store, runner: Runner) -> int:
     guess = estimate(missing, store, jobs or 1, command.probe)
     print_plan(plan, len(done), jobs, stream)
     for run in plan.runs if command.list else ():
-        print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {describe_run(run)}", file=stream)
+        print(f"{run.run_id}  {'done' if run.run_id in done else 'to do':5}  {run.text}", file=stream)
     print(guess.text if jobs or not guess.seconds else f"{guess.text}, one at a time", file=stream)
     if command.json:
         cells = [{**cell, "done": cell["id"] in done} for cell in plan_as_data(plan)]

@@ -41,8 +41,8 @@ def handle(command: Command) -> int:
     from ..api import load_plugins
     from ..base.text import plural, printable
     from ..running.plan import Plan
-    from ..running.plan_execution import describe_run, execute_plan, runner_for, stored_runs_of
-    from ..running.rerun import compare, is_copy, replan
+    from ..running.plan_execution import execute_plan, runner_for, stored_runs_of
+    from ..running.rerun import compare, replan
     from ..store.store import Store
     from .shared.progress_display import listener_for
 
@@ -57,7 +57,9 @@ def handle(command: Command) -> int:
         store = Store(folder)
         earlier_runs = {run.id: run for run in stored_runs_of(plan, store)}
         for run in runs:
-            if (rerun := earlier_runs.get(copies[run.id].run_id)) is not None and is_copy(run, rerun):
+            rerun = earlier_runs.get(copies[run.id].run_id)
+            # another execution would not take the same time to the last digit
+            if rerun is not None and rerun.record["seconds"] == run.record["seconds"]:
                 raise UserError(
                     f"OUT={folder} holds run {run.id} itself or a copy, and not one made again; give another OUT"
                 )
@@ -65,7 +67,7 @@ def handle(command: Command) -> int:
         rerun_by_id = {run.id: run for run in reruns}
         verdicts: list[RerunComparison] = []
         for run in runs:
-            name = f"{run.id}  {describe_run(copies[run.id])}"
+            name = f"{run.id}  {copies[run.id].text}"
             if (rerun := rerun_by_id.get(copies[run.id].run_id)) is not None:
                 verdicts.append(compare(run, rerun))
                 print(f"{name}: " + "\n".join(map(printable, verdicts[-1].text.split("\n"))), file=stream)
@@ -89,7 +91,7 @@ def _select(command: Command) -> Sequence[StoredRun]:
     """Select the stored runs to make again, the quickest first. Raises `UserError` where none matches."""
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
-    from ..running.rerun import is_race
+    from ..lag import read_lag
     from ..store.run_grid import select_runs
     from ..store.run_lookup import find_run
     from ..store.store import MARKER, Store
@@ -103,7 +105,7 @@ def _select(command: Command) -> Sequence[StoredRun]:
         runs = select_runs(all_runs := store.read_all(), command.env, command.k, command.algo, command.where)
         if not runs:
             raise no_run(command.source, all_runs)
-    if not (runs := [run for run in runs if not is_race(run)]):
+    if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):
         raise UserError(
             f"{command.source} holds no run that can be made again: the processes of a run with LAG=async raced; only "
             "the trace beside its record replays it"

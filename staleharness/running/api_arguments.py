@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 from ..base.files import user_path
-from ..base.parsing import is_empty, plain_value, split_list, whole_numbers
+from ..base.parsing import is_empty, plain_value, split_list, whole_number
 from ..base.plugins import add_user_path
 from ..errors import UserError, shorten
 from ..study import Question, ask
@@ -60,7 +60,7 @@ def question_of(
     """Return the question that the arguments of `plan` ask, and its seeds where they are listed. Raises `UserError`."""
     scalars = {"steps": text_of(steps), "model": text_of(model), "data": text_of(data), "device": text_of(device)}
     if isinstance(seeds, str) and ("," in seeds or len(seeds.split()) > 1):
-        seeds = whole_numbers(seeds, "SEEDS")
+        seeds = [whole_number(seed, "SEEDS") for seed in split_list(seeds)]
     seed_numbers = None if seeds is None or isinstance(seeds, (int, Integral, str)) else seed_list(seeds)
     named_settings = settings if isinstance(settings, Mapping) else {}
     if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named_settings):

@@ -96,14 +96,14 @@ class BenchmarkRuns:
     failed: dict[str, dict[str, str]] = field(default_factory=dict)  # id -> {label, class, message}
     interrupted: bool = False
     missing: int = 0
-    diverged: bool = False  # a rate of the ladder, or a reported run
 
     @property
-    def complete(self) -> bool:
-        return not self.missing
+    def diverged(self) -> bool:
+        """True if a rate of the ladder, or a reported run, diverged."""
+        return any(event["class"] == DIVERGED for event in self.failed.values())
 
 
-MakeRunner = Callable[[Plan], Runner | int]
+MakeRunner = Callable[[Plan], Runner]
 Watch = Callable[[Plan, int], AbstractContextManager[SweepListener]]
 
 
@@ -135,7 +135,6 @@ def run_method(
         labels = {run.run_id: run.label for run in rest.runs}
         for run_id, event in outcome.failed.items():
             result.failed[run_id] = {"label": labels[run_id], "class": event["class"], "message": event["message"]}
-            result.diverged |= event["class"] == DIVERGED
         result.runs += runs
         result.interrupted |= outcome.interrupted
         result.missing += len(stage.runs) - len(runs)

@@ -235,7 +235,7 @@ def resolve_environments(question: Question) -> list[RequestedEnvironment]:
     families of different kinds."""
     families = [find_env(env) for env in question.env]
     check_unique([env for env, _ in families], "ENV")
-    environments = [RequestedEnvironment(env, family, *_family_settings(question, family)) for env, family in families]
+    environments = [_with_settings(env, family, question) for env, family in families]
     for env, family in families:
         if env not in family.ids or not is_builtin(family, "envs"):
             _try_out(env, family)  # no built-in family lists the id: find out now whether it can be used
@@ -246,11 +246,8 @@ def resolve_environments(question: Question) -> list[RequestedEnvironment]:
     return environments
 
 
-def _family_settings(
-    question: Question, family: type[Task]
-) -> tuple[dict[str, Any], dict[str, Any], dict[str, dict[str, Any]], str]:
-    """Return (options, settings of runs, hyper-parameters by algorithm, lag model) from preset and question
-    for a family."""
+def _with_settings(env: str, family: type[Task], question: Question) -> RequestedEnvironment:
+    """Return an environment with what preset and question set. Raises `UserError` for what its family lacks."""
     presets = family.all_presets()
     if question.preset not in presets:
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")
@@ -267,7 +264,7 @@ def _family_settings(
     options = {**presets[question.preset], **question.settings}
     settings = dict(family.completed(options))
     hyper, lag = dict(settings.pop("hyper", {})), settings.pop("lag", USUAL_LAG)
-    return options, settings, hyper, lag
+    return RequestedEnvironment(env, family, options, settings, hyper, lag)
 
 
 def _try_out(env: str, family: type[Task]) -> None:

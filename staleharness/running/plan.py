@@ -34,6 +34,11 @@ class PlannedRun:
     label: str  # the algorithm as the user named it
     spec: RunSpec
 
+    @property
+    def text(self) -> str:
+        """Name for users."""
+        return f"{self.label} {self.spec.env} K={self.spec.capacity} seed {self.spec.seed}"
+
 
 @dataclass(frozen=True)
 class Plan:

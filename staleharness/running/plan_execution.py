@@ -66,7 +66,7 @@ def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
         attempt = store.latest_attempt(run.run_id)
         newest = checkpoint.newest_first(attempt)
         if newest and (changes := fingerprint_changes(attempt, fingerprint(run.spec))):
-            misfits.append((checkpoint.phase_of(newest[0]), describe_run(run), "; ".join(changes), attempt))
+            misfits.append((checkpoint.phase_of(newest[0]), run.text, "; ".join(changes), attempt))
     if misfits:
         phase, name, reason, attempt = max(misfits)
         count = "1 run has" if len(misfits) == 1 else f"{len(misfits)} runs have"
@@ -80,20 +80,19 @@ def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
 def execute_plan(
     plan: Plan,
     store: Store,
-    runner: Runner | int,
+    runner: Runner,
     watch: Callable[[int], AbstractContextManager[SweepListener]],
     restart: bool = False,
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; return how each run ended, and all stored runs of the plan.
 
-    runner: a number means that many processes at a time on this machine. watch: called with the number of stored runs
-    if something has to run; gives the listener. restart: start a run over if none of its checkpoints fits, and keep
-    them; otherwise that raises `UserError`.
+    watch: called with the number of stored runs if something has to run; gives the listener. restart: start a run over
+    if none of its checkpoints fits, and keep them; otherwise that raises `UserError`.
     """
     limits = limits_from_environment()
     runs = stored_runs_of(plan, store)
     ids = {run.id for run in runs}
-    if not restart and (isinstance(runner, int) or not runner.multi_machine):
+    if not restart and not runner.multi_machine:
         check_checkpoints([run for run in plan.runs if run.run_id not in ids], store)
     store.open_for_writing()
     if len(runs) == len(plan.runs):
@@ -109,8 +108,3 @@ def stored_runs_of(plan: Plan, store: Store, only: Collection[str] | None = None
     used others)."""
     labels = {run.run_id: run.label for run in plan.runs if only is None or run.run_id in only}
     return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
-
-
-def describe_run(run: PlannedRun) -> str:
-    """Name the run for users."""
-    return f"{run.label} {run.spec.env} K={run.spec.capacity} seed {run.spec.seed}"

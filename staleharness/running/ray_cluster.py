@@ -12,7 +12,7 @@ import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.files import tree_digest, write_bytes
@@ -143,24 +143,18 @@ PASSED_PREFIXES = (
 )
 
 
-class MachineCheck(NamedTuple):
-    """Result of a check on a machine."""
-
-    sees_probe: bool
-    code: str  # digest
-
-    def problem(self, root: Path) -> str:
-        """Describe why the machine cannot take part; empty if it can."""
-        if not self.sees_probe:
-            return f"does not see OUT={root}; give a folder that all machines have under this name"
-        if self.code != _code_digest():
-            return f"has another staleharness installed than the one in {HOME}; install the same on all"
-        return ""
+def check_machine(probe: str) -> tuple[bool, str]:
+    """Return whether the machine on which this is called sees a file, and the digest of the package there."""
+    return is_visible(Path(probe)), tree_digest(HOME / "staleharness")
 
 
-def check_machine(probe: str) -> MachineCheck:
-    """Check the machine on which this is called."""
-    return MachineCheck(is_visible(Path(probe)), _code_digest())
+def machine_problem(sees_probe: bool, code: str, root: Path) -> str:
+    """Describe why a machine with these results of `check_machine` cannot take part; empty if it can."""
+    if not sees_probe:
+        return f"does not see OUT={root}; give a folder that all machines have under this name"
+    if code != tree_digest(HOME / "staleharness"):
+        return f"has another staleharness installed than the one in {HOME}; install the same on all"
+    return ""
 
 
 @contextlib.contextmanager
@@ -188,7 +182,3 @@ def is_visible(path: Path) -> bool:
         os.listdir(existing := next(folder for folder in path.parents if folder.is_dir()))  # refreshes the cache
         time.sleep(0.2 if existing == path.parent else 1.0)
     return True
-
-
-def _code_digest() -> str:
-    return tree_digest(HOME / "staleharness")

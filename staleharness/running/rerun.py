@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..lag import read_lag
+from ..base.parsing import plain_value
+from ..errors import shorten
 from ..store.stored_run import StoredRun
 from .identity import read_stored, run_id
 from .plan import PlannedRun
@@ -66,21 +67,11 @@ class RerunComparison:
         return "\n    ".join([*lines, self.code] if self.code else lines)
 
 
-def is_race(run: StoredRun) -> bool:
-    """Return whether its actors were real processes: then only its trace, not its settings, determines the run."""
-    return read_lag(str(run.spec["lag"])).real
-
-
 def replan(run: StoredRun) -> PlannedRun:
     """Plan the run again; its id differs if its plugins' files have changed since. Raises `UserError` if it cannot be
     planned any more."""
     spec, family = read_stored(run.spec, f"run {run.id}")
     return PlannedRun(run_id(spec, family), run.label, spec)
-
-
-def is_copy(a: StoredRun, b: StoredRun) -> bool:
-    """Return whether two runs are the same execution: another one would not take the same time to the last digit."""
-    return bool(a.record["seconds"] == b.record["seconds"])
 
 
 def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
@@ -95,7 +86,7 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
     scores = [_text(_plain(run.record["scores"])) for run in (stored_run, rerun)]
     first = ""
     if phase is not None:
-        first = f"phase {phase}: {name} {_shorten(a[phase][name])} -> {_shorten(b[phase][name])}"
+        first = f"phase {phase}: {name} {shorten(_text(a[phase][name]))} -> {shorten(_text(b[phase][name]))}"
     elif len(a) != len(b):
         first = f"{len(a)} phases -> {len(b)}"
     elif scores[0] != scores[1]:
@@ -108,8 +99,7 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
 
 def _plain(value: Any) -> Any:
     """Convert numbers of any type to float, and NaN to None."""
-    if hasattr(value, "tolist"):
-        value = value.tolist()
+    value = plain_value(value)
     if isinstance(value, Mapping):
         return {key: _plain(content) for key, content in value.items()}
     if isinstance(value, (list, tuple)):
@@ -128,8 +118,3 @@ def _difference(a: Mapping[str, Any], b: Mapping[str, Any]) -> float:
     """Return the greatest difference of two numbers of one name, relative to the larger of them and 1."""
     pairs = [(a[name], b[name]) for name in a if isinstance(a[name], float) and isinstance(b[name], float)]
     return max((abs(x - y) / max(abs(x), abs(y), 1.0) for x, y in pairs), default=0.0)
-
-
-def _shorten(value: Any) -> str:
-    text = _text(value)
-    return text if len(text) <= 60 else f"{text[:59]}…"

@@ -199,13 +199,9 @@ def lock(path: Path) -> int | None:
     path.mkdir(parents=True, exist_ok=True)
     file = path / ".lock"
     handle = os.open(file, os.O_RDWR | os.O_CREAT)
-    try:
+    with contextlib.ExitStack() as closing, contextlib.suppress(FileNotFoundError):
+        closing.callback(os.close, handle)
         if try_lock(handle) and os.path.samestat(os.fstat(handle), file.stat()):
+            closing.pop_all()
             return handle
-    except FileNotFoundError:
-        pass
-    except UserError:
-        os.close(handle)
-        raise
-    os.close(handle)
     return None

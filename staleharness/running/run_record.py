@@ -10,7 +10,7 @@ import math
 import platform
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
@@ -23,14 +23,11 @@ from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
 from ..training import checkpoint
 from ..training.lag_accounts import ACCOUNTS, TOTALS
+from ..training.lag_stats import add_histograms
 from ..training.loop import Simulation
 from ..training.phase_record import Scores, wilson
 from .memory_growth import growth_warnings
 from .runner_interface import Job
-
-if TYPE_CHECKING:
-    import pandas as pd
-
 
 WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases says nothing
 
@@ -58,6 +55,7 @@ def write_record(
     values = pd.concat([budget.drop(columns=before_training.columns), before_training], axis=1)
     numbers = values.select_dtypes("number").drop(columns=list(WITHOUT_MEAN), errors="ignore")
     numbers = numbers[[name for name in numbers if not name.startswith(TOTALS)]]
+    lag_counts: list[int] = functools.reduce(add_histograms, budget["lag_histogram"], [])
     seconds = {key: sum(t[key] for t in times) for key in times[0] if key != MEMORY}
     leaks = growth_warnings([t.get(MEMORY) for t in times], spec.capacity)
     for line in leaks:
@@ -75,7 +73,7 @@ def write_record(
         "metrics_sha256": _checksum(lines),
         "scores": summary(scores),
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
-        "lag_histogram": _total(budget["lag_histogram"]),
+        "lag_histogram": {str(lag): int(count) for lag, count in enumerate(lag_counts)},
         **simulation.accounts.record(),
         "promise": simulation.lags.expected and simulation.lags.expected._asdict(),
         **({"pipeline_ledger": simulation.lags.schedule.ledger} if simulation.lags.schedule else {}),
@@ -111,15 +109,6 @@ def _checksum(lines: Sequence[dict[str, Any]]) -> str:
     """Hash the metrics except the accounts, which runs of earlier versions lack."""
     parts = [{key: v for key, v in line.items() if not key.startswith(ACCOUNTS)} for line in lines]
     return hashlib.sha256(b"".join(map(json_line, parts))).hexdigest()
-
-
-def _total(histograms: pd.Series[Any]) -> dict[str, int]:
-    """Map lags in phases to decisions, from the counts [lags] of each phase."""
-    total: dict[str, int] = {}
-    for counts in histograms:
-        for lag, count in enumerate(counts):
-            total[str(lag)] = total.get(str(lag), 0) + int(count)
-    return total
 
 
 def summary(scores: Scores) -> dict[str, dict[str, Any]]:

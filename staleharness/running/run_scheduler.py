@@ -19,7 +19,6 @@ from ..store.store import Store
 from ..task import find_env
 from .plan import PlannedRun
 from .runner_interface import NOTE, OUT_OF_MEMORY, PREPARING, Event, Job, RunEnd, Runner, RunProgress, RunWait
-from .runners import make_runner
 from .supervision import Limits, RetryPolicy, Watchdog, note_interrupts
 
 PATIENCE = 0.2  # seconds until the next check of interrupts
@@ -40,7 +39,7 @@ class CallbackListener:
     """Listener of a sweep that calls a function with each event as plain data."""
 
     def __init__(self, progress: Callable[[dict[str, Any]], None] | None) -> None:
-        self.progress = progress
+        self.progress = progress or (lambda event: None)
 
     def on_start(self, run: PlannedRun) -> None:
         self._call(run, {"event": "started"})
@@ -59,10 +58,9 @@ class CallbackListener:
         """Do nothing: each run reports its own stop."""
 
     def _call(self, run: PlannedRun, event: Mapping[str, Any]) -> None:
-        if self.progress is not None:
-            spec = run.spec
-            cell = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
-            self.progress({**cell, "seed": spec.seed, **event})
+        spec = run.spec
+        cell = {"id": run.run_id, "algorithm": run.label, "env": spec.env, "capacity": spec.capacity}
+        self.progress({**cell, "seed": spec.seed, **event})
 
 
 @dataclass
@@ -84,7 +82,7 @@ class Outcome:
 def sweep(
     runs: Sequence[PlannedRun],
     store: Store,
-    runner: Runner | int,
+    runner: Runner,
     listener: SweepListener,
     limits: Limits = Limits(),  # noqa: B008 (it is frozen)
     done: Collection[str] | None = None,
@@ -94,10 +92,8 @@ def sweep(
 
     done: ids of stored runs; looked up if not given.
     restart: start a run over if none of its checkpoints fits, and keep them; otherwise such a run is refused.
-    runner: a number means that many processes at a time on this machine.
     Ctrl-C once: every run finishes its phase, writes a checkpoint and ends. Twice: all are killed at once.
     """
-    runner = make_runner("local", runner) if isinstance(runner, int) else runner
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
     with store.hold(runner.multi_machine) as lease, note_interrupts() as interrupts, contextlib.closing(runner):

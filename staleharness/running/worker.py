@@ -142,7 +142,8 @@ def _run_phases(
             _check_record(record)
             scores = record.scores or scores
             run.write(record)
-            progress(_progress(simulation, record.metrics))
+            values = {key: record.metrics.get(key) for key in PROGRESS_METRICS}
+            progress({"phase": simulation.phase, "phases": last, "steps": record.metrics["steps"], **values})
             if simulation.phase == last:
                 break
             if should_stop():
@@ -164,11 +165,6 @@ def _check_record(record: PhaseRecord) -> None:
     for part, names in entries.items():
         if absent := [name for name in names if name not in getattr(record, part)]:
             raise UserError(f"the simulation's {part} of a phase lack {', '.join(absent)}")
-
-
-def _progress(simulation: Simulation[Any], metrics: dict[str, Any]) -> dict[str, Any]:
-    values = {key: metrics.get(key) for key in PROGRESS_METRICS}
-    return {"phase": simulation.phase, "phases": simulation.spec.phases, "steps": metrics["steps"], **values}
 
 
 def _set_up_torch(threads: int) -> None:

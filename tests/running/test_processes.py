@@ -241,7 +241,7 @@ def test_a_run_without_progress_is_said_then_ended(
     store.open_for_writing()
     with loaded_plugins(plugin):
         runs = plan(ask(algo="noisy[pause=600]", **asked)).runs
-        outcome = sweep(runs, store, 1, Silent(), Limits(stall=100.0))  # type: ignore[arg-type]
+        outcome = sweep(runs, store, local.LocalPool(1), Silent(), Limits(stall=100.0))  # type: ignore[arg-type]
     (failure,) = outcome.failed.values()
     said = ("Stalled", "the worker ended by a stall: no progress for 1m40s")
     assert (failure["class"], failure["message"]) == said

@@ -248,10 +248,10 @@ def test_an_address_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) ->
     for address in ("here", "ray://head:10001", "head:", ":6379", "head:port"):
         monkeypatch.setenv(ray_cluster.ADDRESS, address)
         with pytest.raises(UserError, match=r"RAY_ADDRESS='.*' is not an address"):
-            make_runner("ray", 1)
+            make_runner("ray", ResourceRequest(1))
     monkeypatch.setenv(ray_cluster.ADDRESS, "127.0.0.1:1")
     with pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):
-        make_runner("ray", 1).open([], Path())
+        make_runner("ray", ResourceRequest(1)).open([], Path())
 
 
 @pytest.mark.faults

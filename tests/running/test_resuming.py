@@ -100,7 +100,7 @@ def start(planned: Plan, store: Store) -> None:
     def watch(done: int) -> AbstractContextManager[SweepListener]:
         raise AssertionError("the sweep began")
 
-    plan_execution.execute_plan(planned, store, 1, watch)
+    plan_execution.execute_plan(planned, store, local.LocalPool(1), watch)
 
 
 @pytest.mark.parametrize("act", [lambda planned, store: plan_execution.check_checkpoints(planned.runs, store), start])

@@ -16,8 +16,8 @@ from raising import raising
 from staleharness.errors import Diverged, Interrupted, UserError
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.run_scheduler import Outcome, sweep
-from staleharness.running.runner_interface import Event, Job, RunEnd, RunProgress
-from staleharness.running.runners import make_runner, runner_names
+from staleharness.running.runner_interface import Event, Job, ResourceRequest, RunEnd, RunProgress
+from staleharness.running.runners import make_runner
 from staleharness.running.worker import execute
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
@@ -251,7 +251,6 @@ def test_a_broken_sweep_closes_its_runner_and_restores_ctrl_c(tmp_path: Path, ru
 
 
 def test_a_runner_is_found_by_its_file() -> None:
-    assert "local" in runner_names()
-    assert make_runner("local", 3).capacity == 3
+    assert make_runner("local", ResourceRequest(3)).capacity == 3
     with pytest.raises(UserError, match=r"RUNNER='locl' is unknown; .*local"):
-        make_runner("locl", 1)
+        make_runner("locl", ResourceRequest(1))

@@ -23,6 +23,7 @@ from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import execute_plan
 from staleharness.running.runner_interface import RunEnd
+from staleharness.running.runners.local import LocalPool
 from staleharness.running.supervision import Limits, Watchdog, limits_from_environment
 from staleharness.store import attempt_folders
 from staleharness.store.store import Store
@@ -99,7 +100,7 @@ def test_a_time_that_is_none_is_said_before_anything_is_written(
     monkeypatch.setenv(name, text)
     planned = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1"))
     with pytest.raises(UserError, match=f"{name}='{text}' is not a number of seconds"):
-        execute_plan(planned, Store(tmp_path / "out"), 1, lambda done: Silent())  # type: ignore[arg-type, return-value]
+        execute_plan(planned, Store(tmp_path / "out"), LocalPool(1), lambda done: Silent())  # type: ignore[arg-type, return-value]
     assert not (tmp_path / "out").exists()
 
 

@@ -12,12 +12,7 @@ if TYPE_CHECKING:
     from ...statistics.advice_per_method import MethodAdvice
 
 WIDTH = 120
-VERDICTS = {
-    "kept": "keeps enough",
-    "lost": "loses more",
-    "cannot tell": "cannot tell",
-    "beyond the data": "beyond the data",
-}
+VERDICTS = {"kept": "keeps enough", "lost": "loses more"}  # others stand as they are
 
 
 def as_text(advice: Advice, source: str, width: int = WIDTH) -> list[str]:
@@ -137,7 +132,8 @@ def _cells(advice: Advice, method: MethodAdvice) -> list[str]:
         name = "–" if take is None else _cap(take["cap"]) + ("" if take["sure"] else " ?")
         return [*cells, *([_share(row["log"])] if advice.log else []), name]
     if advice.log:
-        return [_share(row["log"]), VERDICTS[row["log"]["verdict"]]]
+        verdict = row["log"]["verdict"]
+        return [_share(row["log"]), VERDICTS.get(verdict, verdict)]
     by_place = {f"K={p['k']} lag {p['lag']:.1f}": p for p in row["points"]}
     return [_share(by_place[h]) if h in by_place else "–" for h in _headings(advice, advice.on(row["env"]))]
 

@@ -17,7 +17,6 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from ...base.text import duration, printable
 from ...errors import shorten
 from ...running.plan import PlannedRun
-from ...running.plan_execution import describe_run
 from ...running.run_scheduler import SweepListener
 from ...task import find_env
 
@@ -65,7 +64,7 @@ class PlainLines:
 
     def on_start(self, run: PlannedRun) -> None:
         self.last_line[run.run_id] = self.started_at[run.run_id] = time.monotonic()
-        self._say(f"start  {describe_run(run)} ({run.run_id})")
+        self._say(f"start  {run.text} ({run.run_id})")
 
     def on_preparing(self, run: PlannedRun, step: str) -> None:
         self._now_and_then(run, step)
@@ -77,7 +76,7 @@ class PlainLines:
         now = time.monotonic()
         if now - self.last_line[run.run_id] >= PLAIN_EVERY:
             self.last_line[run.run_id] = now
-            self._say(f"       {describe_run(run)}: {progress}")
+            self._say(f"       {run.text}: {progress}")
 
     def on_end(self, run: PlannedRun, event: dict[str, Any]) -> None:
         self.ended_runs += event["event"] in ("done", "failed")
@@ -87,13 +86,11 @@ class PlainLines:
         if event["event"] == "done":
             seconds = time.monotonic() - self.begin
             left = seconds / max(1, self.ended_runs - self.skipped_runs) * (self.total - self.ended_runs)
-            self._say(
-                f"done   {describe_run(run)} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left"
-            )
+            self._say(f"done   {run.text} in {took}; {self.ended_runs}/{self.total} runs, {duration(left)} left")
         elif event["event"] == "failed":
-            self._say(f"FAILED {describe_run(run)} after {took}: {describe_failure(event)}")
+            self._say(f"FAILED {run.text} after {took}: {describe_failure(event)}")
         else:
-            self._say(f"stop   {describe_run(run)}: {event.get('message', 'interrupted')}")
+            self._say(f"stop   {run.text}: {event.get('message', 'interrupted')}")
 
     def on_stop(self) -> None:
         self._say(STOPPING)
@@ -130,9 +127,7 @@ class LiveDisplay:
 
     def on_start(self, run: PlannedRun) -> None:
         self.bars[run.run_id] = self.progress.add_task(
-            escape(shorten(printable(describe_run(run)), 60 if self.wide else 36)),
-            total=run.spec.phases,
-            note="starting",
+            escape(shorten(printable(run.text), 60 if self.wide else 36)), total=run.spec.phases, note="starting"
         )
 
     def on_preparing(self, run: PlannedRun, step: str) -> None:
@@ -153,10 +148,10 @@ class LiveDisplay:
             load_report_modules()
         self._update_total()
         if event["event"] == "failed":
-            words = escape(printable(f"{describe_run(run)}: {describe_failure(event)}"))
+            words = escape(printable(f"{run.text}: {describe_failure(event)}"))
             self._say(f"[red]failed[/red] {words}")
         elif event["event"] == "done":
-            self._say(f"[green]done[/green]   {escape(printable(describe_run(run)))}")
+            self._say(f"[green]done[/green]   {escape(printable(run.text))}")
 
     def on_stop(self) -> None:
         self._say(STOPPING)

@@ -91,22 +91,16 @@ def check_presentation(command: Presentation) -> None:
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
     """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
     from ...running.plan import synchronous_reference
-    from ...running.plan_execution import describe_run
 
     expected = [_expected(run, outcome) for run in plan.runs]
-    failures = [
-        {**event, "id": run.run_id, **_expected(run, outcome)}
-        for run in plan.runs
-        if (event := outcome.failed.get(run.run_id))
-    ]
+    failed_runs = [run for run in plan.runs if run.run_id in outcome.failed]
+    failures = [{**outcome.failed[run.run_id], "id": run.run_id, **_expected(run, outcome)} for run in failed_runs]
     reference = synchronous_reference(plan, store) if runs else None
     results = Results.of(runs)
     table, page = publish(command, store, plan.name, plan.title, results, expected, failures, reference)
-    for run in plan.runs:
-        if failure := outcome.failed.get(run.run_id):
-            words = f"failed: {describe_run(run)}: {failure['class']}: {failure['message']}"
-            print(printable(words), file=sys.stderr)
-            print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
+    for run, failure in zip(failed_runs, failures, strict=True):
+        print(printable(f"failed: {run.text}: {failure['class']}: {failure['message']}"), file=sys.stderr)
+        print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:
         left = len(plan.runs) - len(runs)
         print(f"stopped with {left} runs to go; the same command resumes: {command_line()}", file=sys.stderr)
@@ -197,12 +191,8 @@ def _reference_notes(table: Table, scale: str, reference: LagReference | None) -
             f"*: published runs of these settings at K = 1 ({where}), not yours; bits differ between kinds of "
             "processor. K=1 with the rest of the command makes your own"
         )
-    rows = {
-        label: [r for r in table.rows if r["algorithm"] == label and r["n_runs"]]
-        for label in sorted({r["algorithm"] for r in table.rows})
-    }
-    lacking = [label for label, members in rows.items() if members and all(r["capacity"] > 1 for r in members)]
-    if lacking:
+    cells = {(r["algorithm"], r["capacity"] == 1) for r in table.rows if r["n_runs"]}
+    if lacking := sorted(label for label, synchronous in cells if not synchronous and (label, True) not in cells):
         notes.append(f"no share retained of {listing(lacking, 4)}: no run at K = 1, to compare with; K=1 adds it")
     return notes
 

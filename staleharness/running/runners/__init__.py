@@ -9,18 +9,12 @@ from ...errors import UserError, nearest, shorten
 from ..runner_interface import ResourceRequest, Runner
 
 
-def runner_names() -> list[str]:
-    """Return the names of all runners, sorted."""
-    return module_names(__name__)
-
-
-def make_runner(name: str, request: ResourceRequest | int) -> Runner:
-    """Make the runner of that name, not opened yet; a number requests that many jobs at a time and nothing else.
+def make_runner(name: str, request: ResourceRequest) -> Runner:
+    """Make the runner of that name, not opened yet.
 
     Raises `UserError` for an unknown name, and if a requirement of the runner is not installed.
     """
-    if name not in runner_names():
-        raise UserError(f"RUNNER={shorten(name)!r} is unknown; {nearest(name, runner_names())}")
-    request = ResourceRequest(request) if isinstance(request, int) else request
+    if name not in (names := module_names(__name__)):
+        raise UserError(f"RUNNER={shorten(name)!r} is unknown; {nearest(name, names)}")
     runner: Runner = importlib.import_module(f"{__name__}.{name}").make(request)
     return runner

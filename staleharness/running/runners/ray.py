@@ -20,11 +20,11 @@ from ...base.machine import package_version
 from ...base.process_launch import without_main_module
 from ...errors import UserError, missing_extra, one_line
 from ..ray_cluster import (
-    MachineCheck,
     address_from_environment,
     check_machine,
     connect,
     is_visible,
+    machine_problem,
     probe_file,
     resources,
     run_environment,
@@ -136,10 +136,10 @@ class RayRunner:
                 options = {"num_cpus": 0, "max_retries": 0, "scheduling_strategy": node_only}
                 call = function.options(**options, runtime_env=runtime_environment()).remote(str(self._probe))
                 try:
-                    result: MachineCheck = self._ray.get(call, timeout=ANSWER)
+                    sees_probe, code = self._ray.get(call, timeout=ANSWER)
                 except self._ray.exceptions.RayError as error:
                     raise UserError(f"RUNNER=ray: {name} cannot run staleharness: {_last_line(error)}") from None
-                if problem := result.problem(root):
+                if problem := machine_problem(sees_probe, code, root):
                     raise UserError(f"RUNNER=ray: {name} {problem}")
 
     def start(self, job: Job) -> None:
