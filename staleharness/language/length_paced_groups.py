@@ -13,7 +13,7 @@ from ..lag_schedule import Schedule
 from ..pipeline_lag_model import PipelineLag
 from ..training.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
-from .sampler import Sampler, Seconds, join_rows
+from .sampler import Sampler, join_rows
 
 
 class PacedGroups:
@@ -33,7 +33,7 @@ class PacedGroups:
         self.versions: list[int] = []
         self.completions: dict[int, Decoded] = {}
 
-    def schedule(self, model: PipelineLag, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> Schedule:
+    def schedule(self, model: PipelineLag, buffer: PolicyBuffer, phase: int) -> Schedule:
         """Simulate the pipeline up to the batch of `phase`, with the lengths of the run's own rows."""
         spec = self.spec
         oldest = phase - spec.capacity + 1
@@ -43,7 +43,7 @@ class PacedGroups:
             if version > phase:  # it begins once this phase has trained, and its lengths do not matter any more
                 return [spec.completion_tokens] * spec.completions
             if group == len(self.lengths):
-                self._begin(group, version, buffer, seconds)
+                self._begin(group, version, buffer)
             return self.lengths[group]
 
         demand = replace(spec.demand, phases=phase + 1)
@@ -52,21 +52,21 @@ class PacedGroups:
         schedule.check(demand, spec.capacity, f"LAG={model.text}", model.longest)
         return schedule
 
-    def _begin(self, group: int, version: int, buffer: PolicyBuffer, seconds: Seconds) -> None:
+    def _begin(self, group: int, version: int, buffer: PolicyBuffer) -> None:
         """Note the lengths of a new group."""
         if group not in self.completions or _version(self.completions[group]) != version:
             phase_groups = self.spec.minibatches * self.spec.prompts
             before = self.versions.count(self.versions[-1]) if self.versions else phase_groups
-            self._sample(range(group, group + min(phase_groups, before)), version, buffer, seconds)
+            self._sample(range(group, group + min(phase_groups, before)), version, buffer)
         self.lengths.append(self.completions[group].mask.sum(1).long().tolist())
         self.versions.append(version)
 
-    def _sample(self, groups: Sequence[int], version: int, buffer: PolicyBuffer, seconds: Seconds) -> None:
+    def _sample(self, groups: Sequence[int], version: int, buffer: PolicyBuffer) -> None:
         spec, sampler = self.spec, self.sampler
         versions = np.full((len(groups) * spec.completions, 1), version)
         problems, keys = [sampler.problem(group) for group in groups], [(group, 0) for group in groups]
         request = sampler.request(problems, keys, versions, spec.completion_tokens)
-        decoded = sampler.decode(request, buffer, seconds)
+        decoded = sampler.decode(request, buffer)
         for i, group in enumerate(groups):
             self.completions[group] = _rows(decoded, slice(i * spec.completions, (i + 1) * spec.completions))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import io
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, fields, replace
 from functools import cached_property
 from typing import TYPE_CHECKING, Any, cast
 
@@ -26,7 +26,7 @@ from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sample_ledger import Count, Flow, dropped_groups, flow_of
 from .decoder_interface import Request
 from .length_paced_groups import PacedGroups
-from .sampler import Sampler, Seconds, concatenate
+from .sampler import Sampler, concatenate
 from .setup import prepare
 from .spec import LanguageSpec
 from .task import LanguageTask
@@ -45,7 +45,6 @@ class GenerationRound:
     completions: Completions
     dropped_groups: int  # rejected by dynamic sampling, or never to be trained on
     flow: Flow
-    seconds: Seconds = field(default_factory=Seconds)
     candidates: Completions | None = None  # with those that dynamic sampling rejected; None: without it
 
 
@@ -80,9 +79,9 @@ class ScheduledCompletions:
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> GenerationRound:
         """Return the N × `prompts` groups that `phase` trains on."""
-        spec, seconds = self.spec, Seconds()
+        spec = self.spec
         if self.lags.model.online:
-            self.lags.schedule = self.paced.schedule(cast(PipelineLag, self.lags.model), buffer, phase, seconds)
+            self.lags.schedule = self.paced.schedule(cast(PipelineLag, self.lags.model), buffer, phase)
         target, group_size = spec.minibatches * spec.prompts, spec.completions
         batches: list[Completions] = []
         candidates: list[Completions] = []
@@ -95,7 +94,7 @@ class ScheduledCompletions:
                     f"wrong among {draws}; the model may be too weak or too strong for these problems"
                 )
             plan = self.lags.rows(phase, missing, group_size, spec.completion_tokens, first=draws)
-            batch = self._complete(plan, buffer, seconds)
+            batch = self._complete(plan, buffer)
             draws += missing
             generated += count(batch)
             candidates.append(batch)
@@ -110,14 +109,14 @@ class ScheduledCompletions:
             batches.append(batch)
         self.cursor += draws if self.lags.drawn else 0
         completions = concatenate(batches, self.sampler.decoder.policy.pad)
-        lengths = self._sampled_lengths(plan.schedule, buffer, phase, seconds)
+        lengths = self._sampled_lengths(plan.schedule, buffer, phase)
         flow = flow_of(plan.schedule, phase, count(completions), lengths)
         flow = flow or Flow(generated, dropped=dropped, dropped_lags=lags)
         all_candidates = concatenate(candidates, self.sampler.decoder.policy.pad) if spec.dynamic_sampling else None
         dropped_here = without_signal + dropped_groups(plan.schedule, phase)
-        return GenerationRound(completions, dropped_here, flow, seconds, all_candidates)
+        return GenerationRound(completions, dropped_here, flow, all_candidates)
 
-    def _complete(self, plan: PhaseRows, buffer: PolicyBuffer, seconds: Seconds) -> Completions:
+    def _complete(self, plan: PhaseRows, buffer: PolicyBuffer) -> Completions:
         """Return the completions of the rows to train on, sampled in one batch, or group by group where a recorded run
         did so."""
         schedule, group_size, batches = plan.schedule, self.spec.completions, []
@@ -127,8 +126,8 @@ class ScheduledCompletions:
             request, problems = self._request(plan._replace(trained=rows), versions)
             first_rows = rows[::group_size]  # of each group
             decoded = self.paced.answer(schedule.group[first_rows].tolist(), request)
-            decoded = decoded or self.sampler.decode(request, buffer, seconds)
-            batch = self.sampler.grade(request, decoded, buffer, problems, schedule.place[first_rows], seconds)
+            decoded = decoded or self.sampler.decode(request, buffer)
+            batch = self.sampler.grade(request, decoded, buffer, problems, schedule.place[first_rows])
             if not schedule.kept.all():
                 batch = replace(batch, kept=torch.from_numpy(loss_mask[:, : batch.mask.shape[1]]).to(batch.mask))
             batches.append(batch)
@@ -148,7 +147,7 @@ class ScheduledCompletions:
         ends = (*starts[1:], length)
         return self.sampler.request(problems, keys, versions[:, starts], length, ends), problems
 
-    def _sampled_lengths(self, schedule: Schedule, buffer: PolicyBuffer, phase: int, seconds: Seconds) -> Ints | None:
+    def _sampled_lengths(self, schedule: Schedule, buffer: PolicyBuffer, phase: int) -> Ints | None:
         """Return the tokens [n] of each row; None: they are the schedule's own.
 
         Rows that are due in this phase to be counted are sampled, as many at once as a phase trains on. One that was
@@ -163,7 +162,7 @@ class ScheduledCompletions:
             versions, _ = schedule.along(part, self.spec.completion_tokens)
             versions = versions.clip(held(phase, self.spec.capacity)[0], phase)
             request, _ = self._request(PhaseRows(schedule, [], part), versions)
-            tokens: Ints = self.sampler.decode(request, buffer, seconds).mask.sum(1).long().cpu().numpy()
+            tokens: Ints = self.sampler.decode(request, buffer).mask.sum(1).long().cpu().numpy()
             self.lengths[part] = np.minimum(tokens, schedule.lengths[part])
         return self.lengths
 
@@ -248,10 +247,10 @@ class LanguageActor:
         stretches = np.tile(np.arange(-(-length // stretch)), (spec.completions, 1))
         problems = [sampler.problem(group)]
         request = sampler.request(problems, [(nth, self.number)], stretches, stretch)
-        decoded = sampler.decoder.complete(request, sampler.acting(buffer))
+        decoded = sampler.decode(request, buffer)
         versions = torch.from_numpy(np.array([version.phase for version in buffer.by_stretch]))
         decoded = replace(decoded, version=versions[decoded.version])
-        batch = sampler.grade(request, decoded, feed.buffer, problems, np.zeros(1, np.int64), Seconds())
+        batch = sampler.grade(request, decoded, feed.buffer, problems, np.zeros(1, np.int64))
         content = io.BytesIO()
         torch.save({f.name: getattr(batch, f.name) for f in fields(batch)}, content)
         return content.getvalue(), batch.mask.sum(1).long().tolist()

@@ -1,16 +1,15 @@
-"""Sampler of completions: noise, decoding, log-probabilities by sampler and by trainer, grades."""
+"""Sampler of completions: noise, decoding, log-probabilities by sampler and by trainer, texts and grades."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from itertools import pairwise
-from typing import TypeVar
+from typing import NamedTuple, TypeVar
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor
 
 from ..base.streams import stream
@@ -18,12 +17,12 @@ from ..batch import Completions
 from ..errors import UserError
 from ..lag_schedule import Ints
 from ..mismatch import read_mismatch
-from ..tokens.minibatch_gradient import finish_time
+from ..tokens.minibatch_gradient import Timer
 from ..tokens.policy_interface import TokenScores
 from ..tokens.token_minibatch import parts
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sampler_copies import SamplerCopies, matrices_of_blocks
-from .answer_grading import grade
+from .answer_grading import Grade, grade
 from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM
 from .model.routing import resize, routing_differs
@@ -31,19 +30,23 @@ from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
 
 Rows = TypeVar("Rows", Completions, Decoded)
+BATCH = 256  # completions of `complete` that are decoded together
 
 
-@dataclass
-class Seconds:
-    """Time spent in a generation round."""
+class Completion(NamedTuple):
+    """Completion of a problem, graded."""
 
-    generate: float = 0.0  # sampling tokens
-    score: float = 0.0  # teacher-forced log-probabilities
-    grade: float = 0.0
+    text: str
+    length: int  # tokens
+    ended: bool  # False where the limit cut it
+    grade: Grade
 
 
 class Sampler:
-    """Completes prompts with versions of the policy and grades the completions."""
+    """Completes prompts with versions of the policy and grades the completions.
+
+    timer: seconds since a generation round began: of sampling tokens, of teacher forcing, of grading.
+    """
 
     def __init__(
         self, spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...]
@@ -55,7 +58,11 @@ class Sampler:
         # copies are in memory of their own, as in an actor's process, so that products round alike
         if self.models or samples_mu(spec):
             self.copies = SamplerCopies(matrices_of_blocks(self.models, spec.seed), spec.capacity)
-        self.order: tuple[int, NDArray[np.int64]] = (-1, np.empty(0, np.int64))
+        self.order: tuple[int, Ints] = (-1, np.empty(0, np.int64))
+        self.start_timer()
+
+    def start_timer(self) -> None:
+        self.timer = Timer(self.decoder.policy.device, dict.fromkeys(("generate", "score", "grade"), 0.0))
 
     def problem(self, number: int) -> int:
         """Return the index of the run's `number`-th problem: without replacement, a new order in each epoch."""
@@ -69,7 +76,7 @@ class Sampler:
         self,
         problems: Sequence[int],
         keys: Sequence[tuple[int, int]],
-        versions: NDArray[np.int64],
+        versions: Ints,
         stretch: int,
         ends: tuple[int, ...] = (),
     ) -> Request:
@@ -93,38 +100,29 @@ class Sampler:
         """Return the buffer of what samples: copies of the versions under a mismatch model."""
         return buffer if self.copies is None else self.copies.view(buffer)
 
-    def decode(self, request: Request, buffer: PolicyBuffer, seconds: Seconds) -> Decoded:
+    def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         """Sample completions without scoring or grading them."""
         begin = time.perf_counter()
         decoded = self.decoder.complete(request, self.acting(buffer))
-        seconds.generate += finish_time(self.decoder.policy.device) - begin
+        self.timer("generate", begin)
         return decoded
 
     def grade(
-        self,
-        request: Request,
-        decoded: Decoded,
-        buffer: PolicyBuffer,
-        problems: Sequence[int],
-        groups: Ints,
-        seconds: Seconds,
+        self, request: Request, decoded: Decoded, buffer: PolicyBuffer, problems: Sequence[int], groups: Ints
     ) -> Completions:
         """Return the completions of a request for these problem indices, in groups of these numbers, with their
         log-probabilities, by sampler and by trainer, and outcomes."""
-        policy, group_size = self.decoder.policy, self.spec.completions
-        device = policy.device
+        device, group_size = self.decoder.policy.device, self.spec.completions
         begin = time.perf_counter()
         version_scores = teacher_force(self.decoder, request, decoded, buffer)
         experts, differs = self._routing(decoded, version_scores.experts)
-        middle = finish_time(device)
-        texts = completion_texts(policy, decoded)
+        begin = self.timer("score", begin)
         answers = [self.prompts.problems[i].answer for i in problems for _ in range(group_size)]
-        grades = [grade(text, answer, self.extractor) for text, answer in zip(texts, answers, strict=True)]
+        grades = [completion.grade for completion in self._completions(decoded, answers)]
         gradient_step = torch.zeros_like(decoded.version)
         for v in decoded.version.unique().tolist():
             gradient_step[decoded.version == v] = buffer[v].gradient_step
-        seconds.score += middle - begin
-        seconds.grade += time.perf_counter() - middle
+        self.timer("grade", begin)
         return Completions(
             prompt=request.prompt,
             prompt_mask=request.prompt_mask,
@@ -152,6 +150,27 @@ class Sampler:
         experts = {"none": None, "R2": trainer_experts, "R3": decoded.experts}[self.spec.routing_replay]
         return experts, differs
 
+    def complete(self, prompts: PromptSet, rows: Ints, noise: Tensor | None, buffer: PolicyBuffer) -> list[Completion]:
+        """Return a completion of each row's problem by the newest version in the buffer; greedy without `noise`."""
+        policy, length = self.decoder.policy, self.spec.completion_tokens
+        completions: list[Completion] = []
+        for part in parts(np.arange(len(rows)), BATCH):
+            problems = rows[part]
+            prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, policy.device)
+            versions = np.full((len(part), 1), buffer.newest.phase, dtype=np.int64)
+            uniform = None if noise is None else noise[part].to(policy.device)
+            request = Request(prompt, mask, versions, length, uniform, length, self.stops)
+            golds = [prompts.problems[i].answer for i in problems]
+            completions += self._completions(self.decoder.complete(request, buffer), golds)
+        return completions
+
+    def _completions(self, decoded: Decoded, golds: Sequence[str]) -> list[Completion]:
+        """Return completions as text, graded."""
+        lengths = decoded.mask.sum(1).long().tolist()
+        texts = completion_texts(self.decoder.policy, decoded)
+        grades = [grade(text, gold, self.extractor) for text, gold in zip(texts, golds, strict=True)]
+        return list(map(Completion, texts, lengths, decoded.ended.tolist(), grades))
+
 
 def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:
     """Return completions as text, without special tokens."""
@@ -177,11 +196,10 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
     policy = decoder.policy
     logp, entropy = torch.zeros_like(decoded.mask), torch.zeros_like(decoded.mask)
     width = request.prompt.shape[1]
-    experts = (
-        None if policy.routers is None else policy.routers.unknown(len(logp), width + logp.shape[1], policy.device)
-    )
+    routers = policy.routers
+    experts = None if routers is None else routers.unknown(len(logp), width + logp.shape[1], policy.device)
     replay = decoded.experts if policy.spec.routing_replay == "R3" else None
-    versions: NDArray[np.int64] = decoded.version.cpu().numpy()
+    versions: Ints = decoded.version.cpu().numpy()
     completions = request.prompt, request.prompt_mask, decoded.token, decoded.mask
     if policy.caches_score and _is_one_learner_batch(decoder, versions, buffer):
         scores = policy.cache_score(*completions)
@@ -206,14 +224,14 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
     return TokenScores(logp, entropy, None, experts)
 
 
-def _is_one_learner_batch(decoder: Decoder, versions: NDArray[np.int64], buffer: PolicyBuffer) -> bool:
+def _is_one_learner_batch(decoder: Decoder, versions: Ints, buffer: PolicyBuffer) -> bool:
     """Return whether the learner as it is sampled every token, and all rows go through the model at once."""
     first, policy = int(versions.flat[0]), decoder.policy
     at_once = policy.micro_batch == 0 or len(versions) <= policy.micro_batch
     return at_once and bool((versions == first).all()) and policy.is_learner(buffer[first])
 
 
-def _spans_of_versions(versions: NDArray[np.int64]) -> list[tuple[int, int]]:
+def _spans_of_versions(versions: Ints) -> list[tuple[int, int]]:
     """Return (first, end) of the runs of tokens of one version, given those of each token [T]."""
     changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
     return list(pairwise([0, *changes.tolist(), len(versions)]))

@@ -8,14 +8,12 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import torch
-from numpy.typing import NDArray
-from torch import Tensor
 
 from ..base.console_log import LOGGER
 from ..base.streams import stream
@@ -24,17 +22,12 @@ from ..objectives import masked_mean
 from ..store.stored_run import MODEL
 from ..tokens.learner import TokenLearner
 from ..tokens.token_metrics import of_mismatch
-from ..tokens.token_minibatch import parts
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, PhaseRecord, Scores
 from ..training.policy_buffer import PolicyBuffer
-from .answer_grading import Grade, grade
-from .decoder_interface import Request
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
-from .prompt_formatting import PromptSet, pad_left
 from .rollout_sources import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
-from .sampler import Sampler, completion_texts
 from .setup import prepare
 from .spec import LanguageSpec
 from .task import LanguageTask, changes_within_rows, resolve_paths, with_usual_columns
@@ -43,6 +36,7 @@ KEPT_CACHE = (
     "kv_cache=keep: behind a change of weights no version alone has sampled, a third source of off-policy data beside "
     "lag and engine; the columns mismatch/* hold it together with the engine"
 )
+SEED = 20_240_603  # of evaluations, the same for every run: all policies are sampled with the same noise
 
 
 class LanguageSimulation(Simulation[Completions]):
@@ -96,6 +90,7 @@ class LanguageSimulation(Simulation[Completions]):
             return super().advance()
 
     def collect(self, phase: int) -> PhaseData[Completions]:
+        self.sampler.start_timer()
         batch = self.generator.collect(self.buffer, phase)
         data = batch.completions
         metrics: dict[str, Any] = {"dropped_groups": batch.dropped_groups, "dropped_problems": self.dropped_problems}
@@ -105,7 +100,7 @@ class LanguageSimulation(Simulation[Completions]):
         metrics |= of_mismatch(sample.sampler_logp, sample.version_logp, sample.version_entropy, sample.mask)
         if sample.routing_differs is not None:
             metrics["mismatch/routing_differs"] = float(masked_mean(sample.routing_differs, sample.mask))
-        return PhaseData(data, data.behaviour_logp, metrics, asdict(batch.seconds), batch.flow)
+        return PhaseData(data, data.behaviour_logp, metrics, self.sampler.timer.seconds, batch.flow)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the state with the batch sizes that memory allowed at the start: other sizes round sums otherwise."""
@@ -138,7 +133,7 @@ class LanguageSimulation(Simulation[Completions]):
         rows = np.arange(min(spec.evaluation_problems or count, count))
         buffer = PolicyBuffer(1)
         buffer.push(self.policy.snapshot(self.phase, 0))
-        greedy = complete(self.sampler, self.test, rows, None, buffer)
+        greedy = self.sampler.complete(self.test, rows, None, buffer)
         returns = {"deterministic": [float(c.grade.correct) for c in greedy]}
         lengths = {"deterministic": [c.length for c in greedy]}
         counts = {
@@ -149,44 +144,11 @@ class LanguageSimulation(Simulation[Completions]):
         if samples := spec.evaluation_samples:
             streams = (stream(SEED, "evaluation", problem, i) for problem in rows.tolist() for i in range(samples))
             noise = torch.from_numpy(np.stack([rng.random(spec.completion_tokens, np.float32) for rng in streams]))
-            draws = complete(self.sampler, self.test, rows.repeat(samples), noise, buffer)
+            draws = self.sampler.complete(self.test, rows.repeat(samples), noise, buffer)
             shares = np.reshape([c.grade.correct for c in draws], (-1, samples)).mean(1).tolist()
             returns = {"sampled": shares, **returns}
             lengths = {"sampled": [c.length for c in draws], **lengths}
         return Scores(returns, lengths, sum(map(sum, lengths.values())), counts)
-
-
-BATCH = 256  # completions decoded together
-SEED = 20_240_603  # the same for every run: all policies are sampled with the same noise
-
-
-class Completion(NamedTuple):
-    """Completion of a problem, graded."""
-
-    text: str
-    length: int  # tokens
-    ended: bool  # False where the limit cut it
-    grade: Grade
-
-
-def complete(
-    sampler: Sampler, prompts: PromptSet, rows: NDArray[np.int64], noise: Tensor | None, buffer: PolicyBuffer
-) -> list[Completion]:
-    """Return a completion of each row's problem by the newest version in the buffer; greedy without `noise`."""
-    decoder, policy, length = sampler.decoder, sampler.decoder.policy, sampler.spec.completion_tokens
-    completions: list[Completion] = []
-    for part in parts(np.arange(len(rows)), BATCH):
-        problems = rows[part]
-        prompt, mask = pad_left([prompts.tokens[i] for i in problems], policy.pad, policy.device)
-        versions = np.full((len(part), 1), buffer.newest.phase, dtype=np.int64)
-        uniform = None if noise is None else noise[part].to(policy.device)
-        decoded = decoder.complete(Request(prompt, mask, versions, length, uniform, length, sampler.stops), buffer)
-        texts, ended = completion_texts(policy, decoded), decoded.ended.tolist()
-        golds = [prompts.problems[i].answer for i in problems]
-        grades = [grade(text, gold, sampler.extractor) for text, gold in zip(texts, golds, strict=True)]
-        lengths = [int(n) for n in decoded.mask.sum(1).tolist()]
-        completions += map(Completion, texts, lengths, ended, grades)
-    return completions
 
 
 class Answer(NamedTuple):
@@ -205,5 +167,5 @@ def greedy_answers(spec: LanguageSpec, task: LanguageTask, model: Path, count: i
     buffer = PolicyBuffer(1)
     buffer.push(setup.policy.snapshot(0, 0))
     problems = setup.test.problems[:count]
-    completions = complete(setup.sampler, setup.test, np.arange(len(problems)), None, buffer)
+    completions = setup.sampler.complete(setup.test, np.arange(len(problems)), None, buffer)
     return [Answer(p.question, p.answer, c.text, c.grade.correct) for p, c in zip(problems, completions, strict=True)]

@@ -11,12 +11,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..algorithm import Algorithm
-from ..batch import BEGINNING, Completions, Decisions, Progress, Trajectories
-from ..objectives import group_baseline
-from ..training.base_learner import normalise
-from ..training.hook_checks import targets_of
-from .spec import TokenSpec
+from ..batch import BEGINNING, Completions, Decisions, Progress
 
 
 def pieces(data: Completions, micro_batch: int) -> list[Completions]:
@@ -79,35 +74,3 @@ class Minibatch:
 def parts(rows: NDArray[np.int64], size: int) -> list[NDArray[np.int64]]:
     """`rows` in pieces of at most `size`; 0 is all at once."""
     return [rows] if size == 0 or len(rows) <= size else [rows[i : i + size] for i in range(0, len(rows), size)]
-
-
-def group_relative_advantage(spec: TokenSpec, algorithm: Algorithm, batch: Minibatch, target_logp: Tensor) -> Tensor:
-    """Advantages [B, T] by the method's own targets under the learner's `target_logp` [B, T].
-
-    The group's baseline takes the place of the critic's value everywhere, so GAE(1, 1) is (R − baseline)/scale.
-    """
-    data, valid = batch.data, batch.data.mask
-    baseline, scale = group_baseline(data.outcome, data.group, spec.baseline)
-    last = valid * (torch.cat([valid[:, 1:], torch.zeros_like(valid[:, :1])], 1) == 0)
-    value = (baseline / scale)[:, None] * valid
-    next_value = torch.cat([value[:, 1:], torch.zeros_like(value[:, :1])], 1)
-    with torch.no_grad():
-        targets = targets_of(
-            algorithm,
-            Trajectories(
-                reward=(data.outcome / scale)[:, None] * last,
-                discount=spec.discount * valid * (1.0 - last),
-                continues=valid * (1.0 - last),
-                value=value,
-                next_value=next_value,
-                behaviour_logp=data.behaviour_logp,
-                target_logp=target_logp,
-                lag=batch.lag,
-                mask=valid,
-                gae_lambda=spec.gae_lambda,
-            ),
-        )
-    advantage = targets.advantage * batch.mask
-    if spec.normalise_advantage and algorithm.normalise_advantage:
-        advantage = normalise(advantage, batch.mask, spec.advantage_correction)
-    return advantage

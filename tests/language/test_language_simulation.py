@@ -152,7 +152,7 @@ def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
 
 def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     """All answers count as right: those that are complete are those not cut."""
-    monkeypatch.setattr(language_simulation, "grade", lambda *_: Grade(True, True))
+    monkeypatch.setattr(sampler, "grade", lambda *_: Grade(True, True))
     counts = []
     for length in (1, 4, 40):
         scores = simulation_of(spec(completion_tokens=length)).evaluate()
@@ -160,7 +160,7 @@ def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: 
         assert scores.counts["complete_right"] == count - scores.counts["truncated"]
         counts.append(scores.counts["truncated"])
     assert counts[0] > counts[-1]
-    monkeypatch.setattr(language_simulation, "grade", lambda *_: Grade(False, True))
+    monkeypatch.setattr(sampler, "grade", lambda *_: Grade(False, True))
     assert simulation_of(spec(completion_tokens=40)).evaluate().counts["complete_right"] == 0
 
 
@@ -170,8 +170,8 @@ def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch
     def grade(text: str, *_: str) -> Grade:
         return Grade(len(text) % 2 == 0, True)
 
-    monkeypatch.setattr(language_simulation, "grade", grade)
-    monkeypatch.setattr(language_simulation, "BATCH", 4)
+    monkeypatch.setattr(sampler, "grade", grade)
+    monkeypatch.setattr(sampler, "BATCH", 4)
     simulation = simulation_of(spec(evaluation_problems=5, evaluation_samples=3))
     found = simulation.evaluate()
     policy, length = simulation.policy, simulation.spec.completion_tokens

@@ -13,7 +13,6 @@ from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 from staleharness.errors import UserError
 from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Request, check_sampler
-from staleharness.language.sampler import Seconds
 from staleharness.language.simulation import KEPT_CACHE
 from staleharness.mismatch import Place, read_mismatch
 from staleharness.training.loop import simulation_of
@@ -171,8 +170,8 @@ def test_a_silent_engine_serves_only_where_mu_is_the_version(spec: Specs, monkey
     silent = Silent(simulation.policy)
     simulation.sampler.decoder = silent
     request = simulation.sampler.request([0], [(0, 0)], np.zeros((3, 1), np.int64), 10)
-    decoded = simulation.sampler.decode(request, simulation.buffer, Seconds())
-    arguments = request, decoded, simulation.buffer, [0], np.zeros(1, np.int64), Seconds()
+    decoded = simulation.sampler.decode(request, simulation.buffer)
+    arguments = request, decoded, simulation.buffer, [0], np.zeros(1, np.int64)
     of_silent = simulation.sampler.grade(*arguments)
     assert of_silent.sampler_logp is None and torch.equal(of_silent.behaviour_logp, of_silent.version_logp)
     simulation.policy.spec = spec(behaviour="sampler")

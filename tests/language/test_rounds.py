@@ -12,7 +12,6 @@ from language_fixtures import Specs
 
 from staleharness.base.streams import stream
 from staleharness.language import sampler
-from staleharness.language import simulation as language_simulation
 from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
@@ -32,8 +31,7 @@ def grades_seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         seen.append((text, answer))
         return Grade(len(text) % 2 == 0, len(text) > 3)
 
-    for module in (sampler, language_simulation):
-        monkeypatch.setattr(module, "grade", grade)
+    monkeypatch.setattr(sampler, "grade", grade)
     return seen
 
 
