@@ -6,6 +6,7 @@ A model changes the matrices of a version (`matrix`) or the logits that actions 
 
 from __future__ import annotations
 
+import re
 import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -21,6 +22,7 @@ if TYPE_CHECKING:
     import numpy as np
     from torch import Tensor
 
+PLUS = re.compile(r"\+(?![^\[]*\])")  # outside of brackets
 NONE = "none"
 """Value of MISMATCH where the trainer's own policy samples."""
 
@@ -101,7 +103,7 @@ def read_mismatch(text: str) -> tuple[Mismatch, ...]:
 
     Raises `UserError`, also where a model is there twice.
     """
-    models = () if text.strip() == NONE else tuple(map(_read, _split(text.strip())))
+    models = () if text.strip() == NONE else tuple(map(_read, PLUS.split(text.strip())))
     names = [model.name for model in models]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise UserError(f"MISMATCH={shorten(text)!r} names {twice[0]} twice; name each model once")
@@ -114,18 +116,6 @@ def _read(text: str) -> Mismatch:
         extra = "; it stands alone" if name == NONE else f"; {nearest(name, {NONE, *MISMATCHES})}"
         raise UserError(f"MISMATCH={shorten(text)!r} is not a mismatch model{extra}")
     return build_choice(*choice, f"MISMATCH={shorten(text)}", choice[0].title())
-
-
-def _split(text: str) -> list[str]:
-    """Split at each `+` outside of brackets."""
-    parts, depth = [""], 0
-    for character in text:
-        depth += (character == "[") - (character == "]")
-        if character == "+" and depth == 0:
-            parts.append("")
-        else:
-            parts[-1] += character
-    return parts
 
 
 def mismatch_text(models: Sequence[Mismatch]) -> str:

@@ -58,11 +58,10 @@ def group_baseline(outcome: Tensor, group: Tensor, how: str) -> tuple[Tensor, Te
     same_group = (group[:, None] == group[None, :]).to(outcome.dtype)
     count = same_group.sum(1)
     all_equal = (same_group * (outcome[None, :] != outcome[:, None])).sum(1) == 0
-    mean = outcome.where(
-        all_equal, same_group @ outcome / count
-    )  # exact where rewards are equal, whatever the rounding
+    total = same_group @ outcome
+    mean = outcome.where(all_equal, total / count)  # exact where rewards are equal, whatever the rounding
     if how == "rloo":
-        return outcome.where(all_equal, (same_group @ outcome - outcome) / (count - 1.0)), ones
+        return outcome.where(all_equal, (total - outcome) / (count - 1.0)), ones
     if how == "dr_grpo":
         return mean, ones
     variance = (same_group * (outcome[None, :] - mean[:, None]).square()).sum(1) / (count - 1.0)

@@ -45,9 +45,13 @@ class TransformersDecoder(Decoder):
     """A version's weights are converted for oneDNN's kernels once, and not in each product."""
 
     growing_batch: ClassVar[type[GrowingBatch]] = GrowingBatch
+    packed_forward: ClassVar[type[FusedForward]] = FusedForward
 
-    def prepack_forward(self, forward: FusedForward) -> FusedForward:
-        return forward.prepack()
+    def _packed(self, forward: FusedForward) -> FusedForward:
+        """Return the same pass without gradient, its matrices converted once for all calls where that is wanted."""
+        if not self.prepacks_weights:
+            return forward
+        return self.packed_forward(forward.model, forward.dtype, weights=prepack(forward.weights))
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy, rows = self.policy, len(request.prompt)
@@ -78,8 +82,8 @@ class TransformersDecoder(Decoder):
                     batch.cache = None
                 before = versions
                 with policy.acting(versions, position) as forward:
-                    if self.prepacks_weights and not policy.decodes_in_place and isinstance(forward, FusedForward):
-                        forward = self.prepack_forward(forward)
+                    if isinstance(forward, FusedForward) and not policy.decodes_in_place:
+                        forward = self._packed(forward)
                     if isinstance(batch, StaticBatch):
                         batch.position = position
                     batch.advance(forward, first, last)
@@ -93,13 +97,9 @@ class TransformersDecoder(Decoder):
     def _decode_by_stretch(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         """Decode rows whose weights change: rows of one version together, whatever their versions before."""
         policy, rows = self.policy, len(request.prompt)
-
-        def forward_of(number: int) -> FusedForward:
-            forward = policy.version_forward(buffer[number])
-            return forward.prepack() if self.prepacks_weights else forward
-
         size = sum(p.nbytes for p in policy.base_model.parameters())
-        forwards = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))(forward_of)
+        remember = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))
+        forwards = remember(lambda number: self._packed(policy.version_forward(buffer[number])))
         outputs = []
         first_numbers: dict[int, tuple[Version, int]] = {}
         for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
@@ -173,7 +173,7 @@ class NativeDecoder(PackedWeightsDecoder):
     Rows whose weights change, and other models, are decoded as by `packed_weights`.
     """
 
-    growing_batch = NativeBatch
+    growing_batch, packed_forward = NativeBatch, NativeForward
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy = self.policy
@@ -181,9 +181,6 @@ class NativeDecoder(PackedWeightsDecoder):
         if serves and request.versions.shape[1] == 1 and supports_native_forward(policy.base_model):
             return super().decode(request, buffer)
         return PackedWeightsDecoder(policy).decode(request, buffer)
-
-    def prepack_forward(self, forward: FusedForward) -> NativeForward:
-        return NativeForward(forward.model, forward.dtype, weights=prepack(forward.weights))
 
 
 def _decoded(

@@ -127,11 +127,8 @@ class GrowingBatch(DecodingBatch):
         ones = self.prompt_mask.new_ones((len(index), self.length))
         self.attention = torch.cat([self.prompt_mask, ones], 1)
         self.cache: Any = None
-        self.routing = (
-            None
-            if policy.routers is None
-            else RoutingNotes(policy.routers, len(index), self.width + self.length, index.device)
-        )
+        routers, columns = policy.routers, self.width + self.length
+        self.routing = None if routers is None else RoutingNotes(routers, len(index), columns, index.device)
         self.checks_each_token = policy.device.type == "cpu"  # where it costs nothing
 
     def advance(self, forward: Forward, first: int, last: int) -> None:

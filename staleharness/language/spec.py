@@ -134,12 +134,8 @@ class LanguageSpec(TokenSpec):
             near = f"{below} or {below + n}" if below else f"{n}"
             raise UserError(f"STEPS={self.steps} is not whole generation rounds of {n} optimiser steps; give {near}")
         if self.learner == "native":
-            for name, value, instead in (
-                ("device", self.device, "cpu"),
-                ("dtype", self.dtype, "float32"),
-                ("gradient_checkpointing", self.gradient_checkpointing, False),
-            ):
-                if value != instead:
+            for name, instead in {"device": "cpu", "dtype": "float32", "gradient_checkpointing": False}.items():
+                if (value := getattr(self, name)) != instead:
                     raise UserError(f"learner=native has no {name}={value}; use learner=torch or {name}={instead}")
         if self.completions == 1 and self.baseline != "none":
             raise UserError(

@@ -33,11 +33,13 @@ class TokenBytes(NamedTuple):
 @functools.lru_cache(maxsize=4)
 def token_bytes(tokenizer: Any) -> TokenBytes | None:
     """Return the bytes of each token; None where decoding is more than putting bytes one after the other."""
+    from transformers.convert_slow_tokenizer import bytes_to_unicode
+
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if type(getattr(backend, "decoder", None)).__name__ != "ByteLevel" or tokenizer.clean_up_tokenization_spaces:
         return None
     names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
-    byte_of = {character: byte for byte, character in _characters().items()}
+    byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     parts = []
     for name in names:
         name = name or ""  # a number without a token
@@ -45,13 +47,6 @@ def token_bytes(tokenizer: Any) -> TokenBytes | None:
         parts.append(bytes(byte_of[character] for character in name) if is_bytes else name.encode())
     parts.append(SEPARATOR)
     return TokenBytes(np.frombuffer(b"".join(parts), np.uint8), np.cumsum([0, *map(len, parts)]))
-
-
-def _characters() -> dict[int, str]:
-    """Return the character that stands for each byte in the tokens of a byte-level tokenizer (Radford et al. 2019)."""
-    printable = [*range(33, 127), *range(161, 173), *range(174, 256)]
-    others = [byte for byte in range(256) if byte not in printable]
-    return {byte: chr(byte) for byte in printable} | {byte: chr(256 + i) for i, byte in enumerate(others)}
 
 
 class StopStrings:

@@ -39,17 +39,8 @@ class Minibatch:
 
     def rows(self, index: Tensor) -> Minibatch:
         """The rows at `index` [R]; their weights stay those of the whole minibatch."""
-        return replace(
-            self,
-            data=self.data.rows(index),
-            mask=self.mask[index],
-            weights=self.weights[index],
-            proximal_logp=self.proximal_logp[index],
-            aligned_logp=None if self.aligned_logp is None else self.aligned_logp[index],
-            reference_logp=None if self.reference_logp is None else self.reference_logp[index],
-            lag=self.lag[index],
-            gradient_lag=self.gradient_lag[index],
-        )
+        tensors: dict[str, Any] = {name: x[index] for name, x in vars(self).items() if isinstance(x, Tensor)}
+        return replace(self, data=self.data.rows(index), **tensors)
 
     def decisions(self, target_logp: Tensor, advantage: Tensor, logit_norm: Tensor | None = None) -> Decisions:
         """Return the decisions of a method's loss: these rows under the learner's `target_logp` [B, T]."""

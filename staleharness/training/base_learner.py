@@ -162,8 +162,6 @@ class Learner(ABC, Generic[Data, Part]):
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
         """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [R, T]."""
-        import torch
-
         result = self.gradient(part)
         decisions = result.decisions
         if self.gradient_steps == 0 and not (result.answer.loss.requires_grad or self.algorithm.optimal_baseline):
@@ -182,14 +180,14 @@ class Learner(ABC, Generic[Data, Part]):
             from .optimiser import clip_norm
 
             scale, norm = 0.0, clip_norm(self.parameters, math.inf)
-        self.state_parameters.forget_gradients()
+        self.state_parameters.optimiser.forget_gradients()
         diagnostics = result.answer.diagnostics
         log = {**result.log, "grad_norm": norm, **{f"algorithm/{key}": x.detach() for key, x in diagnostics.items()}}
         if self.successive is not None:
             cosine = self.successive.cosine
-            log["algorithm/gradient_cosine"] = torch.zeros_like(norm) if cosine is None else cosine
+            log["algorithm/gradient_cosine"] = norm.new_zeros(()) if cosine is None else cosine
         if self.reports_step_scale:
-            log["step_scale"] = torch.tensor(scale, device=norm.device)
+            log["step_scale"] = norm.new_tensor(scale)
         if self.changes_each_step and self.stop == "no":
             means = {key: float(masked_mean(x.detach().float(), decisions.mask)) for key, x in diagnostics.items()}
             answer = self.algorithm.step_state(self.state, means)

@@ -8,14 +8,13 @@ from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
+from ..lag_schedule import Ints
 from .sample_ledger import Count
 
 if TYPE_CHECKING:
     from torch import Tensor
 
-Ints = NDArray[np.int64]
 MinibatchLags = tuple["Tensor", "Tensor", "Tensor"]  # of a minibatch: lag, lag in gradient steps, mask [R, T]
 
 

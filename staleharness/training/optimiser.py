@@ -146,9 +146,6 @@ class StateParameters:
         """Take one step along the gradients that the loss left, at the method's own rate or else at `rate`."""
         self.optimiser.step(rate if self.rate is None else self.rate)
 
-    def forget_gradients(self) -> None:
-        self.optimiser.forget_gradients()
-
     def state_dict(self) -> dict[str, Any]:
         if not self.tensors:
             return {}

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -54,6 +54,5 @@ class PolicyBuffer:
 
     def to(self, device: torch.device) -> None:
         """Move all versions to a device, as after loading a checkpoint, whose tensors are on the CPU."""
-        for v in list(self._versions.values()):
-            tensors = {name: tensor.to(device) for name, tensor in v.tensors.items()}
-            self._versions[v.phase] = Version(v.phase, v.gradient_step, tensors)
+        for phase, v in self._versions.items():
+            self._versions[phase] = replace(v, tensors={name: x.to(device) for name, x in v.tensors.items()})

@@ -6,7 +6,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..lag_schedule import LOST, NEVER, Ints, Schedule
 
@@ -132,7 +131,7 @@ def _count(lengths: Ints, rows: Ints) -> Count:
     return Count(len(rows), int(lengths[rows].sum()))
 
 
-def _versions(schedule: Schedule, rows: Ints, lengths: Ints) -> NDArray[np.int64]:
+def _versions(schedule: Schedule, rows: Ints, lengths: Ints) -> Ints:
     """Return the version of every decision of some rows."""
     versions = []
     for row in rows:

@@ -9,8 +9,9 @@ import pytest
 from language_fixtures import Policies
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 from transformers import PreTrainedTokenizerFast
+from transformers.convert_slow_tokenizer import bytes_to_unicode
 
-from staleharness.language.stop_strings import StopStrings, _characters, token_bytes
+from staleharness.language.stop_strings import StopStrings, token_bytes
 
 TEXT = ["Question: what?\n\nAnswer: 12 é é 日本 日本語 🙂🙂 é\n", "</answer> naïve — “quoted” ÿ\u00ad"]
 STOPS = ["\n\n", "Question:", "é", "日本", "🙂", "</answer>", " ", "ÿ", "<|end|>", "\u00ad"]
@@ -30,7 +31,7 @@ def tokenizer() -> Any:
 
 def test_stops_on_bytes_are_those_of_the_text(tokenizer: Any) -> None:
     assert token_bytes(tokenizer) is not None
-    rng, character_of = random.Random(0), _characters()
+    rng, character_of = random.Random(0), bytes_to_unicode()
     rows = [[rng.randrange(len(tokenizer)) for _ in range(rng.randrange(12))] for _ in range(300)]
     for text in (*STOPS, *TEXT):  # cut anywhere, so that characters are split among tokens and cut at either end
         ids = tokenizer(text)["input_ids"]

@@ -164,7 +164,7 @@ class CausalLM:
 
     def _fused_weights(self, version: Version) -> Weights:
         """Return a version's weights on the device: the learner's own where they are still that version's."""
-        with self._as_version(version, self.precision):
+        with self._with_weights(version, self.precision):
             return {name: w.detach() for name, w in fused_weights(self.base_model, self.precision).items()}
 
     def groups(self, versions: NDArray[np.int64]) -> list[NDArray[np.int64]]:
@@ -183,23 +183,20 @@ class CausalLM:
             return
         if len(versions) != 1:
             raise ValueError(f"{len(versions)} versions cannot act in one batch")
-        with self._as_version(versions[0]):
+        with self._with_weights(versions[0]):
             yield self.forward_pass()
 
     def version_forward(self, version: Version) -> FusedForward:
         """Return the fused forward pass of a version, without gradient; the learner is left as it is."""
         return self.fused_kind(self.base_model, self.precision, weights=self._fused_weights(version))
 
-    def _as_version(
-        self, version: Version, matrices: torch.dtype = torch.float32
-    ) -> contextlib.AbstractContextManager[None]:
-        """Give the parameters the weights of `version`, unless they have them."""
-        return contextlib.nullcontext() if self.is_learner(version) else self._with_weights(version, matrices)
-
     @contextlib.contextmanager
     def _with_weights(self, version: Version, matrices: torch.dtype = torch.float32) -> Iterator[None]:
-        """Replace the parameters' weights by those of `version`; linear layers' leave the host as `matrices`, but for
-        adapters, which are merged in float32."""
+        """Replace the parameters' weights by those of `version`, unless they have them; linear layers' leave the host
+        as `matrices`, but for adapters, which are merged in float32."""
+        if self.is_learner(version):
+            yield
+            return
         learner_weights = {name: p.data for name, p in self.parameters.items()}
         linear = self.linear_parameters if self.spec.versions == "full" else frozenset[str]()
         try:

@@ -5,10 +5,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
 
 import torch
 from torch import Tensor
+
+COPIER = ThreadPoolExecutor(1, "snapshot")
 
 
 class HostCopies(Mapping[str, Tensor]):
@@ -24,7 +25,7 @@ class HostCopies(Mapping[str, Tensor]):
         ready = torch.cuda.Event() if torch.cuda.is_available() else None
         if ready is not None:
             ready.record()
-        self._copies = _copier().submit(_to_host, on_device, ready)
+        self._copies = COPIER.submit(_to_host, on_device, ready)
 
     def wait(self) -> None:
         """Return once all copies are there. Raises what copying raised."""
@@ -38,11 +39,6 @@ class HostCopies(Mapping[str, Tensor]):
 
     def __len__(self) -> int:
         return len(self._names)
-
-
-@cache
-def _copier() -> ThreadPoolExecutor:
-    return ThreadPoolExecutor(1, "snapshot")
 
 
 def _to_host(on_device: dict[str, Tensor], ready: torch.cuda.Event | None) -> dict[str, Tensor]:

@@ -264,10 +264,6 @@ class FusedForward:
         forward.rotations = self.rotations
         return forward
 
-    def prepack(self) -> FusedForward:
-        """Return the same pass without gradient, its matrices converted once for all calls."""
-        return type(self)(self.model, self.dtype, weights=prepack(self.weights))
-
     def extend_positions(self, length: int) -> None:
         """Compute cosines, and sines with their signs [L, head], for at least `length` positions."""
         if self.rotations is not None and len(self.rotations[0]) >= length:

@@ -31,7 +31,6 @@ def fit_to_memory(policy: CausalLM) -> None:
     that every step of a run is cut in the same way. On a CPU: all at once, and no version stays.
     """
     spec, config = policy.spec, policy.model.config
-    policy.micro_batch, policy.decode_batch = spec.micro_batch, spec.decode_batch
     if policy.device.type != "cuda":
         return
     available, row = _available(policy, _free(policy)), decoding_bytes(spec, config)

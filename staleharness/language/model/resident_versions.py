@@ -24,6 +24,7 @@ class ResidentVersions:
         self.slots: list[Version | None] = [None] * capacity
         self.stacks: Weights = {}
 
+    @torch.no_grad()
     def weights(self, versions: Sequence[Version]) -> Weights:
         """Return weights of one version [...], or of several different ones [K, ...] in their order: views until the
         next call.
@@ -33,13 +34,14 @@ class ResidentVersions:
         """
         if len({id(v) for v in versions}) < len(versions):
             raise ValueError(f"a version occurs twice in phases {[v.phase for v in versions]}; ask for each once")
-        slots = self.slots_of(versions)
+        if len(versions) > self.capacity:
+            raise ValueError(f"{len(versions)} versions do not fit into {self.capacity} slots")
+        slots = [self._slot(version, versions) for version in versions]
         if len(slots) == 1:
             return {name: stack[slots[0]] for name, stack in self.stacks.items()}
         self._arrange(versions)
         return {name: stack[: len(slots)] for name, stack in self.stacks.items()}
 
-    @torch.no_grad()
     def _arrange(self, versions: Sequence[Version]) -> None:
         """Exchange slots until the i-th version is in slot i: a copy of one tensor at a time, not of all versions."""
         for i, version in enumerate(versions):
@@ -51,13 +53,6 @@ class ResidentVersions:
                 stack[i].copy_(stack[old])
                 stack[old].copy_(before)
             self.slots[i], self.slots[old] = version, self.slots[i]
-
-    @torch.no_grad()
-    def slots_of(self, versions: Sequence[Version]) -> list[int]:
-        """Return the slot of each version, loading those that are absent."""
-        if len(versions) > self.capacity:
-            raise ValueError(f"{len(versions)} versions do not fit into {self.capacity} slots")
-        return [self._slot(version, versions) for version in versions]
 
     def _find(self, version: Version) -> int | None:
         return next((i for i, resident in enumerate(self.slots) if resident is version), None)

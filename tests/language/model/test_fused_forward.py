@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from contextlib import AbstractContextManager
+
 import numpy as np
 import pytest
 import torch
@@ -14,6 +16,7 @@ from staleharness.language.model import fused_forward
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import MATRICES, fused_weights, linear, prepack
 from staleharness.language.sampler import teacher_force
+from staleharness.training.policy_buffer import Version
 
 
 @pytest.mark.parametrize(
@@ -82,7 +85,13 @@ def record_reads(actor: CausalLM, monkeypatch: pytest.MonkeyPatch) -> list[int]:
     """Phases of the versions whose weights are read from the host, from now on."""
     phases: list[int] = []
     read = actor._with_weights
-    monkeypatch.setattr(actor, "_with_weights", lambda v, matrices: phases.append(v.phase) or read(v, matrices))
+
+    def note(version: Version, matrices: torch.dtype) -> AbstractContextManager[None]:
+        if not actor.is_learner(version):
+            phases.append(version.phase)
+        return read(version, matrices)
+
+    monkeypatch.setattr(actor, "_with_weights", note)
     return phases
 
 
