@@ -73,6 +73,7 @@ class RunSpec:
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
     of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide the time of evaluations
     positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
+    not_negative: ClassVar[str] = "entropy_coef seed"
 
     def __post_init__(self) -> None:
         for name in (*self.positive.split(), "adam_epsilon"):
@@ -81,7 +82,7 @@ class RunSpec:
         for name in ("discount", "gae_lambda"):
             if not 0 <= getattr(self, name) <= 1:
                 raise UserError(f"{name}={getattr(self, name)} must lie in [0, 1]")
-        for name in ("entropy_coef", "seed"):
+        for name in self.not_negative.split():
             if getattr(self, name) < 0:
                 raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if not 0 <= self.fill_phases <= MAX_FILL:

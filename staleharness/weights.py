@@ -43,11 +43,7 @@ def weighted_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tenso
 
     One or the other, so that no decision is weighted twice.
     """
-    if clip > 0:
-        ratio = importance_ratio(d.target_logp, d.proximal_logp)
-        return log_ratio(d.proximal_logp, d.behaviour_logp), *clipped_surrogate(ratio, d.advantage, clip)
-    log_w = log_ratio(d.target_logp.detach(), d.behaviour_logp)
-    return log_w, d.advantage * d.target_logp, log_w.new_zeros(log_w.shape)
+    return _surrogate(d, clip, d.proximal_logp if clip > 0 else d.target_logp.detach(), d.proximal_logp)
 
 
 def engine_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]:
@@ -57,10 +53,14 @@ def engine_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]
     `clip` = 0: A log π; lag is not corrected.
     """
     version = d.behaviour_logp if d.version_logp is None else d.version_logp
-    log_w = log_ratio(version, d.behaviour_logp)
+    return _surrogate(d, clip, version, version)
+
+
+def _surrogate(d: Decisions, clip: float, corrected_logp: Tensor, anchor_logp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Return the log-ratio of `corrected_logp` and μ, the objective, clipped around `anchor_logp`, and the clip."""
+    log_w = log_ratio(corrected_logp, d.behaviour_logp)
     if clip > 0:
-        ratio = importance_ratio(d.target_logp, version)
-        return log_w, *clipped_surrogate(ratio, d.advantage, clip)
+        return log_w, *clipped_surrogate(importance_ratio(d.target_logp, anchor_logp), d.advantage, clip)
     return log_w, d.advantage * d.target_logp, log_w.new_zeros(log_w.shape)
 
 

@@ -65,6 +65,7 @@ class ControlSpec(RunSpec):
     alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "num_envs", "num_steps", "epochs", "minibatches")
     of_evaluation: ClassVar[tuple[str, ...]] = (*RunSpec.of_evaluation, "evaluation_episodes", "final_episodes")
     positive: ClassVar[str] = f"{RunSpec.positive} num_envs num_steps evaluation_episodes final_episodes"
+    not_negative: ClassVar[str] = f"{RunSpec.not_negative} value_coef value_clip"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
         # a first look: minutes on two cores
         "quick": {"steps": 92_160, "num_envs": 16, "num_steps": 128, "epochs": 10, "minibatches": 8, "evaluations": 6},
@@ -93,9 +94,6 @@ class ControlSpec(RunSpec):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("value_coef", "value_clip"):
-            if getattr(self, name) < 0:
-                raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if self.warm_epochs < 1:
             raise UserError(f"warm_epochs={self.warm_epochs} must be at least 1")
         if not 0 <= self.warm_phases < max(1, self.budget_phases):

@@ -116,16 +116,13 @@ class LanguageSpec(TokenSpec):
         f"{RunSpec.positive} prompts completions prompt_tokens completion_tokens lora_rank lora_alpha warm_start_rate"
     )
     not_negative: ClassVar[str] = (
-        "weight_decay evaluation_problems micro_batch decode_batch most_steps training_problems warm_start "
-        "warm_start_most_steps evaluation_samples"
+        f"{RunSpec.not_negative} weight_decay evaluation_problems micro_batch decode_batch most_steps "
+        "training_problems warm_start warm_start_most_steps evaluation_samples"
     )
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = read_toml(Path(__file__).with_name("presets.toml"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in self.not_negative.split():
-            if getattr(self, name) < 0:
-                raise UserError(f"{name}={getattr(self, name)} must not be negative")
         if bool(self.question) != bool(self.answer) or (self.question and not self.data):
             raise UserError("question= and answer= together name the columns of DATA=<folder>")
         if self.steps % self.steps_per_phase:

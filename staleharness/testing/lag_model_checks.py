@@ -157,9 +157,8 @@ def parametrize_with_lag_checks(models: Iterable[LagModel]) -> Any:
     import pytest
 
     cases = [(model, check) for model in models for check in LAG_CHECKS]
-    return pytest.mark.parametrize(
-        ("model", "check"), cases, ids=[f"{model.text}-{check.__name__}" for model, check in cases]
-    )
+    ids = [f"{model.text}-{check.__name__}" for model, check in cases]
+    return pytest.mark.parametrize(("model", "check"), cases, ids=ids)
 
 
 def _works(model: LagModel, capacity: int) -> bool:

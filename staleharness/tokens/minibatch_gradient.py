@@ -71,13 +71,6 @@ def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entro
         torch.autograd.backward([logp], [logp_gradient])
 
 
-def finish_time(device: torch.device) -> float:
-    """Return the time [s] once the device has finished."""
-    if device.type == "cuda":
-        torch.cuda.synchronize()
-    return time.perf_counter()
-
-
 @dataclass
 class Timer:
     """Seconds by activity; waits for the GPU, so that its work counts for the activity that launched it."""
@@ -86,7 +79,9 @@ class Timer:
     seconds: dict[str, float]
 
     def __call__(self, name: str, begin: float) -> float:
-        now = finish_time(self.device)
+        if self.device.type == "cuda":
+            torch.cuda.synchronize()
+        now = time.perf_counter()
         self.seconds[name] += now - begin
         return now
 

@@ -93,15 +93,12 @@ def extra_passes(algorithm: Algorithm, spec: RunSpec | None = None) -> ExtraPass
 def describe(algorithm: Algorithm, spec: RunSpec) -> dict[str, Any]:
     """Return facts for readers of results without the plugin at hand: plain data for `run.json`."""
     cls, entry = type(algorithm), entry_of(type(algorithm))
+    texts = {name: getattr(entry, name) for name in ("family", "level", "transform", "trust_region", "anchor")}
     return {
         "summary": summary(cls),
         "paper": cls.paper,
         "code": source_hash(cls, active_options(algorithm)),
-        "family": entry.family,
-        "level": entry.level,
-        "transform": entry.transform,
-        "trust_region": entry.trust_region,
-        "anchor": entry.anchor,
+        **texts,
         "proximal": "" if algorithm.proximal == "behaviour" else ANCHORS[algorithm.proximal],
         "passes": str(extra_passes(algorithm, spec)),
         "needs": sorted(cls.needs),

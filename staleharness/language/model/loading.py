@@ -26,10 +26,8 @@ def load(source: str) -> tuple[Any, Any]:
 
     Raises `UserError` for a source that is neither, a model that is not causal, and a missing tokenizer.
     """
-    try:
-        import transformers
-    except ImportError as error:
-        raise missing_extra("a language model", "llm") from error
+    import transformers
+
     transformers.utils.logging.disable_progress_bar()
     unusable = (
         "has no usable config.json"

@@ -106,10 +106,8 @@ def check_replay(spec: LanguageSpec, mixture: bool) -> None:
 def check_fits(spec: LanguageSpec) -> None:
     """Raise `UserError` where the versions of `spec.model` do not fit into this machine's memory; the size of a model
     on the hub is not known before it is loaded."""
-    file = gguf_of(spec.model)
-    shapes = (
-        shapes_in(user_path(base_of(spec.model) or spec.model)) if file is None else header(spec.model, file).shapes
-    )
+    file, folder = gguf_of(spec.model), user_path(base_of(spec.model) or spec.model)
+    shapes = shapes_in(folder) if file is None else header(spec.model, file).shapes
     check_memory(spec, trainable(shapes, spec), memory())
 
 

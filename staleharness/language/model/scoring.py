@@ -16,7 +16,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
-from .cached_attention import DistinctPrompts, PrefixCache, distinct_prompts
+from .cached_attention import PrefixCache, distinct_prompts
 from .fused_forward import FusedForward
 from .native_transformer import NativeForward, chunks
 
@@ -46,8 +46,7 @@ def score(
     norm: bool,
 ) -> TokenScores:
     """Score completions like `CausalLM.score`."""
-    one_by_one = DistinctPrompts(prompt, prompt_mask, None)
-    prompts = distinct_prompts(policy.shares_prompts, prompt, prompt_mask) if policy.trains_with_cache else one_by_one
+    prompts = distinct_prompts(policy.shares_prompts and policy.trains_with_cache, prompt, prompt_mask)
     if isinstance(forward, NativeForward):
         return forward.score(prompts, token, mask, entropy, norm)
     attention = torch.cat([prompt_mask, mask.long()], 1)
