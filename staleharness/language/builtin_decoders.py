@@ -45,13 +45,13 @@ class TransformersDecoder(Decoder):
     """A version's weights are converted for oneDNN's kernels once, and not in each product."""
 
     growing_batch: ClassVar[type[GrowingBatch]] = GrowingBatch
-    packed_forward: ClassVar[type[FusedForward]] = FusedForward
+    forward_type: ClassVar[type[FusedForward]] = FusedForward
 
-    def _packed(self, forward: FusedForward) -> FusedForward:
+    def _prepack(self, forward: FusedForward) -> FusedForward:
         """Return the same pass without gradient, its matrices converted once for all calls where that is wanted."""
         if not self.prepacks_weights:
             return forward
-        return self.packed_forward(forward.model, forward.dtype, weights=prepack(forward.weights))
+        return self.forward_type(forward.model, forward.dtype, weights=prepack(forward.weights))
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy, rows = self.policy, len(request.prompt)
@@ -83,7 +83,7 @@ class TransformersDecoder(Decoder):
                 before = versions
                 with policy.acting(versions, position) as forward:
                     if isinstance(forward, FusedForward) and not policy.decodes_in_place:
-                        forward = self._packed(forward)
+                        forward = self._prepack(forward)
                     if isinstance(batch, StaticBatch):
                         batch.position = position
                     batch.advance(forward, first, last)
@@ -99,7 +99,7 @@ class TransformersDecoder(Decoder):
         policy, rows = self.policy, len(request.prompt)
         size = sum(p.nbytes for p in policy.base_model.parameters())
         remember = lru_cache(max(1, int(FORWARDS_SHARE * memory() / size)))
-        forwards = remember(lambda number: self._packed(policy.version_forward(buffer[number])))
+        forwards = remember(lambda number: self._prepack(policy.version_forward(buffer[number])))
         outputs = []
         first_numbers: dict[int, tuple[Version, int]] = {}
         for numbers in np.array_split(np.arange(rows), math.ceil(rows / (policy.decode_batch or rows))):
@@ -173,7 +173,7 @@ class NativeDecoder(PackedWeightsDecoder):
     Rows whose weights change, and other models, are decoded as by `packed_weights`.
     """
 
-    growing_batch, packed_forward = NativeBatch, NativeForward
+    growing_batch, forward_type = NativeBatch, NativeForward
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy = self.policy

@@ -17,7 +17,7 @@ from staleharness.base.streams import stream
 from staleharness.errors import UserError
 from staleharness.language import sampler
 from staleharness.language import simulation as language_simulation
-from staleharness.language.answer_grading import Grade
+from staleharness.language.answer_grading import Grade, grade
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
 from staleharness.language.sampler import completion_texts
@@ -227,7 +227,8 @@ def test_adapters_as_versions_train_and_act(spec: Specs, lag: str) -> None:
 
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="../shared/data/gsm8k is not here")
-def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path) -> None:
+def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sampler, "grade", grade)
     asked = spec(env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3)
     simulation = simulation_of(asked)
     assert len(simulation.generator.sampler.prompts.problems) == 7473
