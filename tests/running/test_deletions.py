@@ -19,6 +19,7 @@ from pathlib import Path
 import deletions
 import pytest
 import renewals
+import torch
 from crash import EVERY, Refusal, every_crash
 from known_plugins import TABULAR, loaded_plugins
 from places import HELPERS
@@ -67,13 +68,12 @@ def test_no_resume_under_another_fingerprint_loses_work(
     assert losses(log) == [] and deletions.events(log)
 
 
-def raise_memory_error(*_: object) -> None:
+def raise_memory_error(*_: object, **__: object) -> None:
     raise MemoryError
 
 
 @pytest.mark.parametrize(
-    "place",
-    [(checkpoint, "_matches"), (checkpoint, "_content"), (Simulation, "load_state_dict"), (Simulation, "__init__")],
+    "place", [(checkpoint, "_matches"), (torch, "load"), (Simulation, "load_state_dict"), (Simulation, "__init__")]
 )
 def test_no_resume_that_lacks_memory_loses_work(
     tmp_path: Path, log: Path, monkeypatch: pytest.MonkeyPatch, place: tuple[object, str]

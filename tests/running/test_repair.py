@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from crash import EVERY, ProcessDeath, every_crash
 from raising import raising
 from tabular_runs import PHASES, Result, carry_out, job_of, result
@@ -176,7 +177,7 @@ def test_a_resume_that_lacks_memory_deletes_nothing(
     carry_out(job, stop_after=3)
     there = contents(Path(job.root))
     with monkeypatch.context() as patch:
-        for place in (checkpoint, "_content"), (Simulation, "load_state_dict"):
+        for place in (torch, "load"), (Simulation, "load_state_dict"):
             patch.setattr(*place, raising(RuntimeError("DefaultCPUAllocator: can't allocate memory: 8 bytes")))
             for restart in (False, True):
                 with pytest.raises(RuntimeError, match="allocate memory"):
