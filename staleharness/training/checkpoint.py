@@ -92,23 +92,10 @@ def load(path: Path) -> dict[str, Any]:
     Raises `DamagedCheckpoint` and `Unusable`. `OSError` and lack of memory (`lacks_memory`) pass unchanged: they say
     nothing about the file.
     """
-    import torch
-
     with open(path, "rb") as file:
         if not _matches(file):
             raise DamagedCheckpoint(f"{path.name} is damaged")
-        file.seek(DIGEST)
-        try:
-            state = torch.load(file, map_location="cpu", weights_only=True)
-        except pickle.UnpicklingError as error:
-            raise Unusable("holds more than tensors and numbers, and such a file is never loaded") from error
-        except Exception as error:  # torch may raise anything for a forged file
-            if isinstance(error, OSError) or lacks_memory(error):
-                raise
-            raise Unusable(f"cannot be read by torch ({type(error).__name__})") from error
-    if not isinstance(state, dict):
-        raise Unusable("holds no state")
-    return state
+        return _content(file)
 
 
 def is_intact(path: Path) -> bool:
@@ -120,6 +107,22 @@ def is_intact(path: Path) -> bool:
 def _matches(file: io.BufferedReader) -> bool:
     digest = file.read(DIGEST)
     return hashlib.file_digest(file, "sha256").digest() == digest
+
+
+def _content(file: BinaryIO) -> dict[str, Any]:
+    import torch
+
+    try:
+        state = torch.load(io.BufferedReader(_FileBehindDigest(file)), map_location="cpu", weights_only=True)
+    except pickle.UnpicklingError as error:
+        raise Unusable("holds more than tensors and numbers, and such a file is never loaded") from error
+    except Exception as error:  # torch may raise anything for a forged file
+        if isinstance(error, OSError) or lacks_memory(error):
+            raise
+        raise Unusable(f"cannot be read by torch ({type(error).__name__})") from error
+    if not isinstance(state, dict):
+        raise Unusable("holds no state")
+    return state
 
 
 def load_newest(folder: Path) -> dict[str, Any] | None:
@@ -177,3 +180,26 @@ class _HashingFile(io.RawIOBase):
         if self.error is not None:
             raise self.error
         return self.sha.digest()
+
+
+class _FileBehindDigest(io.RawIOBase):
+    """Content behind the digest in a file, as a file of its own."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self.file = file
+        self.seek(0)
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def seek(self, offset: int, whence: int = io.SEEK_SET) -> int:
+        return self.file.seek(offset + DIGEST if whence == io.SEEK_SET else offset, whence) - DIGEST
+
+    def tell(self) -> int:
+        return self.file.tell() - DIGEST
+
+    def readinto(self, buffer: Any) -> int:
+        return self.file.readinto(buffer)  # type: ignore[attr-defined,no-any-return]
