@@ -10,8 +10,8 @@ import numpy as np
 
 from staleharness.base.parsing import parse_choice
 from staleharness.base.text import markdown_table
-from staleharness.statistics.claims.claim_evaluation import fill_numbers
-from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.claims.claim_text import fill_numbers
+from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import load
 from staleharness.statistics.scores import Array

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..statistics.claims.evidence import Evidence
+from ..statistics.claims.study_evidence import Evidence
 from ..statistics.method_labels import display_label
 from ..statistics.scores import final_score
 from .page_shell import prose, read_template, shell

@@ -13,14 +13,15 @@ from typing import Any
 from ..base.text import invocation, plural
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim
-from ..statistics.claims.evidence import Evidence
+from ..statistics.claims.study_evidence import Evidence
 from ..statistics.intervals_or_single_runs import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
 from ..statistics.method_labels import display_label, option_values, without_option
 from ..statistics.results import Results
 from ..statistics.table import Table, extent
 from ..store.store import Store
 from ..store.stored_run import StoredRun
-from ..store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
+from ..store.study_overlap import overlap_with
+from ..store.study_runs import StudyRuns, bundle_path, read_study_runs
 from ..study import check_scale_name
 from .paper_figure_specs import PaperFigure, experiments
 

@@ -15,7 +15,8 @@ from pathlib import Path
 from ..base.text import invocation
 from ..errors import UserError
 from ..statistics.claims.claim import verdict
-from ..statistics.claims.claim_evaluation import ClaimResult, fill_numbers
+from ..statistics.claims.claim_evaluation import ClaimResult
+from ..statistics.claims.claim_text import fill_numbers
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_intervals import Contrast
 from .paper_figure_runs import GalleryFigure

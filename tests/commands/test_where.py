@@ -9,7 +9,7 @@ import pytest
 from command_line import Cli
 from results_helper import write_run
 
-from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import select_runs
 

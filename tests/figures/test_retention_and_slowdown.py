@@ -10,7 +10,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures.retention_and_slowdown import budgets, interval, kept_shares
-from staleharness.statistics.claims.evidence import Evidence
+from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results
 
 ZERO = 15.23  # what a random policy returns on Hopper-v5

@@ -17,7 +17,7 @@ from ...base.text import listing, plural, printable
 from ...errors import UserError, nearest
 from ...statistics.results import Results
 from ...statistics.scores import AUTO, NORMALISATIONS, SCORES, fixed_scale, resolve_auto
-from ...statistics.table import plain, render
+from ...statistics.table_text import plain, render
 from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:

@@ -17,7 +17,8 @@ from ..significance_and_power import ALPHA
 from ..t_intervals import Contrast, Outcome, contrast
 from .claim import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
-from .evidence import Evidence, measure
+from .run_measures import measure
+from .study_evidence import Evidence
 
 NAMES = {
     "area": "area under the curve",

@@ -1,6 +1,6 @@
 """Quantities for the braces of a text, by name: numbers with their intervals, and words about them.
 
-Beside those registered here, each measure (`evidence.measure`) and each column of the metrics is a quantity.
+Beside those registered here, each measure (`run_measures.py`) and each column of the metrics is a quantity.
 """
 
 from __future__ import annotations
@@ -24,9 +24,10 @@ from ..slowdown import slowdowns
 from ..t_intervals import Contrast
 from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings
-from .evidence import Evidence, measure
 from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
+from .run_measures import measure
+from .study_evidence import Evidence
 
 BASELINE = "ppo_clip"  # where a query does not say over
 SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them

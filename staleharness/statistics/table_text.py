@@ -1,0 +1,98 @@
+"""Table of results as text, for a terminal or as CSV. Imports nothing heavy, so that a cached table shows at once."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
+from .table import COLUMNS, Table, is_published
+
+if TYPE_CHECKING:
+    import rich.table
+
+
+def render(table: Table, width: int = 120) -> rich.table.Table:
+    """Format the table for a terminal of `width` columns, by rich. Columns without room are left out and named in the
+    caption."""
+    headers, lines, hidden = _fit_columns(table, width - 2)  # rich draws an edge on either side
+    return in_rich(headers, lines, _no_room(hidden))
+
+
+def plain(table: Table, width: int = 120) -> str:
+    """Format the table as fixed-width text of at most `width` columns, headline above and notes below."""
+    headers, lines, hidden = _fit_columns(table, width)
+    above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
+    text = [*above, *fixed_width(headers, lines)]
+    text += wrap_lines([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
+    return "\n".join(map(printable, text))
+
+
+def _no_room(hidden: Sequence[str]) -> str:
+    return f"no room for {', '.join(hidden)}: they are in the report and in table.csv" if hidden else ""
+
+
+def to_csv(table: Table) -> str:
+    """All columns, full precision, empty where there is no number."""
+    return rows_to_csv(table.rows, COLUMNS)
+
+
+def interval(row: Mapping[str, Any], name: str) -> str:
+    """`0.83 [0.71, 0.90]`; the bracket is a dash where the interval is undefined."""
+    if row[name] is None:
+        return "–"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{number(row[name])} " + ("[–]" if low is None else f"[{number(low)}, {number(high)}]")
+
+
+def retained_text(row: Mapping[str, Any]) -> str:
+    """`68% [41, 95]`: share of its score at K = 1 that a method retains; a dash at K = 1, and without runs there."""
+    share, low, high = (row.get(f"retained{end}") for end in ("", "_low", "_high"))
+    if share is None:
+        return "–"
+    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{100 * share:.0f}%" + ends
+
+
+def count(row: Mapping[str, Any]) -> str:
+    """Runs × tasks; `*` where runs are missing."""
+    return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")
+
+
+def raw_digits(table: Table) -> int:
+    """Digits of a raw score: an accuracy needs more than a return."""
+    return 3 if table.settings["normalise"] == "raw" else 1
+
+
+def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
+    return fit(*_cells(table), width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))
+
+
+def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    low_high = f"IQM [{table.settings['level']:.0%} CI]"
+    headers = ["algorithm", "K", low_high, "median", "mean", "gap", "raw", "lag", "TV", "ESS", "clip%", "n", "time"]
+    shares = any(row.get("retained") is not None for row in table.rows)
+    headers[3:3] = ["retained"] if shares else []
+    lines = []
+    for row in table.rows:
+        percent = None if row["clipped"] is None else 100 * row["clipped"]
+        lines.append(
+            [
+                printable(row["algorithm"]),
+                str(row["capacity"]) + ("*" if is_published(row, table) else ""),
+                interval(row, "iqm"),
+                *([retained_text(row)] if shares else []),
+                number(row["median"]),
+                number(row["mean"]),
+                number(row["optimality_gap"]),
+                number(row["raw_mean"], raw_digits(table)),
+                number(row["lag_mean"]),
+                number(row["tv"], 3),
+                number(row["ess"]),
+                number(percent, 1),
+                count(row),
+                duration(row["seconds"]),
+            ]
+        )
+    return headers, lines
