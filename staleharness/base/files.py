@@ -143,6 +143,15 @@ def read_json(path: Path) -> Any:
     return parse_json(path.read_bytes())
 
 
+def read_json_object(path: Path) -> dict[str, Any]:
+    """Read a JSON object; empty if the file is absent, damaged or holds something else."""
+    try:
+        content = read_json(path)
+    except (OSError, ValueError):
+        return {}
+    return content if isinstance(content, dict) else {}
+
+
 def write_json(path: Path, content: Any) -> None:
     """Write canonical JSON atomically."""
     write_bytes(path, json_bytes(content))

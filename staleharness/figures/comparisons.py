@@ -11,7 +11,6 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError, nearest
-from ..statistics.aggregate import improvement
 from ..statistics.bootstrap import LEVEL, REPS, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
 from ..statistics.intervals_or_single_runs import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
@@ -24,6 +23,7 @@ from ..statistics.significance_and_power import (
     compare_with_baseline,
     f_ratio,
     final_scores,
+    improvement_over,
 )
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
@@ -44,7 +44,7 @@ def probability_of_improvement(
     results: Results, table: Table, width: float = PAGE, *, baseline: str = "ppo_clip"
 ) -> Figure:
     """Chance that a run ends higher than a run of the baseline at the same capacity: one panel per capacity."""
-    rows = improvement(results.grid, baseline, score=table.settings["score"], reps=REPS)
+    rows = improvement_over(results.grid, baseline, table.settings["score"])
     too_few = {(r["algorithm"], r["capacity"]) for r in table.rows if "dots" in r}
     bar = f"bars: {interval(table)}{', none where the runs are too few' if too_few else ''}"
     subtitle = (

@@ -14,10 +14,9 @@ import numpy as np
 from ..base.files import read_json, tree_digest, write_json
 from ..base.version import __version__
 from ..errors import UserError, nearest
-from ..store.run_grid import Cell, RunGrid, cell_of, grid
+from ..store.run_grid import RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun
 from .bootstrap import ENGINES, LEVEL, Engine, aggregates, pooled_iqm
-from .bootstrap import improvement as improvement_of
 from .retained_share import retained_shares, retention_sentences
 from .scores import AUTO, Array, Normaliser, final_score, learning_curve, normaliser, resolve_auto, score_in_words, unit
 from .table import AGGREGATES, COLUMNS, Table, extent
@@ -121,46 +120,6 @@ def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], optio
         "options": dict(options),
     }
     return hashlib.sha256(json.dumps(content, sort_keys=True).encode()).hexdigest()
-
-
-def improvement(
-    runs: Iterable[StoredRun] | RunGrid, baseline: str, *, score: str = "sampled", reps: int = 2000
-) -> list[dict[str, Any]]:
-    """Probability that a run of an algorithm ends higher than a run of `baseline` at the same capacity, with interval.
-
-    Averaged over the environments that both have; 0.5 is a draw. One record {algorithm, baseline, capacity, n_tasks,
-    probability, low, high} per algorithm and capacity; needs no normalisation. Raises `UserError` where the baseline
-    has no run.
-    """
-    run_grid = grid(runs)
-    if baseline not in run_grid.labels:
-        raise UserError(f"baseline={baseline!r} has no run; {nearest(baseline, run_grid.labels)}")
-    records: list[dict[str, Any]] = []
-    for label, k in run_grid.rows:
-        pairs = [
-            (run_grid.cells.get(Cell(label, k, e)), run_grid.cells.get(Cell(baseline, k, e))) for e in run_grid.envs
-        ]
-        score_pairs = [[np.array([final_score(r, score) for r in rs]) for rs in p if rs] for p in pairs if all(p)]
-        if label == baseline or not score_pairs:
-            continue
-        x, y = [a for a, _ in score_pairs], [b for _, b in score_pairs]
-
-        def chance(*columns: Array, tasks: int = len(x)) -> Array:
-            return improvement_of(columns[:tasks], columns[tasks:])[..., None]
-
-        ends = _interval(("improvement",), chance, [*x, *y], (f"{label} over {baseline}", k), ENGINES["rliable"], reps)
-        records.append(
-            {
-                "algorithm": label,
-                "baseline": baseline,
-                "capacity": k,
-                "n_tasks": len(x),
-                "probability": float(improvement_of(x, y)),
-                "low": ends.get("improvement_low"),
-                "high": ends.get("improvement_high"),
-            }
-        )
-    return records
 
 
 def _row(

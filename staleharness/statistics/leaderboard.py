@@ -44,12 +44,6 @@ class PairTest(NamedTuple):
         """1 where the first is significantly above, −1 where it is below, else 0."""
         return 0 if self.p >= ALPHA else 1 if self.value > 0 else -1
 
-    @property
-    def reverse(self) -> PairTest:
-        """The second less the first."""
-        low, high = (None if end is None else -end for end in (self.high, self.low))
-        return PairTest(-self.value, low, high, self.p)
-
 
 def replication_tau(scores: Mapping[str, Sequence[Sequence[float]]]) -> float | None:
     """Expected Kendall τ between the orders of two further replications with as many seeds, from one set of runs.
@@ -211,7 +205,8 @@ class Track:
         table: dict[tuple[str, str], PairTest] = {}
         for (a, b), test, p in zip(pairs, tests, holm([test.p for test in tests]), strict=True):
             table[a, b] = PairTest(test.value, test.low, test.high, float(p))
-            table[b, a] = table[a, b].reverse
+            low, high = (None if end is None else -end for end in (test.high, test.low))
+            table[b, a] = PairTest(-test.value, low, high, float(p))
         return table
 
     @property

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
@@ -11,7 +12,12 @@ from ..logs.lag_log import LagLog
 from .advice_per_method import MethodAdvice
 
 MAX_NAMES = 12  # names in a list
-VERDICT_WORDS = {"kept": "keep enough", "lost": "lose more", "cannot tell": "cannot be judged"}
+VERDICT_WORDS = {
+    "kept": "keep enough",
+    "lost": "lose more",
+    "cannot tell": "cannot be judged",
+    "beyond the data": "beyond the data",
+}
 
 
 def by_share(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
@@ -28,9 +34,9 @@ def by_share(methods: Sequence[MethodAdvice]) -> list[MethodAdvice]:
 def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: float) -> list[str]:
     """Return sentences on one environment."""
     methods = by_share(methods)
-    by_verdict = _by_verdict(methods, (m.row["log"] for m in methods))
-    keepers, losers = by_verdict.get("kept", []), by_verdict.get("lost", [])
-    unsure, beyond = by_verdict.get("cannot tell", []), by_verdict.get("beyond the data", [])
+    keepers, losers, unsure, beyond = (
+        [m for m in methods if m.row["log"]["verdict"] == verdict] for verdict in VERDICT_WORDS
+    )
     head = f"{env}, at a mean lag of {log.mean:.2f} {log.unit.replace('_', ' ')} over {log.over}: "
     if keepers:
         count = f"{len(keepers)} of {len(methods)} methods {'keeps' if len(keepers) == 1 else 'keep'}"
@@ -50,14 +56,6 @@ def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: flo
     return [*sentences, *_on_unit(methods, log), *_on_drift(methods, log)]
 
 
-def _by_verdict(methods: Sequence[MethodAdvice], places: Iterable[Mapping[str, Any]]) -> dict[str, list[MethodAdvice]]:
-    """Group methods by the verdict of their place on the curve."""
-    groups: dict[str, list[MethodAdvice]] = {}
-    for method, place in zip(methods, places, strict=True):
-        groups.setdefault(place["verdict"], []).append(method)
-    return groups
-
-
 def _names(methods: Sequence[MethodAdvice]) -> str:
     shares = [(m.curve.algorithm, m.row["log"]["kept"]) for m in methods]
     return listing([name if kept is None else f"{name} {kept:.0%}" for name, kept in shares], MAX_NAMES)
@@ -73,7 +71,7 @@ def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     unit = _steps(first["updates"]) if first["updates"] else f"a phase of these runs, {size} gradient steps"
     others = []
     for i, other in enumerate(first["other_updates"]):
-        verdicts = _groups(_by_verdict(methods, [m.row["log"]["other_updates"][i] for m in methods]))
+        verdicts = _count_verdicts(m.row["log"]["other_updates"][i] for m in methods)
         others.append(f"{_steps(other['updates']) if other['updates'] else 'a phase'}: {verdicts}")
     return [
         f"this takes a version of the log as {unit}; with UPDATES=N it has N gradient steps. As {'; as '.join(others)}"
@@ -84,17 +82,16 @@ def _steps(updates: float) -> str:
     return f"{updates:g} gradient step{'' if updates == 1 else 's'}"
 
 
-def _groups(groups: Mapping[str, Sequence[MethodAdvice]]) -> str:
-    words = [f"{len(groups[v])} {VERDICT_WORDS[v]}" for v in VERDICT_WORDS if v in groups]
-    beyond = len(groups.get("beyond the data", ()))
-    return ", ".join([*words, *([f"{beyond} beyond the data"] if beyond else [])])
+def _count_verdicts(places: Iterable[Mapping[str, Any]]) -> str:
+    counts = Counter(place["verdict"] for place in places)
+    return ", ".join(f"{counts[verdict]} {words}" for verdict, words in VERDICT_WORDS.items() if verdict in counts)
 
 
 def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     """Say what the verdicts are at the lag that a log ends with."""
     if log.drift is None:
         return []
-    verdicts = _groups(_by_verdict(methods, (m.row["log"]["last_quarter"] for m in methods)))
+    verdicts = _count_verdicts(m.row["log"]["last_quarter"] for m in methods)
     return [
         f"the lag drifts, from {log.drift.first:.2f} to {log.drift.last:.2f}; at that of the last quarter: {verdicts}"
     ]

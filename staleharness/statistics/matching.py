@@ -65,11 +65,6 @@ def is_paired(pair: Pair) -> bool:
     return [r.seed for r in a] == [r.seed for r in b] and all(len(by_settings(s)) == 1 for s in pair)
 
 
-def seeds_in_common(pair: Pair) -> int:
-    """Count seeds of both sides."""
-    return len({run.seed for run in pair[0]} & {run.seed for run in pair[1]})
-
-
 def identical(pair: Pair) -> int:
     """Count seeds whose runs are the same bit for bit, by the checksum of their metrics."""
     other = {r.seed: r.record["metrics_sha256"] for r in pair[1]}

@@ -14,11 +14,6 @@ METHODS: dict[str, str] = read_toml(Path(__file__).with_name("method_names.toml"
 OPTIONS = {"delta": "δ", "rho_bar": "ρ̄", "learning_rate": "learning rate", "kl_coef": "κ", "clip_high": "upper clip"}
 
 
-def method_name(name: str) -> str:
-    """Display name of a method without its options; the registered name where there is none."""
-    return METHODS.get(name, name)
-
-
 def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
     """Label as readers see it; `names` {label: text} take precedence."""
     names = names or {}
@@ -31,23 +26,23 @@ def display_label(label: str, names: Mapping[str, str] | None = None) -> str:
     if names.get(plain):
         text = names[plain]
     elif "[" not in plain:
-        text = method_name(plain)
+        text = METHODS.get(plain, plain)
     else:
         try:
             choice = parse_choice(plain)
         except UserError:  # words, such as the title of a width control
             return label
-        text = ", ".join([method_name(choice.name), *(option_text(k, v) for k, v in choice.options.items())])
+        options = (option_text(k, v) for k, v in choice.options.items())
+        text = ", ".join([METHODS.get(choice.name, choice.name), *options])
     return f"{text}, N = {n}" if separator else text
 
 
 def option_text(name: str, value: object) -> str:
     """Option as readers see it: `δ = 0.8`, `trust region none`."""
+    name = OPTIONS.get(name, name.replace("_", " "))
     if isinstance(value, str):
-        value = value.removeprefix("fixed:")
-        return f"{OPTIONS.get(name, name.replace('_', ' '))} {value}"
-    text = f"{value:g}" if isinstance(value, float) else format_value(value)
-    return f"{OPTIONS.get(name, name.replace('_', ' '))} = {text}"
+        return f"{name} {value.removeprefix('fixed:')}"
+    return f"{name} = {value:g}" if isinstance(value, float) else f"{name} = {format_value(value)}"
 
 
 def option_values(runs: Iterable[StoredRun], option: str) -> dict[str, Any]:

@@ -13,11 +13,10 @@ from typing import Any
 import numpy as np
 
 from ..base.text import plural
-from ..errors import UserError, nearest
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
-from .bootstrap import ENGINES, LEVEL, Engine, improvement, pooled_iqm
-from .matching import Pair, identical, is_paired, match, seeds_in_common
+from .bootstrap import LEVEL, improvement, pooled_iqm, rliable_interval
+from .matching import Pair, identical, is_paired, match
 from .scores import AUTO, Array, Normaliser, final_score, normaliser, resolve_auto, score_in_words
 
 COLUMNS = tuple(
@@ -46,21 +45,13 @@ class Comparison:
 
 
 def compare_runs(
-    a: Iterable[StoredRun],
-    b: Iterable[StoredRun],
-    *,
-    score: str = AUTO,
-    normalise: str = AUTO,
-    reps: int = 2000,
-    engine: str = "rliable",
+    a: Iterable[StoredRun], b: Iterable[StoredRun], *, score: str = AUTO, normalise: str = AUTO, reps: int = 2000
 ) -> Comparison:
-    """Compare two sets of runs cell by cell, with the options of `aggregate.table`.
+    """Compare two sets of runs cell by cell, with the options of `aggregate.table` but for the engine.
 
     Normalisation is over the shared cells of both sides together. Raises `UserError` where no cell is shared or an
     option is unknown.
     """
-    if engine not in ENGINES:
-        raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
     matching = match(a, b)
     common_cells = matching.cells
     all_runs = [run for pair in common_cells.values() for side in pair for run in side]
@@ -69,7 +60,7 @@ def compare_runs(
     scale, raw = normaliser(normalise, run_grid, score), normaliser("raw", run_grid, score)
 
     def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
-        return _row(cells, by, of, score, ENGINES[engine], reps) | {"scale": kind}
+        return _row(cells, by, of, score, reps) | {"scale": kind}
 
     cell_rows = [
         row({cell: pair}, raw, lambda c: np.asarray(c.mean(axis=-1)), "mean") for cell, pair in common_cells.items()
@@ -82,20 +73,21 @@ def compare_runs(
         "measure": score_in_words(all_runs, score),
         **scale.settings,
         "reps": reps,
-        "engine": engine,
+        "engine": "rliable",
         "level": LEVEL,
         "envs": sorted({c.env for c in common_cells}),
     }
+    n_pairs = sum(len({run.seed for run in x} & {run.seed for run in y}) for x, y in common_cells.values())
     notes = [
         *matching.notes,
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
-        *_on_intervals(cell_rows, sum(map(seeds_in_common, common_cells.values()))),
+        *_on_intervals(cell_rows, n_pairs),
     ]
     return Comparison(cell_rows, rows, notes, settings)
 
 
 def _row(
-    cells: Mapping[Cell, Pair], scale: Normaliser, of: Callable[..., Array], score: str, engine: Engine, reps: int
+    cells: Mapping[Cell, Pair], scale: Normaliser, of: Callable[..., Array], score: str, reps: int
 ) -> dict[str, Any]:
     first = next(iter(cells))
     a, b = (
@@ -122,7 +114,7 @@ def _row(
     if min(map(len, (*a, *b))) < 2:
         return row  # one run has no spread
     name = ("comparison", *first, len(cells))
-    low, high = difference_interval(a, b, pairing, of, engine=engine, name=name, reps=reps)
+    low, high = difference_interval(a, b, pairing, of, name=name, reps=reps)
     for i, key in enumerate(("difference", "probability")):
         row |= {f"{key}_low": float(low[i]), f"{key}_high": float(high[i])}
     return row
@@ -134,7 +126,6 @@ def difference_interval(
     pairing: Sequence[bool],
     of: Callable[..., Array],
     *,
-    engine: Engine,
     name: tuple[Any, ...],
     reps: int,
 ) -> tuple[Array, Array]:
@@ -143,22 +134,19 @@ def difference_interval(
     Places in the columns are resampled: where `pairing[t]` one draw of places serves both sides, otherwise each side
     has its own. `of` takes columns [..., runs_t] and reduces the last axis.
     """
-    places: list[Array] = []
-    for x, y, together in zip(a, b, pairing, strict=True):
-        places += [np.arange(len(x), dtype=np.float64)]
-        places += [] if together else [np.arange(len(y), dtype=np.float64)]
+    columns = [c for x, y, together in zip(a, b, pairing, strict=True) for c in ([x] if together else [x, y])]
+    places = [np.arange(len(c), dtype=np.float64) for c in columns]
 
     def statistic(*resamples: Array) -> Array:
-        rest = iter(resamples)
+        rest = (resample.astype(np.intp) for resample in resamples)
         left, right = [], []
         for x, y, together in zip(a, b, pairing, strict=True):
-            i = next(rest).astype(np.intp)
-            j = i if together else next(rest).astype(np.intp)
+            i = next(rest)
             left.append(x[i])
-            right.append(y[j])
+            right.append(y[i if together else next(rest)])
         return np.stack([of(*right) - of(*left), improvement(right, left)], axis=-1)
 
-    return engine.interval(statistic, places, name=name, reps=reps)
+    return rliable_interval(statistic, places, name=name, reps=reps)
 
 
 def _on_intervals(cells: Sequence[Mapping[str, Any]], pairs: int) -> list[str]:

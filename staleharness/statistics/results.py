@@ -91,20 +91,18 @@ class Results:
     @functools.cached_property
     def runs(self) -> pd.DataFrame:
         """One row per run: final scores, steps, seconds, and means over its phases (`lag_mean`, `tv_data`, ...)."""
-        rows = []
-        for run in self.stored_runs:
-            r = run.record
-            rows.append(
-                {
-                    **_place(run),
-                    **{kind: float(s["mean"]) for kind, s in r["scores"].items()},
-                    "steps": r["steps"],
-                    "phases": r["phases"],
-                    "seconds": r["seconds"]["total"],
-                    "date": r["date"],
-                    **r["summary"],
-                }
-            )
+        rows = [
+            {
+                **_place(run),
+                **{kind: float(score["mean"]) for kind, score in run.record["scores"].items()},
+                "steps": run.record["steps"],
+                "phases": run.record["phases"],
+                "seconds": run.record["seconds"]["total"],
+                "date": run.record["date"],
+                **run.record["summary"],
+            }
+            for run in self.stored_runs
+        ]
         return _frame(rows, PLACE)
 
     def curves(self) -> pd.DataFrame:

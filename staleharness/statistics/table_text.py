@@ -66,10 +66,7 @@ def raw_digits(table: Table) -> int:
 
 
 def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
-    return fit(*_cells(table), width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))
-
-
-def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
+    """Headers, rows of cells, and the headers of the columns without room."""
     low_high = f"IQM [{table.settings['level']:.0%} CI]"
     headers = ["algorithm", "K", low_high, "median", "mean", "gap", "raw", "lag", "TV", "ESS", "clip%", "n", "time"]
     shares = any(row.get("retained") is not None for row in table.rows)
@@ -95,4 +92,4 @@ def _cells(table: Table) -> tuple[list[str], list[list[str]]]:
                 duration(row["seconds"]),
             ]
         )
-    return headers, lines
+    return fit(headers, lines, width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))

@@ -20,7 +20,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-from ..base.files import read_json, remove_temporaries, try_lock, write_bytes
+from ..base.files import read_json, read_json_object, remove_temporaries, try_lock, write_bytes
 from ..errors import UserError
 
 BEAT = 2.0  # seconds between two beats
@@ -41,7 +41,7 @@ def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
         if not _lock_or_lease(handle, multi_machine):
             raise _in_use(root, os.read(handle, 64).decode(errors="replace").strip() or "unknown")
         if is_alive(path):
-            raise _in_use(root, "{pid} on {host}".format(**read_lease(path)))
+            raise _in_use(root, "{pid} on {host}".format(**read_json_object(path)))
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         remove_temporaries(root, *SWEEP_FILES)
@@ -106,7 +106,7 @@ class Lease:
         """Stop beating and remove the file."""
         self._over.set()
         with contextlib.suppress(OSError):
-            if read_lease(self.path).get("token") == self.holder["token"]:
+            if read_json_object(self.path).get("token") == self.holder["token"]:
                 self.path.unlink()
 
 
@@ -124,23 +124,14 @@ def hold_lease(path: Path) -> Iterator[Lease]:
         os.close(lease._file)
 
 
-def read_lease(path: Path) -> dict[str, Any]:
-    """Read a lease: {host, pid, token, beat, ...}; empty if there is none."""
-    try:
-        content = read_json(path)
-    except (OSError, ValueError):
-        return {}
-    return content if isinstance(content, dict) else {}
-
-
 def is_alive(path: Path, patience: float = LIFE) -> bool:
     """Return whether the holder of a lease lives. On this machine the process table tells; on another, the lease has
     to beat within `patience` seconds."""
-    first = read_lease(path)
+    first = read_json_object(path)
     if not first or _on_this_machine(first):
         return _process_lives(first)
     deadline = time.monotonic() + patience
-    while (now := read_lease(path)) == first:
+    while (now := read_json_object(path)) == first:
         if time.monotonic() > deadline:
             return False
         time.sleep(min(BEAT / 4, patience / 4))
@@ -149,7 +140,7 @@ def is_alive(path: Path, patience: float = LIFE) -> bool:
 
 def seems_alive(path: Path) -> bool:
     """Guess `is_alive` without waiting, for display: for another machine, the time of the last beat decides."""
-    content = read_lease(path)
+    content = read_json_object(path)
     if not content or _on_this_machine(content):
         return _process_lives(content)
     with contextlib.suppress(OSError):

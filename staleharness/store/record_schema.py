@@ -22,7 +22,6 @@ from ..errors import shorten
 FORMAT = 2
 MAX_VERSIONS = 1_000_000  # in the policy buffer: more phases than any run has
 NUMBERS = frozenset({int, float})
-CONTROL = re.compile(r"\\(?:[bfnrt]|u00[01789])")  # a control character as JSON writes it, and a few others
 MAX_TEXT = 4_096  # characters of any text in a record
 
 Name = Annotated[str, Meta(min_length=1, max_length=1_000)]
@@ -168,23 +167,9 @@ def parse_record(text: str | bytes) -> Any:
     Unicode, and control characters, which are unsafe in pages and terminals.
     """
     try:
-        content = msgspec.json.decode(text)
-        characters = text if isinstance(text, str) else text.decode()
-        if type(content) is dict and characters.isprintable() and not CONTROL.search(characters):
-            _intern_in_place(content)  # no string needs a look
-            return content
-        return _intern(content)
+        return _intern(msgspec.json.decode(text))
     except RecursionError:
         raise ValueError("it is nested too deeply") from None
-
-
-def _intern_in_place(content: Any) -> None:
-    """Intern the strings of a list or dictionary in place; msgspec shares the names in it."""
-    for place, value in content.items() if type(content) is dict else enumerate(content):
-        if type(value) is str:
-            content[place] = sys.intern(value)
-        elif type(value) is dict or (type(value) is list and not NUMBERS.issuperset(map(type, value))):
-            _intern_in_place(value)
 
 
 def _intern(content: Any) -> Any:

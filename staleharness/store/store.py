@@ -26,7 +26,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.console_log import LOGGER
-from ..base.files import fsync, move_into, read_json, temporary_folder, user_path, write_json
+from ..base.files import fsync, move_into, read_json, read_json_object, temporary_folder, user_path, write_json
 from ..errors import UserError, shorten
 from . import folder_access
 from .attempt_folders import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, shorten_log
@@ -193,12 +193,8 @@ class Store:
         path = self.latest_attempt(run_id) / "failure.json"
         if not path.is_file():
             return None
-        try:
-            content = read_json(path)
-        except (OSError, ValueError):
-            content = None
         unreadable = {"class": "Unreadable", "message": "failure.json is damaged", "log_tail": ""}
-        return {**unreadable, **(content if isinstance(content, dict) else {})}
+        return {**unreadable, **read_json_object(path)}
 
     def is_sealed(self, run_id: str) -> bool:
         """Return whether this worker's folder is a finished run, which has only to be published."""

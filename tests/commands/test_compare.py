@@ -158,7 +158,7 @@ def test_a_paired_interval_is_that_of_all_resamples_of_the_seeds(tmp_path: Path)
 def test_an_unpaired_interval_resamples_both_sides(tmp_path: Path):
     x, y = [1.0, 9.0, 7.0, 3.0], [12.0, 5.0, 8.0]
     (cell,) = result_comparison.compare_runs(
-        side(tmp_path / "a", x), side(tmp_path / "b", y, first_seed=10), reps=20_000, engine="quick"
+        side(tmp_path / "a", x), side(tmp_path / "b", y, first_seed=10), reps=20_000
     ).cells
     means = [[float(np.mean(d)) for d in itertools.product(v, repeat=len(v))] for v in (x, y)]
     every = [q - p for p in means[0] for q in means[1]]
@@ -207,7 +207,7 @@ def test_the_interval_over_environments_is_a_slow_bootstrap(tmp_path: Path):
         [r for env, v in s.items() for r in side(root, v.tolist(), env=env)]
         for s, root in ((x, tmp_path / "a"), (y, tmp_path / "b"))
     )
-    (row,) = result_comparison.compare_runs(a, b, normalise="raw", reps=4000, engine="quick").rows
+    (row,) = result_comparison.compare_runs(a, b, normalise="raw", reps=4000).rows
     draws = []
     for _ in range(4000):
         e = rng.integers(5, size=5)
@@ -218,17 +218,7 @@ def test_the_interval_over_environments_is_a_slow_bootstrap(tmp_path: Path):
     assert (row["difference_low"], row["difference_high"]) == pytest.approx(exact_interval(draws), abs=0.06)
 
 
-def test_the_quick_engine_says_the_same_as_rliable(tmp_path: Path):
-    rng = np.random.default_rng(0)
-    a, b = (side(tmp_path / n, rng.normal(m, 1, 8).tolist()) for n, m in (("a", 0.0), ("b", 1.0)))
-    full, quick = (result_comparison.compare_runs(a, b, engine=e, reps=4000).cells[0] for e in ("rliable", "quick"))
-    for key in ("difference", "probability"):
-        assert full[key] == quick[key]
-        for end in ("low", "high"):
-            assert full[f"{key}_{end}"] == pytest.approx(quick[f"{key}_{end}"], abs=0.1)
-
-
-def test_a_pair_is_resampled_once_within_each_environment():
+def test_a_pair_is_resampled_once_within_each_environment(monkeypatch: pytest.MonkeyPatch):
     seen = []
 
     def interval(statistic: Any, columns: Any, *, name: Any, reps: int) -> tuple[Any, Any]:
@@ -236,11 +226,9 @@ def test_a_pair_is_resampled_once_within_each_environment():
         point = statistic(*columns)  # every place once: the estimates themselves
         return point, point
 
-    engine = bootstrap.Engine(bootstrap.aggregates, interval)
+    monkeypatch.setattr(result_comparison, "rliable_interval", interval)
     a, b = [np.array([1.0, 2.0]), np.array([3.0])], [np.array([5.0, 5.0]), np.array([3.0, 4.0])]
-    low, _ = result_comparison.difference_interval(
-        a, b, [True, False], bootstrap.pooled_iqm, engine=engine, name=("x",), reps=1
-    )
+    low, _ = result_comparison.difference_interval(a, b, [True, False], bootstrap.pooled_iqm, name=("x",), reps=1)
     assert seen == [[2, 1, 2]]
     assert low == pytest.approx([np.mean([4.0, 5.0]) - 2.0, (1.0 + 0.75) / 2])  # of 3, 4, 5, 5 the middle two
 

@@ -73,7 +73,7 @@ def test_the_share_that_reached_a_score_ends_at_the_share_at_the_end(tmp_path: P
 
 def test_pairs_of_runs_are_those_of_the_same_seed(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, "vaco", seed, sampled=100.0 + seed, phases=4) for seed in range(8)]
-    notes = compare_runs(runs[:5], runs[3:], reps=50, engine="quick").notes
+    notes = compare_runs(runs[:5], runs[3:], reps=50).notes
     assert "2 of 2 pairs of runs are identical bit for bit" in notes  # it was 2 of 5
 
 

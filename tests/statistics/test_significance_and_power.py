@@ -10,6 +10,7 @@ from results_helper import write_run
 from scipy.stats import f_oneway, ttest_ind
 from statsmodels.stats.multitest import multipletests
 
+from staleharness.errors import UserError
 from staleharness.figures.comparisons import spread_of
 from staleharness.pages.report_tables import squares
 from staleharness.statistics.results import Results
@@ -21,8 +22,10 @@ from staleharness.statistics.significance_and_power import (
     final_scores,
     hedges_g,
     holm,
+    improvement_over,
     method_pairs,
 )
+from staleharness.store.run_grid import grid
 
 RNG = np.random.default_rng(7)
 SCORES = {
@@ -116,3 +119,14 @@ def test_one_run_has_no_interval_and_no_effect_size(tmp_path: Path) -> None:
     first, _ = method_pairs(Results.of(runs).grid, "sampled")
     assert first["low"] is None and first["effect"] is None and first["probability"] == 0.0
     assert method_pairs(Results.of(runs[:1]).grid, "sampled") == [] and squares([], {}, {}) == []
+
+
+def test_improvement_over_a_baseline_is_at_equal_capacity(tmp_path: Path) -> None:
+    scored = {("ppo_clip", 1): (1.0, 2.0), ("ppo_clip", 8): (5.0, 6.0), ("vaco", 8): (5.5, 7.0), ("spo", 1): (0.0, 3.0)}
+    runs = [write_run(tmp_path, a, s, capacity=k, sampled=v) for (a, k), vs in scored.items() for s, v in enumerate(vs)]
+    spo, vaco = improvement_over(grid(runs), "ppo_clip", "sampled", reps=200)
+    assert (spo["algorithm"], spo["capacity"], spo["probability"]) == ("spo", 1, 0.5)
+    assert (vaco["algorithm"], vaco["capacity"], vaco["probability"]) == ("vaco", 8, 0.75)
+    assert 0.0 <= vaco["low"] <= 0.75 <= vaco["high"] == 1.0
+    with pytest.raises(UserError, match="did you mean 'ppo_clip'"):
+        improvement_over(grid(runs), "ppo_clp", "sampled")

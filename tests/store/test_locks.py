@@ -15,9 +15,10 @@ import pytest
 from raising import raising
 from sweeping import environment
 
+from staleharness.base.files import read_json_object
 from staleharness.errors import UserError
 from staleharness.store import locks
-from staleharness.store.locks import Lease, hold_lease, is_alive, read_lease, seems_alive
+from staleharness.store.locks import Lease, hold_lease, is_alive, seems_alive
 from staleharness.store.store import Store
 
 
@@ -37,7 +38,7 @@ def store(tmp_path: Path) -> Store:
 def test_a_lease_lives_with_its_holder_and_leaves_nothing(path: Path) -> None:
     with hold_lease(path) as lease:
         assert is_alive(path) and seems_alive(path) and not lease.lost
-        assert read_lease(path)["pid"] == os.getpid()
+        assert read_json_object(path)["pid"] == os.getpid()
     assert not path.exists() and not is_alive(path)
 
 
@@ -47,8 +48,8 @@ def test_a_lease_taken_by_another_process_is_lost(path: Path) -> None:
             second = theirs.enter_context(hold_lease(path))
             assert first.lost and not second.lost
             first.beat()  # into what is no longer there
-            assert read_lease(path)["token"] == second.holder["token"]
-        assert read_lease(path)["token"] == second.holder["token"] and not second.lost
+            assert read_json_object(path)["token"] == second.holder["token"]
+        assert read_json_object(path)["token"] == second.holder["token"] and not second.lost
     assert not path.exists() and first.lost and second.lost
 
 
@@ -69,7 +70,7 @@ def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkey
 
 def test_a_later_process_of_the_same_number_holds_nothing(path: Path) -> None:
     lease = Lease(path)
-    path.write_text(json.dumps({**read_lease(path), "born": "1"}))
+    path.write_text(json.dumps({**read_json_object(path), "born": "1"}))
     assert not is_alive(path) and not seems_alive(path)
     os.close(lease._file)
 
@@ -78,6 +79,7 @@ def test_a_later_process_of_the_same_number_holds_nothing(path: Path) -> None:
 def test_a_lease_of_this_machine_lives_as_long_as_its_process(path: Path) -> None:
     text = """
 import pathlib, sys, time
+from staleharness.base.files import read_json_object
 from staleharness.store.locks import Lease
 Lease(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
@@ -86,7 +88,7 @@ time.sleep(600)
     words = [sys.executable, "-c", text, str(path)]
     holder = subprocess.Popen(words, stdout=subprocess.PIPE, env=environment())
     assert holder.stdout is not None and holder.stdout.readline() == b"held\n"
-    assert is_alive(path, patience=0.0) and read_lease(path)["pid"] == holder.pid
+    assert is_alive(path, patience=0.0) and read_json_object(path)["pid"] == holder.pid
     holder.kill()
     os.waitid(os.P_PID, holder.pid, os.WEXITED | os.WNOWAIT)  # it has ended, and stays a zombie
     assert not is_alive(path, patience=0.0)

@@ -73,17 +73,14 @@ def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], floa
 
 def count_warnings(runs: Iterable[StoredRun], metric: str = METRIC) -> WarningCounts:
     """Count hits and alarms over stale runs, from twice the largest lag on: before, the data are fresher."""
-    counts: dict[tuple[str, int], list[int]] = {}
+    counts: dict[tuple[str, int], NDArray[np.int64]] = {}
     for run in runs:
-        lag = largest_lag(run)
-        if lag == 0:
-            continue
-        warning, fall = falls(run, metric, SHARE, steps_after(run, 2 * lag), WINDOW)
-        stable, warns = math.isnan(fall), not math.isnan(warning)
-        tally = counts.setdefault((str(run.spec["env"]), run.seed), [0, 0, 0, 0])
-        for i, yes in enumerate((not stable, not stable and warning < fall, stable, stable and warns)):
-            tally[i] += yes
-    tallies = [counts[key] for key in sorted(counts)]
+        if lag := largest_lag(run):
+            warning, fall = falls(run, metric, SHARE, steps_after(run, 2 * lag), WINDOW)
+            stable, warns = math.isnan(fall), not math.isnan(warning)
+            tally = counts.setdefault((str(run.spec["env"]), run.seed), np.zeros(4, np.int64))
+            tally += (not stable, warning < fall, stable, stable and warns)
+    tallies = [counts[key].tolist() for key in sorted(counts)]
     fell, before, calm, alarms = (tuple(tally[i] for tally in tallies) for i in range(4))
     return WarningCounts(fell, before, calm, alarms, metric)
 

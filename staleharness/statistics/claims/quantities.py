@@ -14,12 +14,12 @@ import numpy as np
 
 from ...base.text import plural
 from ...errors import UserError
-from ..aggregate import improvement
 from ..bootstrap import REPS, fast_interval, mean_of_tasks
 from ..intervals_or_single_runs import MIN_RUNS
 from ..lag_curve import lag_curves
 from ..retained_share import retention
 from ..scores import Array, learning_curve, normaliser_of
+from ..significance_and_power import improvement_over
 from ..slowdown import slowdowns
 from ..t_intervals import Contrast
 from .claim import ClaimPart
@@ -161,7 +161,7 @@ def _seeds(query: NumberQuery, evidence: Evidence) -> str:
 def _chance(query: NumberQuery, evidence: Evidence) -> str:
     """Probability that a run ends above one of `over`, averaged over environments."""
     k, over = evidence.capacity(query.k), query.over or BASELINE
-    rows = improvement(evidence.results.grid, over, score=evidence.table.settings["score"], reps=REPS)
+    rows = improvement_over(evidence.results.grid, over, evidence.table.settings["score"])
     for row in rows:
         if (row["algorithm"], row["capacity"]) == (query.label, k):
             sizes = (len(evidence.runs(label, k, env)) for label in (query.label, over) for env in evidence.envs())

@@ -26,19 +26,15 @@ def measure(quantity: str, evidence: Evidence, phases: Sequence[int] = (), reduc
     evaluation; otherwise a column of the metrics over `phases`.
     """
     score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
-    if quantity == "score":
-        return lambda run: float(scale(cell_of(run).env, final_score(run, score)))
-    if quantity == "area":
-        return lambda run: area(run, scale, score)
-    if quantity == "return":
-        return lambda run: final_score(run, score)
-    if quantity == "kept":
-        return lambda run: final_score(run, score) - evidence.zero(cell_of(run).env)
-    if quantity == "fell":
-        return _fell
-    if quantity == "seconds":
-        return _training_seconds
-    return lambda run: column_statistic(run, quantity, phases, reduce)
+    measures: dict[str, Measure] = {
+        "score": lambda run: float(scale(cell_of(run).env, final_score(run, score))),
+        "area": lambda run: area(run, scale, score),
+        "return": lambda run: final_score(run, score),
+        "kept": lambda run: final_score(run, score) - evidence.zero(cell_of(run).env),
+        "fell": _fell,
+        "seconds": _training_seconds,
+    }
+    return measures.get(quantity, lambda run: column_statistic(run, quantity, phases, reduce))
 
 
 def _training_seconds(run: StoredRun) -> float:
