@@ -16,6 +16,7 @@ from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import load
 from staleharness.statistics.scores import Array
 from staleharness.statistics.significance_and_power import (
+    ALPHA,
     MethodDifference,
     compare_all_pairs,
     compare_with_baseline,
@@ -129,7 +130,7 @@ def _significance_text(scores: Mapping[str, Array], differences: Sequence[Method
     """Numbers of methods and pairs that differ significantly, in words."""
     differences = [d for d in differences if d.a != FRESH]
     methods = {label: runs for label, runs in scores.items() if label != FRESH}
-    pairs, n_uncorrected = compare_all_pairs(methods), sum(d.significant_alone for d in differences)
+    pairs, n_uncorrected = compare_all_pairs(methods), sum(d.p < ALPHA for d in differences)
     ratio = f_ratio(list(methods.values()))
     n_methods, n_pairs = (sum(d.significant for d in tests) for tests in (differences, pairs))
     return (

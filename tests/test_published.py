@@ -25,7 +25,7 @@ from staleharness.running import identity
 from staleharness.running.plan import plan
 from staleharness.spec import later
 from staleharness.statistics.scores import SCORES
-from staleharness.store.bundle_reader import TABLES, parts, read_runs, read_table
+from staleharness.store.bundle_reader import TABLES, parts, read_runs
 from staleharness.store.store import FORMAT, MARKER, Store
 from staleharness.study import read_study
 from staleharness.task import find_env
@@ -200,10 +200,8 @@ OTHER = ("PolicyLoss(-objective", "PolicyLoss(objective")  # beyond the toleranc
 
 def numbers(root: Path) -> list[list[Any]]:
     """Everything but names: metrics and scores of each run, in the order of method, capacity, seed and phase."""
-    runs = sorted(
-        read_runs(root), key=lambda run: (run[1]["label"], run[1]["spec"]["capacity"], run[1]["spec"]["seed"])
-    )
-    return [[record["scores"], repr(read_table(root, "metrics", run_id).to_dict())] for run_id, record, *_ in runs]
+    runs = sorted(Store(root).read_all(), key=lambda run: (run.label, run.spec["capacity"], run.seed))
+    return [[run.record["scores"], repr(run.metrics().to_dict())] for run in runs]
 
 
 def test_an_edit_that_moves_no_trace_renames_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

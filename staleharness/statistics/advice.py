@@ -127,8 +127,8 @@ def _reasons(refusals: Sequence[Refusal]) -> str:
     )
 
 
-def _on_fewer_seeds(methods: Sequence[MethodAdvice]) -> list[str]:
-    """Note settings with fewer seeds than others of their curve, as where runs diverged."""
+def _settings_with_fewer_seeds(methods: Sequence[MethodAdvice]) -> list[str]:
+    """List settings with fewer seeds than others of their curve, as where runs diverged."""
     smaller = []
     for m in methods:
         sizes = [len(scores) for scores in m.curve.scores]
@@ -137,12 +137,7 @@ def _on_fewer_seeds(methods: Sequence[MethodAdvice]) -> list[str]:
             for k, n in zip(m.curve.capacities, sizes, strict=True)
             if n < max(sizes)
         ]
-    if not smaller:
-        return []
-    return [
-        f"fewer seeds than elsewhere: {listing(smaller, 4)}; runs that diverged have no score, so the share kept there "
-        "is that of the others"
-    ]
+    return smaller
 
 
 def _notes(
@@ -154,7 +149,11 @@ def _notes(
             f"with {span(small)} seeds a nominal 95 % interval of a budget holds it in about "
             f"{'70' if min(small) < 5 else '85 to 90'} % of cases (docs/advise.md)"
         )
-    notes += _on_fewer_seeds(methods)
+    if smaller := _settings_with_fewer_seeds(methods):
+        notes.append(
+            f"fewer seeds than elsewhere: {listing(smaller, 4)}; runs that diverged have no score, so the share kept "
+            "there is that of the others"
+        )
     zeros = sorted({m.curve.zero_note for m in methods})
     notes.append(f"shares are counted from {' or '.join(zeros)}")
     smallest = min(float(m.curve.lags[1]) for m in methods)
@@ -165,7 +164,6 @@ def _notes(
         notes.append(
             "take: the fastest cap within the budget; with ? it is not within the low end of the budget's interval"
         )
-    in_versions = caps or (log is not None and log.unit == "versions")
     if log is not None and log.over == "rows":
         notes.append(
             "budgets and shares are at mean lags over rows, as the log's is; where long rows are older, the mean "
@@ -173,15 +171,10 @@ def _notes(
         )
     else:
         notes.append("budgets are mean lags over decisions" + (", as the log's is" if log else ""))
-    if in_versions:
-        notes.append(
-            "a version of the pipeline or log counts as "
-            + (
-                "a phase of the runs; UPDATES=N counts its gradient steps"
-                if updates is None
-                else f"{updates:g} gradient steps"
-            )
-        )
+    if caps or (log is not None and log.unit == "versions"):
+        a_phase = "a phase of the runs; UPDATES=N counts its gradient steps"
+        version = a_phase if updates is None else f"{updates:g} gradient steps"
+        notes.append(f"a version of the pipeline or log counts as {version}")
     return notes
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -66,7 +66,7 @@ def advise_on_method(curve: LagCurve, question: AdviceQuestion) -> MethodAdvice:
         "zero": curve.zero,
         "zero_is": curve.zero_note,
         "gradient_steps_per_phase": curve.gradient_steps_per_phase,
-        **{name: end.to_json() for name, end in limits},
+        **{name: asdict(end) for name, end in limits},
         "points": [_point(curve, retention, i) for i in range(len(curve.lags))],
         **_seeds(curve, (1 - question.keep) * synchronous),
         "slowdowns": _slowdowns(curve, question.score),

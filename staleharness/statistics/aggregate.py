@@ -162,10 +162,8 @@ def _interval(
     if min(len(c) for c in columns) < 2:
         return {}
     low, high = engine.interval(statistic, columns, name=(names[0], *cell), reps=reps)
-    ends: dict[str, float] = {}
-    for i, name in enumerate(names):
-        ends |= {f"{name}_low": float(low[i]), f"{name}_high": float(high[i])}
-    return ends
+    ends = {"low": low.tolist(), "high": high.tolist()}
+    return {f"{name}_{end}": values[i] for i, name in enumerate(names) for end, values in ends.items()}
 
 
 def area(run: StoredRun, scale: Normaliser, score: str) -> float:

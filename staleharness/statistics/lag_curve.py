@@ -210,11 +210,8 @@ def _mean(runs: Iterable[StoredRun], name: str) -> float | None:
 def _differences(runs: Iterable[StoredRun]) -> list[str]:
     """Settings with several values, apart from `OPEN`: `learning_rate=0.001 or 0.003`."""
     specs = [{k: v for k, v in flat_settings(run.spec).items() if k not in OPEN} for run in runs]
-    differences: list[str] = []
-    for name in sorted({name for spec in specs for name in spec}):
-        values = sorted({word(spec.get(name)) for spec in specs})
-        differences += [f"{name}={' or '.join(values)}"] if len(values) > 1 else []
-    return differences
+    values = {name: sorted({word(spec.get(name)) for spec in specs}) for name in sorted(set().union(*specs))}
+    return [f"{name}={' or '.join(words)}" for name, words in values.items() if len(words) > 1]
 
 
 def _zero(env: str, runs: list[StoredRun], score: str, scale: str, zero: str | float) -> tuple[float, str]:

@@ -6,6 +6,7 @@ each environment (stratified).
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
@@ -59,9 +60,7 @@ def compare_runs(
     run_grid = RunGrid({cell: [*x, *y] for cell, (x, y) in common_cells.items()})
     scale, raw = normaliser(normalise, run_grid, score), normaliser("raw", run_grid, score)
 
-    def row(cells: Mapping[Cell, Pair], by: Normaliser, of: Callable[..., Array], kind: str) -> dict[str, Any]:
-        return _row(cells, by, of, score, reps) | {"scale": kind}
-
+    row = functools.partial(_row, score=score, reps=reps)
     cell_rows = [
         row({cell: pair}, raw, lambda c: np.asarray(c.mean(axis=-1)), "mean") for cell, pair in common_cells.items()
     ]
@@ -87,7 +86,7 @@ def compare_runs(
 
 
 def _row(
-    cells: Mapping[Cell, Pair], scale: Normaliser, of: Callable[..., Array], score: str, reps: int
+    cells: Mapping[Cell, Pair], scale: Normaliser, of: Callable[..., Array], kind: str, score: str, reps: int
 ) -> dict[str, Any]:
     first = next(iter(cells))
     a, b = (
@@ -100,6 +99,7 @@ def _row(
     row |= {
         "algorithm": first.label,
         "capacity": first.capacity,
+        "scale": kind,
         "env": first.env if len(cells) == 1 else f"{len(cells)} envs",
         "n_envs": len(cells),
         "n_a": min(map(len, a)),

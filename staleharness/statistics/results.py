@@ -132,7 +132,7 @@ class Results:
     def _metrics(self) -> pd.DataFrame:
         import pandas as pd
 
-        frames = [run.frame.dropna(axis=1, how="all") for run in self.stored_runs]
+        frames = [run.metrics().dropna(axis=1, how="all") for run in self.stored_runs]
         places = [_frame([_place(run)] * len(f)) for run, f in zip(self.stored_runs, frames, strict=True)]
         tables = [pd.concat([place, f.reset_index(drop=True)], axis=1) for place, f in zip(places, frames, strict=True)]
         return pd.concat(tables, ignore_index=True) if tables else _frame([], (*PLACE, "phase", "steps"))

@@ -141,18 +141,17 @@ def retention(
     at K = 1 in one of them (it gained less than a tenth of the best method's gain), so that a share is meaningless. The
     interval resamples the seeds of both capacities independently.
     """
-    zero = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
+    zero_of = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
     reference, reference_k = base or (label, 1)
     top, bottom, zeros = [], [], []
-    for env in run_grid.envs:
-        at_k, without_lag = (
-            run_grid.cells.get(Cell(name, c, env), []) for name, c in ((label, k), (reference, reference_k))
-        )
-        if at_k and without_lag and env in zero:
+    for env, zero in zero_of.items():
+        at_k = run_grid.cells.get(Cell(label, k, env))
+        without_lag = run_grid.cells.get(Cell(reference, reference_k, env))
+        if at_k and without_lag:
             top.append(np.array([final_score(r, score) for r in at_k]))
             bottom.append(np.array([final_score(r, score) for r in without_lag]))
-            zeros.append(zero[env])
-            if not has_learned(run_grid, reference, env, score, zero[env], k=reference_k, alone=base is not None):
+            zeros.append(zero)
+            if not has_learned(run_grid, reference, env, score, zero, k=reference_k, alone=base is not None):
                 return None
     if not top:
         return None

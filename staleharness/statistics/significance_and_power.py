@@ -41,11 +41,6 @@ class MethodDifference:
         """Return whether it is significant with Holm's correction."""
         return self.holm < ALPHA
 
-    @property
-    def significant_alone(self) -> bool:
-        """Return whether it is significant without the correction, as a single comparison."""
-        return self.p < ALPHA
-
 
 def final_scores(run_grid: RunGrid, k: int, env: str, score: str) -> dict[str, Array]:
     """Final scores [runs] of each method, in the order of the seeds."""
@@ -67,7 +62,7 @@ def _differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> list[Metho
     pairs = [pair for pair in pairs if all(len(scores[label]) > 1 for label in pair)]
     tests = [welch([scores[a]], [scores[b]]) for a, b in pairs]
     p_holm = holm([test.p for test in tests]).tolist()
-    return [MethodDifference(*pair, *test[:4], p) for pair, test, p in zip(pairs, tests, p_holm, strict=True)]
+    return [MethodDifference(a, b, *test[:4], p) for (a, b), test, p in zip(pairs, tests, p_holm, strict=True)]
 
 
 def holm(p: Sequence[float]) -> Array:

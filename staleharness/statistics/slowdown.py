@@ -6,7 +6,7 @@ Unlike retention of the final score, this does not penalise a method for a high 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
 
 import numpy as np
@@ -48,8 +48,7 @@ class Slowdown:
     steps: float  # steps in which the synchronous runs reach it
 
     def to_json(self) -> dict[str, Any]:
-        ends = {name: getattr(self, name).to_json() for name in ("factor", "low", "high")}
-        return {"k": self.k, "lag": self.lag, **ends, "target": self.target, "steps": self.steps}
+        return asdict(self) | {name: getattr(self, name).to_json() for name in ("factor", "low", "high")}
 
 
 def slowdowns(curve: LagCurve, score: str, level: float = LEVEL, reps: int = REPS) -> list[Slowdown]:

@@ -8,7 +8,6 @@ Beyond the largest of them, and between lag 0 and the smallest, there are no dat
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 
@@ -43,9 +42,6 @@ class Limit:
     def forbids(self, lag: float) -> bool:
         """Return whether the data show a lag to be above this budget."""
         return {"=": lag > self.lag, "below": lag >= self.lag, "at least": False}[self.kind]
-
-    def to_json(self) -> dict[str, Any]:
-        return {"lag": self.lag, "kind": self.kind}
 
 
 @dataclass(frozen=True)

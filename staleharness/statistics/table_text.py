@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
@@ -67,29 +67,23 @@ def raw_digits(table: Table) -> int:
 
 def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
     """Headers, rows of cells, and the headers of the columns without room."""
-    low_high = f"IQM [{table.settings['level']:.0%} CI]"
-    headers = ["algorithm", "K", low_high, "median", "mean", "gap", "raw", "lag", "TV", "ESS", "clip%", "n", "time"]
-    shares = any(row.get("retained") is not None for row in table.rows)
-    headers[3:3] = ["retained"] if shares else []
-    lines = []
-    for row in table.rows:
-        percent = None if row["clipped"] is None else 100 * row["clipped"]
-        lines.append(
-            [
-                printable(row["algorithm"]),
-                str(row["capacity"]) + ("*" if is_published(row, table) else ""),
-                interval(row, "iqm"),
-                *([retained_text(row)] if shares else []),
-                number(row["median"]),
-                number(row["mean"]),
-                number(row["optimality_gap"]),
-                number(row["raw_mean"], raw_digits(table)),
-                number(row["lag_mean"]),
-                number(row["tv"], 3),
-                number(row["ess"]),
-                number(percent, 1),
-                count(row),
-                duration(row["seconds"]),
-            ]
-        )
-    return fit(headers, lines, width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "algorithm": lambda row: printable(row["algorithm"]),
+        "K": lambda row: str(row["capacity"]) + ("*" if is_published(row, table) else ""),
+        f"IQM [{table.settings['level']:.0%} CI]": lambda row: interval(row, "iqm"),
+        "retained": retained_text,
+        "median": lambda row: number(row["median"]),
+        "mean": lambda row: number(row["mean"]),
+        "gap": lambda row: number(row["optimality_gap"]),
+        "raw": lambda row: number(row["raw_mean"], raw_digits(table)),
+        "lag": lambda row: number(row["lag_mean"]),
+        "TV": lambda row: number(row["tv"], 3),
+        "ESS": lambda row: number(row["ess"]),
+        "clip%": lambda row: number(None if row["clipped"] is None else 100 * row["clipped"], 1),
+        "n": count,
+        "time": lambda row: duration(row["seconds"]),
+    }
+    if all(row.get("retained") is None for row in table.rows):
+        del columns["retained"]
+    lines = [[text(row) for text in columns.values()] for row in table.rows]
+    return fit(list(columns), lines, width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))

@@ -64,9 +64,8 @@ def has_plain_files(path: Path) -> bool:
     """Return whether this is a folder, no link, in which everything the harness writes is a regular file."""
     files = [file for name in RUN_FILES if os.path.lexists(file := path / name)]
     files += path.glob(CHECKPOINTS)
-    if (path / MODEL).is_symlink():
-        return False
-    return path.is_dir() and not any(p.is_symlink() or not p.is_file() for p in files) and not path.is_symlink()
+    links = any(place.is_symlink() for place in (path, path / MODEL, *files))
+    return path.is_dir() and not links and all(map(Path.is_file, files))
 
 
 def log_tail(attempt: Path, lines: int = 25) -> str:

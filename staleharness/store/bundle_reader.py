@@ -26,7 +26,6 @@ from .record_schema import FORMAT, is_id, parse_record, record_problem, warn_dam
 
 if TYPE_CHECKING:
     import numpy as np
-    import pandas as pd
     from numpy.typing import NDArray
 
 TABLES = ("metrics", "timing")  # with a column `run`
@@ -188,13 +187,6 @@ def _jobs(path: Path, _: int) -> dict[str, str]:
     """Map run ids to job.json."""
     rows = arrow_table(path, ["id", "job"])
     return dict(zip(map(str, rows["id"].to_pylist()), rows["job"].to_pylist(), strict=True))
-
-
-def read_table(root: Path, name: str, run_id: str) -> pd.DataFrame:
-    """Read one of `TABLES` for one run, as in the run's own file except for columns without any value."""
-    # Through an Arrow slice: integers stay integers where other runs lack the column.
-    frame: pd.DataFrame = read_arrow(root, name, run_id).to_pandas()
-    return frame.drop(columns="run").dropna(axis=1, how="all")
 
 
 def read_arrow(root: Path, name: str, run_id: str, columns: Sequence[str] | None = None) -> Any:

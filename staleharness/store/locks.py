@@ -61,8 +61,7 @@ def _lock_or_lease(handle: int, multi_machine: bool) -> bool:
 
 
 def _in_use(root: Path, process: str) -> UserError:
-    text = "another sweep (process {}) is writing to OUT={}; wait for it or give another OUT"
-    return UserError(text.format(process, root))
+    return UserError(f"another sweep (process {process}) is writing to OUT={root}; wait for it or give another OUT")
 
 
 class Lease:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from ..base.files import user_path
 from ..base.reference_results import results_path
-from ..base.text import plural
+from ..base.text import listing, plural
 from ..errors import UserError, nearest, shorten
 from .bundle_reader import is_packed
 from .locks import MARKER
@@ -73,5 +73,5 @@ def _examples(ids: list[str], where: str) -> str:
     """Return the end of an error line: the first of the ids."""
     if not ids:
         return f"{where} holds no finished run"
-    names, rest = sorted(ids)[:MAX_NAMES], len(ids) - MAX_NAMES
-    return f"{where} holds {', '.join(names)}" + (f" and {rest} more (`staleharness status`)" if rest > 0 else "")
+    hint = " (`staleharness status`)" if len(ids) > MAX_NAMES else ""
+    return f"{where} holds {listing(sorted(ids), MAX_NAMES)}{hint}"

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, parse_json, read_json, write_json
 from ..errors import UserError
-from .bundle_reader import arrow_table, is_packed, numeric_columns, read_arrow, read_job, read_table, trace_path
+from .bundle_reader import arrow_table, is_packed, numeric_columns, read_arrow, read_job, trace_path
 from .record_schema import parse_record, record_problem
 from .stored_policy import POLICY, StoredPolicy
 
@@ -112,11 +112,7 @@ class StoredRun:
     def curves(self) -> dict[str, tuple[NDArray[np.float64], NDArray[np.float64]]]:
         """Learning curves by score: steps at which the newest policy was evaluated, and its mean return there, [points]
         each. Read once and cached: they are short."""
-        return {
-            name.removeprefix(EVALUATION_PREFIX): curve
-            for name, curve in self._curves.items()
-            if name.startswith(EVALUATION_PREFIX)
-        }
+        return {name.removeprefix(EVALUATION_PREFIX): x for name, x in self._curves.items() if name != TV}
 
     @property
     def tv_curve(self) -> tuple[NDArray[np.float64], NDArray[np.float64]] | None:
@@ -140,11 +136,6 @@ class StoredRun:
             return read_arrow(root, name, self.id, columns)
         return arrow_table(self.path / f"{name}.parquet", columns)
 
-    @functools.cached_property
-    def frame(self) -> pd.DataFrame:
-        """`metrics()`, read once; do not write to it."""
-        return self.metrics()
-
     def metrics(self) -> pd.DataFrame:
         """Read the metrics, one row per phase (`metrics.parquet`)."""
         return self.table("metrics")
@@ -154,11 +145,10 @@ class StoredRun:
         return self.table("timing")
 
     def table(self, name: str) -> pd.DataFrame:
-        """Read `metrics` or `timing`."""
-        if is_packed(root := self.path.parent.parent):
-            return read_table(root, name, self.id)
+        """Read `metrics` or `timing`; from a bundle, without columns that have no value of this run."""
         frame: pd.DataFrame = self._arrow(name).to_pandas(use_threads=False)
-        return frame
+        in_bundle = is_packed(self.path.parent.parent)  # with a column `run` and the columns of all runs
+        return frame.drop(columns="run").dropna(axis=1, how="all") if in_bundle else frame
 
     def job(self) -> dict[str, Any]:
         """Read the job (`job.json`)."""

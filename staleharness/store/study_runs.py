@@ -63,24 +63,22 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
     question = study.at(scale)
     settings = {"lag": question.lag or USUAL_LAG, **question.settings}
     names: dict[tuple[str, int, str], str] = {(a, k, plain_env(e)): e for a, k, e in question.cells()}
-    runs, strangers = [], 0
-    full_names: dict[str, str] = {}  # environment -> its name with the version
-    for run in store.read_all():
-        cell = cell_of(run)
-        key = (cell.label, cell.capacity, plain_env(cell.env))
-        options = label_options(cell.label)
+
+    def belongs(run: StoredRun) -> bool:
+        label, capacity, env = cell_of(run)
+        options = label_options(label)
         alike = all(equals_setting(run.spec.get(k), v) for k, v in settings.items() if k not in options)
-        if key in names and run.seed in question.seed_numbers and alike:
-            full_names[key[2]] = cell.env
-            runs.append(run)
-        else:
-            strangers += 1
+        return (label, capacity, plain_env(env)) in names and run.seed in question.seed_numbers and alike
+
+    stored_runs = store.read_all()
+    runs = [run for run in stored_runs if belongs(run)]
+    full_names = {plain_env(run.spec["env"]): str(run.spec["env"]) for run in runs}
     requests = [
         {"label": a, "capacity": k, "env": full_names.get(plain, env), "seed": seed, "problem": None}
         for (a, k, plain), env in names.items()
         for seed in question.seed_numbers
     ]
-    return StudyRuns(path, scale, runs, strangers, requests)
+    return StudyRuns(path, scale, runs, len(stored_runs) - len(runs), requests)
 
 
 def label_options(label: str) -> Mapping[str, Any]:

@@ -61,7 +61,7 @@ def test_a_table_of_packed_results_is_that_of_the_directories(results: Path, tmp
     tables = []
     for folder in (results, tmp_path / "bundle"):
         runs = Store(folder).read_all()
-        tables.append((table(runs, []).to_json(), [run.frame["tv_data"].sum() for run in runs]))
+        tables.append((table(runs, []).to_json(), [run.metrics()["tv_data"].sum() for run in runs]))
     assert tables[0] == tables[1]
 
 
