@@ -100,9 +100,13 @@ def retention_curve(curve: LagCurve, reps: int = REPS) -> RetentionCurve:
     raw = point / point[0] if point[0] else np.ones_like(point)
     fit, replicates = shares(point[None], weights)[0], shares(iqms, weights)
     design = "paired" if curve.is_paired else "independent"
+    return RetentionCurve(curve.lags, raw, fit, replicates, _ratios(iqms), iqms[:, 0], design)
+
+
+def _ratios(iqms: Array) -> Array:
+    """Divide IQMs [reps, m] by the first; 1 where that is not above zero."""
     above = iqms[:, :1] > 0
-    raw_replicates = np.where(above, iqms / np.where(above, iqms[:, :1], 1.0), 1.0)
-    return RetentionCurve(curve.lags, raw, fit, replicates, raw_replicates, iqms[:, 0], design)
+    return np.where(above, iqms / np.where(above, iqms[:, :1], 1.0), 1.0)
 
 
 def shares(iqms: Array, weights: Array) -> Array:
@@ -110,10 +114,8 @@ def shares(iqms: Array, weights: Array) -> Array:
 
     Where the synchronous IQM is not above zero every share is 1.
     """
-    reference = iqms[:, :1]
-    above = reference > 0
-    ratio = np.where(above, iqms[:, 1:] / np.where(above, reference, 1.0), 1.0)
-    return np.concatenate([np.ones_like(reference), np.minimum(antitonic(ratio, weights[1:]), 1.0)], axis=1)
+    ratio = _ratios(iqms)[:, 1:]
+    return np.concatenate([np.ones((len(iqms), 1)), np.minimum(antitonic(ratio, weights[1:]), 1.0)], axis=1)
 
 
 def antitonic(values: Array, weights: Array) -> Array:

@@ -92,20 +92,20 @@ def _rows_outside_ledger(run: StoredRun) -> int:
 
 def on_untrained(run_grid: RunGrid, score: str) -> list[str]:
     """Note if no method differs from the untrained policy in any environment, as differences may be noise then."""
-    starts = {env: score_before_training(run_grid, env, score) for env in run_grid.envs}
-    if not starts or any(value is None for value in starts.values()):
+    measurements = ((env, score_before_training(run_grid, env, score)) for env in run_grid.envs)
+    starts = {env: start for env, start in measurements if start is not None}
+    if not starts or len(starts) < len(run_grid.envs):
         return []
     for cell, runs in run_grid.cells.items():
-        start = starts[cell.env]
-        assert start is not None
+        start, start_error = starts[cell.env]
         ends = np.array([final_score(run, score) for run in runs])
         records = [run.record["scores"][score] for run in runs]
         variances = [s["std"] ** 2 / max(1, len(s["returns"])) for s in records]
         spread = ends.var(ddof=1) / len(ends) if len(ends) > 1 else 0.0
-        error = (max(spread, float(np.mean(variances)) / len(ends)) + start[1] ** 2) ** 0.5
-        if ends.mean() - start[0] > SURE * error:
+        error = (max(spread, float(np.mean(variances)) / len(ends)) + start_error**2) ** 0.5
+        if ends.mean() - start > SURE * error:
             return []
-    level = ", ".join(f"{number(v[0])} on {env}" for env, v in starts.items() if v)
+    level = ", ".join(f"{number(start)} on {env}" for env, (start, _) in starts.items())
     return [f"no method can be told from the untrained policy ({level}): what differs here may be noise"]
 
 

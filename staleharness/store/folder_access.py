@@ -102,5 +102,5 @@ def _only_reference(root: Path) -> bool:
     """Return whether the folder holds nothing but our files. A fresh checkout's `results/` holds the published
     bundles, the output of `reproduce` and a README; other folders of results may be next to them (OUT=results/mine)."""
     partial = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed while it wrote the marker
-    ours = {"reference", "reproduced", "README.md", ".gitkeep", *partial, *_folders_of_results(root)}
-    return {p.name for p in root.iterdir()} <= ours
+    names = {"reference", "reproduced", "README.md", ".gitkeep", *partial, *_folders_of_results(root)}
+    return {p.name for p in root.iterdir()} <= names

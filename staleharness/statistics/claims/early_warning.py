@@ -104,13 +104,15 @@ def falls(run: StoredRun, metric: str, share: float, start: float, window: int) 
     end, column, reward = (run.column(name) for name in ("steps", metric, "reward"))
     if end is None or column is None or reward is None:
         return math.nan, math.nan
-    steps = end[end > start][window - 1 :]
-    column, reward = (trailing_mean(values[end > start], window) for values in (column, reward))
-    best = [np.maximum.accumulate(y) for y in (column, reward)]
-    warning, fall = (
-        first_step(steps, (top > 0) & (y < share * top)) for y, top in zip((column, reward), best, strict=True)
-    )
-    return warning, fall
+    after = end > start
+    steps = end[after][window - 1 :]
+
+    def first_fall(values: Array) -> float:
+        y = trailing_mean(values[after], window)
+        best = np.maximum.accumulate(y)
+        return first_step(steps, (best > 0) & (y < share * best))
+
+    return first_fall(column), first_fall(reward)
 
 
 def fall_of_reward(run: StoredRun) -> float:
