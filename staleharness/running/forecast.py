@@ -34,6 +34,7 @@ from .plan import Plan, PlannedRun
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
 PUBLISHED = "published"
+DECISIVE = ("learner", "capacity")  # settings of which runs with the same value are taken, where there are any
 FAST = 0.2  # quantile of the seconds per step of published runs: many of them shared their machine with other work
 
 
@@ -65,16 +66,17 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
     runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here."""
     seconds, sources = 0.0, Counter[str]()
     space, checkpoint = sum(disk_bytes(run.spec.phases) for run in missing), 0
-    speeds: dict[str, tuple[float, float] | None] = {}  # steps of training per second, and seconds of evaluations
+    speeds: dict[Any, tuple[float, float] | None] = {}  # steps of training per second, and seconds of evaluations
     for run in missing:
         env = run.spec.env
-        if env not in speeds:
+        kind = (env, *(getattr(run.spec, name, None) for name in DECISIVE))
+        if kind not in speeds:
             similar = similar_runs(run.spec, store)
-            speeds[env] = (similar.speed, similar.evaluation) if similar else None
+            speeds[kind] = (similar.speed, similar.evaluation) if similar else None
             if similar:
                 sources[f"as {{}} {similar.where} runs like these took"] += similar.count
                 checkpoint = max(checkpoint, similar.checkpoint)
-        if (speed := speeds[env]) is None:
+        if (speed := speeds[kind]) is None:
             if not probe:
                 return Estimate(
                     None, space, f"no stored run is like those on {env}; --probe (PROBE=1) measures the speed"
@@ -82,7 +84,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore")  # the run's log repeats them
-                    speed = speeds[env] = _probe(run.spec)
+                    speed = speeds[kind] = _probe(run.spec)
                 sources["from a probe of a few seconds"] += 1
             except Exception as error:  # the plan is shown without an estimate
                 return Estimate(None, space, f"a probe of {env} failed: {type_and_message(error)}")
@@ -151,7 +153,11 @@ def _read_similar(root: Path, state: object, parse: Callable[[Any], RunSpec], sp
 
 def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns | None:
     alike = [run for run in runs if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)]
-    records = [run.record for run in alike]
+    nearest = alike
+    for name in DECISIVE:
+        same = [run for run in nearest if {**spec.before(), **run.spec}.get(name) == getattr(spec, name, None)]
+        nearest = same or nearest
+    records = [run.record for run in nearest]
     evaluating = np.array([r["seconds"]["evaluate"] for r in records], dtype=np.float64)
     training = np.array([r["seconds"]["total"] for r in records], dtype=np.float64) - evaluating
     steps = np.array([_steps_taken(r) for r in records], dtype=np.float64)
@@ -161,7 +167,10 @@ def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns
     seconds = evaluation.mean()
     if where == PUBLISHED and (sound := (steps > 0) & (training > 0)).any():
         speed, seconds = 1.0 / np.quantile(training[sound] / steps[sound], FAST), np.quantile(evaluation, FAST)
-    memory, checkpoint = (max(r.get(key, 0) for r in records) for key in ("peak_memory", "checkpoint_bytes"))
+    memory, checkpoint = (
+        max(r.get(key, 0) for r in records) or max(run.record.get(key, 0) for run in alike)  # old runs lack them
+        for key in ("peak_memory", "checkpoint_bytes")
+    )
     return SimilarRuns(where, len(records), float(speed), float(seconds), memory, checkpoint)
 
 

@@ -36,7 +36,7 @@ def runner_for(
     """Make the runner from JOBS, RUNNER, RUNS_PER_GPU, MEMORY and SLURM as typed; start nothing. Raises `UserError`."""
     if runner == "local":
         _check_here(plan, store)
-    spec = max((run.spec for run in plan.runs), key=lambda spec: spec.threads)
+    spec = max((run.spec for run in plan.runs), key=lambda spec: (spec.threads, spec.capacity))
     if slurm and runner != "slurm":
         raise UserError(f"SLURM={shorten(slurm)!r} is for RUNNER=slurm; give RUNNER=slurm with it")
     request = replace(resource_request(spec, jobs, runs_per_gpu, memory), slurm=slurm)

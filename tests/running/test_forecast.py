@@ -41,6 +41,23 @@ def test_they_are_those_of_the_same_size_in_the_folder(tmp_path: Path, two_runs:
     assert forecast.similar_runs(spec, store) == SimilarRuns("stored", 2, 24 * 2048 / 75, 7.5, 3 * 10**9)
 
 
+def test_runs_of_the_same_learner_and_capacity_are_preferred(tmp_path: Path, two_runs: Plan) -> None:
+    """Ten seconds of sixty are evaluation; a run of another learner or capacity counts where there is no other."""
+    spec, store = replace(two_runs.runs[0].spec, capacity=8), Store(tmp_path)
+    store_run(tmp_path, 0, 2.0, 60.0)
+    native, large = replace(spec, learner="native"), replace(spec, capacity=16)
+    assert forecast.similar_runs(native, store) == forecast.similar_runs(spec, store)
+    write_run(tmp_path, "spo", 1, seconds=24.0, settings={**LIKE, "learner": "native"}, said={"peak_memory": 10**9})
+    write_run(tmp_path, "spo", 2, capacity=16, seconds=30.0, settings=LIKE, said={"peak_memory": 5 * 10**9})
+    for wanted, seconds, memory in ((spec, 50, 2), (native, 20, 1), (large, 25, 5)):
+        found = forecast.similar_runs(wanted, store)
+        assert found is not None and (found.count, found.memory) == (1, memory * 10**9)
+        assert found.speed == pytest.approx(12 * 2048 / seconds)
+    both = plan(env="Hopper", algo="spo", k="8,16", seeds=1, settings={k: v for k, v in LIKE.items() if k != "device"})
+    alone = [estimate([run], store, jobs=1).seconds or 0.0 for run in both.runs]
+    assert estimate(both.runs, store, jobs=1).seconds == pytest.approx(sum(alone)) and alone[0] > 1.5 * alone[1]
+
+
 def test_evaluations_are_estimated_apart_by_their_number_and_length(tmp_path: Path, two_runs: Plan) -> None:
     """A sixth of a stored run's 60 seconds is evaluation: 6 of 5 + 5 episodes and a last one of 20 + 20, as asked."""
     store_run(tmp_path, 0, 2.0)
