@@ -85,7 +85,7 @@ def write_trace(folder: Path, size: int) -> Path:
 
     from staleharness.pipeline.event_simulation import simulate
     from staleharness.pipeline.pipeline_settings import preset
-    from staleharness.pipeline.schedule_and_ledger import to_parquet
+    from staleharness.pipeline.pipeline_trace import to_parquet
 
     path, once = folder / "run.parquet", folder / "once.parquet"
     once.write_bytes(to_parquet(simulate(preset("in-flight", {"steps": 200}))))

@@ -15,7 +15,7 @@ from .shared.arguments import SWITCH, Help, RunFilters, output_file
 
 if TYPE_CHECKING:
     from ..logs.lag_log import LagLog
-    from ..pipeline.pipeline_summary import CapResult
+    from ..pipeline.cap_comparison import CapResult
 
 CAPS = "0,1,2,4,8"
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
@@ -63,7 +63,7 @@ def handle(command: Command) -> int:
     """Print the advice and draw it where asked. Raises `UserError` before anything is written."""
     from ..base.parsing import parse_value
     from ..base.reference_results import results_path
-    from ..logs.lag_log import read_log
+    from ..logs.lag_log_reader import read_log
     from ..statistics.advice import advise
     from ..store.store import Store
 
@@ -115,8 +115,8 @@ def _published_folder(log: LagLog, env: str | None) -> str:
 def _caps(command: Command) -> list[CapResult]:
     """Pipelines, one per cap; none where no pipeline is described."""
     from ..base.parsing import parse_assignments, split_list
+    from ..pipeline.cap_comparison import over_caps
     from ..pipeline.pipeline_settings import preset
-    from ..pipeline.pipeline_summary import over_caps
 
     if command.preset is None and command.set is None and command.cap is None:
         return []

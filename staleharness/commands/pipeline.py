@@ -175,7 +175,7 @@ def _files(name: str) -> tuple[str, str]:
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
     from ..figures.plot_layout import to_bytes
     from ..figures.timeline import timeline
-    from ..pipeline.schedule_and_ledger import to_parquet
+    from ..pipeline.pipeline_trace import to_parquet
 
     contents = {SUMMARY: json_bytes(summaries)}
     for name, record in records.items():

@@ -23,8 +23,8 @@ from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
-from .native_policy import policy_for
 from .policy import MLPPolicy, mixture_logp
+from .policy_choice import policy_for
 from .rollout_replay import concatenate
 from .spec import ControlSpec
 from .task import ControlTask

@@ -24,8 +24,8 @@ from .action_distributions import far_bounds
 from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
-from .native_policy import policy_for
 from .policy import MLPPolicy
+from .policy_choice import policy_for
 from .policy_io import export, load_into, policy_digest, policy_path, read_policy
 from .rollout_replay import RolloutStore
 from .rollout_sources import ControlProcessRollouts, ScheduledRollouts, TrainingRows

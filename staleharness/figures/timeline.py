@@ -9,9 +9,8 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..pipeline.pipeline_record import PipelineRecord
+from ..pipeline.pipeline_record import PipelineRecord, stretch_lengths
 from ..pipeline.pipeline_summary import summary
-from ..pipeline.schedule_and_ledger import stretch_lengths
 from .plot_layout import FAINT, PAGE, plot_settings
 
 if TYPE_CHECKING:

@@ -14,7 +14,7 @@ from staleharness.base.files import digest, stamp
 from staleharness.base.reference_results import portable_name, results_path
 from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep, option
-from staleharness.logs.lag_log import read_unconverted
+from staleharness.logs.lag_log_reader import read_unconverted
 
 MAX_LAG = 2**16  # phases: a longer lag is in no buffer
 

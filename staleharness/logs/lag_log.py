@@ -1,22 +1,15 @@
-"""Lags from the log of a real system, as a weighted histogram in bounded memory."""
+"""Lags of a real system's log, as a weighted histogram with what the system logs beside it."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.text import plural
-from ..errors import UserError, nearest, shorten
-from .lag_columns import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
-from .log_files import find_log, log_columns, log_rows, runs_of
-from .log_statistics import Drift, DriftMeter, LagHistogram
-
-KEYS = ("lag", "count", "over")  # of COLUMNS
+from .log_statistics import Drift
 
 
 class Statistic(NamedTuple):
@@ -80,169 +73,3 @@ class LagLog:
             "drift": None if self.drift is None else self.drift.to_json(),
             "note": self.note,
         }
-
-
-def read_log(text: str, columns: str | None = None, unit: str | None = None, batch: float | None = None) -> LagLog:
-    """Read the lags in a file. Raises `UserError`.
-
-    `columns`: `lag=NAME`, with `count=NAME` in a histogram and `over=rows` or `over=decisions`; without it, the column
-    names of known systems. `unit` of the lags; by default the system's, or versions. `batch`: samples of a version, for
-    lags in samples.
-    """
-    log = read_unconverted(text, columns, unit)
-    if batch is not None and not 0 < batch < np.inf:
-        raise UserError(f"BATCH={batch:g} must be above 0")
-    if log.unit == "samples" and batch is None:
-        column = shorten(log.column)
-        raise UserError(f"LOG={log.file}: {column!r} counts samples; give BATCH=N, the samples of a version")
-    if log.unit != "samples" and batch is not None:
-        raise UserError(f"BATCH is of lags in samples; those of LOG={log.file} are in {_words(log.unit)}")
-    return log if batch is None else _in_versions(log, batch)
-
-
-def read_unconverted(text: str, columns: str | None = None, unit: str | None = None, over: str | None = None) -> LagLog:
-    """Read the lags in a file as `read_log` does, but leave lags in samples as they are. `over`: of a trace, what the
-    lags are counted over (default: decisions)."""
-    path = find_log(text)
-    if unit is not None and unit not in UNITS:
-        raise UserError(f"UNIT={unit!r} is not known; {nearest(unit, UNITS)}")
-    if path.suffix == ".parquet":
-        if columns is not None or unit not in (None, "versions"):
-            raise UserError(f"LOG={path.name} is a trace: its lags are in versions, and COLUMNS has no meaning")
-        return _trace(str(path), path.name, over or "decisions")
-    names = log_columns(path)
-    mapping = {} if columns is None else _read_columns(columns, names, path.name)
-    if columns is None:
-        name, system = lag_column(names, f"LOG={path.name}")
-        counts = "count" if name == "lag" and "count" in names else None
-    else:
-        name, counts = mapping["lag"], mapping.get("count")
-        system = system_of(name) or System("", name, UNITS[0], "rows", granularity="row", kind="")
-    log = _read(path, name, counts, names, system)
-    log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs_of(path))
-    return replace(log, note=_note(log, system, columns is not None))
-
-
-def _read(path: Path, name: str, counts: str | None, names: Sequence[str], system: System) -> LagLog:
-    """Read the column of the lag, and those that the system logs beside it."""
-    histogram, meter = LagHistogram(), DriftMeter()
-    for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
-        histogram.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
-        meter.add(rows[:, 0])
-    if not len(histogram.lags):
-        raise UserError(f"LOG={path.name}: column {shorten(name)!r} has no value")
-    statistics: dict[str, Statistic] = {}
-    others: list[OtherLag] = []
-    if system.granularity == "step":
-        for key, column in statistic_columns(name, names).items():
-            if (pair := _mean_and_max(path, column)) is not None:
-                statistics[key] = Statistic(column, pair[key == "max"])
-        for column, logged_lag in other_lags(name, system, names):
-            if (pair := _mean_and_max(path, column)) is not None:
-                others.append(OtherLag(column, logged_lag.subject, pair[0]))
-    return _lag_log(
-        path.name,
-        name,
-        histogram,
-        rows=int(histogram.weights.sum()) if counts else histogram.rows,
-        granularity=system.granularity,
-        system=system.name,
-        kind=system.kind,
-        subject=system.subject,
-        statistics=statistics,
-        others=tuple(others),
-        drift=None if counts else meter.drift(),
-    )
-
-
-def _mean_and_max(path: Path, name: str) -> tuple[float, float] | None:
-    """Read mean and maximum of a column; None where it holds no value."""
-    total, count, largest = 0.0, 0, 0.0
-    for rows in log_rows(path, [name]):
-        values = rows[~np.isnan(rows)]
-        total, count = total + float(values.sum()), count + len(values)
-        largest = max(largest, float(values.max(initial=0.0)))
-    return (total / count, largest) if count else None
-
-
-def _in_versions(log: LagLog, batch: float) -> LagLog:
-    """Convert a log in samples to versions of `batch` samples each."""
-    note = log.note.replace("in samples", f"in versions of {batch:g} samples", 1)
-    return replace(
-        log,
-        unit="versions",
-        note=note,
-        lags=log.lags / batch,
-        statistics={key: s._replace(value=s.value / batch) for key, s in log.statistics.items()},
-        others=tuple(other._replace(mean=other.mean / batch) for other in log.others),
-        drift=None if log.drift is None else log.drift.times(1 / batch),
-    )
-
-
-def _note(log: LagLog, system: System, by_user: bool) -> str:
-    """Say why the column counts as the lag, what a value is, and in which unit."""
-    note = f"read as that of {system.name}" if system.name else "taken as the lag because COLUMNS says so"
-    note += " (named by COLUMNS)" if by_user and system.name else ""
-    note += f": means over {system.subject}" if log.granularity == "step" else f": lags of {log.over}"
-    note += f", in {_words(log.unit)}"
-    note += f" ({system.source})" if system.source else ""
-    note += f"; {log.note}" if log.note else ""
-    return note + (f"; {log.runs} runs together" if log.runs > 1 else "")
-
-
-def _words(unit: str) -> str:
-    return unit.replace("_", " ")
-
-
-def _lag_log(file: str, column: str, histogram: LagHistogram, note: str = "", **values: Any) -> LagLog:
-    if histogram.error:
-        bound = f"of its many distinct lags, quantiles are within {100 * histogram.error:.2g}% of their value"
-        note = f"{note}; {bound}" if note else bound
-    return LagLog(file, column, UNITS[0], histogram.lags, histogram.weights, note, **values)
-
-
-def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
-    """Parse COLUMNS to {key: name}; a name may have blanks."""
-    mapping: dict[str, str] = {}
-    for part in text.split(","):
-        key, equals, name = (word.strip() for word in part.partition("="))
-        if not equals or not name:
-            raise UserError(f"COLUMNS: {shorten(part)!r} is not lag=NAME")
-        if key not in KEYS:
-            raise UserError(f"COLUMNS: {shorten(key)!r} is not known; {nearest(key, KEYS)}")
-        if key in mapping:
-            raise UserError(f"COLUMNS gives {key} more than once")
-        if key == "over" and name not in OVER:
-            raise UserError(f"COLUMNS: over={shorten(name)} is not known; {nearest(name, OVER)}")
-        if key != "over" and name not in names:
-            raise UserError(f"LOG={file} has no column {shorten(name)!r}; {nearest(name, names)}")
-        mapping[key] = name
-    if "lag" not in mapping:
-        raise UserError("COLUMNS does not say which column is the lag: give lag=NAME")
-    return mapping
-
-
-def _trace(path: str, file: str, over: str) -> LagLog:
-    """Read the lags in a trace's trained rows: of all their decisions, or of the first decision of each row."""
-    from ..trace import stream_trace
-
-    header, pieces = stream_trace(path)
-    histogram, meter, count = LagHistogram(), DriftMeter(), 0
-    for rows in pieces:
-        trained = rows[rows["phase"] >= 0]
-        if len(trained):
-            lags = [phase - v for phase, v in zip(trained["phase"], trained["versions"], strict=True)]
-            decisions = [np.diff(ends, prepend=0) for ends in trained["ends"]]
-            starts = np.array([lag[0] for lag in lags], dtype=np.float64)
-            if over == "rows":
-                histogram.add(starts, np.ones(len(starts)))
-            else:
-                histogram.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
-            meter.add(starts[np.argsort(trained["phase"], kind="stable")])
-            count += len(trained)
-    if not count:
-        raise UserError(f"LOG={file}: no row of this trace was trained on")
-    population = "decisions" if over == "decisions" else "first decisions"
-    note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
-    note += f"lags of their {population}, in versions"
-    return _lag_log(file, "versions", histogram, note, rows=count, over=over, subject=population, drift=meter.drift())

@@ -9,7 +9,8 @@ from .admission_and_queue import Admission, BatchQueue, Fate, GroupQueue
 from .pipeline_record import FATES, EventLog, PipelineRecord, record_of
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
-from .trainer_and_sync import Trainer, WeightSync, WorkerFailures
+from .trainer_and_sync import Trainer, WeightSync
+from .worker_failures import WorkerFailures
 from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000

@@ -10,11 +10,12 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from ..lag_schedule import NEVER, Ints
 from .pipeline_settings import Pipeline
 
 FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale")
+TRAINED = FATES.index("trained")
 Floats = NDArray[np.float64]
-Ints = NDArray[np.int64]
 
 
 class EventLog:
@@ -136,3 +137,42 @@ def _stretches(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
     end = np.where(last, done[row], np.append(begin[1:], 0))
     nonempty = (end > begin) | (last & (done[row] == 0))
     return row[nonempty], version[nonempty], end[nonempty]
+
+
+def stale_stretches(record: PipelineRecord) -> NDArray[np.bool_]:
+    """Return the stretches [m] of rows that the trainer took but left out of the loss: those older than `max_lag`, or
+    with stale=drop_row all stretches of a row that has one."""
+    pipeline, row = record.pipeline, record.stretch_row
+    if pipeline.max_lag is None or pipeline.stale not in ("mask", "drop_row"):
+        return np.zeros(len(row), dtype=np.bool_)
+    stale = (record.fate[row] == TRAINED) & (record.step[row] - record.stretch_version > pipeline.max_lag)
+    if pipeline.stale == "drop_row":
+        stale = np.bincount(row[stale], minlength=len(record.slot))[row] > 0
+    return np.asarray(stale, dtype=np.bool_)
+
+
+def trained_rows(record: PipelineRecord) -> NDArray[np.bool_]:
+    """Return the rows [n] of which at least a stretch was trained on."""
+    in_loss = np.bincount(record.stretch_row[~stale_stretches(record)], minlength=len(record.slot)) > 0
+    return np.asarray((record.fate == TRAINED) & in_loss, dtype=np.bool_)
+
+
+def stretch_lengths(record: PipelineRecord) -> Ints:
+    """Return the decisions of each stretch [m]."""
+    begin = np.append(0, record.stretch_end[:-1])
+    begin[np.append(True, record.stretch_row[1:] != record.stretch_row[:-1])] = 0
+    length: Ints = record.stretch_end - begin
+    return length
+
+
+def end_times(record: PipelineRecord) -> Floats:
+    """Return the time [n] at which each row's group was finished or aborted; NaN: not yet."""
+    n, size = len(record.slot), record.pipeline.group
+    finish = np.maximum.reduceat(record.finish_time, range(0, n, size)).repeat(size)[:n]
+    return np.where(np.isnan(record.abort_time), finish, record.abort_time)
+
+
+def end_steps(record: PipelineRecord) -> Ints:
+    """Return the first step [n] whose batch was taken at each row's end time or later; NEVER: none, or no end."""
+    step = np.searchsorted(record.step_start, end_times(record))  # NaN comes last
+    return np.where(step < len(record.step_start), step, NEVER)

@@ -1,4 +1,4 @@
-"""Rows of a simulated pipeline: their ledger, the `Schedule` that a learner takes, and a trace with seconds.
+"""Rows of a simulated pipeline: their ledger, and the `Schedule` that a learner takes.
 
 Actors are numbered as they are needed: a group is made by the free actor with the smallest number, so that there are as
 many as groups were ever under way at once, and each finishes one before it begins the next.
@@ -7,46 +7,21 @@ many as groups were ever under way at once, and each finishes one before it begi
 from __future__ import annotations
 
 from heapq import heappop, heappush
-from typing import TYPE_CHECKING
 
 import numpy as np
-from numpy.typing import NDArray
 
 from ..lag_schedule import NEVER, Ints, Schedule
-from ..trace import trace_bytes
-from .pipeline_record import FATES, Floats, PipelineRecord
-
-if TYPE_CHECKING:
-    import pandas as pd
-
-
-TRAINED = FATES.index("trained")
-
-
-def stale_stretches(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return the stretches [m] of rows that the trainer took but left out of the loss: those older than `max_lag`, or
-    with stale=drop_row all stretches of a row that has one."""
-    pipeline, row = record.pipeline, record.stretch_row
-    if pipeline.max_lag is None or pipeline.stale not in ("mask", "drop_row"):
-        return np.zeros(len(row), dtype=np.bool_)
-    stale = (record.fate[row] == TRAINED) & (record.step[row] - record.stretch_version > pipeline.max_lag)
-    if pipeline.stale == "drop_row":
-        stale = np.bincount(row[stale], minlength=len(record.slot))[row] > 0
-    return np.asarray(stale, dtype=np.bool_)
-
-
-def trained_rows(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return the rows [n] of which at least a stretch was trained on."""
-    in_loss = np.bincount(record.stretch_row[~stale_stretches(record)], minlength=len(record.slot)) > 0
-    return np.asarray((record.fate == TRAINED) & in_loss, dtype=np.bool_)
-
-
-def stretch_lengths(record: PipelineRecord) -> Ints:
-    """Return the decisions of each stretch [m]."""
-    begin = np.append(0, record.stretch_end[:-1])
-    begin[np.append(True, record.stretch_row[1:] != record.stretch_row[:-1])] = 0
-    length: Ints = record.stretch_end - begin
-    return length
+from .pipeline_record import (
+    FATES,
+    TRAINED,
+    Floats,
+    PipelineRecord,
+    end_steps,
+    end_times,
+    stale_stretches,
+    stretch_lengths,
+    trained_rows,
+)
 
 
 def row_ledger(record: PipelineRecord, n: int) -> dict[str, dict[str, int]]:
@@ -104,7 +79,7 @@ def schedule_of(record: PipelineRecord) -> Schedule:
         end=record.stretch_end[stretches],
         kept=~stale_stretches(record)[stretches],
         ledger=row_ledger(record, groups * size),
-        finished=np.repeat(next_batch(end, record.step_start), size),
+        finished=end_steps(record)[rows],
         left=record.exit_step[rows],
         reused=_reused(record, groups),
     )
@@ -118,19 +93,6 @@ def _reused(record: PipelineRecord, groups: int) -> Ints | None:
     size = record.pipeline.group
     rows = (pairs[:, :1] * size + np.arange(size)).ravel()
     return np.stack([rows, np.repeat(pairs[:, 1], size)], axis=1)
-
-
-def end_times(record: PipelineRecord) -> Floats:
-    """Return the time [n] at which each row's group was finished or aborted; NaN: not yet."""
-    n, size = len(record.slot), record.pipeline.group
-    finish = np.array([record.finish_time[i : i + size].max() for i in range(0, n, size)]).repeat(size)[:n]
-    return np.where(np.isnan(record.abort_time), finish, record.abort_time)
-
-
-def next_batch(times: Floats, batch_times: Floats) -> Ints:
-    """Return the number of the first batch that was taken at each time or later; NEVER: none, or the time is NaN."""
-    batch = np.searchsorted(batch_times, times)  # NaN comes last
-    return np.where(batch < len(batch_times), batch, NEVER)
 
 
 def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
@@ -166,41 +128,3 @@ def _places(phase: Ints, order: Floats) -> Ints:
     groups = groups[phase[groups] != NEVER]
     place[groups] = np.arange(len(groups)) - np.searchsorted(phase[groups], phase[groups])
     return place
-
-
-def trace_of(record: PipelineRecord) -> pd.DataFrame:
-    """Return a table with one line per row that began, in order."""
-    import pandas as pd
-
-    n = len(record.slot)
-    first = np.searchsorted(record.stretch_row, np.arange(n))
-    trained_at = np.full(n, np.nan)
-    trained = record.fate == TRAINED
-    trained_at[trained] = record.step_start[record.step[trained]]
-    table = pd.DataFrame(
-        {
-            "row": np.arange(n),
-            "group": np.arange(n) // record.pipeline.group,
-            "actor": record.slot,
-            "fate": np.array(FATES)[record.fate],
-            "phase": record.step,
-            "versions": np.split(record.stretch_version, first[1:]),
-            "ends": np.split(record.stretch_end, first[1:]),
-            "began_at": record.start_time,
-            "made_at": record.finish_time,
-            "queued_at": record.queue_time,
-            "trained_at": trained_at,
-            "finished_in": next_batch(end_times(record), record.step_start),
-            "left_in": record.exit_step,
-        }
-    )
-    table.insert(3, "nth", table.groupby("actor").cumcount())
-    place = table.groupby("phase").cumcount() // record.pipeline.group  # in the order in which groups began
-    table.insert(6, "place", np.where(trained, place, -1))
-    return table
-
-
-def to_parquet(record: PipelineRecord) -> bytes:
-    """Return the trace as the content of a Parquet file."""
-    header = {"source": "pipeline", "seed": record.seed, "warm_up": record.warm, "pipeline": record.pipeline.to_json()}
-    return trace_bytes(trace_of(record), header)

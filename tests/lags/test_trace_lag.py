@@ -18,7 +18,7 @@ from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.lag_schedule import NEVER, Demand
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import preset
-from staleharness.pipeline.schedule_and_ledger import to_parquet
+from staleharness.pipeline.pipeline_trace import to_parquet
 from staleharness.running.identity import lag_identity
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.study import ask

@@ -11,12 +11,12 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from test_lag_log import scalar
+from test_lag_log_reader import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
 from staleharness.logs import json_and_event_readers, log_files, log_statistics
-from staleharness.logs.lag_log import read_log
+from staleharness.logs.lag_log_reader import read_log
 from staleharness.logs.log_statistics import LagHistogram
 
 TAG = "off_policy_level/all/mean"

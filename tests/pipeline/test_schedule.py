@@ -9,10 +9,10 @@ import pytest
 
 from staleharness.lag_schedule import NEVER, Schedule
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_record import PipelineRecord
+from staleharness.pipeline.pipeline_record import PipelineRecord, stale_stretches, stretch_lengths
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags
-from staleharness.pipeline.schedule_and_ledger import ledger, schedule_of, stale_stretches, stretch_lengths
+from staleharness.pipeline.schedule_and_ledger import ledger, schedule_of
 
 
 @pytest.fixture(scope="module")

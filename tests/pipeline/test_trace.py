@@ -16,7 +16,7 @@ from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import PipelineRecord
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import histogram, row_lags
-from staleharness.pipeline.schedule_and_ledger import to_parquet, trace_of
+from staleharness.pipeline.pipeline_trace import to_parquet, trace_of
 from staleharness.trace import COLUMNS, KEY, check, read_trace
 
 

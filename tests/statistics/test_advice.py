@@ -14,7 +14,7 @@ from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
 from staleharness.logs.lag_log import LagLog
 from staleharness.logs.log_statistics import Drift
-from staleharness.pipeline.pipeline_summary import CapResult
+from staleharness.pipeline.cap_comparison import CapResult
 from staleharness.statistics.advice import Advice, advise
 from staleharness.statistics.log_advice import by_share, training_command
 from staleharness.statistics.results import Results, load

@@ -1,0 +1,51 @@
+"""Trace of a simulated pipeline: a line per row, with seconds."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from ..trace import trace_bytes
+from .pipeline_record import FATES, TRAINED, PipelineRecord, end_steps
+
+if TYPE_CHECKING:
+    import pandas as pd
+
+
+def trace_of(record: PipelineRecord) -> pd.DataFrame:
+    """Return a table with one line per row that began, in order."""
+    import pandas as pd
+
+    n = len(record.slot)
+    first = np.searchsorted(record.stretch_row, np.arange(n))
+    trained_at = np.full(n, np.nan)
+    trained = record.fate == TRAINED
+    trained_at[trained] = record.step_start[record.step[trained]]
+    table = pd.DataFrame(
+        {
+            "row": np.arange(n),
+            "group": np.arange(n) // record.pipeline.group,
+            "actor": record.slot,
+            "fate": np.array(FATES)[record.fate],
+            "phase": record.step,
+            "versions": np.split(record.stretch_version, first[1:]),
+            "ends": np.split(record.stretch_end, first[1:]),
+            "began_at": record.start_time,
+            "made_at": record.finish_time,
+            "queued_at": record.queue_time,
+            "trained_at": trained_at,
+            "finished_in": end_steps(record),
+            "left_in": record.exit_step,
+        }
+    )
+    table.insert(3, "nth", table.groupby("actor").cumcount())
+    place = table.groupby("phase").cumcount() // record.pipeline.group  # in the order in which groups began
+    table.insert(6, "place", np.where(trained, place, -1))
+    return table
+
+
+def to_parquet(record: PipelineRecord) -> bytes:
+    """Return the trace as the content of a Parquet file."""
+    header = {"source": "pipeline", "seed": record.seed, "warm_up": record.warm, "pipeline": record.pipeline.to_json()}
+    return trace_bytes(trace_of(record), header)
