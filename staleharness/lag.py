@@ -221,8 +221,7 @@ class DrawnLag(LagModel):
 
     def _shares(self, versions: int) -> NDArray[np.float64]:
         weight = self.weight(np.arange(versions, dtype=np.float64))
-        share: NDArray[np.float64] = weight / weight.sum()
-        return share
+        return np.asarray(weight / weight.sum())
 
 
 LAGS: Registry[type[LagModel]] = Registry("lags", LagModel)

@@ -93,11 +93,6 @@ class Schedule:
     def __len__(self) -> int:
         return len(self.group)
 
-    @property
-    def actors(self) -> int:
-        """Number of actors, which are numbered from 0."""
-        return int(self.actor.max(initial=NEVER)) + 1
-
     @cached_property
     def oldest(self) -> Ints:
         """Version [n] that each row begins with."""
@@ -152,8 +147,9 @@ class Schedule:
 
     def trained_in(self, phase: int) -> Ints:
         """Return the rows that a phase trains on, in the order of their places."""
-        first, last = np.searchsorted(self._phases, [phase, phase + 1])
-        return self._by_phase[first:last]
+        rows, phases = self._by_phase
+        first, last = np.searchsorted(phases, [phase, phase + 1])
+        return rows[first:last]
 
     def with_synchronous_start(self, phases: int) -> Schedule:
         """Return the schedule with on-policy rows in its first phases, which otherwise train while a pipeline fills.
@@ -221,15 +217,13 @@ class Schedule:
         if (inner < 0).any() or (self.version < 0).any():
             return "versions decrease along a row"
         trained = self.phase != NEVER
-        future = trained & (np.maximum(self.newest, self.generation_phase) > self.phase)
-        if future.any():
-            row = int(np.flatnonzero(future)[0])
-            return f"row {row} is trained in phase {self.phase[row]} with a version from the future"
-        if self.finished is not None:
-            late = trained & ((self.finished > self.phase) | (self.finished == NEVER))
-            if late.any():
-                row = int(np.flatnonzero(late)[0])
-                return f"row {row} is trained in phase {self.phase[row]}, before it is finished"
+        finished = self.phase if self.finished is None else self.finished
+        for problem, mask in (
+            (" with a version from the future", np.maximum(self.newest, self.generation_phase) > self.phase),
+            (", before it is finished", (finished > self.phase) | (finished == NEVER)),
+        ):
+            for row in np.flatnonzero(trained & mask)[:1]:
+                return f"row {row} is trained in phase {self.phase[row]}{problem}"
         if self.reused is not None and (self.reused[:, 1] <= self.phase[self.reused[:, 0]]).any():
             return "a row is trained on once more before the first time"
         for rows in self._rows_by_actor():
@@ -258,23 +252,13 @@ class Schedule:
         return np.split(order, cuts) if len(order) else []
 
     @cached_property
-    def _by_phase(self) -> Ints:
-        """Rows by phase and place, as often as they are trained on."""
-        rows, phases = self._uses
-        return rows[np.lexsort((rows, self.place[rows], phases))]
-
-    @cached_property
-    def _phases(self) -> Ints:
-        """Phases of `_by_phase`."""
-        return np.sort(self._uses[1])
-
-    @cached_property
-    def _uses(self) -> tuple[Ints, Ints]:
-        """Rows, and the phase that trains on each, NEVER for none; a row as often as it is trained on."""
-        rows = np.arange(len(self))
-        if self.reused is None:
-            return rows, self.phase
-        return np.concatenate([rows, self.reused[:, 0]]), np.concatenate([self.phase, self.reused[:, 1]])
+    def _by_phase(self) -> tuple[Ints, Ints]:
+        """Rows by phase and place, as often as they are trained on, and the phase of each; NEVER for none."""
+        rows, phases = np.arange(len(self)), self.phase
+        if self.reused is not None:
+            rows, phases = np.append(rows, self.reused[:, 0]), np.append(phases, self.reused[:, 1])
+        order = np.lexsort((rows, self.place[rows], phases))
+        return rows[order], phases[order]
 
 
 class PhaseRows(NamedTuple):

@@ -107,8 +107,7 @@ class Poisson(DrawnLag):
             return np.asarray(lag == 0, dtype=np.float64)
         log = lag * math.log(self.mean) - np.array([math.lgamma(j + 1.0) for j in lag])
         # scaled to a largest weight of 1: with a large mean all weights of a small buffer would be 0
-        weight: NDArray[np.float64] = np.exp(log - log.max())
-        return weight
+        return np.asarray(np.exp(log - log.max()))
 
 
 @LAGS.register("slow_actors")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections import deque
+from collections import OrderedDict, deque
 from collections.abc import Callable
 from itertools import count
 from typing import Literal
@@ -22,12 +22,13 @@ class Admission:
     finished, and not those that have begun.
     """
 
-    def __init__(self, pipeline: Pipeline) -> None:
+    def __init__(self, pipeline: Pipeline, n_taken: Callable[[], int]) -> None:
+        """`n_taken` counts the groups that have come into batches."""
+        self.n_taken = n_taken
         self.cap, self.groups = pipeline.cap, pipeline.groups
         self.counts, self.cap_version = pipeline.cap_counts, pipeline.cap_version
         self.n_begun = self.n_finished = 0  # groups, without those that were dropped
         self.trained = 0  # version of the trainer
-        self.n_taken: Callable[[], int] = lambda: 0  # groups that have come into batches
 
     def admits(self, version: int) -> bool:
         """Return whether one more group may begin; if so, count it."""
@@ -72,23 +73,22 @@ class GroupQueue:
     ) -> None:
         self.groups, self.order = pipeline.groups, pipeline.order
         self.window = pipeline.window if pipeline.order == "window" else 1
-        self.in_order, self.ahead = pipeline.order != "completed", pipeline.ahead
+        self.ahead = pipeline.ahead
         self.room = None if pipeline.capacity is None else max(self.groups, int(pipeline.capacity * self.groups))
         self.full = pipeline.full
         self.max_lag = pipeline.max_lag if pipeline.stale in ("drop", "recycle") else None
         self.wait_lag = pipeline.max_lag if pipeline.stale == "wait" else None
         self.version_of, self.discard = version_of, discard
         self.batch_count = 0  # batches taken
-        self._ready: deque[int] = deque()  # in the order in which they finished
-        self._waiting: dict[int, None] = {}  # the same groups, for orders other than `completed`
-        self._absent: set[int] = set()  # taken or dropped (with `completed`: finished), behind the head
+        self._waiting: OrderedDict[int, None] = OrderedDict()  # in the order in which they finished
+        self._absent: set[int] = set()  # taken or dropped, behind the head
         self._head = 0  # the oldest group that is neither
         self._batch: list[int] = []  # groups of the batch being made up
         self._batches: deque[list[int]] = deque()  # complete, ahead of the trainer
 
     def __len__(self) -> int:
         """Return the number of groups that take up room."""
-        return len(self._ready) + len(self._waiting) + (len(self._batch) if self.ahead is None else 0)
+        return len(self._waiting) + (len(self._batch) if self.ahead is None else 0)
 
     @property
     def n_taken(self) -> int:
@@ -113,16 +113,14 @@ class GroupQueue:
                 self.discard(group, "dropped_full")
                 self.skip(group)
                 return True
-            self.discard(self._ready.popleft(), "dropped_full")
-        if self.in_order:
-            self._waiting[group] = None
-        else:
-            self._ready.append(group)
-            self.skip(group)
+            oldest, _ = self._waiting.popitem(last=False)
+            self.discard(oldest, "dropped_full")
+            self.skip(oldest)
+        self._waiting[group] = None
         return True
 
     def skip(self, group: int) -> None:
-        """Stop waiting for a group: it has come, with `completed`, or will not."""
+        """Stop waiting for a group: it is taken, or will not come."""
         self._absent.add(group)
         while self._head in self._absent:
             self._absent.remove(self._head)
@@ -172,10 +170,9 @@ class GroupQueue:
         return version is not None and self.wait_lag is not None and self.step - version >= self.wait_lag
 
     def _next(self) -> int | None:
-        if not self.in_order:
-            if self.ahead is None and len(self._ready) + len(self._batch) < self.groups:
-                return None
-            return self._ready.popleft() if self._ready else None
+        is_short = self.ahead is None and len(self._waiting) + len(self._batch) < self.groups
+        if self.order == "completed" and is_short:
+            return None
         group = self._first()
         if group is not None:
             del self._waiting[group]
@@ -184,6 +181,8 @@ class GroupQueue:
 
     def _first(self) -> int | None:
         """Return the group that is next among those that wait; None where none of them may be."""
+        if self.order == "completed":
+            return next(iter(self._waiting), None)
         if self.order in ("submitted", "window"):
             open_groups = range(self._head, self._head + self.window)
             return next((group for group in open_groups if group in self._waiting), None)

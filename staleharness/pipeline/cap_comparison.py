@@ -30,24 +30,16 @@ class CapResult(NamedTuple):
         return {**values, "why": values.pop("explanation")}
 
 
-def over_caps(pipeline: Pipeline, caps: Sequence[float | None], seed: int = 0) -> list[CapResult]:
+def over_caps(pipeline: Pipeline, caps: Sequence[float | None]) -> list[CapResult]:
     """Simulate a pipeline under each cap. Raises `UserError` where one starves the trainer, naming the cap."""
     results = []
     for cap in caps:
-        name = "none" if cap is None else f"{cap:g}"
+        where = "CAP=none" if cap is None else f"CAP={cap:g}"
         try:
-            result = summary(simulate(pipeline.with_settings({"cap": cap}, f"CAP={name}"), seed))
+            result = summary(simulate(pipeline.with_settings({"cap": cap}, where)))
         except UserError as error:
-            raise UserError(f"CAP={name}: {error}") from error
+            raise UserError(f"{where}: {error}") from error
         lag = result["lag"]
-        results.append(
-            CapResult(
-                cap,
-                lag["token_weighted_mean"],
-                result["step_seconds"],
-                result["binds"],
-                result["why"],
-                lag["start_mean"],
-            )
-        )
+        values = lag["token_weighted_mean"], result["step_seconds"], result["binds"], result["why"], lag["start_mean"]
+        results.append(CapResult(cap, *values))
     return results

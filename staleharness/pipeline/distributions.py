@@ -100,5 +100,4 @@ def _column(path: object) -> NDArray[np.float64]:
     table = pd.read_parquet(path) if str(path).endswith(".parquet") else pd.read_csv(path)
     if "tokens" not in table:
         raise UserError(f"file: {path} has no column tokens; {nearest('tokens', map(str, table.columns))}")
-    values: NDArray[np.float64] = table["tokens"].to_numpy(dtype=np.float64)
-    return values
+    return np.asarray(table["tokens"], np.float64)

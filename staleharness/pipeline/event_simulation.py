@@ -38,13 +38,12 @@ class _EventLoop:
         self.pipeline, self.seed = pipeline, seed
         self.log = EventLog(pipeline.group)
         self.work = Workload(pipeline, seed, lengths)
-        self.admission = Admission(pipeline)
+        self.admission = Admission(pipeline, lambda: self.group_queue.n_taken)
         self.slots = RolloutSlots(pipeline, self.work, self.admission, self.log, self.deliver)
         if pipeline.holds == "batches":
             self.group_queue: GroupQueue = BatchQueue(pipeline, seed, self.version_of, self.discard)
         else:
             self.group_queue = GroupQueue(pipeline, self.version_of, self.discard)
-        self.admission.n_taken = lambda: self.group_queue.n_taken
         self.trainer = Trainer(pipeline, seed)
         self.sync = WeightSync(pipeline, self.slots)
         self.workers = WorkerFailures(pipeline, seed, self.slots)

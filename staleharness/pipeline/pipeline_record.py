@@ -15,6 +15,8 @@ from .pipeline_settings import Pipeline
 
 FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale")
 TRAINED = FATES.index("trained")
+COLUMNS = ("slot", "start_time", "step_start", "step_end", "under_way")  # of the log, as they are
+GROUP_COLUMNS = ("queue_time", "fate", "step", "exit_step", "abort_time")  # of the log, an entry a group
 Floats = NDArray[np.float64]
 
 
@@ -70,7 +72,7 @@ class PipelineRecord:
     start_time: Floats
     finish_time: Floats
     queue_time: Floats
-    fate: Ints  # an index of FATES
+    fate: NDArray[np.int8]  # an index of FATES
     step: Ints  # training step, and so the version, that first used it; -1: none
     exit_step: Ints  # the step before which it had left the queue, trained or dropped; -1: none
     abort_time: Floats  # of its group
@@ -94,31 +96,24 @@ class PipelineRecord:
 def record_of(
     log: EventLog, pipeline: Pipeline, *, tokens: list[int], partial: Mapping[int, int], **totals: Any
 ) -> PipelineRecord:
-    """Return the log as arrays. `partial`: decisions so far group_of each row under way; `totals`: all other fields."""
+    """Return the log as arrays. `partial`: decisions so far of each row under way; `totals`: all other fields."""
     n = len(log.slot)
     group_of = np.arange(n) // pipeline.group
     length, finish_time = np.asarray(tokens[:n], np.int64), np.asarray(log.finish_time)[:n]
     done = np.where(np.isnan(finish_time), 0, length)
     done[list(partial)] = list(partial.values())
     row, version, end = _stretches(log, done)
+    columns: dict[str, Any] = {name: np.asarray(getattr(log, name)) for name in COLUMNS}
+    columns |= {name: np.asarray(getattr(log, name))[group_of] for name in GROUP_COLUMNS}
     return PipelineRecord(
         pipeline=pipeline,
-        slot=np.asarray(log.slot, np.int64),
-        start_time=np.asarray(log.start_time),
         finish_time=finish_time,
-        queue_time=np.asarray(log.queue_time)[group_of],
-        fate=np.asarray(log.fate, np.int64)[group_of],
-        step=np.asarray(log.step, np.int64)[group_of],
-        exit_step=np.asarray(log.exit_step, np.int64)[group_of],
-        abort_time=np.asarray(log.abort_time)[group_of],
         tokens=length,
         done=done,
         stretch_row=row,
         stretch_version=version,
         stretch_end=end,
-        step_start=np.asarray(log.step_start),
-        step_end=np.asarray(log.step_end),
-        under_way=np.asarray(log.under_way, np.int64),
+        **columns,
         reused=tuple(log.reused),
         **totals,
     )
@@ -161,8 +156,7 @@ def stretch_lengths(record: PipelineRecord) -> Ints:
     """Return the decisions of each stretch [m]."""
     begin = np.append(0, record.stretch_end[:-1])
     begin[np.append(True, record.stretch_row[1:] != record.stretch_row[:-1])] = 0
-    length: Ints = record.stretch_end - begin
-    return length
+    return np.asarray(record.stretch_end - begin)
 
 
 def end_times(record: PipelineRecord) -> Floats:

@@ -19,9 +19,7 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
 
     n = len(record.slot)
     first = np.searchsorted(record.stretch_row, np.arange(n))
-    trained_at = np.full(n, np.nan)
     trained = record.fate == TRAINED
-    trained_at[trained] = record.step_start[record.step[trained]]
     table = pd.DataFrame(
         {
             "row": np.arange(n),
@@ -34,7 +32,7 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
             "began_at": record.start_time,
             "made_at": record.finish_time,
             "queued_at": record.queue_time,
-            "trained_at": trained_at,
+            "trained_at": np.where(trained, record.step_start[record.step], np.nan),
             "finished_in": end_steps(record),
             "left_in": record.exit_step,
         }

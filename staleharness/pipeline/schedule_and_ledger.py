@@ -68,12 +68,15 @@ def schedule_of(record: PipelineRecord) -> Schedule:
     end = end_times(record)[: groups * size : size]
     actor, nth = _assign_actors(start, np.where(np.isnan(end), np.inf, end))
     phase = np.where(record.fate == TRAINED, record.step, NEVER)[rows]
+    # by which the trainer takes rows: their queue time, or else the order in which they began
+    in_time = record.pipeline.order in ("completed", "random")
+    order = record.queue_time if in_time else np.arange(len(record.slot))
     return Schedule(
         group=np.repeat(np.arange(groups), size),
         actor=np.repeat(actor, size),
         nth=np.repeat(nth, size),
         phase=phase,
-        place=np.repeat(_places(phase[::size], _order_key(record)[rows][::size]), size),
+        place=np.repeat(_places(phase[::size], order[rows][::size]), size),
         first=np.searchsorted(row, np.arange(groups * size + 1)),
         version=record.stretch_version[stretches],
         end=record.stretch_end[stretches],
@@ -114,14 +117,7 @@ def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
     return actor, nth
 
 
-def _order_key(record: PipelineRecord) -> Floats:
-    """Return the key [n] by which the trainer takes rows: their queue time, or else the order in which they began."""
-    if record.pipeline.order in ("completed", "random"):
-        return record.queue_time
-    return np.arange(len(record.slot)).astype(float)
-
-
-def _places(phase: Ints, order: Floats) -> Ints:
+def _places(phase: Ints, order: Floats | Ints) -> Ints:
     """Return the place [groups] of each among those of its phase; NEVER for those of none."""
     place = np.full(len(phase), NEVER)
     groups = np.lexsort((np.arange(len(phase)), order, phase))

@@ -72,5 +72,4 @@ class Workload:
     def _seconds(self, tokens: NDArray[Any]) -> NDArray[np.float64]:
         """Return the seconds of rows with these numbers of decisions."""
         outside = self.environment.sample(self.rng["environment"], len(tokens))
-        seconds: NDArray[np.float64] = tokens * self.token_seconds + outside
-        return seconds
+        return np.asarray(tokens * self.token_seconds + outside)
