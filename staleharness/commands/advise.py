@@ -109,7 +109,7 @@ def _published_folder(log: LagLog, env: str | None) -> str:
     """Return the folder of published runs on `env`; for None, on the kind of task that the log's system trains."""
     if env is not None:
         return TOKENS if env in TOKEN_TASKS else CONTROL
-    return CONTROL if log.kind == "control" else TOKENS
+    return CONTROL if log.system.kind == "control" else TOKENS
 
 
 def _caps(command: Command) -> list[CapResult]:

@@ -9,6 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from .lag_columns import System
 from .log_statistics import Drift
 
 
@@ -27,6 +28,10 @@ class OtherLag(NamedTuple):
     mean: float
 
 
+UNKNOWN = System("", "", "versions", "rows", granularity="row", kind="")
+"""Any column that the user names."""
+
+
 @dataclass(frozen=True)
 class LagLog:
     """Distinct lags [n] in ascending order, and their weights [n], of a log of `rows` rows."""
@@ -39,10 +44,7 @@ class LagLog:
     note: str  # source of the column's meaning
     rows: int
     over: str = "rows"  # of `lag_columns.OVER`: what `mean` is a mean over
-    granularity: str = "row"  # "row": a lag of the log is that of one row; "step": the mean of a training step
-    system: str = ""
-    kind: str = ""  # of the tasks that the system trains
-    subject: str = ""  # whose lag it is
+    system: System = UNKNOWN
     statistics: dict[str, Statistic] = field(default_factory=dict)  # of the system's own columns
     others: tuple[OtherLag, ...] = ()
     drift: Drift | None = None
@@ -62,12 +64,13 @@ class LagLog:
         of_values = {"median": self.quantile(0.5), "p95": self.quantile(0.95), "max": float(self.lags.max())}
         keys = {"median": "p50", "p95": "p95", "max": "max"}
         of_columns = {name: s.value if (s := self.statistics.get(key)) else None for name, key in keys.items()}
-        quantiles: Mapping[str, float | None] = of_columns if self.granularity == "step" else of_values
+        quantiles: Mapping[str, float | None] = of_columns if self.system.granularity == "step" else of_values
         return {
-            **{name: getattr(self, name) for name in "file column system unit over rows runs mean".split()},
-            "each": self.granularity,
+            **{name: getattr(self, name) for name in "file column unit over rows runs mean".split()},
+            "system": self.system.name,
+            "each": self.system.granularity,
             **quantiles,
-            "step_means": of_values if self.granularity == "step" else None,
+            "step_means": of_values if self.system.granularity == "step" else None,
             "statistics": {name: s._asdict() for name, s in self.statistics.items()},
             "others": [{"column": o.column, "what": o.subject, "mean": o.mean} for o in self.others],
             "drift": None if self.drift is None else self.drift.to_json(),

@@ -12,7 +12,7 @@ import numpy as np
 from ..base.text import plural
 from ..errors import UserError, nearest, shorten
 from .lag_columns import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
-from .lag_log import LagLog, OtherLag, Statistic
+from .lag_log import UNKNOWN, LagLog, OtherLag, Statistic
 from .log_files import find_log, log_columns, log_rows, runs_of
 from .log_statistics import DriftMeter, LagHistogram
 
@@ -54,10 +54,10 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
         counts = "count" if name == "lag" and "count" in names else None
     else:
         name, counts = mapping["lag"], mapping.get("count")
-        system = system_of(name) or System("", name, UNITS[0], "rows", granularity="row", kind="")
+        system = system_of(name) or UNKNOWN
     log = _read(path, name, counts, names, system)
     log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs_of(path))
-    return replace(log, note=_note(log, system, columns is not None))
+    return replace(log, note=_note(log, columns is not None))
 
 
 def _read(path: Path, name: str, counts: str | None, names: Sequence[str], system: System) -> LagLog:
@@ -82,10 +82,7 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         name,
         histogram,
         rows=int(histogram.weights.sum()) if counts else histogram.rows,
-        granularity=system.granularity,
-        system=system.name,
-        kind=system.kind,
-        subject=system.subject,
+        system=system,
         statistics=statistics,
         others=tuple(others),
         drift=None if counts else meter.drift(),
@@ -116,11 +113,12 @@ def _in_versions(log: LagLog, batch: float) -> LagLog:
     )
 
 
-def _note(log: LagLog, system: System, by_user: bool) -> str:
+def _note(log: LagLog, by_user: bool) -> str:
     """Say why the column counts as the lag, what a value is, and in which unit."""
+    system = log.system
     note = f"read as that of {system.name}" if system.name else "taken as the lag because COLUMNS says so"
     note += " (named by COLUMNS)" if by_user and system.name else ""
-    note += f": means over {system.subject}" if log.granularity == "step" else f": lags of {log.over}"
+    note += f": means over {system.subject}" if system.granularity == "step" else f": lags of {log.over}"
     note += f", in {_words(log.unit)}"
     note += f" ({system.source})" if system.source else ""
     note += f"; {log.note}" if log.note else ""
@@ -182,4 +180,4 @@ def _trace(path: str, file: str, over: str) -> LagLog:
     population = "decisions" if over == "decisions" else "first decisions"
     note = f"a trace ({header.get('source', 'of unknown source')}) of {plural(count, 'trained row')}: "
     note += f"lags of their {population}, in versions"
-    return _lag_log(file, "versions", histogram, note, rows=count, over=over, subject=population, drift=meter.drift())
+    return _lag_log(file, "versions", histogram, note, rows=count, over=over, drift=meter.drift())

@@ -190,17 +190,14 @@ def _distinct(names: Iterable[str]) -> list[str]:
     """Remove repeated names. Raises `ValueError` for more than `MAX_COLUMNS`."""
     distinct: dict[str, None] = {}
     for name in names:
-        if name not in distinct:
-            distinct[name] = None
-            if len(distinct) > MAX_COLUMNS:
-                raise ValueError(f"it has more than {MAX_COLUMNS:,} columns")
+        distinct[name] = None
+        if len(distinct) > MAX_COLUMNS:
+            raise ValueError(f"it has more than {MAX_COLUMNS:,} columns")
     return list(distinct)
 
 
 def _lines(stream: TextIO) -> Iterator[str]:
-    count = 0
-    while line := stream.readline(LONGEST):
-        count += 1
+    for count, line in enumerate(iter(functools.partial(stream.readline, LONGEST), ""), 1):
         if len(line) == LONGEST:
             raise ValueError(f"line {count} has {LONGEST:,} characters or more")
         yield line

@@ -85,8 +85,8 @@ def test_a_system_is_read_at_its_column(
     tmp_path: Path, columns: dict[str, float], system: str, lag: str, over: str
 ) -> None:
     found = table(tmp_path, **columns)
-    assert (found.system, found.column, found.over, found.unit) == (system, lag, over, "versions")
-    assert found.mean == columns[lag] and found.granularity == "step" and found.kind == "tokens"
+    assert (found.system.name, found.column, found.over, found.unit) == (system, lag, over, "versions")
+    assert found.mean == columns[lag] and found.system.granularity == "step" and found.system.kind == "tokens"
 
 
 def test_the_newest_part_stands_beside_the_oldest(tmp_path: Path) -> None:
@@ -155,7 +155,7 @@ def test_decimal_commas_stand_with_semicolons_or_tabs(tmp_path: Path) -> None:
 def test_a_named_column_keeps_what_is_known_of_it(tmp_path: Path) -> None:
     file = log(tmp_path, "version_stats/sample_staleness_theta_avg,x\n1,2\n3,4\n")
     found = read_log(file, "lag=version_stats/sample_staleness_theta_avg")
-    assert (found.over, found.granularity, found.system) == ("decisions", "step", "AReaL")
+    assert (found.over, found.system.granularity, found.system.name) == ("decisions", "step", "AReaL")
     assert read_log(file, "lag=x").over == "rows" and read_log(file, "lag=x,over=decisions").over == "decisions"
     with pytest.raises(UserError, match="COLUMNS: over=tokens is not known"):
         read_log(file, "lag=x,over=tokens")
