@@ -295,8 +295,8 @@ def test_evaluation_is_evenly_spaced_and_ends_with_the_last_phase(phases: int, e
 @pytest.mark.parametrize("preset", ControlSpec.presets)
 def test_presets_divide_into_whole_phases_and_minibatches(preset: str) -> None:
     spec = ControlSpec.from_dict({"env": "Hopper-v5", "algorithm": "spo", **ControlSpec.presets[preset]})
-    assert spec.steps == spec.phases * spec.batch_size
-    assert spec.batch_size % spec.minibatches == 0
+    assert spec.steps == spec.phases * spec.steps_per_phase
+    assert spec.steps_per_phase % spec.minibatches == 0
     assert spec.num_envs >= spec.minibatches  # whole rows, for methods that realign each step
 
 

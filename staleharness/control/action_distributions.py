@@ -6,6 +6,7 @@ log σ, a parameter of its own (without elements for choices).
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
@@ -13,12 +14,11 @@ import numpy as np
 from numpy.typing import NDArray
 from torch import Tensor
 
-from .networks import HALF_LOG_2PI, gaussian_kl, gaussian_logp
-
 if TYPE_CHECKING:
     import gymnasium
 
 
+HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
 WIDE = 20.0  # between bounds: a policy of deviation 1 takes very long to reach both
 
 
@@ -38,11 +38,13 @@ class Gaussian:
 
     def logp(self, action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
         """The log-probability [...] of actions [..., columns]."""
-        return gaussian_logp(action, mean, log_std)
+        return (((action - mean) * (-log_std).exp()).square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
 
     def kl(self, mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
         """KL[this ‖ other] of each state, in closed form."""
-        return gaussian_kl(mean, log_std, other_mean, other_log_std)
+        ratio = (2.0 * (log_std - other_log_std)).exp()
+        shift = ((mean - other_mean) * (-other_log_std).exp()).square()
+        return (0.5 * (ratio + shift - 1.0) + other_log_std - log_std).sum(-1)
 
     def entropies(self, mean: Tensor, log_std: Tensor) -> Tensor:
         """[...] of each state, for log σ of each state [..., deviations]."""

@@ -8,8 +8,8 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import torch
@@ -90,12 +90,12 @@ def _logp_of_copies(rollout: Rollout, policy: MLPPolicy, models: Sequence[Mismat
     return policy.distribution.logp(rollout.action, mean, rollout.behaviour_log_std - 0.5 * math.log(temperature))
 
 
-# (t, [size] episodes that ended just before) -> versions [size] of decision t and those after, or None: as before
+# (t, [size] episodes that ended just before) -> versions [size] of decision t and those after; None: as before, but not
+# for t = 0
 NextVersions = Callable[[int, NDArray[np.bool_]], NDArray[np.int64] | None]
 
 
-@dataclass
-class Episodes:
+class Episodes(NamedTuple):
     """Returns and lengths of the episodes that ended in one phase, as the (stale) actors earned them."""
 
     returns: list[float]
@@ -127,11 +127,13 @@ class Collector:
         spec, policy = self.spec, self.policy
         if spec.reset_each_phase and nth > 0:
             self._reset(np.ones(self.size, dtype=bool))
-        self._assign(next_versions(0, np.zeros(self.size, dtype=np.bool_)))
-        (actors, log_std), noise = self._actors(buffer), torch.from_numpy(self._noise(nth)).to(policy.device)
+        done, noise = np.zeros(self.size, dtype=np.bool_), torch.from_numpy(self._noise(nth)).to(policy.device)
         record, episodes = _RolloutRecord(spec.num_steps, self.size, policy), Episodes([], [])
         with torch.no_grad():
             for t in range(spec.num_steps):
+                if (new := next_versions(t, done)) is not None:
+                    self.env_versions = new
+                    actors, log_std = self._actors(buffer)
                 obs = record.observe(t, self.obs)
                 action, mean = (x.cpu().numpy() for x in actors.act(obs, noise[t]))
                 next_obs, reward, terminated, truncated, _ = self.env.step(self.to_env(action))
@@ -145,22 +147,14 @@ class Collector:
                     record.write_final(t, done | last, next_obs)
                 self.obs = next_obs
                 if over:
-                    episodes.returns += self.episode_return[done].tolist()
-                    episodes.lengths += self.episode_length[done].tolist()
+                    episodes.returns.extend(self.episode_return[done].tolist())
+                    episodes.lengths.extend(self.episode_length[done].tolist())
                     self._reset(done)
-                if not last and self._assign(next_versions(t + 1, done)):
-                    actors, log_std = self._actors(buffer)
         versions = {v: self.as_acted(buffer[v]) for v in np.unique(record.columns["version"]).tolist()}
         rollout = record.rollout(versions)
         if self.models:
             rollout = with_both_policies(rollout, versions, policy, self.models, spec.behaviour)
         return rollout, episodes
-
-    def _assign(self, versions: NDArray[np.int64] | None) -> bool:
-        """Assign `versions` to the environments; returns whether there were any."""
-        if versions is not None:
-            self.env_versions = versions
-        return versions is not None
 
     def _noise(self, nth: int) -> NDArray[np.float32]:
         """Return the noise [num_steps, size, A] of all decisions: of `num_envs` environments at a time, the columns of
@@ -196,8 +190,7 @@ class Collector:
 
     def state_dict(self) -> dict[str, Any]:
         arrays = {name: getattr(self, attribute) for name, attribute in STORED_ARRAYS.items()}
-        env_state = self.env.get_state()  # type: ignore[attr-defined]
-        return {key: _tensors(value) for key, value in (("arrays", arrays), ("env", env_state))}
+        return {"arrays": _tensors(arrays), "env": _tensors(self.env.get_state())}  # type: ignore[attr-defined]
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, tensor in state["arrays"].items():
@@ -224,7 +217,7 @@ class _RolloutRecord:
             "truncated": empty(np.bool_),
         }
         self.obs_by_time = torch.from_numpy(self.columns["obs"])  # the same memory
-        self.final: list[tuple[NDArray[np.float32], NDArray[np.int64], int]] = []
+        self.final: list[tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.int64]]] = []
 
     def observe(self, t: int, obs: NDArray[np.float64]) -> Tensor:
         """Record the observations of a step in float32 and return them, as the actors see them."""
@@ -237,7 +230,7 @@ class _RolloutRecord:
 
     def write_final(self, t: int, cut: NDArray[np.bool_], next_obs: NDArray[np.float64]) -> None:
         rows = np.flatnonzero(cut)
-        self.final.append((next_obs[rows].astype(np.float32), rows, t))
+        self.final.append((next_obs[rows].astype(np.float32), rows, np.full(len(rows), t)))
 
     def rollout(self, versions: dict[int, Version]) -> Rollout:
         """Return the arrays by rows; `versions` are those that acted."""
@@ -252,9 +245,7 @@ class _RolloutRecord:
         outputs = by_time["behaviour_mean"], by_time["behaviour_log_std"]
         by_time["behaviour_logp"] = policy.distribution.logp(by_time["action"], *outputs)
         by_time["behaviour_value"] = _values(policy, versions, by_time["obs"], version)
-        obs, rows, steps = (
-            np.concatenate(parts) for parts in zip(*((o, r, np.full(len(r), t)) for o, r, t in self.final), strict=True)
-        )
+        obs, rows, steps = (np.concatenate(parts) for parts in zip(*self.final, strict=True))
         return Rollout(
             **{name: value.transpose(0, 1).contiguous() for name, value in by_time.items()},
             final_obs=tensor(obs),

@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 
 from ..base.cancellation import check_stop
 from ..base.streams import integer, stream
@@ -38,41 +40,22 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
     Raises `UserError` for a first step that `checked_step` refuses and for an episode that does not end, and
     `Interrupted` where the process is to end.
     """
-    env: Any = task.vector(spec.env, 2 * episodes, spec.threads)
-    try:
-        seeds = [integer(SEED, "evaluation", i) for i in range(episodes)]
-        obs, _ = env.reset(seed=seeds + seeds)
+    env = task.vector(spec.env, 2 * episodes, spec.threads)
+    with contextlib.closing(env):
         actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
-        rng = stream(SEED, "evaluation")
-        to_env, rest = action_converter(env), getattr(env, "rest", None)
-        returns, lengths = np.zeros(2 * episodes), np.zeros(2 * episodes, dtype=np.int64)
-        alive = np.ones(2 * episodes, dtype=bool)
+        rng, to_env = stream(SEED, "evaluation"), action_converter(env)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
-        longest = LONGEST if time_limit(env, spec.env) else FIRST_END
-        while alive.any():
-            if not alive.all():
-                longest = LONGEST
-            if (length := int(lengths.max())) >= longest:
-                raise UserError(f"an episode of {spec.env} lasts more than {longest:,} steps; give it a time limit")
-            if length % CHECK_EVERY == 0:
-                check_stop(f"an evaluation of {spec.env}")
+
+        def act(obs: NDArray[Any]) -> NDArray[Any]:
             noise[:episodes] = policy.distribution.noise(rng, episodes)
             raw = torch.from_numpy(np.asarray(obs, dtype=np.float32)).to(policy.device)
             with torch.no_grad():
                 action, _ = actors.act(raw, torch.from_numpy(noise).to(policy.device))
-            step = env.step if length else functools.partial(checked_step, env, spec.env)
-            obs, reward, terminated, truncated, _ = step(to_env(action.cpu().numpy()))
-            returns[alive] += reward[alive]
-            lengths[alive] += 1
-            done = terminated | truncated
-            alive &= ~done
-            if done.any() and alive.any():
-                if rest is not None:
-                    rest(done)
-                else:  # a vector without `rest` steps finished environments too
-                    obs, _ = env.reset(options={"reset_mask": done})
-    finally:
-        env.close()
+            return to_env(action.cpu().numpy())
+
+        first_end = LONGEST if time_limit(env, spec.env) else FIRST_END
+        seeds = seeds_of(episodes)
+        returns, lengths = play_episodes(env, spec.env, seeds + seeds, act, first_end, LONGEST)
     halves = {"sampled": slice(0, episodes), "deterministic": slice(episodes, None)}
     return Scores(
         {mode: returns[part].tolist() for mode, part in halves.items()},
@@ -86,20 +69,45 @@ def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> li
 
     Raises `UserError` where an episode does not end.
     """
-    vector: Any = task.vector(env, episodes, 1)
+    vector = task.vector(env, episodes, 1)
     with contextlib.closing(vector):
-        observation, _ = vector.reset(seed=[integer(SEED, "evaluation", i) for i in range(episodes)])
-        returns, alive = np.zeros(episodes), np.ones(episodes, dtype=np.bool_)
-        for _ in range(LONGEST_EPISODE):
-            observation, reward, terminated, truncated, _ = vector.step(policy.act(observation))
-            returns += alive * reward
-            ended = terminated | truncated
-            alive &= ~ended
-            if not alive.any():
-                return [float(x) for x in returns]
-            if ended.any():
-                observation, _ = vector.reset(options={"reset_mask": ended})
-    raise UserError(f"an episode of {env} lasts more than {LONGEST_EPISODE:,} steps; give it a time limit")
+        returns, _ = play_episodes(vector, env, seeds_of(episodes), policy.act, LONGEST_EPISODE, LONGEST_EPISODE)
+    return [float(x) for x in returns]
+
+
+def seeds_of(episodes: int) -> list[int]:
+    """Return the seeds of the initial states."""
+    return [integer(SEED, "evaluation", i) for i in range(episodes)]
+
+
+def play_episodes(
+    vector: Any, env: str, seeds: list[int], act: Callable[[NDArray[Any]], NDArray[Any]], first_end: int, longest: int
+) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
+    """Play an episode in each environment; returns their returns and lengths [N].
+
+    first_end, longest: steps within which the first and the last episode have to end.
+    """
+    obs, _ = vector.reset(seed=seeds)
+    returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
+    alive, rest = np.ones(len(seeds), dtype=bool), getattr(vector, "rest", None)
+    while alive.any():
+        length, limit = int(lengths.max()), first_end if alive.all() else longest
+        if length >= limit:
+            raise UserError(f"an episode of {env} lasts more than {limit:,} steps; give it a time limit")
+        if length % CHECK_EVERY == 0:
+            check_stop(f"an evaluation of {env}")
+        step = vector.step if length else functools.partial(checked_step, vector, env)
+        obs, reward, terminated, truncated, _ = step(act(obs))
+        returns[alive] += reward[alive]
+        lengths[alive] += 1
+        done = terminated | truncated
+        alive &= ~done
+        if done.any() and alive.any():
+            if rest is not None:
+                rest(done)
+            else:  # a vector without `rest` steps finished environments too
+                obs, _ = vector.reset(options={"reset_mask": done})
+    return returns, lengths
 
 
 def pictures(policy: StoredPolicy, env: str, max_steps: int) -> list[Any]:
@@ -107,7 +115,7 @@ def pictures(policy: StoredPolicy, env: str, max_steps: int) -> list[Any]:
     gymnasium cannot render the environment here."""
     try:
         with contextlib.closing(make(env, render_mode="rgb_array")) as single:
-            observation, _ = single.reset(seed=integer(SEED, "evaluation", 0))
+            observation, _ = single.reset(seed=seeds_of(1)[0])
             frames = [single.render()]
             for _ in range(max_steps):
                 observation, _, terminated, truncated, _ = single.step(policy.act(observation))

@@ -66,7 +66,7 @@ class ControlLearner(Learner[ControlData, Part]):
         super().__init__(spec, algorithm, [policy.flat], [policy.actor_flat])
         self.full_masks: dict[torch.Size, tuple[Tensor, Tensor]] = {}
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
-        rows = (spec.num_envs if self.in_rows else spec.batch_size) // spec.minibatches
+        rows = (spec.num_envs if self.in_rows else spec.steps_per_phase) // spec.minibatches
         # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
         compiles = spec.learner == "compiled" and "distribution" not in algorithm.needs
         self.compiled_loss = CompiledLoss(algorithm, (rows, rows + 1)) if compiles else None
@@ -115,7 +115,7 @@ class ControlLearner(Learner[ControlData, Part]):
             yield Part(decision, minibatch._replace(advantage=advantage))
 
     def trained_by(self, parts: Sequence[Part]) -> Tensor:
-        trained = torch.zeros(self.batch.shape, device=self.policy.device)
+        trained = torch.zeros(self.batch.reward.shape, device=self.policy.device)
         for part in parts:
             trained.view(-1)[part.decision.flatten()] = 1.0
         return trained
@@ -214,7 +214,7 @@ class ControlLearner(Learner[ControlData, Part]):
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""
         batch = self.batch
         with torch.no_grad():
-            inputs = batch.trajectories(self.policy, now.logp.view(batch.shape), now.value.view(batch.shape))
+            inputs = batch.trajectories(self.policy, now.logp.view_as(batch.reward), now.value.view_as(batch.reward))
             targets = targets_of(self.algorithm, inputs)
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
@@ -241,18 +241,16 @@ class ControlLearner(Learner[ControlData, Part]):
         return normalise(together, torch.ones_like(together), correction).unbind()
 
     def _decisions(self, part: Part, now: Evaluation, advantage: Tensor, mask: Tensor) -> Decisions:
-        batch, fixed = self.batch, part.fixed
+        batch, fixed, flat = self.batch, part.fixed, part.decision.flatten()
         shape, proximal = part.decision.shape, self.algorithm.proximal
         proximal_logp = fixed.behaviour_logp
         if proximal == "recompute":
             proximal_logp = fixed.start_logp
         elif proximal == "ewma":
-            flat = part.decision.flatten()
-            obs, action = batch.obs[flat], batch.action[flat]
-            proximal_logp = self.policy.logp_with(self.shadow[0], obs, action).view(shape)
+            shadow = self.policy.actor_with(self.shadow[0], batch.obs[flat])
+            proximal_logp = self.policy.distribution.logp(batch.action[flat], *shadow).view(shape)
 
         def analytic_kl(anchor: str) -> Tensor:
-            flat = part.decision.flatten()
             if anchor == "proximal" and proximal == "recompute":
                 mean, log_std = batch.start.mean[flat], batch.start.log_std
             elif anchor == "proximal" and proximal == "ewma":

@@ -1,4 +1,4 @@
-"""The networks of control as functions: a tanh network each for actor and critic, as in CleanRL, and a Gaussian on top.
+"""The networks of control as functions: a tanh network each for actor and critic, as in CleanRL.
 
 Weights are kept [in, out]. In that layout, with at least `MIN_ROWS` rows and two columns, one row of a batched
 product has the same bits whatever else is in the batch, on CPU: so K versions acting at once, a single version
@@ -16,19 +16,6 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 MIN_ROWS = 16  # smaller products take another path through BLAS and round differently
-HALF_LOG_2PI = 0.5 * math.log(2.0 * math.pi)
-
-
-def gaussian_logp(action: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
-    """log N(action; mean, σ) summed over the last axis: the joint log-probability of independent dimensions."""
-    return (((action - mean) * (-log_std).exp()).square() * -0.5 - log_std - HALF_LOG_2PI).sum(-1)
-
-
-def gaussian_kl(mean: Tensor, log_std: Tensor, other_mean: Tensor, other_log_std: Tensor) -> Tensor:
-    """KL[N(mean, σ) ‖ N(other_mean, other_σ)] summed over the last axis."""
-    ratio = (2.0 * (log_std - other_log_std)).exp()
-    shift = ((mean - other_mean) * (-other_log_std).exp()).square()
-    return (0.5 * (ratio + shift - 1.0) + other_log_std - log_std).sum(-1)
 
 
 def means(parameters: list[Tensor], x: Tensor) -> Tensor:

@@ -18,7 +18,6 @@ class PhaseBatch:
     """B rows of T decisions; flat tensors [N] = [B·T] are in row order."""
 
     rollout: Rollout
-    shape: tuple[int, int]  # (B, T)
     obs: Tensor  # [N, D] raw
     action: Tensor  # [N, A]
     behaviour_logp: Tensor  # [N] as recorded
@@ -41,7 +40,6 @@ class PhaseBatch:
         obs, action = rollout.obs.flatten(0, 1), rollout.action.flatten(0, 1)
         return cls(
             rollout=rollout,
-            shape=(reward.shape[0], reward.shape[1]),
             obs=obs,
             action=action,
             behaviour_logp=rollout.behaviour_logp.flatten(),
@@ -82,7 +80,7 @@ class PhaseBatch:
             next_value=next_value,
             behaviour_logp=rollout.behaviour_logp[index],
             target_logp=logp,
-            lag=self.lag.view(self.shape)[index],
+            lag=self.lag.view(self.reward.shape)[index],
             mask=torch.ones_like(value),
             gae_lambda=self.gae_lambda,
         )
@@ -92,7 +90,7 @@ class PhaseBatch:
     ) -> tuple[Tensor, ...]:
         """`count` shuffled parts as indices [R, T] into the flat decisions; single decisions ([n, 1]) unless
         `whole_rows`, where time order has to be kept. Decisions where `loss_mask` [N] is False are in none of them."""
-        rows, steps = self.shape
+        rows, steps = self.reward.shape
         order = torch.from_numpy(rng.permutation(rows if whole_rows else rows * steps)).to(self.obs.device)
         order = order if loss_mask is None else order[loss_mask[order]]
         index = order[:, None]

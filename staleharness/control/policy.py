@@ -173,13 +173,8 @@ class MLPPolicy:
         return network(critic, standardise(version, obs)).squeeze(-1)
 
     @torch.no_grad()
-    def logp_with(self, actor_flat: Tensor, obs: Tensor, action: Tensor) -> Tensor:
-        """log-probability [N] under other actor weights (a shadow) with the learner's statistics."""
-        return self.distribution.logp(action, *self.actor_with(actor_flat, obs))
-
-    @torch.no_grad()
     def actor_with(self, actor_flat: Tensor, obs: Tensor) -> tuple[Tensor, Tensor]:
-        """`actor` under other weights, for raw observations and with the learner's statistics."""
+        """`actor` under other weights (a shadow), for raw observations and with the learner's statistics."""
         return self.actor(views_of(actor_flat, self.actor_shapes), self.normalise(obs))
 
     @property

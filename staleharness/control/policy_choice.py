@@ -17,6 +17,5 @@ if TYPE_CHECKING:
 def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
     """Return the policy that a run starts from. Raises `UserError` where learner=native finds no compiler."""
     obs_dim = int(math.prod(env.single_observation_space.shape or ()))
-    with_critic = spec.value_function == "behaviour"
-    arguments = obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device, with_critic
-    return (MLPPolicy if spec.learner == "torch" else NativePolicy)(*arguments)
+    kind = MLPPolicy if spec.learner == "torch" else NativePolicy
+    return kind(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device, spec.value_function == "behaviour")

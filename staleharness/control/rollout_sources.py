@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import io
 from collections.abc import Callable, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, NamedTuple, cast
 
 import numpy as np
@@ -208,9 +208,8 @@ class ScheduledRollouts:
             if number not in self.actors:
                 self.actors[number] = EnvironmentActor(self.spec, self.task, self.policy, number)
             self.actors[number].load_state_dict(content)
-        groups = {number: group_from_dict(content) for number, content in state["held"].items()}
         device = self.policy.device
-        self.pending = {n: group._replace(rollout=group.rollout.to(device)) for n, group in groups.items()}
+        self.pending = {number: group_from_dict(content, device) for number, content in state["held"].items()}
 
 
 def versions_of(versions: Ints) -> NextVersions:
@@ -235,12 +234,12 @@ def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | 
 
 def group_to_dict(group: ActorGroup) -> dict[str, Any]:
     """Return a group as tensors and primitives, to be stored or sent."""
-    return {"rollout": group.rollout.columns, "returns": group.returns, "episodes": asdict(group.episodes)}
+    return {"rollout": group.rollout.columns, "returns": group.returns, "episodes": group.episodes._asdict()}
 
 
-def group_from_dict(content: dict[str, Any]) -> ActorGroup:
-    """Invert `group_to_dict`."""
-    return ActorGroup(Rollout(**content["rollout"]), content["returns"], Episodes(**content["episodes"]))
+def group_from_dict(content: dict[str, Any], device: torch.device) -> ActorGroup:
+    """Invert `group_to_dict`; the rollout lies on `device`."""
+    return ActorGroup(Rollout(**content["rollout"]).to(device), content["returns"], Episodes(**content["episodes"]))
 
 
 class NewestVersionActor:
@@ -271,5 +270,5 @@ class ControlProcessRollouts(ProcessRollouts):
 
     def collect(self, buffer: PolicyBuffer, phase: int) -> TrainingRows:
         contents, flow = self.take(buffer, phase)
-        groups = [group_from_dict(torch.load(io.BytesIO(content), weights_only=True)) for content in contents]
+        groups = [group_from_dict(torch.load(io.BytesIO(x), weights_only=True), torch.device("cpu")) for x in contents]
         return training_rows(groups, flow)

@@ -103,10 +103,10 @@ class ControlSpec(RunSpec):
             )
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
-        if self.steps < self.batch_size:
+        if self.steps < self.steps_per_phase:
             raise UserError(
                 f"STEPS={self.steps} is less than one phase: {self.num_envs} environments x {self.num_steps} steps "
-                f"= {self.batch_size}"
+                f"= {self.steps_per_phase}"
             )
         if self.assignment == "episode" and self.mechanism == "replay":
             raise UserError(
@@ -124,29 +124,25 @@ class ControlSpec(RunSpec):
             )
         if self.envs_per_actor < 1 or self.num_envs % self.envs_per_actor:
             raise UserError(f"envs_per_actor={self.envs_per_actor} must divide num_envs={self.num_envs}")
-        if self.minibatches > self.batch_size:
-            raise UserError(f"minibatches={self.minibatches} exceeds the {self.batch_size} decisions of a phase")
-        if self.normalise_advantage and 2 * self.minibatches > self.batch_size:
+        if self.minibatches > self.steps_per_phase:
+            raise UserError(f"minibatches={self.minibatches} exceeds the {self.steps_per_phase} decisions of a phase")
+        if self.normalise_advantage and 2 * self.minibatches > self.steps_per_phase:
             raise UserError(
-                f"minibatches={self.minibatches} of {self.batch_size} decisions: one alone has a normalised advantage "
-                f"of 0 and teaches nothing; give {self.batch_size // 2} or less, or normalise_advantage=false"
+                f"minibatches={self.minibatches} of {self.steps_per_phase} decisions: one alone has a normalised "
+                f"advantage of 0 and teaches nothing; give {self.steps_per_phase // 2} or less, or "
+                "normalise_advantage=false"
             )
-
-    @property
-    def batch_size(self) -> int:
-        """Decisions per phase."""
-        return self.num_envs * self.num_steps
 
     @property
     def least_memory(self) -> int:
         """Bytes of numbers that a run holds at least: two networks with their gradients and AdamW's two moments, from
         one input to one output, and a few numbers of each decision of a phase."""
         weights = sum((a + 1) * b for a, b in itertools.pairwise((1, *self.hidden, 1)))
-        return 4 * (2 * 4 * weights + 6 * self.batch_size)
+        return 4 * (2 * 4 * weights + 6 * self.steps_per_phase)
 
     @property
     def steps_per_phase(self) -> int:
-        return self.batch_size
+        return self.num_envs * self.num_steps
 
     @property
     def demand(self) -> Demand:
@@ -157,8 +153,8 @@ class ControlSpec(RunSpec):
     def size(self) -> str:
         return (
             f"{self.budget_phases} phases of {self.num_envs} x {self.num_steps} steps = "
-            f"{self.budget_phases * self.batch_size:,} "
-            f"steps, {self.epochs} epochs x {self.minibatches} minibatches"
+            f"{self.budget_phases * self.steps_per_phase:,} steps, "
+            f"{self.epochs} epochs x {self.minibatches} minibatches"
         )
 
     def evaluation_count(self, final: bool, problems: int = 0) -> int:

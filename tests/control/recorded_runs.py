@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 from staleharness.batch import Rollout
+from staleharness.control.action_distributions import Gaussian
 from staleharness.control.learner import ControlData
-from staleharness.control.networks import gaussian_logp, views_of
+from staleharness.control.networks import views_of
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask
@@ -64,7 +65,7 @@ def logp_under(simulation: RecordedRun, version: Version, obs: Tensor, action: T
     x = ((obs - version.tensors["mean"]) * version.tensors["inverse_std"]).clamp(-10, 10)
     for i in range(0, len(layers) - 2, 2):
         x = torch.tanh(torch.addmm(layers[i + 1], x, layers[i]))
-    return gaussian_logp(action, torch.addmm(layers[-1], x, layers[-2]), log_std)
+    return Gaussian(len(log_std)).logp(action, torch.addmm(layers[-1], x, layers[-2]), log_std)
 
 
 def collected_by(simulation: ControlSimulation) -> list[Rollout]:

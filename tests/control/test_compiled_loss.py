@@ -159,7 +159,7 @@ def test_a_compiled_run_resumes_bit_for_bit() -> None:
 def test_a_run_with_a_compiled_loss_is_the_native_run_up_to_rounding(method: str) -> None:
     runs = []
     for learner in ("native", "compiled"):
-        simulation = simulation_of(replace(SMALL, algorithm=method, learner=learner, steps=SMALL.batch_size))
+        simulation = simulation_of(replace(SMALL, algorithm=method, learner=learner, steps=SMALL.steps_per_phase))
         runs.append(simulation.advance().metrics)
     compiled = simulation.learner.compiled_loss.functions  # type: ignore[attr-defined]
     assert any(compiled.values()) == (method not in EAGER)

@@ -39,8 +39,8 @@ def test_the_next_value_is_that_of_the_true_next_observation(rows: list[int] | N
     simulation, batch = one_batch(SMALL)
     index = torch.tensor(rows) if rows is not None else None
     chosen = rows if rows is not None else range(6)
-    value = batch.start.value.view(batch.shape)
-    logp = batch.start.logp.view(batch.shape)
+    value = batch.start.value.view_as(batch.reward)
+    logp = batch.start.logp.view_as(batch.reward)
     shown = batch.trajectories(
         simulation.policy, logp if index is None else logp[index], value if index is None else value[index], index
     )

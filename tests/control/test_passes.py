@@ -11,7 +11,7 @@ from control_runs import SMALL
 from torch import Tensor
 
 from staleharness.control.action_distributions import Gaussian
-from staleharness.control.networks import SIZES, NetworkPass, gaussian_logp, means, network, value_loss
+from staleharness.control.networks import SIZES, NetworkPass, means, network, value_loss
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.training.loop import simulation_of
 
@@ -23,7 +23,7 @@ def by_autograd(policy: MLPPolicy, obs: Tensor, action: Tensor, loss: Callable[.
     x, log_std = policy.normalise(obs), leaves[last]
     mean, value = means(leaves[:last], x), network(leaves[last + 1 :], x).squeeze(-1)
     entropy = torch.distributions.Normal(mean[0], log_std.exp()).entropy().sum()
-    loss(gaussian_logp(action, mean, log_std), value, entropy, mean, log_std).backward()
+    loss(Gaussian(len(log_std)).logp(action, mean, log_std), value, entropy, mean, log_std).backward()
     return torch.cat([torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in leaves])
 
 

@@ -12,7 +12,6 @@ from kernels import products_keep_their_bits
 from staleharness.control import policy as policy_module
 from staleharness.control.action_distributions import Gaussian
 from staleharness.control.moments import Moments
-from staleharness.control.networks import gaussian_kl, gaussian_logp
 from staleharness.control.policy import BatchedPolicies, MLPPolicy
 
 
@@ -35,7 +34,7 @@ def nearly(a: torch.Tensor, b: torch.Tensor) -> bool:
 def act(actors: BatchedPolicies, obs: torch.Tensor, noise: torch.Tensor) -> tuple[torch.Tensor, ...]:
     """(actions, their log-probabilities, mean actions)."""
     action, mean = actors.act(obs, noise)
-    return action, gaussian_logp(action, mean, actors.log_std), mean
+    return action, actors.distribution.logp(action, mean, actors.log_std), mean
 
 
 @pytest.mark.parametrize(("obs_dim", "act_dim"), [(3, 1), (11, 3), (17, 6), (105, 8), (348, 17)])
@@ -91,8 +90,8 @@ def test_log_probability_and_divergence_are_those_of_torch() -> None:
     a, m, n = (torch.randn(50, 4, generator=generator, dtype=torch.float64) for _ in range(3))
     s, t = (0.3 * torch.randn(4, generator=generator, dtype=torch.float64) for _ in range(2))
     p, q = torch.distributions.Normal(m, s.exp()), torch.distributions.Normal(n, t.exp())
-    torch.testing.assert_close(gaussian_logp(a, m, s), p.log_prob(a).sum(-1))
-    torch.testing.assert_close(gaussian_kl(m, s, n, t), torch.distributions.kl_divergence(p, q).sum(-1))
+    torch.testing.assert_close(Gaussian(4).logp(a, m, s), p.log_prob(a).sum(-1))
+    torch.testing.assert_close(Gaussian(4).kl(m, s, n, t), torch.distributions.kl_divergence(p, q).sum(-1))
 
 
 def test_the_initial_policy_is_orthogonal_with_the_gains_of_cleanrl() -> None:

@@ -137,14 +137,17 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         """Return copies of all arrays that later steps depend on, as plain numbers."""
         if not self._has_started.any():
             raise RuntimeError("there is no state before the first reset")
+        arrays = {name: array.copy() for name, array in self._state_arrays().items()}
+        return arrays | {"generators": pack([state_of(generator) for generator in self._generators])}
+
+    def _state_arrays(self) -> dict[str, NDArray[Any]]:
         return {
-            "physics": self._physics.rows.copy(),
-            "place": self._place.copy(),  # may be a substep behind the physics: not to be had from them
-            "observations": self._observations.copy(),
-            "elapsed": self._elapsed_steps.copy(),
-            "started": self._has_started.copy(),
-            "done": self._done.copy(),
-            "generators": pack([state_of(generator) for generator in self._generators]),
+            "physics": self._physics.rows,
+            "place": self._place,  # may be a substep behind the physics: not to be had from them
+            "observations": self._observations,
+            "elapsed": self._elapsed_steps,
+            "started": self._has_started,
+            "done": self._done,
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
@@ -156,14 +159,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         arrays = {name: np.asarray(value) for name, value in state.items()}
         generators = [generator_from(state) for state in unpack(arrays.pop("generators"))]
         place = np.empty((self.num_envs, arrays["place"].shape[-1]))
-        targets = {
-            "physics": self._physics.rows,
-            "place": place,
-            "observations": self._observations,
-            "elapsed": self._elapsed_steps,
-            "started": self._has_started,
-            "done": self._done,
-        }
+        targets = self._state_arrays() | {"place": place}
         for name, target in targets.items():
             if arrays[name].shape != target.shape:
                 raise ValueError(f"{name} has shape {arrays[name].shape}; these environments need {target.shape}")
