@@ -37,7 +37,7 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.reference_results import results_path
     from ..pages.paper_gallery import publish
-    from ..pages.paper_summary import part_text, verdict_words
+    from ..pages.verdict_text import part_text, verdict_words
     from ..store.study_runs import bundle_path
     from ..study import check_scale_name
 
@@ -71,7 +71,7 @@ def handle(command: Command) -> int:
 
 def _lines(s: GalleryFigure, files: Sequence[Path], *, alone: bool) -> list[str]:
     """Verdict on a figure and its picture; `alone`: with the parts of its claim and their numbers."""
-    from ..pages.paper_summary import part_text, verdict_words
+    from ..pages.verdict_text import part_text, verdict_words
 
     if s.state == "no bundle":
         return [f"{s.figure.name}: no bundle yet: {s.rerun}"]

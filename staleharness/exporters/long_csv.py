@@ -13,7 +13,8 @@ from ..base.text import rows_to_csv
 from ..pages.report_tables import run_records
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .exporter import EXPORTERS, HISTOGRAM, phases, settings
+from .exporter import EXPORTERS
+from .run_data import HISTOGRAM, phases, settings
 
 COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "metric", "value")
 

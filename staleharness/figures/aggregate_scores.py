@@ -14,8 +14,8 @@ from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
 from ..statistics.results import Results
 from ..statistics.scores import untrained_score
 from ..statistics.table import Table, distinct_aggregates
-from .captions import axis, bars, looks_of, scale, size, with_names
-from .palette import Style, styles
+from .captions import axis, bars, scale, size
+from .palette import Style, looks_of, styles, with_names
 from .plot_elements import (
     UNTRAINED_NOTE,
     End,

@@ -1,49 +1,14 @@
-"""Second line of a figure: n, the interval, the score and its scale, and the looks of its algorithms."""
+"""Second line of a figure: n, the interval, the score and its scale."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from dataclasses import replace
+from collections.abc import Iterable
 
 from ..base.text import plural, span
 from ..statistics.intervals_or_single_runs import has_intervals, has_small_samples
-from ..statistics.method_labels import display_label
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from ..store.stored_run import StoredRun
-from .palette import Style, sequential_styles, styles
-
-
-def labels(table: Table) -> list[str]:
-    """Algorithms of a table, in the order in which figures show them."""
-    return sorted({r["algorithm"] for r in table.rows})
-
-
-def looks_of(table: Table) -> dict[str, Style]:
-    """Look of each algorithm of a table, with its name for readers. In a part of a larger table (`series`) it looks as
-    it does there; `values` of an option make an order, light to dark; `names` are the figure's own for some."""
-    names, values = table.settings.get("names", {}), table.settings.get("values", {})
-    algorithms = labels(table)
-    if values and set(algorithms) <= set(values):
-        looks = sequential_styles({label: values[label] for label in algorithms})
-    else:
-        all_styles = styles([*table.settings.get("series", ()), *algorithms])
-        looks = {label: all_styles[label] for label in algorithms}
-    return with_names(looks, names)
-
-
-def with_names(looks: Mapping[str, Style], names: Mapping[str, str] | None = None) -> dict[str, Style]:
-    """Give looks their names for readers; `names` {label: text} take precedence."""
-    return {label: replace(look, name=display_label(label, names)) for label, look in looks.items()}
-
-
-def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
-    """Looks of curves against lag, which join rows that differ in lag alone and name the lag model if there are
-    several: those of rows with the same names, or else new ones."""
-    looks, names = looks_of(table), sorted(set(names))
-    if not set(names) <= set(looks):
-        looks = with_names(styles(names), table.settings.get("names"))
-    return {name: look for name, look in looks.items() if name in names}
 
 
 def seeds(grid: RunGrid) -> str:

@@ -17,9 +17,9 @@ from ..statistics.results import Results
 from ..statistics.scores import final_score
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .captions import looks_of, run_facts, seeds
+from .captions import run_facts, seeds
 from .metric_curves import draw_metric
-from .palette import Style
+from .palette import Style, looks_of
 from .plot_layout import PAGE, gid, legend, panels, short_label, steps_axis
 from .registry import FIGURES, SHEETS
 from .table_markup import Block, Sheet, SheetCell

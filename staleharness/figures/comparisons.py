@@ -27,8 +27,8 @@ from ..statistics.significance_and_power import (
 )
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
-from .captions import axis, bars, interval, looks_of, scale, seeds
-from .palette import Style
+from .captions import axis, bars, interval, scale, seeds
+from .palette import Style, looks_of
 from .plot_elements import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .plot_layout import COLUMN, INK, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, short_label
 from .registry import FIGURES

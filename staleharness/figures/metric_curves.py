@@ -17,8 +17,8 @@ from ..statistics.scores import Array, axis
 from ..statistics.t_intervals import t_reach
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
-from .captions import looks_of, machines, seeds, spread, with_names
-from .palette import Style, styles
+from .captions import machines, seeds, spread
+from .palette import Style, looks_of, styles, with_names
 from .plot_elements import draw_line, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .registry import FIGURES, Section

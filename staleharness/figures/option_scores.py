@@ -19,8 +19,8 @@ from ..statistics.method_labels import (
 )
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .captions import bars, below, iqm_axis, run_facts, scale, size, with_names
-from .palette import Style, styles
+from .captions import bars, below, iqm_axis, run_facts, scale, size
+from .palette import Style, styles, with_names
 from .plot_elements import dots, draw_interval, draw_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
 from .registry import FIGURES, SHEETS, Section

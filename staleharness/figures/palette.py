@@ -1,12 +1,15 @@
-"""Looks of algorithms, the same in every figure: a colour, a marker and a dash."""
+"""Looks of algorithms, the same in every figure: a colour, a marker, a dash and a name for readers."""
 
 from __future__ import annotations
 
 import functools
 import itertools
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
+
+from ..statistics.method_labels import display_label
+from ..statistics.table import Table
 
 # Colours of Okabe and Ito (2008), told apart with any colour vision; not their yellow, too pale on white.
 ALGORITHM_COLOURS = {
@@ -132,3 +135,35 @@ def sequential_styles(values: Mapping[str, Any]) -> dict[str, Style]:
         colour = "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(low, high, strict=True))
         out[label] = Style(at, colour, MARKERS[at % len(MARKERS)], DASHES[0])
     return out
+
+
+def labels(table: Table) -> list[str]:
+    """Algorithms of a table, in the order in which figures show them."""
+    return sorted({r["algorithm"] for r in table.rows})
+
+
+def looks_of(table: Table) -> dict[str, Style]:
+    """Look of each algorithm of a table, with its name for readers. In a part of a larger table (`series`) it looks as
+    it does there; `values` of an option make an order, light to dark; `names` are the figure's own for some."""
+    names, values = table.settings.get("names", {}), table.settings.get("values", {})
+    algorithms = labels(table)
+    if values and set(algorithms) <= set(values):
+        looks = sequential_styles({label: values[label] for label in algorithms})
+    else:
+        all_styles = styles([*table.settings.get("series", ()), *algorithms])
+        looks = {label: all_styles[label] for label in algorithms}
+    return with_names(looks, names)
+
+
+def with_names(looks: Mapping[str, Style], names: Mapping[str, str] | None = None) -> dict[str, Style]:
+    """Give looks their names for readers; `names` {label: text} take precedence."""
+    return {label: replace(look, name=display_label(label, names)) for label, look in looks.items()}
+
+
+def looks_of_curves(table: Table, names: Iterable[str]) -> dict[str, Style]:
+    """Looks of curves against lag, which join rows that differ in lag alone and name the lag model if there are
+    several: those of rows with the same names, or else new ones."""
+    looks, names = looks_of(table), sorted(set(names))
+    if not set(names) <= set(looks):
+        looks = with_names(styles(names), table.settings.get("names"))
+    return {name: look for name, look in looks.items() if name in names}

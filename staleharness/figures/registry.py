@@ -14,7 +14,7 @@ from ..base.module_registry import ModuleRegistry
 from ..errors import UserError, nearest, shorten
 from ..statistics.results import Results
 from ..statistics.table import Table
-from .captions import looks_of
+from .palette import looks_of
 from .plot_layout import PAGE, gid, short_label
 from .table_markup import Sheet
 

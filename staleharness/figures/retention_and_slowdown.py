@@ -26,8 +26,8 @@ from ..statistics.slowdown import LEVEL as TARGET
 from ..statistics.slowdown import Slowdown, slowdowns
 from ..statistics.t_intervals import Contrast
 from ..statistics.table import Table, extent
-from .captions import looks_of, looks_of_curves, size, with_names
-from .palette import Style, styles
+from .captions import size
+from .palette import Style, looks_of, looks_of_curves, styles, with_names
 from .plot_elements import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis
 from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
 from .registry import FIGURES, Section

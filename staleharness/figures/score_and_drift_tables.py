@@ -17,7 +17,8 @@ from ..statistics.retained_share import Retention, retention
 from ..statistics.scores import Array, random_returns
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
-from .captions import looks_of, run_facts, scale, seeds
+from .captions import run_facts, scale, seeds
+from .palette import looks_of
 from .registry import SHEETS, Section
 from .table_markup import Block, Sheet, SheetCell
 

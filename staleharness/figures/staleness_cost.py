@@ -14,8 +14,7 @@ from ..statistics.advice_per_method import MethodAdvice
 from ..statistics.results import Results
 from ..statistics.staleness_budget import KEEP
 from ..statistics.table import Table
-from .captions import looks_of_curves, with_names
-from .palette import Style, styles, text_colour
+from .palette import Style, looks_of_curves, styles, text_colour, with_names
 from .plot_elements import draw_interval, draw_line, log_axis
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .registry import FIGURES

@@ -1,4 +1,5 @@
-"""Parts that all pages share: templates, style, script and the policy that allows no other script."""
+"""Parts that pages share: templates, style, script and the policy that allows no other; pictures, anchors and sections
+of pages in Markdown."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import base64
 import hashlib
 import posixpath
 import re
+from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,6 +16,7 @@ from ..base.version import __version__
 if TYPE_CHECKING:
     from jinja2 import Template
     from markupsafe import Markup
+
 
 PAGE = Path(__file__).with_name("templates")  # templates, styles and scripts
 SCRIPTS = ("page.js", "figures.js")
@@ -57,3 +60,33 @@ def prose(text: str, folder: str = "") -> Markup:
 
 def _read(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
+
+
+def picture_file(name: str, form: str = "wide", kind: str = "png") -> str:
+    """File of a figure in its `wide` or `narrow` form."""
+    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
+
+
+def picture(text: str, name: str, folder: str = "") -> str:
+    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
+    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
+    return (
+        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
+        f'<img src="{wide}" alt="{escape(text)}"></picture>'
+    )
+
+
+def anchor(heading: str) -> str:
+    """Anchor of a heading of Markdown."""
+    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
+
+
+def read_page(path: Path) -> str:
+    """Read the text of a page; empty where there is none."""
+    return path.read_text(encoding="utf-8") if path.is_file() else ""
+
+
+def sections_on_page(path: Path) -> dict[str, str]:
+    """Read the sections of a page: heading -> text below it."""
+    parts = read_page(path).split("\n## ")[1:]
+    return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}

@@ -10,22 +10,19 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.text import invocation, plural
+from ..base.text import invocation
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim
 from ..statistics.claims.study_evidence import Evidence
-from ..statistics.intervals_or_single_runs import COVERAGE, MIN_RUNS, coverage_text, show_single_runs
-from ..statistics.method_labels import display_label, option_values, without_option
+from ..statistics.intervals_or_single_runs import show_single_runs
+from ..statistics.method_labels import option_values, without_option
 from ..statistics.results import Results
-from ..statistics.table import Table, extent
+from ..statistics.table import Table
 from ..store.store import Store
-from ..store.stored_run import StoredRun
-from ..store.study_overlap import overlap_with
 from ..store.study_runs import StudyRuns, bundle_path, read_study_runs
 from ..study import check_scale_name
-from .paper_figure_specs import PaperFigure, experiments
+from .paper_figure_specs import PaperFigure
 
-DRAFT = "DRAFT, runs are missing"
 # Texts of an entry, which are not in its picture.
 TEXTS = ("question", "claim", "motivation", "observation", "part", "verdict")
 AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
@@ -107,99 +104,10 @@ class GalleryFigure:
         content = json.dumps([self.figure.heading, entry, runs], sort_keys=True)
         return hashlib.sha256(content.encode()).hexdigest()[:16]
 
-    @property
-    def facts(self) -> str:
-        """Facts under the figure: n, interval, normalisation, scale and dates, in words."""
-        from ..figures.captions import run_facts
-        from ..figures.captions import scale as scale_of
-
-        if self.bundle is None or self.table is None:
-            text = f"No bundle yet: `{self.rerun}` makes the runs of the study `{self.figure.entry.study}`."
-            others = self.bundle.strangers if self.bundle else 0
-            return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
-        s, question = self.table.settings, self.figure.question.at(self.bundle.scale)
-        ks, facts = ", ".join(map(str, s["capacities"])), run_facts(self.table)
-        algorithms, seeds = len({r["algorithm"] for r in self.table.rows}), len(question.seed_numbers)
-        text = (
-            f"n = {plural(seeds, 'seed')} × {plural(len(s['envs']), 'environment')} ({', '.join(s['envs'])}), "
-            f"{plural(algorithms, 'algorithm')}, K = {ks}: "
-            f"{len(self.bundle.runs)} of {plural(len(self.bundle.requests), 'run')}. {facts[0].upper()}{facts[1:]}. "
-            f"Intervals: {s['level']:.0%} stratified bootstrap, {s['reps']:,} resamples"
-            f"{coverage_text(seeds)}. "
-            f"Scores: {scale_of(self.table)} ({s['constants_note']})."
-        )
-        if seeds < MIN_RUNS:
-            text += f" {COVERAGE}"
-        for name, results in self.companions.items():
-            facts = run_facts(Table([], [], extent(results)))
-            text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {facts}."
-        text += _sharing_note(self.bundle)
-        if self.scale == "small":
-            text += dates_note(figure_dates().get(f"{self.figure.paper}/{self.figure.name}"))
-        if self.bundle.strangers:
-            text += f" Left out: {plural(self.bundle.strangers, 'run')} in the folder with other settings."
-        return text if self.bundle.complete else f"{DRAFT}. {text}"
-
-
-@functools.cache
-def figure_dates() -> dict[str, dict[str, str]]:
-    """Days of the tests and runs of figures, by `paper/figure`, as docs/figure_dates.py found them."""
-    path = experiments() / "test_dates.json"
-    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
-
-
-def dates_note(dates: Mapping[str, str] | None) -> str:
-    """Sentence on whether a figure's tests were written before its runs were published; empty without tests."""
-    if not dates:
-        return ""
-    if dates["before"] == "yes":
-        return f" Its tests were written on {dates['last']}, before its runs were published ({dates['runs']})."
-    if dates["before"] == "no":
-        later = f", last changed on {dates['last']}" if dates["last"] != dates["first"] else ""
-        return (
-            f" Its tests were written after its runs: tests of {dates['first']}{later}, runs published from "
-            f"{dates['runs']} on."
-        )
-    return (
-        f" Its tests were written on {dates['first']}, before its runs were published ({dates['runs']}), and changed "
-        f"after that, on {dates['last']}."
-    )
-
 
 def at_scale(scale: str) -> dict[str, str]:
     """Arguments of `invocation` for a scale."""
     return {} if scale == "small" else {"scale": scale}
-
-
-def _sharing_note(bundle: StudyRuns) -> str:
-    """Note on the runs that also belong to other studies, and on those repeated for them."""
-    overlap, text = overlap_with(bundle), ""
-    if n := len(overlap.identical):
-        belong = "belongs" if n == 1 else "belong"
-        text += (
-            f" {n} of these runs ({_methods_and_seeds(overlap.identical)}) also {belong} to "
-            f"{_and_list(overlap.identical_in)}, so the results there are not independent evidence."
-        )
-    if n := len(overlap.rerun):
-        text += (
-            f" {plural(n, 'run')} ({_methods_and_seeds(overlap.rerun)}) {'was' if n == 1 else 'were'} repeated for "
-            f"{_and_list(overlap.rerun_in)} on another kind of processor or by another version of the code, with "
-            "different numbers."
-        )
-    return text
-
-
-def _and_list(names: Sequence[str]) -> str:
-    """`a`, `a and b`, `a, b and c`."""
-    *head, last = names
-    return f"{', '.join(head)} and {last}" if head else last
-
-
-def _methods_and_seeds(runs: Sequence[StoredRun]) -> str:
-    """Algorithms of the runs, if they are few, and seeds."""
-    labels, seeds = sorted({display_label(run.label) for run in runs}), sorted({run.seed for run in runs})
-    methods = " / ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
-    return f"{methods}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
 
 
 def load_figures(

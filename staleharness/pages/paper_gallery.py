@@ -25,25 +25,14 @@ from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.table_markup import Sheet
-from .gallery_index import evidence_by_study, index_page, run_lists, study_pages, test_links
-from .page_shell import prose, read_template, shell
-from .paper_figure_runs import DRAFT, GalleryFigure, at_scale, load_figures
+from .figure_facts import DRAFT, figure_facts
+from .gallery_index import index_page, study_pages
+from .page_shell import anchor, picture, picture_file, prose, read_page, read_template, sections_on_page, shell
+from .paper_figure_runs import GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
-from .paper_summary import (
-    anchor,
-    claims_text,
-    conclusion_on_page,
-    finding,
-    picture,
-    picture_file,
-    read_page,
-    sections_on_page,
-    summary_page,
-    test_rows,
-    verdict_lines,
-    verdict_on_page,
-    verdict_words,
-)
+from .paper_summary import conclusion_on_page, summary_page
+from .run_lists import evidence_by_study, run_lists, test_links
+from .verdict_text import claims_text, finding, test_rows, verdict_lines, verdict_on_page, verdict_words
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 
@@ -176,7 +165,7 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
     if e.motivation:
         lines += [f"**Why:** {e.motivation}", ""]
     commands = "" if s.state == "no bundle" else f" Redraw: `{s.redraw}`; run it yourself: `{s.rerun}`."
-    return "\n".join([*lines, *verdict_lines(s), s.facts + commands]).rstrip()
+    return "\n".join([*lines, *verdict_lines(s), figure_facts(s) + commands]).rstrip()
 
 
 def _shows(part: str) -> bool:
@@ -253,7 +242,7 @@ def html(
                 "links": test_links(s),
                 "runs": len(s.bundle.runs) if s.bundle else 0,
                 "report": invocation("report", out=_results_of(s)) if s.state != "no bundle" else "",
-                "facts": s.facts.replace("`", ""),
+                "facts": figure_facts(s).replace("`", ""),
             }
         )
     lists = run_lists(evidence_by_study(entries))

@@ -1,33 +1,27 @@
 """One-page summary of a paper in the gallery: conclusion, and the verdict on each claim with its deciding test.
 
-The page behind it, `<paper>/evidence.md` (`paper_gallery.py`), has every figure, test and text. Below: verdict,
-observation and table of tests in words, for both pages.
+The page behind it, `<paper>/evidence.md` (`paper_gallery.py`), has every figure, test and text.
 """
 
 from __future__ import annotations
 
-import math
 import re
 from collections.abc import Sequence
-from html import escape
 from pathlib import Path
 
 from ..base.text import invocation
 from ..errors import UserError
-from ..statistics.claims.claim import verdict
-from ..statistics.claims.claim_evaluation import ClaimResult
 from ..statistics.claims.claim_text import fill_numbers
-from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
-from ..statistics.t_intervals import Contrast
+from .page_shell import anchor, picture, picture_file, read_page
 from .paper_figure_runs import GalleryFigure
 from .paper_figure_specs import Paper, PaperFigure
+from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_words
 
 CONCLUSION = "**In short:** "
 CONCLUSION_LINE = re.compile(rf"^{re.escape(CONCLUSION)}(.+)$", re.MULTILINE)
 HEAD = "| figure | verdict | its claim: the first part that does not hold (difference, 95 % interval, runs per side) |"
 ROW = re.compile(r"\| \[(.+?)\]\(.*")  # of a figure with a claim
 LINK = re.compile(r"(?<!\| )\[([^\]]+)\]\(([\w/]+/evidence\.md#[^)]+)\)")  # of one without
-RANK = {"no": 0, "open": 1, "yes": 2}  # a part's outcome is that of its worst comparison
 
 
 def summary_page(
@@ -87,192 +81,3 @@ def figure_line(s: GalleryFigure) -> str:
         return link
     text = "; ".join(filter(None, [claims_text(s.claim_result), parts_text(parts)]))
     return f"| {link} | {verdict_words(s)} | {text.replace('|', chr(92) + '|')} |"
-
-
-def claims_text(claim_result: ClaimResult) -> str:
-    """Verdict on each of several claims, with the number of its parts that hold; empty for a single claim."""
-    verdicts = [
-        f"{name}: {verdict([r.outcome for r in parts])} ({_count(parts)})"
-        for name, parts in claim_result.by_claim.items()
-    ]
-    return ", ".join(verdicts)
-
-
-def _count(parts: Sequence[PartResult]) -> str:
-    return f"{sum(result.outcome == 'yes' for result in parts)} of {len(parts)} hold"
-
-
-def parts_text(parts: Sequence[PartResult]) -> str:
-    """Number of parts that hold, and the first of those that fail or else are open; where all hold, the first."""
-    if not parts:
-        return ""
-    worst = min(parts, key=lambda result: RANK[result.outcome])
-    return part_text(worst) if len(parts) == 1 else f"{_count(parts)}; {part_text(worst)}"
-
-
-def finding(s: GalleryFigure) -> str:
-    """Finding of a figure in a sentence: the first part of its claim that holds, or else the worst, with its numbers;
-    empty without a claim."""
-    parts = [result for result in s.claim_result.parts if result.part.role == "claim"]
-    if not parts:
-        return ""
-    holding = [result for result in parts if result.outcome == "yes"]
-    text = part_text(holding[0] if holding else min(parts, key=lambda result: RANK[result.outcome]))
-    verb = "holds" if len(holding) == 1 else "hold"
-    count = f" {len(holding)} of {len(parts)} parts of the claim {verb}." if len(parts) > 1 else ""
-    return f"{text[0].upper()}{text[1:]}.{count}"
-
-
-def part_text(result: PartResult) -> str:
-    """Outcome, statement and deciding comparison of a part."""
-    row = deciding_comparison(result.rows)
-    return f"{OUTCOMES[result.outcome]}: {result.part.text} ({comparison_text(result, row)})"
-
-
-def deciding_comparison(rows: Sequence[PartComparison]) -> PartComparison:
-    """The worst outcome decides; among equal ones the largest p, or where a part fails the smallest."""
-
-    def key(row: PartComparison) -> tuple[int, float]:
-        p = row.holm if row.holm is not None else 1.0
-        return RANK[row.outcome], p if row.outcome == "no" else -p
-
-    return min(rows, key=key)
-
-
-def comparison_text(result: PartResult, row: PartComparison) -> str:
-    """Difference with its interval and runs per side, or the reason why there is none."""
-    if row.contrast is None:
-        return row.problem or row.text
-    return f"{interval_text(result, row.contrast)}, n = {runs_text(row.contrast.n)}"
-
-
-def picture_file(name: str, form: str = "wide", kind: str = "png") -> str:
-    """File of a figure in its `wide` or `narrow` form."""
-    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
-
-
-def picture(text: str, name: str, folder: str = "") -> str:
-    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
-    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
-    return (
-        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
-        f'<img src="{wide}" alt="{escape(text)}"></picture>'
-    )
-
-
-def anchor(heading: str) -> str:
-    """Anchor of a heading of Markdown."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def read_page(path: Path) -> str:
-    """Read the text of a page; empty where there is none."""
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def sections_on_page(path: Path) -> dict[str, str]:
-    """Read the sections of a page: heading -> text below it."""
-    parts = read_page(path).split("\n## ")[1:]
-    return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
-
-
-UNSEEN, NO_CLAIM = "not looked at yet", "no claim to check"
-HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p", "p (Holm)", "n", "by environment", "")
-OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
-ROLES = {"claim": "", "identity": " by definition", "ours": " (ours)"}  # parts that do not count
-VERDICT_LINE = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
-
-
-def verdict_words(s: GalleryFigure) -> str:
-    """Verdict in words, also if there is none."""
-    claim_result = s.claim_result
-    return claim_result.verdict or (NO_CLAIM if claim_result.observation else UNSEEN)
-
-
-def verdict_on_page(page: str) -> str:
-    """Read the verdict from the text of a figure on a page."""
-    match = VERDICT_LINE.search(page)
-    return match[1] if match else UNSEEN
-
-
-def verdict_lines(s: GalleryFigure) -> list[str]:
-    """Markdown of verdict, text and tests."""
-    claim_result = s.claim_result
-    by_claim = claims_text(claim_result)
-    lines = [f"**Verdict:** {verdict_words(s)}." + (f" {by_claim}." if by_claim else ""), ""]
-    if claim_result.observation:
-        lines += [f"**We saw:** {claim_result.observation}", ""]
-    if rows := test_rows(claim_result):
-        head, *body = rows
-        table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *body)]
-        lines += [table[0], "|" + "---|" * len(head), *table[1:], ""]
-    return lines
-
-
-def test_rows(claim_result: ClaimResult) -> list[list[str]]:
-    """A row for each comparison, headings first; empty without tests. Columns that no row fills are left out."""
-    rows = [row for result in claim_result.parts for row in _part(result)]
-    if not rows:
-        return []
-    filled_columns = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]
-    return [[row[i] for i in filled_columns] for row in (list(HEADS), *rows)]
-
-
-def _part(result: PartResult) -> list[list[str]]:
-    rows = []
-    for i, row in enumerate(result.rows):
-        several_rows = len(result.rows) > 1
-        part = [result.part.text, OUTCOMES[result.outcome] + ROLES[result.part.role]] if i == 0 else ["", ""]
-        rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several_rows else ""])
-    return rows
-
-
-def _cells(result: PartResult, row: PartComparison) -> list[str]:
-    """Cells of a comparison: its text, the difference with its interval, p without and with Holm's correction, n, and
-    the differences by environment."""
-    contrast = row.contrast
-    if contrast is None:
-        return [row.text, row.problem or "–", "", "", "", ""]
-    part = result.part
-    margin = f" (margin {_number(result, part.margin)})" if part.margin else ""
-    envs = [f"{env.rpartition('-v')[0] or env} {_number(result, v)}" for env, v in contrast.envs.items()]
-    return [
-        row.text,
-        interval_text(result, contrast) + margin,
-        _p(row.p(part)),
-        _p(row.holm),
-        runs_text(contrast.n),
-        ", ".join(envs) if len(envs) > 1 else "",
-    ]
-
-
-def runs_text(n: tuple[int, ...]) -> str:
-    """Runs on each side of a comparison: `15`, `15, 22` where two differ, `5 to 7` of more."""
-    return str(n[0]) if len(set(n)) == 1 else ", ".join(map(str, n)) if len(n) == 2 else f"{min(n)} to {max(n)}"
-
-
-def interval_text(result: PartResult, contrast: Contrast) -> str:
-    """Difference with its interval, or the reason why it has none."""
-    value = _number(result, contrast.value)
-    if contrast.low is None or contrast.high is None:
-        return f"{value} [{'one seed' if contrast.p is None else 'the same in every seed'}]"
-    return f"{value} [{_number(result, contrast.low)}, {_number(result, contrast.high)}]"
-
-
-def _number(result: PartResult, value: float) -> str:
-    """Format with two significant digits, shares in per cent; a ratio near one with two decimals."""
-    if result.part.ratio:
-        return f"× {math.exp(value):.2f}" if abs(value) < math.log(2) else f"× {math.exp(value):.2g}"
-    if result.part.what in PERCENT:
-        text = f"{100 * value:.0f} %" if abs(value) >= 0.1 else f"{100 * value:.1f} %"
-    elif result.part.what == "return" or abs(value) >= 100:
-        text = f"{value:.0f}"
-    else:
-        text = f"{value:.2f}" if abs(value) >= 0.1 or result.part.what == "score" else f"{value:.2g}"
-    if not any(c in "123456789" for c in text):
-        text = text.replace("-", "")  # no minus before a zero
-    return text.replace("-", "−")
-
-
-def _p(p: float | None) -> str:
-    return "" if p is None else "< 0.001" if p < 0.001 else f"{p:.2g}"

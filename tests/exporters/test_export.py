@@ -22,7 +22,7 @@ from command_line import Cli
 from needs import needs_extra
 from results_helper import write_run
 
-from staleharness.exporters import exporter, long_csv, tensorboard_runs, wandb_runs
+from staleharness.exporters import long_csv, run_data, tensorboard_runs, wandb_runs
 from staleharness.store.store import Store, StoredRun
 
 HOSTILE = "../../=up[\x1b]<b>"
@@ -64,7 +64,7 @@ def test_time_adds_up_over_phases_and_memory_is_no_part_of_it(tmp_path: Path) ->
     parts = {"collect": [1.0, 2.0, 3.0], "learn": [0.5, 0.5, 0.5], "evaluate": [0.0, 0.0, 1.0]}
     timing = pd.DataFrame({**parts, "train": [0.4] * 3, "memory_mb": [300.0, np.nan, 310.5]})
     timing.to_parquet(run.path / "timing.parquet")
-    data = exporter.phases(run)
+    data = run_data.phases(run)
     assert data.seconds.tolist() == [1.5, 4.0, 8.5]
     assert data.scalars["memory_mb"].tolist()[::2] == [300.0, 310.5]
     times = {name for name in data.scalars if name.startswith("seconds/")}
@@ -112,11 +112,11 @@ def test_an_export_that_dies_leaves_nothing_half_written(
 ):
     runs, calls = Store(results).read_all(), []
 
-    def failing(run: StoredRun) -> exporter.Phases:
+    def failing(run: StoredRun) -> run_data.Phases:
         calls.append(run)
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return exporter.phases(run)
+        return run_data.phases(run)
 
     monkeypatch.setattr(long_csv, "phases", failing)
     folder = tmp_path / "to"

@@ -15,7 +15,6 @@ from scipy.stats import t as student_t
 
 from staleharness.errors import UserError
 from staleharness.figures import (
-    captions,
     comparisons,
     curve_summaries,
     learning_curves,
@@ -191,7 +190,7 @@ def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     table = quick(runs)
     table.settings["names"] = {"spo": "quadratic pull"}
-    assert {s.name for s in captions.looks_of(table).values()} == {"quadratic pull", "VACO"}
+    assert {s.name for s in palette.looks_of(table).values()} == {"quadratic pull", "VACO"}
     (ax,) = learning_curves.learning_curves(Results.of(runs), table).axes
     assert {t.get_text() for t in ax.texts} == {"quadratic pull", "VACO"}
     (box,) = curve_summaries.score_and_area(Results.of(runs), table).legends

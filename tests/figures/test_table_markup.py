@@ -8,14 +8,13 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import pytest
 from drawn import quick
 from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import data_accounting, option_scores, score_and_drift_tables
+from staleharness.figures import option_scores, score_and_drift_tables
 from staleharness.figures.registry import draw, sheet
 from staleharness.figures.table_markup import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retained_share, scores
@@ -118,45 +117,6 @@ def test_a_table_requested_as_a_figure_names_the_function(tmp_path: Path) -> Non
     with pytest.raises(UserError, match="did you mean 'risk_table'"):
         sheet("risk_tabel", results)
     assert sheet("risk_table", results).title == "Score kept, by lag"
-
-
-# --- what is reached, and in what time
-
-
-def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
-    def write(label: str, seed: int, k: int, score: float) -> StoredRun:
-        own = {"sampled": score, "deterministic": score, "kind": "language", "phases": 2}
-        return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
-
-    runs = [write("a3po", 0, 1, 0.5), write("a3po", 1, 1, 0.7), write("spo", 0, 4, 0.25)]
-    for run, seconds in zip(runs, (30.0, 60.0), strict=False):
-        timing = {"collect": [seconds] * 2, "learn": [15.0] * 2, "evaluate": [99.0] * 2, "proximal": [0.0, 9.0]}
-        pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
-    timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
-    pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
-    times = data_accounting.score_and_time(Results.of(runs), quick(runs))
-    score, time, share = times.blocks
-    (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
-    interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
-    absent = SheetCell("–")
-    assert list(score.columns) == ["K = 1", "K = 4"]
-    assert score.rows == [("A-3PO", [SheetCell("0.600", interval), absent]), ("SPO", [absent, SheetCell("0.250")])]
-    assert time.rows == [("A-3PO", [SheetCell("2.00", "(1.50 to 2.50)"), absent]), ("SPO", [absent, SheetCell("0.07")])]
-    assert share.rows == [("A-3PO", [SheetCell("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, SheetCell("0.0")])]
-    assert [block.title for block in times.blocks] == [
-        "final greedy accuracy",
-        "training time, minutes",
-        "of it in the proximal step, %",
-    ]
-
-
-def test_the_unit_of_time_fits_the_longest_run() -> None:
-    assert [data_accounting._clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == [
-        "seconds",
-        "minutes",
-        "minutes",
-        "hours",
-    ]
 
 
 # --- the phase diagram

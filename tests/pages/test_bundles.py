@@ -7,6 +7,7 @@ from pathlib import Path
 from results_helper import write_grid, write_run
 
 from staleharness.pages import paper_gallery
+from staleharness.pages.figure_facts import figure_facts
 from staleharness.pages.paper_figure_runs import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import StudyRuns, label_options, read_study_runs
@@ -55,7 +56,7 @@ def test_a_missing_run_makes_it_a_draft(shelf: Path, tmp_path: Path) -> None:
     paper, figures = read_paper("p", shelf)
     (shown,) = load_figures(figures, tmp_path, reps=50)
     assert shown.state == "draft" and shown.table is not None and shown.table.draft
-    assert "7 of 8 runs" in shown.facts and shown.facts.startswith("DRAFT")
+    assert "7 of 8 runs" in figure_facts(shown) and figure_facts(shown).startswith("DRAFT")
     paper_gallery.make(paper, figures, [shown], ["fig2"], tmp_path / "out")
     assert "| [draft](p/fig2.png) |" in paper_gallery.index(tmp_path / "out")
     write_grid(root, ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)

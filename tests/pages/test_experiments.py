@@ -15,7 +15,8 @@ from staleharness.base.parsing import parse_choice
 from staleharness.figures import registry
 from staleharness.pages import paper_gallery
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.paper_summary import summary_page, verdict_lines
+from staleharness.pages.paper_summary import summary_page
+from staleharness.pages.verdict_text import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.method_labels import without_option

@@ -9,7 +9,7 @@ from drawn import texts_outside
 from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
-from staleharness.figures import captions, comparisons, curve_summaries, learning_curves, plot_layout, registry
+from staleharness.figures import comparisons, curve_summaries, learning_curves, palette, plot_layout, registry
 from staleharness.pages.paper_figure_runs import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
 
@@ -59,7 +59,7 @@ def test_an_algorithm_has_one_colour_in_all_figures_of_a_study(figures: dict[str
     seen: dict[tuple[str, str], set[str]] = {}
     for shown in figures.values():
         assert shown.table is not None
-        for label, look in captions.looks_of(shown.table).items():
+        for label, look in palette.looks_of(shown.table).items():
             seen.setdefault((shown.figure.entry.study, label), set()).add(look.colour)
     assert all(len(colours) == 1 for colours in seen.values())
 

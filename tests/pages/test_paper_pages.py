@@ -12,9 +12,10 @@ from results_helper import write_grid, write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
+from staleharness.pages.figure_facts import figure_facts
 from staleharness.pages.paper_figure_runs import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.paper_summary import verdict_on_page, verdict_words
+from staleharness.pages.verdict_text import verdict_on_page, verdict_words
 
 
 def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
@@ -66,7 +67,7 @@ def test_runs_of_other_studies_are_named_and_those_repeated_for_them(shelf: Path
         " 2 of these runs (VACO; seeds 0, 2) also belong to t and u, so the results there are not independent evidence."
         " 1 run (VACO; seed 1) was repeated for u on another kind of processor or by another version of the code, with "
         "different numbers."
-    ) in shown.facts
+    ) in figure_facts(shown)
 
 
 def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:

@@ -12,8 +12,7 @@ from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
 from staleharness.pages.paper_figure_runs import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.paper_summary import deciding_comparison, verdict_on_page
-from staleharness.statistics.claims.part_tests import PartComparison
+from staleharness.pages.verdict_text import verdict_on_page
 from staleharness.store.store import Store
 
 PARTS = """observation = "Seen."
@@ -109,15 +108,6 @@ def test_a_conclusion_that_cannot_be_filled_is_one_line(paper: Path, tmp_path: P
     file.write_text(file.read_text().replace("return vaco", "return vacco"))
     with pytest.raises(UserError, match=r"^p/paper\.toml: \{return vacco K=4 over=ppo_clip\}: no environment has"):
         make(paper, tmp_path)
-
-
-def test_the_worst_comparison_decides() -> None:
-    yes, sure = (PartComparison(text, None, "yes", holm=p) for text, p in (("a", 0.04), ("b", 0.001)))
-    open_ = PartComparison("c", None, "open", holm=0.5)
-    no, surely_no = (PartComparison(text, None, "no", holm=p) for text, p in (("d", 0.04), ("e", 0.001)))
-    assert deciding_comparison([sure, yes]) is yes
-    assert deciding_comparison([yes, open_, sure]) is open_
-    assert deciding_comparison([open_, no, surely_no, yes]) is surely_no
 
 
 def test_each_of_several_claims_has_its_own_verdict(paper: Path, tmp_path: Path) -> None:

@@ -7,7 +7,7 @@ import pytest
 from scipy import stats
 
 from staleharness.errors import UserError
-from staleharness.pages.paper_summary import _cells
+from staleharness.pages.verdict_text import _cells
 from staleharness.statistics.claims.claim import ClaimPart, combine_outcomes, verdict
 from staleharness.statistics.claims.part_tests import PartComparison, PartResult
 from staleharness.statistics.scores import Array

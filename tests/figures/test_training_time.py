@@ -1,4 +1,4 @@
-"""Time of language runs by part of a phase, as bars."""
+"""Time of training: beside the score by hand, and of language runs by part of a phase, as bars."""
 
 from __future__ import annotations
 
@@ -7,12 +7,13 @@ from typing import Any
 
 import pandas as pd
 import pytest
-from drawn import all_figures
+from drawn import all_figures, quick
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from results_helper import write_run
 
-from staleharness.figures.data_accounting import PARTS, where_the_time_goes
 from staleharness.figures.plot_layout import COLUMN
+from staleharness.figures.table_markup import SheetCell
+from staleharness.figures.training_time import PARTS, _clock_unit, score_and_time, where_the_time_goes
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
 from staleharness.store.store import StoredRun
@@ -69,3 +70,34 @@ def test_only_language_runs_have_the_figure(runs: list[StoredRun], tmp_path: Pat
     assert "where_the_time_goes" in all_figures(Results.of(runs), stats.table(runs, reps=20))
     control = [write_run(tmp_path / "control", "ppo_clip", seed) for seed in (0, 1)]
     assert "where_the_time_goes" not in all_figures(Results.of(control), stats.table(control, reps=20))
+
+
+def test_the_table_of_scores_and_times_is_by_hand(tmp_path: Path) -> None:
+    def write(label: str, seed: int, k: int, score: float) -> StoredRun:
+        own = {"sampled": score, "deterministic": score, "kind": "language", "phases": 2}
+        return write_run(tmp_path, label, seed, env="w", capacity=k, **own)
+
+    runs = [write("a3po", 0, 1, 0.5), write("a3po", 1, 1, 0.7), write("spo", 0, 4, 0.25)]
+    for run, seconds in zip(runs, (30.0, 60.0), strict=False):
+        timing = {"collect": [seconds] * 2, "learn": [15.0] * 2, "evaluate": [99.0] * 2, "proximal": [0.0, 9.0]}
+        pd.DataFrame(timing).to_parquet(run.path / "timing.parquet")
+    timing = {"collect": [1.0, 1.0], "learn": [1.0, 1.0], "proximal": [0.0, 0.0]}
+    pd.DataFrame(timing).to_parquet(runs[2].path / "timing.parquet")
+    times = score_and_time(Results.of(runs), quick(runs))
+    score, time, share = times.blocks
+    (row,) = [r for r in quick(runs).rows if (r["algorithm"], r["capacity"]) == ("a3po", 1)]
+    interval = f"[{row['iqm_low']:.3f}, {row['iqm_high']:.3f}]"
+    absent = SheetCell("–")
+    assert list(score.columns) == ["K = 1", "K = 4"]
+    assert score.rows == [("A-3PO", [SheetCell("0.600", interval), absent]), ("SPO", [absent, SheetCell("0.250")])]
+    assert time.rows == [("A-3PO", [SheetCell("2.00", "(1.50 to 2.50)"), absent]), ("SPO", [absent, SheetCell("0.07")])]
+    assert share.rows == [("A-3PO", [SheetCell("8.0", "(6.0 to 10.0)"), absent]), ("SPO", [absent, SheetCell("0.0")])]
+    assert [block.title for block in times.blocks] == [
+        "final greedy accuracy",
+        "training time, minutes",
+        "of it in the proximal step, %",
+    ]
+
+
+def test_the_unit_of_time_fits_the_longest_run() -> None:
+    assert [_clock_unit(s)[1] for s in (59.0, 60.0, 3599.0, 3600.0)] == ["seconds", "minutes", "minutes", "hours"]

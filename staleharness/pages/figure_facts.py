@@ -1,0 +1,107 @@
+"""Facts under a figure of a paper: n, intervals, scale and dates of its runs, and the studies that share them."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+
+from ..base.text import plural
+from ..figures.captions import run_facts, scale
+from ..statistics.intervals_or_single_runs import COVERAGE, MIN_RUNS, coverage_text
+from ..statistics.method_labels import display_label
+from ..statistics.table import Table, extent
+from ..store.stored_run import StoredRun
+from ..store.study_overlap import overlap_with
+from ..store.study_runs import StudyRuns
+from .paper_figure_runs import GalleryFigure
+from .paper_figure_specs import experiments
+
+DRAFT = "DRAFT, runs are missing"
+
+
+def figure_facts(s: GalleryFigure) -> str:
+    """Facts under a figure: n, interval, normalisation, scale and dates, in words."""
+    bundle, study = s.bundle, s.figure.entry.study
+    if bundle is None or s.table is None:
+        text = f"No bundle yet: `{s.rerun}` makes the runs of the study `{study}`."
+        others = bundle.strangers if bundle else 0
+        return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
+    settings, facts = s.table.settings, run_facts(s.table)
+    envs, ks = settings["envs"], ", ".join(map(str, settings["capacities"]))
+    algorithms = len({r["algorithm"] for r in s.table.rows})
+    seeds = len(s.figure.question.at(bundle.scale).seed_numbers)
+    text = (
+        f"n = {plural(seeds, 'seed')} × {plural(len(envs), 'environment')} ({', '.join(envs)}), "
+        f"{plural(algorithms, 'algorithm')}, K = {ks}: {len(bundle.runs)} of {plural(len(bundle.requests), 'run')}. "
+        f"{facts[0].upper()}{facts[1:]}. Intervals: {settings['level']:.0%} stratified bootstrap, "
+        f"{settings['reps']:,} resamples{coverage_text(seeds)}. "
+        f"Scores: {scale(s.table)} ({settings['constants_note']})."
+    )
+    if seeds < MIN_RUNS:
+        text += f" {COVERAGE}"
+    for name, results in s.companions.items():
+        facts = run_facts(Table([], [], extent(results)))
+        text += f" Beside them: {plural(len(results), 'run')} of `{name}`, {facts}."
+    text += _sharing_note(bundle)
+    if s.scale == "small":
+        text += dates_note(figure_dates().get(f"{s.figure.paper}/{s.figure.name}"))
+    if bundle.strangers:
+        text += f" Left out: {plural(bundle.strangers, 'run')} in the folder with other settings."
+    return text if bundle.complete else f"{DRAFT}. {text}"
+
+
+@functools.cache
+def figure_dates() -> dict[str, dict[str, str]]:
+    """Days of the tests and runs of figures, by `paper/figure`, as docs/figure_dates.py found them."""
+    path = experiments() / "test_dates.json"
+    return dict(json.loads(path.read_text(encoding="utf-8"))) if path.is_file() else {}
+
+
+def dates_note(dates: Mapping[str, str] | None) -> str:
+    """Sentence on whether a figure's tests were written before its runs were published; empty without tests."""
+    if not dates:
+        return ""
+    if dates["before"] == "yes":
+        return f" Its tests were written on {dates['last']}, before its runs were published ({dates['runs']})."
+    if dates["before"] == "no":
+        later = f", last changed on {dates['last']}" if dates["last"] != dates["first"] else ""
+        return (
+            f" Its tests were written after its runs: tests of {dates['first']}{later}, runs published from "
+            f"{dates['runs']} on."
+        )
+    return (
+        f" Its tests were written on {dates['first']}, before its runs were published ({dates['runs']}), and changed "
+        f"after that, on {dates['last']}."
+    )
+
+
+def _sharing_note(bundle: StudyRuns) -> str:
+    """Note on the runs that also belong to other studies, and on those repeated for them."""
+    overlap, text = overlap_with(bundle), ""
+    if n := len(overlap.identical):
+        belong = "belongs" if n == 1 else "belong"
+        text += (
+            f" {n} of these runs ({_methods_and_seeds(overlap.identical)}) also {belong} to "
+            f"{_and_list(overlap.identical_in)}, so the results there are not independent evidence."
+        )
+    if n := len(overlap.rerun):
+        text += (
+            f" {plural(n, 'run')} ({_methods_and_seeds(overlap.rerun)}) {'was' if n == 1 else 'were'} repeated for "
+            f"{_and_list(overlap.rerun_in)} on another kind of processor or by another version of the code, with "
+            "different numbers."
+        )
+    return text
+
+
+def _and_list(names: Sequence[str]) -> str:
+    """`a`, `a and b`, `a, b and c`."""
+    *head, last = names
+    return f"{', '.join(head)} and {last}" if head else last
+
+
+def _methods_and_seeds(runs: Sequence[StoredRun]) -> str:
+    """Algorithms of the runs, if they are few, and seeds."""
+    labels, seeds = sorted({display_label(run.label) for run in runs}), sorted({run.seed for run in runs})
+    methods = " / ".join(labels) if len(labels) < 4 else f"{len(labels)} algorithms"
+    return f"{methods}; {'seeds' if len(seeds) > 1 else 'seed'} {', '.join(map(str, seeds))}"
