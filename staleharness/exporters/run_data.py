@@ -24,6 +24,11 @@ class Phases:
     scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; of timing.parquet `seconds/...` and memory
     lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
 
+    def panels(self, i: int) -> dict[str, float]:
+        """Scalars that entry `i` has, by their names in dashboards, which group by the part before the slash."""
+        values = {name if "/" in name else f"phase/{name}": column[i] for name, column in self.scalars.items()}
+        return {name: value for name, value in values.items() if not np.isnan(value)}
+
 
 def phases(run: StoredRun) -> Phases:
     """Read the run's tables."""
@@ -42,11 +47,6 @@ def phases(run: StoredRun) -> Phases:
         scalars,
         [np.asarray(counts, np.int64) for counts in metrics[HISTOGRAM]] if HISTOGRAM in metrics else [],
     )
-
-
-def panel(name: str) -> str:
-    """Name of a scalar in dashboards, which group by the part before the slash."""
-    return name if "/" in name else f"phase/{name}"
 
 
 def final_scores(run: StoredRun) -> dict[str, float]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 import datetime
 import io
 import json
-import math
 import re
 from collections.abc import Iterable
 from pathlib import Path
@@ -22,7 +21,7 @@ from ..base.files import write_bytes
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .exporter import EXPORTERS
-from .run_data import HISTOGRAM, final_scores, panel, phases, settings
+from .run_data import HISTOGRAM, final_scores, phases, settings
 
 
 @EXPORTERS.register("tensorboard", "tensorboard --logdir {folder}", extra="tensorboard")
@@ -60,14 +59,10 @@ def _content(run: StoredRun) -> bytes:
 
     event(start, file_version="brain.Event:2")
     content_of_run = {"id": run.id, **{k: run.record[k] for k in ("label", "spec", "fingerprint")}}
-    event(start, summary=Summary(value=[_text("run", content_of_run), _session(settings(run), start, None)]))
+    event(start, summary=Summary(value=[_text(content_of_run), _session(settings(run), start, None)]))
     for i, step in enumerate(data.steps.tolist()):
-        values = [
-            Summary.Value(tag=panel(name), simple_value=column[i])
-            for name, column in data.scalars.items()
-            if not math.isnan(column[i])
-        ]
-        values += [_histogram(HISTOGRAM, data.lags[i])] if data.lags else []
+        values = [Summary.Value(tag=name, simple_value=value) for name, value in data.panels(i).items()]
+        values += [_histogram(data.lags[i])] if data.lags else []
         event(start + data.seconds[i], step, summary=Summary(value=values))
     last = int(data.steps[-1]) if len(data.steps) else 0
     values = [Summary.Value(tag=name, simple_value=value) for name, value in final_scores(run).items()]
@@ -75,7 +70,7 @@ def _content(run: StoredRun) -> bytes:
     return stream.getvalue()
 
 
-def _text(tag: str, content: Any) -> Any:
+def _text(content: Any) -> Any:
     """JSON for TensorBoard's text page; indented, so that Markdown shows it verbatim."""
     from tensorboard.compat.proto.summary_pb2 import Summary
     from tensorboard.compat.proto.tensor_pb2 import TensorProto
@@ -87,10 +82,10 @@ def _text(tag: str, content: Any) -> Any:
     text = "\n".join(f"    {line}" for line in lines)
     shape = TensorShapeProto(dim=[TensorShapeProto.Dim(size=1)])
     tensor = TensorProto(dtype=DT_STRING, string_val=[text.encode()], tensor_shape=shape)
-    return Summary.Value(tag=f"{tag}/text_summary", metadata=create_summary_metadata(tag, ""), tensor=tensor)
+    return Summary.Value(tag="run/text_summary", metadata=create_summary_metadata("run", ""), tensor=tensor)
 
 
-def _histogram(tag: str, counts: NDArray[np.int64]) -> Any:
+def _histogram(counts: NDArray[np.int64]) -> Any:
     """Counts of the lags 0, 1, ..., a bucket around each."""
     from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
 
@@ -105,7 +100,7 @@ def _histogram(tag: str, counts: NDArray[np.int64]) -> Any:
         bucket_limit=(lags + 0.5).tolist(),
         bucket=counts.astype(float).tolist(),
     )
-    return Summary.Value(tag=tag, histo=proto)
+    return Summary.Value(tag=HISTOGRAM, histo=proto)
 
 
 def _session(hparams: dict[str, Any], start: float, end: float | None) -> Any:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import tempfile
 from collections.abc import Iterable
 from pathlib import Path
@@ -13,7 +12,7 @@ import numpy as np
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .exporter import EXPORTERS
-from .run_data import HISTOGRAM, final_scores, panel, phases
+from .run_data import HISTOGRAM, final_scores, phases
 
 PROJECT = "staleharness"
 
@@ -65,9 +64,7 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         reinit="finish_previous",
     )
     for i, step in enumerate(data.steps.tolist()):
-        row: dict[str, Any] = {
-            panel(name): column[i] for name, column in data.scalars.items() if not math.isnan(column[i])
-        }
+        row: dict[str, Any] = dict(data.panels(i))
         if data.lags:
             edges = np.arange(len(data.lags[i]) + 1) - 0.5
             row[HISTOGRAM] = wandb.Histogram(np_histogram=(data.lags[i], edges))
