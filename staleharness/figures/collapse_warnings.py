@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -23,10 +24,6 @@ from .palette import Style, looks_of
 from .plot_layout import PAGE, gid, legend, panels, short_label, steps_axis
 from .registry import FIGURES, SHEETS
 from .table_markup import Block, Sheet, SheetCell
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 BINS = 40  # of a column over training
 

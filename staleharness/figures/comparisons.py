@@ -4,14 +4,15 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError, nearest
-from ..statistics.bootstrap import LEVEL, REPS, fast_interval, mean_of_tasks, percentiles, resample, stable_seed
+from ..statistics.bootstrap import LEVEL, REPS, mean_of_tasks, percentiles, resample, stable_seed
 from ..statistics.intervals_or_single_runs import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
@@ -28,13 +29,11 @@ from ..statistics.significance_and_power import (
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from .captions import axis, bars, interval, scale, seeds
+from .curve_summaries import summary_row
 from .palette import Style, looks_of
 from .plot_elements import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .plot_layout import COLUMN, INK, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, short_label
 from .registry import FIGURES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 POINTS = 101  # of a profile
 
@@ -130,11 +129,8 @@ def paired_differences(results: Results, table: Table, width: float = PAGE, *, b
                 tasks = pairs(grid, table, label, baseline, k)
                 if not tasks:
                     continue
-                low = high = None
-                if min(map(len, tasks)) >= max(2, table.settings.get("fewest", 0)):
-                    ends = fast_interval(mean_of_tasks, tasks, name=("paired", label, k), reps=REPS)
-                    low, high = (float(e[0]) for e in ends)
-                rows[label] = (float(mean_of_tasks(*tasks)[0]), low, high)
+                row = summary_row(tasks, label, k, "paired", table.settings.get("fewest", 0))
+                rows[label] = row["end"], row["end_low"], row["end_high"]
                 dots(ax, at, np.concatenate(tasks).tolist(), look, across=True)
             named_rows(ax, looks, rows, width)
             ax.axvline(0, **REFERENCE_LINE)

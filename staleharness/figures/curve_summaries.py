@@ -5,9 +5,10 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -24,9 +25,6 @@ from .palette import Style, looks_of
 from .plot_elements import level_line, name_identical_lines, points_against_capacity
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .registry import FIGURES
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 
 @FIGURES.register("score_and_area")

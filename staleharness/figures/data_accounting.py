@@ -30,12 +30,11 @@ def lag_panel(ax: Axes, results: Results, table: Table, *, k: int | None = None)
 def _lag_bars(ax: Axes, results: Results, k: int) -> None:
     """Draw the share of decisions at each lag, outlined as trained on where that differs."""
     runs = [r for c, rs in results.grid.cells.items() if c.capacity == k for r in rs]
-    total: dict[int, int] = Counter()
+    counts = Counter[int]()
     for run in runs:
-        for lag, decisions in run.record["lag_histogram"].items():
-            total[int(lag)] += int(decisions)
-    if unequal := _unequal_lags(runs):
-        total = unequal["realised"]
+        counts.update({int(lag): int(n) for lag, n in run.record["lag_histogram"].items()})
+    unequal = _unequal_lags(runs)
+    total = unequal.get("realised", counts)
     count, mean = max(1, sum(total.values())), mean_lag(total)
     ax.bar(list(total), [n / count for n in total.values()], width=0.8, color="#7A8FA6")
     ax.axvline(mean, color="#B3261E", linewidth=1)

@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from ..statistics.bootstrap import REPS, curve_band
@@ -22,9 +23,6 @@ from .palette import Style, looks_of
 from .plot_elements import UNTRAINED_NOTE, End, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, short_label, steps_axis
 from .registry import FIGURES, Section, single_choice
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Curve = tuple[Array, Array]  # environment steps [points], value [points]
 TasksOf = Callable[[str, str, int], list[list[Curve]]]  # (algorithm, environment, K) -> curves by task

@@ -5,9 +5,9 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
@@ -22,9 +22,6 @@ from .palette import Style, looks_of, styles, with_names
 from .plot_elements import draw_line, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .registry import FIGURES, Section
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Column = str | Callable[[StoredRun], Array | None]
 Transform = Callable[[Array], Array]

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
@@ -25,9 +26,6 @@ from .plot_elements import dots, draw_interval, draw_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
 from .registry import FIGURES, SHEETS, Section
 from .table_markup import Block, Sheet, SheetCell, iqm_cell
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 Cells = Mapping[tuple[int, Any], Mapping[str, Any]]  # (K, value) -> row of the table
 NO_MISMATCH = "none"  # mismatch model of a sampler that is the trainer

@@ -80,11 +80,9 @@ def styles(labels: Iterable[str]) -> dict[str, Style]:
     bases_in_use: set[str] = set()
     for index, label in enumerate(names):
         base = _base(label)
-        if base in fixed and base not in bases_in_use:
-            bases_in_use.add(base)
-            out[label] = Style(index, *fixed[base])
-        else:
-            out[label] = Style(index, *next(spare))
+        is_first = base in fixed and base not in bases_in_use
+        out[label] = Style(index, *(fixed[base] if is_first else next(spare)))
+        bases_in_use.add(base)
     return out
 
 

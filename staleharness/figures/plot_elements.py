@@ -5,18 +5,15 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.ticker import FixedLocator, FuncFormatter, LogLocator, NullLocator
 
 from ..statistics.scores import Array
 from .palette import Style
 from .plot_layout import FAINT, INK, gid, short_label
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 
 UNTRAINED_NOTE = "; dotted: the untrained policy"  # in the second line of a figure that shows its level
 REFERENCE_LINE: dict[str, Any] = {"color": FAINT, "linewidth": 0.8, "linestyle": (0, (1, 2))}  # a level to compare with
@@ -42,8 +39,7 @@ def draw_line(
 ) -> None:
     """Draw a line in the colour and dashes of an algorithm, with its markers of a size, 0 for none."""
     if marker:
-        edge = {"markeredgecolor": "white", "markeredgewidth": 0.5}
-        pen = {"marker": look.marker, "markersize": marker} | edge | pen
+        pen = {"marker": look.marker, "markersize": marker, "markeredgecolor": "white", "markeredgewidth": 0.5} | pen
     if "linestyle" not in pen:
         pen["dashes"] = look.dashes
     ax.plot(x, y, color=look.colour, gid=gid(look), **pen)
@@ -90,8 +86,7 @@ def highest_first(looks: Mapping[str, Style], values: Mapping[str, float]) -> di
 
 def dots(ax: Axes, at: float, values: Sequence[float], look: Style, *, across: bool = False) -> None:
     """Draw the runs of a point that has no interval, above and below it; `across`: left and right of it."""
-    places: tuple[Sequence[float], Sequence[float]] = ([at] * len(values), values)
-    x, y = reversed(places) if across else places
+    x, y = (values, [at] * len(values)) if across else ([at] * len(values), values)
     pen: dict[str, Any] = {"color": look.colour, "markersize": 2.6, "markeredgewidth": 0, "alpha": 0.75}
     ax.plot(x, y, "o", gid=gid(look), **pen)
 

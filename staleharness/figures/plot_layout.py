@@ -13,9 +13,10 @@ import textwrap
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import matplotlib
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from matplotlib.ticker import FuncFormatter, MaxNLocator
@@ -28,9 +29,6 @@ from ..errors import shorten
 from ..statistics.table import Table
 from .captions import run_facts
 from .palette import Style, text_colour
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 PAGE, COLUMN = 7.0, 3.5  # inches
 NARROWEST = 1.6  # inches: the least width of a panel
@@ -235,24 +233,12 @@ def names_at_ends(
     for i in range(len(heights) - 1, -1, -1):
         limit = heights[i + 1] - least if i + 1 < len(heights) else heights[i] - too_high
         heights[i] = min(heights[i], limit)
+    arrow = {"arrowstyle": "-", "linewidth": 0.5, "relpos": (0, 0.5), "shrinkA": 1, "shrinkB": 2}
+    place: dict[str, Any] = {"textcoords": "axes fraction", "annotation_clip": False, "va": "center"}
     for (label, x, y), at in zip(order, heights, strict=True):
         look = looks[label]
-        arrow = {
-            "arrowstyle": "-",
-            "color": look.colour,
-            "linewidth": 0.5,
-            "relpos": (0, 0.5),
-            "shrinkA": 1,
-            "shrinkB": 2,
-        }
-        font: dict[str, Any] = {
-            "va": "center",
-            "ha": "left",
-            "color": text_colour(look.colour),
-            "fontweight": "bold",
-            "gid": gid(look),
-        }
-        place: dict[str, Any] = {"textcoords": "axes fraction", "annotation_clip": False}
-        note = ax.annotate(short_label(look.name or label), (x, y), (1.025, at), arrowprops=arrow, **place, **font)
+        font: dict[str, Any] = {"color": text_colour(look.colour), "fontweight": "bold", "gid": gid(look)}
+        pen = arrow | {"color": look.colour}
+        note = ax.annotate(short_label(look.name or label), (x, y), (1.025, at), arrowprops=pen, **place, **font)
         if note.arrow_patch is not None:
             note.arrow_patch.set_gid(gid(look))

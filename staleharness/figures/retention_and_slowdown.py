@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 from matplotlib.axes import Axes
@@ -22,9 +22,7 @@ from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
 from ..statistics.retained_share import MIN_GAIN, retained_shares
 from ..statistics.scores import AUTO, Array, final_score, resolve_auto
-from ..statistics.slowdown import LEVEL as TARGET
-from ..statistics.slowdown import Slowdown, slowdowns
-from ..statistics.t_intervals import Contrast
+from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table, extent
 from .captions import size
 from .palette import Style, looks_of, looks_of_curves, styles, with_names
@@ -33,14 +31,11 @@ from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, perce
 from .registry import FIGURES, Section
 from .score_and_drift_tables import lags_of
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
 TOP = 2.0  # an axis of shares ends here at most
 
 
 Shares = dict[str, Array]  # {algorithm: [seeds]}
-Bars = dict[str, Contrast | None]  # {algorithm: its interval}
+Rows = dict[str, tuple[float, float | None, float | None]]  # {algorithm: its mean share and interval}
 
 
 @FIGURES.register("budgets")
@@ -56,13 +51,13 @@ def budgets(
     """The share kept at capacity k of each method, a panel per study and environment: a dot per seed, its score at k
     over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError`
     if no study has a share."""
-    studies = [results, *(beside or {}).values()]
+    studies = [Evidence(study, table) for study in (results, *(beside or {}).values())]
     panel_shares = {
         (env, i): shares
         for i, study in enumerate(studies)
-        for env in study.grid.envs
+        for env in study.results.grid.envs
         if not envs or env.rpartition("-v")[0] in envs
-        if (shares := kept_shares(Evidence(study, table), env, k))
+        if (shares := kept_shares(study, env, k))
     }
     if not panel_shares:
         raise UserError(f"no study has runs at K=1 and K={k}")
@@ -75,30 +70,31 @@ def budgets(
         f"share of the synchronous score that is kept at K = {k}, counted from a random policy's: a dot per seed (its "
         f"score over the mean at K = 1; n = {n} seeds); upright line: mean, bars: {table.settings['level']:.0%} "
         f"interval (Student's, of {MIN_RUNS} seeds or more, with both means uncertain); in the headings: phases × "
-        f"gradient steps of a phase, and mean lag in gradient steps{_left_out(studies, table, panel_shares, k)}"
+        f"gradient steps of a phase, and mean lag in gradient steps{_left_out(studies, panel_shares, k)}"
     )
-    table = replace(table, settings=table.settings | extent(run for study in studies for run in study))
+    table = replace(table, settings=table.settings | extent(run for study in studies for run in study.results))
     columns = columns_for(width, min(3, len(places)))
     title, height = "The budget side by side", 0.62 + 0.19 * len(names)
     with panels(title, subtitle, [0] * len(places), table, width, height, columns) as (figure, axes):
-        bars: list[Bars] = [
-            {label: interval(Evidence(studies[study], table), label, env, k) for label in panel_shares[env, study]}
-            for env, study in places
-        ]
+        rows: dict[tuple[str, int], Rows] = {
+            (env, i): {name: (float(x.mean()), *interval(studies[i], name, env, k)) for name, x in shares.items()}
+            for (env, i), shares in panel_shares.items()
+        }
         ends = [x for shares in panel_shares.values() for values in shares.values() for x in values]
-        ends += [end for bar in bars for b in bar.values() if b for end in (b.low, b.high) if end is not None]
+        ends += [end for of_panel in rows.values() for _, *bar in of_panel.values() for end in bar if end is not None]
         for i, (ax, (env, study)) in enumerate(zip(axes, places, strict=True)):
-            _budget_panel(ax, studies[study], env, panel_shares[env, study], bars[i], looks, k, width)
+            place = env, study
+            _budget_panel(ax, studies[study].results, env, panel_shares[place], rows[place], looks, k, width)
             ax.set_xlim(min(0.0, *ends) - 0.05, max(1.0, *ends) + 0.05)
             ax.tick_params(axis="y", labelleft=i % columns == 0)
             ax.set_xlabel("share kept" if i + columns >= len(places) else "")
     return figure
 
 
-def _left_out(studies: Sequence[Results], table: Table, panel_shares: Mapping[tuple[str, int], Shares], k: int) -> str:
+def _left_out(studies: Sequence[Evidence], panel_shares: Mapping[tuple[str, int], Shares], k: int) -> str:
     """Note for the second line if a method with runs has no share."""
     for (env, study), shares in panel_shares.items():
-        evidence = Evidence(studies[study], table)
+        evidence = studies[study]
         for label in evidence.results.grid.labels:
             if label not in shares and evidence.runs(label, k, env) and evidence.runs(label, 1, env):
                 return f"; no row: it gained less than {MIN_GAIN:.0%} of the best one's at K = 1, or has no runs"
@@ -118,28 +114,23 @@ def kept_shares(evidence: Evidence, env: str, k: int) -> Shares:
     return out
 
 
-def interval(evidence: Evidence, label: str, env: str, k: int) -> Contrast | None:
-    """Share kept with its interval, in which the mean at K = 1 is as uncertain as that at k, as verdicts use it. None
-    if fewer than `MIN_RUNS` seeds have a run at k, or at K = 1."""
+def interval(evidence: Evidence, label: str, env: str, k: int) -> tuple[float | None, float | None]:
+    """Interval of the share kept, in which the mean at K = 1 is as uncertain as that at k, as verdicts use it. Its ends
+    are None if fewer than `MIN_RUNS` seeds have a run at k, or at K = 1."""
     part = ClaimPart(label, (label,), what="kept", than=0.0, env=env)
     try:
         contrast = compare_terms(evidence, [Term(label, k, 1.0)], part)
     except UserError:
-        return None
-    return contrast if min(contrast.n) >= MIN_RUNS else None
+        return None, None
+    return (contrast.low, contrast.high) if min(contrast.n) >= MIN_RUNS else (None, None)
 
 
 def _budget_panel(
-    ax: Axes, study: Results, env: str, shares: Shares, bars: Bars, looks: Mapping[str, Style], k: int, width: float
+    ax: Axes, study: Results, env: str, shares: Shares, rows: Rows, looks: Mapping[str, Style], k: int, width: float
 ) -> None:
-    rows = {}
     for at, (label, look) in enumerate(looks.items()):
-        if label not in shares:
-            continue
-        values = shares[label]
-        dots(ax, at, values.tolist(), look, across=True)
-        bar = bars[label]
-        rows[label] = (float(values.mean()), *((bar.low, bar.high) if bar else (None, None)))
+        if label in shares:
+            dots(ax, at, shares[label].tolist(), look, across=True)
     named_rows(ax, looks, rows, width)
     ax.axvline(1, **REFERENCE_LINE)
     ax.xaxis.set_major_locator(MaxNLocator(4))
@@ -153,7 +144,7 @@ def _budget_panel(
 
 @FIGURES.register("slowdown")
 def slowdown(
-    results: Results, table: Table, width: float = PAGE, *, level: float = TARGET, k: int | None = None
+    results: Results, table: Table, width: float = PAGE, *, level: float = LEVEL, k: int | None = None
 ) -> Figure:
     """Steps at `k` (None: the largest) over steps at K = 1 until both reach `level` of the method's best synchronous
     score: a row per method, a panel per environment. Raises `UserError` if there is none."""
@@ -195,8 +186,7 @@ def slowdown(
     subtitle += f"; scores are counted from {zeros}"
     subtitle += f"; no answer for {listing(missing, 4)}" if missing else ""
     columns, height = columns_for(width, min(3, len(by_env))), 0.5 + 0.2 * len(looks)
-    title = "Slowdown by stale data"
-    with panels(title, subtitle, [0] * len(by_env), table, width, height, columns) as (figure, axes):
+    with panels("Slowdown by stale data", subtitle, [0] * len(by_env), table, width, height, columns) as (figure, axes):
         x_values = [f.value for rows in by_env.values() for r in rows.values() for f in (r.low, r.factor, r.high)]
         ends = min(0.8, *x_values) / 1.1, max(2.0, *x_values) * math.sqrt(2)
         for i, (ax, (env, rows)) in enumerate(zip(axes, by_env.items(), strict=True)):
@@ -216,18 +206,12 @@ def _slowdown_panel(
     for at, (name, look) in enumerate(looks.items()):
         if name not in rows:
             continue
-        row = rows[name]
-        edge = ends[1] / 1.04
+        row, edge = rows[name], ends[1] / 1.04
         draw_interval(ax, look, [row.low.value, edge if row.high.never else row.high.value], [at, at], 3, 0.25)
         if row.factor.never:
-            pen: dict[str, Any] = {
-                "color": look.colour,
-                "marker": ">",
-                "markevery": [1],
-                "markersize": 5,
-                "clip_on": False,
-            }
-            ax.plot([row.factor.value, edge], [at, at], linewidth=1.1, dashes=(2, 1), gid=gid(look), **pen)
+            arrow: dict[str, Any] = {"marker": ">", "markevery": [1], "markersize": 5, "clip_on": False}
+            line = [row.factor.value, edge], [at, at]
+            ax.plot(*line, color=look.colour, linewidth=1.1, dashes=(2, 1), gid=gid(look), **arrow)
         else:
             ax.plot(row.factor.value, at, color=look.colour, marker=look.marker, markersize=5, gid=gid(look))
     log_axis(ax)
@@ -256,15 +240,12 @@ def _has_retained_shares(results: Results) -> bool:
 def retained_shares_by_method(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Retained share of each method, best first, with Student's interval: a panel per K beyond 1."""
     looks = looks_of(table)
-    ks = sorted({row["capacity"] for row in table.rows if row["retained"] is not None})
-    rows = {
-        k: {
-            row["algorithm"]: (row["retained"], row["retained_low"], row["retained_high"])
-            for row in table.rows
-            if row["capacity"] == k and row["retained"] is not None
-        }
-        for k in ks
-    }
+    rows: dict[int, Rows] = {}
+    for row in table.rows:
+        if row["retained"] is not None:
+            estimate = row["retained"], row["retained_low"], row["retained_high"]
+            rows.setdefault(row["capacity"], {})[row["algorithm"]] = estimate
+    ks = sorted(rows)
     ends = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
     low, high = max(-0.5, min(0.0, *ends)), min(TOP, max(1.05, *ends))
     height = 0.5 + 0.17 * max(map(len, rows.values()))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -13,7 +13,7 @@ from ..base.text import number
 from ..statistics.lag_curve import method_of
 from ..statistics.method_labels import display_label, without_option
 from ..statistics.results import Results
-from ..statistics.retained_share import Retention, retention
+from ..statistics.retained_share import retention
 from ..statistics.scores import Array, random_returns
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
@@ -75,8 +75,13 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
             return NOT_MEASURED
         reference = (base, setting.k) if base else None
         share = retention(grid, label, setting.k, score, base=reference, accuracy=accuracy)
-        fewest = _fewest(results, (label, setting.k), reference or (label, 1))
-        return _share_cell(share, fewest >= table.settings.get("fewest", 0))
+        if share is None:
+            return SheetCell("–")
+        rows, ends = ((label, setting.k), reference or (label, 1)), ""
+        fewest = min((len(runs) for row in rows for runs in grid.tasks(*row).values()), default=0)
+        if fewest >= table.settings.get("fewest", 0) and share.low is not None and share.high is not None:
+            ends = f"[{round(100 * share.low)}, {round(100 * share.high)}]"
+        return SheetCell(f"{round(100 * share.share)}%", ends, min(1.0, max(0.0, share.share)))
 
     rows = {}
     for method in dict.fromkeys(method for method, _ in cells):
@@ -104,24 +109,10 @@ def _about(results: Results, table: Table, accuracy: bool) -> str:
     ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
 
 
-def _fewest(results: Results, *rows: tuple[str, int]) -> int:
-    """Fewest runs per environment of these rows of a table."""
-    return min((len(runs) for row in rows for runs in results.grid.tasks(*row).values()), default=0)
-
-
 def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:
     several_k = len({s.k for s in lags}) > 1
     steps = round(lag, 0 if lag >= 9.95 else 1)
     return f"{band_name(band)}: {steps:g} steps" + (f" (K = {setting.k})" if several_k else "")
-
-
-def _share_cell(share: Retention | None, interval: bool) -> SheetCell:
-    if share is None:
-        return SheetCell("–")
-    ends = ""
-    if interval and share.low is not None and share.high is not None:
-        ends = f"[{round(100 * share.low)}, {round(100 * share.high)}]"
-    return SheetCell(f"{round(100 * share.share)}%", ends, min(1.0, max(0.0, share.share)))
 
 
 def band_name(band: Sequence[float]) -> str:
@@ -196,16 +187,16 @@ def _score_cell(row: Mapping[str, Any] | None, low: float, high: float) -> Sheet
 
 
 DRIFT = ("engine", "lag", "both")
-SAMPLER = {"kl_k3": ("k3", 6), "surprisal_gap": ("surprisal gap", 2)}  # column -> heading, digits
+SAMPLER = {"mismatch/kl_k3": ("k3", 6), "mismatch/surprisal_gap": ("surprisal gap", 2)}  # column -> heading, digits
 # If the mean of a run is beyond these, its sampler was not its trainer.
 LIMITS = {"mismatch/kl_k3": 1e-7, "mismatch/surprisal_gap": 3.0}
 TAILS = {
-    "tails_engine": "engine",
-    "tails_lag": "lag",
-    "tails_positive": "both, A > 0",
-    "tails_negative": "both, A < 0",
-    "tails_newer": "both, newer",
-    "tails_older": "both, older",
+    "mismatch/tails_engine": "engine",
+    "mismatch/tails_lag": "lag",
+    "mismatch/tails_positive": "both, A > 0",
+    "mismatch/tails_negative": "both, A < 0",
+    "mismatch/tails_newer": "both, newer",
+    "mismatch/tails_older": "both, older",
 }
 
 
@@ -276,11 +267,10 @@ def two_factors(results: Results, table: Table) -> Sheet:
     return Sheet("Drift: engine and lag", [about, run_facts(table)], [b for b in blocks if b.rows], table.draft)
 
 
-def _columns(runs: Sequence[StoredRun], names: Iterable[str]) -> list[dict[str, Array]]:
-    """Return columns of `mismatch/` by name, of the runs that have all of them."""
-    places = {name: f"mismatch/{name}" for name in names}
-    columns = [run.columns(list(places.values())) for run in runs]
-    return [{name: c[place] for name, place in places.items()} for c in columns if len(c) == len(places)]
+def _columns(runs: Sequence[StoredRun], names: Collection[str]) -> list[dict[str, Array]]:
+    """Return columns of the metrics by name, of the runs that have all of them."""
+    columns = [run.columns([*names]) for run in runs]
+    return [c for c in columns if len(c) == len(names)]
 
 
 def _drift_cell(columns: Sequence[Array], digits: int = 4, percent: bool = False) -> SheetCell:

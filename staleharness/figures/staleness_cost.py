@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..base.text import listing, span
+from ..logs.lag_log import LagLog
 from ..statistics.advice import Advice, advise
 from ..statistics.advice_per_method import MethodAdvice
 from ..statistics.results import Results
@@ -19,14 +22,6 @@ from .plot_elements import draw_interval, draw_line, log_axis
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
 from .registry import FIGURES
 
-if TYPE_CHECKING:
-    from collections.abc import Mapping
-
-    from matplotlib.axes import Axes
-
-    from ..logs.lag_log import LagLog
-
-
 GAP = 0.1  # of the smallest distance between lags: no method's points stand further from the next one's
 TOP = 1.5  # a share above this stands here with its number: drawn to scale it would squeeze all others
 
@@ -35,15 +30,8 @@ TOP = 1.5  # a share above this stands here with its number: drawn to scale it w
 def share_kept(results: Results, table: Table, width: float = PAGE, *, keep: float = KEEP) -> Figure:
     """The share of its synchronous IQM that a method keeps at each measured lag, a panel per environment."""
     advice = advise(results, keep=keep, score=table.settings["score"])
-    looks, envs = looks_of_curves(table, (m.curve.algorithm for m in advice.methods)), advice.envs
-    columns, title = columns_for(width, min(3, len(envs))), "Share of the synchronous score that is kept"
-    with panels(title, caption(advice), [0] * len(envs), table, width, 1.9, columns) as (figure, axes):
-        for i, (ax, env) in enumerate(zip(axes, envs, strict=True)):
-            ax.set_title(env, loc="left")
-            against_lag(ax, advice, env, looks)
-            ax.set_ylabel("" if i % columns else "share kept")
-        legend(figure, looks)
-    return figure
+    looks = looks_of_curves(table, (m.curve.algorithm for m in advice.methods))
+    return _panels("Share of the synchronous score that is kept", caption(advice), advice, looks, table, width)
 
 
 def caption(advice: Advice) -> str:
@@ -115,14 +103,22 @@ def _log(ax: Axes, log: LagLog, scale: float, end: float) -> None:
 def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
     """A panel per environment: the share of the synchronous IQM kept at each measured lag. With a pipeline, a second
     one below it: the score against the seconds of a step, a point per cap. `source` is named below the title."""
-    envs, s, with_time = advice.envs, advice.settings, bool(advice.caps)
     looks = with_names(styles(m.curve.algorithm for m in advice.methods))
-    table = Table([], [], {"sizes": s["sizes"], "dates": s["dates"], "scale": source})
-    subtitle = caption(advice)
-    if with_time:
+    table = Table([], [], {"sizes": advice.settings["sizes"], "dates": advice.settings["dates"], "scale": source})
+    title, subtitle = "What staleness costs", caption(advice)
+    if advice.caps:
+        title += ", and what it buys"
         subtitle += "; time: a simulated pipeline, a point per cap (named above), as far as the lags of the runs reach"
     if advice.log:
         subtitle += f"; grey: lags of {advice.log.file}, up to 95% of them, and their mean"
+    return _panels(title, subtitle, advice, looks, table, width)
+
+
+def _panels(
+    title: str, subtitle: str, advice: Advice, looks: Mapping[str, Style], table: Table, width: float
+) -> Figure:
+    """A panel of shares per environment and, with a pipeline, a second one below it of scores against time."""
+    envs, with_time = advice.envs, bool(advice.caps)
     whole_row = min(3, len(envs))
     columns = columns_for(width, whole_row)
     places = [(env, quantity) for quantity in ("lag", "time")[: 1 + with_time] for env in envs]
@@ -131,7 +127,6 @@ def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
     if in_pairs:
         places, columns = sorted(places, key=lambda place: envs.index(place[0])), 2
     groups = ["share" if quantity == "lag" else env for env, quantity in places]
-    title = "What staleness costs" + (", and what it buys" if with_time else "")
     with panels(title, subtitle, groups, table, width, 1.9, columns) as (figure, axes):
         for i, (ax, (env, quantity)) in enumerate(zip(axes, places, strict=True)):
             ax.set_title(env, loc="left", pad=14 if quantity == "time" else None)  # above the names of the caps
@@ -142,7 +137,7 @@ def draw_advice(advice: Advice, source: str, width: float = PAGE) -> Figure:
     return figure
 
 
-def _against_time(ax: Axes, advice: Advice, env: str, looks: dict[str, Style]) -> None:
+def _against_time(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) -> None:
     methods = advice.on(env)
     for at, method in enumerate(methods):
         look = looks[method.curve.algorithm]

@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from html import escape
 from typing import Any
 
+import numpy as np
+
 from ..base.text import rows_to_csv
 
 SHADES = ((247, 247, 242), (156, 195, 220), (27, 94, 140))  # light to dark, of 0, ½ and 1: also in grey
@@ -121,10 +123,8 @@ def text_colour(shade: float) -> str:
 
 def colour(shade: float) -> str:
     """Return `#rrggbb` between the `SHADES`, of a number clipped to 0..1."""
-    place = 2 * min(1.0, max(0.0, shade))
-    low, high = (SHADES[0], SHADES[1]) if place <= 1 else (SHADES[1], SHADES[2])
-    part = place if place <= 1 else place - 1
-    return "#" + "".join(f"{round(a + part * (b - a)):02x}" for a, b in zip(low, high, strict=True))
+    channels = [round(np.interp(shade, (0, 0.5, 1), channel)) for channel in zip(*SHADES, strict=True)]
+    return f"#{bytes(channels).hex()}"
 
 
 def _markdown_cell(entry: SheetCell) -> str:

@@ -3,18 +3,16 @@
 from __future__ import annotations
 
 import textwrap
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
+from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..pipeline.pipeline_record import PipelineRecord, stretch_lengths
 from ..pipeline.pipeline_summary import summary
 from .plot_layout import FAINT, PAGE, plot_settings
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
 
 STEPS, LANES = 6, 32  # shown
 VERSIONS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # of Okabe and Ito; a version's colour comes back after four

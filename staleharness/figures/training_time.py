@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 import numpy as np
 from matplotlib.figure import Figure
@@ -101,9 +101,12 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
     interpolates its proximal policy inside it (A-3PO's claim, arXiv 2512.06547).
     """
     grid, names = results.grid, labels(table)
-    seconds = {
-        label: _mean_seconds([r for c, rs in grid.cells.items() if c.label == label for r in rs]) for label in names
-    }
+
+    def mean(label: str, part: str) -> float:
+        columns = [run.column(SECONDS + part) for run in grid.runs if run.label == label]
+        return float(np.mean([0.0 if c is None else np.nanmean(c) for c in columns] or [0.0]))
+
+    seconds = {label: {part: mean(label, part) for part in PARTS} for label in names}
     subtitle = (
         f"mean seconds per generation round over buffer capacities, environments and runs ({seeds(grid)}); right: the "
         "proximal step alone and the whole loss, which bounds it for methods that interpolate inside the loss"
@@ -127,14 +130,6 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
         space = {"handlelength": 1.0, "columnspacing": 1.2, "ncols": 6 if width > 5 else 3}
         figure.legend(handles=handles, loc="outside lower left", frameon=False, labelcolor=FAINT, **space)
     return figure
-
-
-def _mean_seconds(runs: Sequence[StoredRun]) -> dict[str, float]:
-    def mean(part: str) -> float:
-        columns = [run.column(SECONDS + part) for run in runs]
-        return float(np.mean([0.0 if c is None else np.nanmean(c) for c in columns] or [0.0]))
-
-    return {part: mean(part) for part in PARTS}
 
 
 def _short(seconds: float) -> str:

@@ -253,7 +253,7 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
 
 def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     """In a blind run, whose own μ is the version, what is recorded of the sampler is added."""
-    tails = {f"mismatch/{name}": [0.01, 0.03] for name in score_and_drift_tables.TAILS}
+    tails = {name: [0.01, 0.03] for name in score_and_drift_tables.TAILS}
     sees = {"mismatch/kl_k1_engine_data": [0.1, 0.3], "mismatch/kl_k1_lag_data": [0.0, 0.5], "kl_k1_data": [0.1, 0.8]}
     blind = {"mismatch/kl_k1": [0.2, 0.2], "kl_k1_data": [0.0, 0.4]}
     none = {"kl_k1_data": [0.0, 0.4]}
