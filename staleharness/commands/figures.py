@@ -74,7 +74,7 @@ def _lines(s: GalleryFigure, files: Sequence[Path], *, alone: bool) -> list[str]
     from ..pages.verdict_text import part_text, verdict_words
 
     if s.state == "no bundle":
-        return [f"{s.figure.name}: no bundle yet: {s.rerun}"]
+        return [f"{s.figure.name}: no bundle yet: {s.command('reproduce')}"]
     word = "drawn as DRAFT, runs are missing" if s.state == "draft" else f"drawn; {verdict_words(s)}"
     lines = [f"{s.figure.name}: {word}"]
     if alone and s.state == "drawn":

@@ -7,19 +7,17 @@ import io
 import json
 import re
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, Any
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.axis import XAxis, YAxis
 from matplotlib.backends.backend_pdf import PdfPages
 from matplotlib.figure import Figure
 from matplotlib.ticker import FixedLocator
 
 from ..figures.plot_layout import METADATA, TITLE_HEIGHT, plot_settings
-
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis, YAxis
 
 HREF = "{http://www.w3.org/1999/xlink}href"
 POINTS = 72  # of an inch: the unit of an SVG
@@ -49,10 +47,8 @@ def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) ->
             element.set("href", f"#{prefix}{target[1:]}" if target.startswith("#") else target)
         if (clip := element.get("clip-path")) is not None:
             element.set("clip-path", clip.replace("url(#", f"url(#{prefix}"))
-        identity = element.attrib.pop("id", None)
-        if identity is None:
-            pass
-        elif match := re.fullmatch(r"(series|panel)-(\d+)", identity):
+        identity = element.attrib.pop("id", "")
+        if match := re.fullmatch(r"(series|panel)-(\d+)", identity):
             element.set(f"data-{match[1]}", match[2])
         elif identity.encode() in references:
             element.set("id", prefix + identity)

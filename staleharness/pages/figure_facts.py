@@ -24,7 +24,7 @@ def figure_facts(s: GalleryFigure) -> str:
     """Facts under a figure: n, interval, normalisation, scale and dates, in words."""
     bundle, study = s.bundle, s.figure.entry.study
     if bundle is None or s.table is None:
-        text = f"No bundle yet: `{s.rerun}` makes the runs of the study `{study}`."
+        text = f"No bundle yet: `{s.command('reproduce')}` makes the runs of the study `{study}`."
         others = bundle.strangers if bundle else 0
         return f"{text} (The folder holds {plural(others, 'run')} with other settings.)" if others else text
     settings, facts = s.table.settings, run_facts(s.table)
@@ -80,9 +80,8 @@ def _sharing_note(bundle: StudyRuns) -> str:
     """Note on the runs that also belong to other studies, and on those repeated for them."""
     overlap, text = overlap_with(bundle), ""
     if n := len(overlap.identical):
-        belong = "belongs" if n == 1 else "belong"
         text += (
-            f" {n} of these runs ({_methods_and_seeds(overlap.identical)}) also {belong} to "
+            f" {n} of these runs ({_methods_and_seeds(overlap.identical)}) also {'belongs' if n == 1 else 'belong'} to "
             f"{_and_list(overlap.identical_in)}, so the results there are not independent evidence."
         )
     if n := len(overlap.rerun):

@@ -25,13 +25,12 @@ NO_SENTENCE = re.compile(r"^(?:<!--.*?-->|\||#|\s*$)")  # lines of a method's pa
 def index_page(out: Path) -> str:
     """HTML of the index of the gallery in the folder `out`, with links to the pages that exist now."""
     papers = [_paper(name, out) for name in paper_names()]
-    studies = [{"link": link, "title": title} for link, title in study_pages(out).items()]
     pages = [(f"../{name}", title, about) for name, title, about in PAGES if (out.parent / name).is_file()]
     return read_template("index.html.j2").render(
         **shell(),
         title="Gallery of stale data",
         papers=papers,
-        studies=studies,
+        studies=study_pages(out),
         pages=pages,
         methods=_methods(out.parent),
     )

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from ..base.files import write_bytes
-from ..base.text import plural
+from ..base.text import number, plural
 from ..figures.aggregate_scores import draw_tracks, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
@@ -88,20 +88,18 @@ def _square(track: Track, k: int, looks: Mapping[str, Style]) -> dict[str, Any]:
     """Table of all pairs at one capacity; empty without any."""
     tests = track.pair_tests(k)
     rows = [row for row in track.ranking if any(row.label in pair for pair in tests)]
+    names = [display_label(row.label) for row in rows]
     cells = [[_pair_cell(tests.get((a.label, b.label))) for b in rows] for a in rows]
-    lines = [
-        {"look": looks[a.name], "name": display_label(a.label), "cells": c} for a, c in zip(rows, cells, strict=True)
-    ]
-    return {"k": k, "names": [display_label(row.label) for row in rows], "lines": lines} if tests else {}
+    lines = list(zip([looks[row.name] for row in rows], names, cells, strict=True))
+    return {"k": k, "names": names, "lines": lines} if tests else {}
 
 
 def _pair_cell(test: PairTest | None) -> dict[str, str]:
     if test is None:
         return {"text": "", "more": "", "side": ""}
-    interval = _interval(ScoreEstimate(test.value, test.low, test.high), 2)
     return {
-        "text": f"{test.value:+z.2f}".replace("-", "−"),
-        "more": ", ".join(filter(None, [interval, p_text(test.p)])),
+        "text": _difference_text(test.value),
+        "more": ", ".join(filter(None, [_interval(test), p_text(test.p)])),
         "side": ("", "above", "below")[test.side],
     }
 
@@ -132,7 +130,7 @@ def run_count(have: int, expected: int) -> str:
 
 
 def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: Mapping[str, str]) -> dict[str, Any]:
-    at_largest = row.capacities.get(track.ks[-1], CapacityResult(None))
+    tv = row.capacities.get(track.ks[-1], CapacityResult(None)).tv
     have, expected = (sum(values) for values in zip(*((r.n, r.expected) for r in row.capacities.values()), strict=True))
     return {
         "look": looks[row.name],
@@ -140,49 +138,47 @@ def _row(row: LeaderboardRow, track: Track, looks: Mapping[str, Style], ranks: M
         "name": display_label(row.label),
         "kind": KINDS.get(row.kind, row.kind),
         "score": _estimate(row.score),
-        "cells": [{"k": k, **_capacity(row.capacities.get(k), row.label == track.baseline)} for k in track.ks],
+        "cells": [{"k": k, **_capacity(row.capacities.get(k, CapacityResult(None)))} for k in track.ks],
         "retained": _estimate(row.retention, percent=True),
-        "tv": _number(at_largest.tv, 3),
+        "tv": {"value": "" if tv is None else round(tv, 6), "text": number(tv, 3)},
         "runs": f"{have}" if have >= expected else f"{have} of {expected}",
         "run_count": have,
     }
 
 
-def _capacity(result: CapacityResult | None, baseline: bool) -> dict[str, Any]:
-    result = result or CapacityResult(None)
+def _capacity(result: CapacityResult) -> dict[str, Any]:
     d, p = result.difference, result.p
     return {
         **_estimate(result.score),
-        "difference": "" if baseline or d is None else f"{d.value:+z.2f}".replace("-", "−"),
-        "interval_of_difference": "" if baseline or d is None else _interval(d, 2),
-        "p": "" if baseline or p is None else p_text(p),
+        "difference": "" if d is None else _difference_text(d.value),
+        "interval_of_difference": "" if d is None else _interval(d),
+        "p": "" if p is None else p_text(p),
         "mark": BETWEEN_CPUS if result.between_cpus else "",
-        "distinct": p is not None and p < ALPHA and not baseline,
+        "distinct": p is not None and p < ALPHA,
     }
 
 
 def _estimate(estimate: ScoreEstimate | None, percent: bool = False) -> dict[str, Any]:
     if estimate is None:
         return {"value": "", "text": "–", "interval": ""}
-    scale, digits = (100, 0) if percent else (1, 2)
-    display = ScoreEstimate(*(None if v is None else scale * v for v in (estimate.value, estimate.low, estimate.high)))  # type: ignore[arg-type]
-    text = f"{display.value:z.{digits}f}".replace("-", "−") + (" %" if percent else "")
-    return {"value": round(estimate.value, 6), "text": text, "interval": _interval(display, digits)}
+    scale, digits, unit = (100, 0, " %") if percent else (1, 2, "")
+    text = f"{scale * estimate.value:z.{digits}f}{unit}".replace("-", "−")
+    return {"value": round(estimate.value, 6), "text": text, "interval": _interval(estimate, scale, digits)}
 
 
-def _interval(estimate: ScoreEstimate, digits: int) -> str:
+def _interval(estimate: ScoreEstimate | PairTest, scale: float = 1, digits: int = 2) -> str:
     if estimate.low is None or estimate.high is None:
         return ""
-    return f"[{estimate.low:z.{digits}f}, {estimate.high:z.{digits}f}]".replace("-", "−")
+    return f"[{scale * estimate.low:z.{digits}f}, {scale * estimate.high:z.{digits}f}]".replace("-", "−")
+
+
+def _difference_text(difference: float) -> str:
+    return f"{difference:+z.2f}".replace("-", "−")
 
 
 def p_text(p: float) -> str:
     """Format a p value: `p < 0.001`, `p = 0.03`."""
     return "p < 0.001" if p < 0.001 else f"p = {p:.2g}"
-
-
-def _number(value: float | None, digits: int) -> dict[str, Any]:
-    return {"value": "" if value is None else round(value, 6), "text": "–" if value is None else f"{value:.{digits}f}"}
 
 
 def robustness(board: Leaderboard) -> list[str]:
@@ -217,31 +213,25 @@ def _card(name: str, look: Style, board: Leaderboard, texts: Mapping[str, Method
 
 def _card_track(track: Track, row: LeaderboardRow) -> dict[str, Any]:
     results = [(k, row.capacities[k]) for k in track.ks if k in row.capacities]
-    baseline = next((r for r in track.rows if r.label == track.baseline), None)
+    others = next((r.capacities for r in track.rows if r.label == track.baseline and r is not row), {})
     return {
         "track": track,
         "row": row,
         "kind": KINDS.get(row.kind, row.kind),
         "baseline": display_label(track.baseline),
         "curves": _curves(
-            [(k, r.curve) for k, r in results],
-            [(k, baseline.capacities[k].curve) for k, _ in results if k in baseline.capacities]
-            if baseline is not None and baseline is not row
-            else [],
+            [(k, r.curve) for k, r in results], [(k, others[k].curve) for k, _ in results if k in others]
         ),
         "ks": [
             {
                 "k": k,
-                **_capacity(r, row.label == track.baseline),
-                "lag": _number(r.lag, 1)["text"],
+                **_capacity(r),
+                "lag": number(r.lag, 1),
                 "rate": "–" if r.learning_rate is None else f"{r.learning_rate:.2g}",
-                "tv": _number(r.tv, 3)["text"],
-                "ess": _number(r.ess, 2)["text"],
+                "tv": number(r.tv, 3),
+                "ess": number(r.ess),
                 "n": run_count(r.n, max(r.expected, r.n)),
-                "envs": [
-                    {"env": env, "runs": [{"id": run, "score": f"{v:.2f}"} for run, v in sorted(runs.items())]}
-                    for env, runs in r.runs.items()
-                ],
+                "envs": r.runs,
             }
             for k, r in results
         ],

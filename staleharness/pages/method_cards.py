@@ -38,8 +38,7 @@ def _card(label: str, results: Results, look: Style) -> dict[str, Any]:
     ks = sorted({int(r.record["spec"]["capacity"]) for r in runs})
     return {
         "label": label,
-        "index": look.index,
-        "colour": look.colour,
+        "look": look,
         "summary": method.get("summary", ""),
         "paper": method.get("paper", ""),
         "facts": [(heading, _option_text(method[key])) for key, heading in FACTS if method.get(key)],
@@ -74,9 +73,7 @@ def _mechanisms(shares: Sequence[Mapping[str, Share]], texts: Mapping[str, str])
 
 
 def _cell(share: Share | None) -> dict[str, str]:
-    if share is None:
-        return {"mean": "–", "last": ""}
-    return {"mean": percent(share.mean), "last": percent(share.last)}
+    return {"mean": "–", "last": ""} if share is None else {"mean": percent(share.mean), "last": percent(share.last)}
 
 
 def percent(value: float) -> str:

@@ -81,15 +81,8 @@ class GalleryFigure:
             return "no bundle"
         return "drawn" if self.bundle.complete else "draft"
 
-    @property
-    def redraw(self) -> str:
-        return self._command("figures")
-
-    @property
-    def rerun(self) -> str:
-        return self._command("reproduce")
-
-    def _command(self, verb: str) -> str:
+    def command(self, verb: str) -> str:
+        """Command of the verb `figures`, to draw it again, or `reproduce`, to run it again."""
         fig = self.figure.number or self.figure.name
         return invocation(verb, paper=self.figure.paper, fig=fig, **at_scale(self.scale))
 

@@ -47,8 +47,7 @@ def make(
     written unless a figure on it is left as it was. Raises `UserError`, before anything is written, if another file
     is in the place of the page.
     """
-    from ..figures.plot_layout import COLUMN, reduce_colours, retitle, to_bytes
-    from ..figures.plot_layout import PAGE as FULL
+    from ..figures.plot_layout import COLUMN, PAGE, reduce_colours, retitle, to_bytes
     from ..figures.registry import SHEETS, check_drawing, draw, sheet
     from .figure_embedding import hover_axes, inline_svg
 
@@ -72,7 +71,7 @@ def make(
             continue
         folder.mkdir(parents=True, exist_ok=True)
         forms = {}
-        for form, width in (("wide", FULL), ("narrow", COLUMN)):
+        for form, width in (("wide", PAGE), ("narrow", COLUMN)):
             figure = draw(e.draw, s.results, s.table, width, **s.options)
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)
@@ -164,8 +163,10 @@ def section(paper: Paper, s: GalleryFigure, sheets: Mapping[str, Sheet]) -> str:
         lines += [f"**The {paper.source}:** {e.claim}", ""]
     if e.motivation:
         lines += [f"**Why:** {e.motivation}", ""]
-    commands = "" if s.state == "no bundle" else f" Redraw: `{s.redraw}`; run it yourself: `{s.rerun}`."
-    return "\n".join([*lines, *verdict_lines(s), figure_facts(s) + commands]).rstrip()
+    text = figure_facts(s)
+    if s.state != "no bundle":
+        text += f" Redraw: `{s.command('figures')}`; run it yourself: `{s.command('reproduce')}`."
+    return "\n".join([*lines, *verdict_lines(s), text]).rstrip()
 
 
 def _shows(part: str) -> bool:
@@ -240,7 +241,6 @@ def html(
                 "observation": prose(s.claim_result.observation, name),
                 "tests": test_rows(s.claim_result),
                 "links": test_links(s),
-                "runs": len(s.bundle.runs) if s.bundle else 0,
                 "report": invocation("report", out=_results_of(s)) if s.state != "no bundle" else "",
                 "facts": figure_facts(s).replace("`", ""),
             }

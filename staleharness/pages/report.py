@@ -19,8 +19,7 @@ from typing import Any, BinaryIO
 from ..base.files import atomic_write, digest, read_json, remove_temporaries, tree_digest, write_bytes, write_json
 from ..base.text import columns_to_csv, rows_to_csv
 from ..base.version import __version__
-from ..figures.palette import styles
-from ..statistics.method_labels import display_label
+from ..figures.palette import styles, with_names
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
 from ..statistics.significance_and_power import method_pairs
@@ -104,8 +103,7 @@ def _drawings(
     results: Results, table: Table
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
     """Contents of the page, a record per figure; its csv_files as CSV and its pictures, each by file name."""
-    from ..figures.plot_layout import COLUMN, to_bytes
-    from ..figures.plot_layout import PAGE as FULL
+    from ..figures.plot_layout import COLUMN, PAGE, to_bytes
     from ..figures.registry import SHEETS, sections
     from .figure_embedding import PdfBook, hover_axes, inline_svg
 
@@ -125,7 +123,7 @@ def _drawings(
                 content["sheet"] = sheet.html()
                 csv_files[f"{name}.csv"] = [sheet.to_csv()]
                 continue
-            for form, width in (("wide", FULL), ("narrow", COLUMN)):
+            for form, width in (("wide", PAGE), ("narrow", COLUMN)):
                 figure = drawing.draw(results, table, width)
                 content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, hover_axes(figure))
                 if form == "wide":
@@ -153,7 +151,7 @@ def _page(
     """Yield the HTML in pieces: the list of runs can be long."""
     from markupsafe import Markup
 
-    looks = styles(row["algorithm"] for row in table.rows)
+    looks = with_names(styles(row["algorithm"] for row in table.rows))
     names = anchors(runs)
     envs = table.settings["envs"]
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
@@ -170,18 +168,9 @@ def _page(
         runs_done=len(runs),
         envs=envs,
         capacities=table.settings["capacities"],
-        algorithms=[
-            {"label": label, "name": display_label(label), "index": s.index, "colour": s.colour}
-            for label, s in looks.items()
-        ],
+        looks=looks,
         columns=[{"name": name, "help": text} for _, name, text in columns_of(table)],
-        rows=[
-            {
-                **score_row(row, table, looks[row["algorithm"]]),
-                "anchor": names.get((row["algorithm"], row["capacity"]), ""),
-            }
-            for row in table.rows
-        ],
+        rows=[score_row(row, table, looks, names) for row in table.rows],
         squares=squares(pairs, looks, names),
         figures=[{k: markup.get(k, str)(v) for k, v in f.items()} for f in figures],
         cards=cards(results, looks),

@@ -10,7 +10,6 @@ from typing import Any
 
 from ..base.text import duration, number, word
 from ..figures.palette import Style
-from ..statistics.method_labels import display_label
 from ..statistics.scores import SCORES
 from ..statistics.table import AGGREGATES, Table, distinct_aggregates, is_published
 from ..statistics.table_text import count, raw_digits, retained_text
@@ -62,33 +61,30 @@ def columns_of(table: Table) -> list[tuple[str, str, str]]:
     return [column for column in COLUMNS if column[0] not in left_out]
 
 
-def score_row(row: Mapping[str, Any], table: Table, look: Style) -> dict[str, Any]:
-    cells = []
+def score_row(
+    row: Mapping[str, Any], table: Table, looks: Mapping[str, Style], anchors: Mapping[tuple[str, int], str]
+) -> dict[str, Any]:
+    look, cells = looks[row["algorithm"]], []
+    retained, _, ends = retained_text(row).partition(" ")
+    texts = {
+        "algorithm": look.name,
+        "capacity": f"{row['capacity']}{'*' if is_published(row, table) else ''}",
+        "retained": retained,
+        "raw_mean": number(row["raw_mean"], raw_digits(table)),
+        "tv": number(row["tv"], 3),
+        "clipped": "–" if row["clipped"] is None else f"{100 * row['clipped']:.1f}%",
+        "n_runs": count(row),
+        "seconds": duration(row["seconds"]),
+    }
     for key, _, _ in columns_of(table):
-        value = row[key]
-        cell: dict[str, Any] = {"value": "" if value is None else value, "text": value, "interval": "", "bar": None}
-        if key == "n_runs":
-            cell["text"] = count(row)
-        elif key == "seconds":
-            cell["text"] = duration(value)
-        elif key == "clipped":
-            cell["text"] = number(None if value is None else 100 * value, 1) + ("" if value is None else "%")
-        elif key == "capacity":
-            cell["text"] = f"{value}{'*' if is_published(row, table) else ''}"
-        elif key == "retained":
-            cell["text"], _, ends = retained_text(row).partition(" ")
-            cell["interval"] = ends
-        elif key == "algorithm":
-            cell["text"] = display_label(value)
-        else:
-            cell["text"] = number(value, {"raw_mean": raw_digits(table), "tv": 3}.get(key, 2))
+        value, interval = row[key], ends if key == "retained" else ""
         if f"{key}_low" in row and value is not None and key != "retained":
             low, high = row[f"{key}_low"], row[f"{key}_high"]
-            cell["interval"] = "[–]" if low is None else f"[{number(low)}, {number(high)}]"
-        if key == "iqm" and value is not None:
-            cell["bar"] = _bar(row, table)
-        cells.append(cell)
-    return {"index": look.index, "colour": look.colour, "cells": cells}
+            interval = "[–]" if low is None else f"[{number(low)}, {number(high)}]"
+        text = texts[key] if key in texts else number(value)
+        bar = _bar(row, table) if key == "iqm" and value is not None else None
+        cells.append({"value": "" if value is None else value, "text": text, "interval": interval, "bar": bar})
+    return {"look": look, "anchor": anchors.get((row["algorithm"], row["capacity"]), ""), "cells": cells}
 
 
 def _bar(row: Mapping[str, Any], table: Table) -> dict[str, float | None]:
@@ -150,8 +146,7 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequence[str]) -> dict[str, Any]:
-    look, env = looks.get(record["algorithm"]), record["environment"]
-    cells = []
+    env, cells = record["environment"], []
     for name in RUN_COLUMNS:
         value = record.get(name)
         text = "–" if value is None else str(value)
@@ -167,8 +162,7 @@ def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequenc
     return {
         "cells": cells,
         "failed": record["status"] not in ("done", "published"),
-        "index": look.index if look else None,
-        "colour": look.colour if look else "transparent",
+        "look": looks.get(record["algorithm"]),
         "panel": envs.index(env) if env in envs else None,
     }
 
@@ -220,23 +214,15 @@ MAX_METHODS = 12  # methods in a square that can still be read
 def squares(
     rows: Sequence[Mapping[str, Any]], looks: Mapping[str, Style], anchors: Mapping[tuple[str, int], str]
 ) -> list[dict[str, Any]]:
-    """Table of pairs per capacity with two methods or more: its methods, and a line of cells for each of them.
-    `anchors`: of the runs of each (method, capacity)."""
+    """Table of pairs per capacity with two methods or more: its methods, and a line (look, anchor, cells) for each of
+    them. `anchors`: of the runs of each (method, capacity)."""
     tables = []
     for k in sorted({row["capacity"] for row in rows}):
         pairs = {(row["a"], row["b"]): row for row in rows if row["capacity"] == k}
         labels = [label for label in looks if any(label in pair for pair in pairs)]
         if len(labels) <= MAX_METHODS:
-            lines = [
-                {
-                    "label": display_label(a),
-                    "anchor": anchors.get((a, k), ""),
-                    "colour": looks[a].colour,
-                    "cells": [_cell(pairs.get((a, b))) for b in labels],
-                }
-                for a in labels
-            ]
-            tables.append({"capacity": k, "labels": [display_label(label) for label in labels], "lines": lines})
+            lines = [(looks[a], anchors.get((a, k), ""), [_cell(pairs.get((a, b))) for b in labels]) for a in labels]
+            tables.append({"capacity": k, "labels": [looks[label].name for label in labels], "lines": lines})
     return tables
 
 

@@ -45,10 +45,7 @@ def _list(study: str, evidence: Evidence) -> dict[str, Any]:
                 "method": display_label(cell.label),
                 "k": cell.capacity,
                 "env": cell.env.rpartition("-v")[0] or cell.env,
-                "runs": [
-                    {"id": run.id, "seed": run.seed, "score": f"{final_score(run, score):.{digits}f}"}
-                    for run in sorted(cells[cell], key=lambda run: run.seed)
-                ],
+                "runs": [(run.id, run.seed, f"{final_score(run, score):.{digits}f}") for run in cells[cell]],
             }
         )
         anchors.add(anchor)

@@ -38,13 +38,12 @@ def run_groups(
     of runs in the same folder of results are linked."""
     names, settings_of = anchors(runs), _differing_settings(runs)
     for (label, k), group in itertools.groupby(runs, lambda run: cell_of(run)[:2]):
-        members, look = list(group), looks.get(label)
+        members = list(group)
         yield {
             "anchor": names[label, k],
             "title": f"{display_label(label)}, K = {k}",
             "count": plural(len(members), "run"),
-            "index": look.index if look else None,
-            "colour": look.colour if look else "currentColor",
+            "look": looks.get(label),
             "runs": [_panel(run, table, settings_of[run.id], folder) for run in members],
         }
 
@@ -76,14 +75,9 @@ def _panel(run: StoredRun, table: Table, settings: Mapping[str, str], folder: Pa
         "seconds": duration(run.record["seconds"]["total"]),
         "settings": list(settings.items()),
         "curves": [c for c in curves if c is not None],
-        "files": _files(run, folder),
+        # From the report to the folder of the run, where it lies in the same folder of results.
+        "files": f"../../runs/{run.id}" if run.path == folder.parents[1] / "runs" / run.id else "",
     }
-
-
-def _files(run: StoredRun, folder: Path) -> str:
-    """Path from the report to the folder of a run that lies in the same folder of results; empty if it does not."""
-    root = folder.parents[1]
-    return f"../../runs/{run.id}" if run.path == root / "runs" / run.id else ""
 
 
 def curve(x: Array, y: Array, label: str, unit: str) -> dict[str, Any] | None:

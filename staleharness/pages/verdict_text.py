@@ -98,28 +98,23 @@ def verdict_lines(s: GalleryFigure) -> list[str]:
     if claim_result.observation:
         lines += [f"**We saw:** {claim_result.observation}", ""]
     if rows := test_rows(claim_result):
-        head, *body = rows
-        table = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in (head, *body)]
-        lines += [table[0], "|" + "---|" * len(head), *table[1:], ""]
+        head, *body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+        lines += [head, "|" + "---|" * len(rows[0]), *body, ""]
     return lines
 
 
 def test_rows(claim_result: ClaimResult) -> list[list[str]]:
     """A row for each comparison, headings first; empty without tests. Columns that no row fills are left out."""
-    rows = [row for result in claim_result.parts for row in _part(result)]
+    rows = []
+    for result in claim_result.parts:
+        part = [result.part.text, OUTCOMES[result.outcome] + ROLES[result.part.role]]
+        for row in result.rows:
+            rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if len(result.rows) > 1 else ""])
+            part = ["", ""]
     if not rows:
         return []
     filled_columns = [i for i in range(len(HEADS)) if any(row[i] for row in rows)]
     return [[row[i] for i in filled_columns] for row in (list(HEADS), *rows)]
-
-
-def _part(result: PartResult) -> list[list[str]]:
-    rows = []
-    for i, row in enumerate(result.rows):
-        several_rows = len(result.rows) > 1
-        part = [result.part.text, OUTCOMES[result.outcome] + ROLES[result.part.role]] if i == 0 else ["", ""]
-        rows.append([*part, *_cells(result, row), OUTCOMES[row.outcome] if several_rows else ""])
-    return rows
 
 
 def _cells(result: PartResult, row: PartComparison) -> list[str]:
