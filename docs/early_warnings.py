@@ -73,10 +73,6 @@ def rule_of(metric: Metric, level: float) -> str:
     return f"above {level:g} × its least" if metric.rises else f"below {level:g} × its most"
 
 
-def fill(text: str) -> str:
-    return textwrap.fill(text, WIDTH)
-
-
 def section(kind: str, runs: Sequence[Run]) -> str:
     """Return the part of the page on one kind of task."""
     choosing, reporting = halves(runs)
@@ -95,7 +91,7 @@ def section(kind: str, runs: Sequence[Run]) -> str:
         f"{len(half)} runs with {n} falls ({names})"
         for half, n, names in zip((choosing, reporting), falls, studies, strict=True)
     ]
-    about = fill(f"Levels were chosen on {sizes[0]}; the table is of {sizes[1]}.")
+    about = textwrap.fill(f"Levels were chosen on {sizes[0]}; the table is of {sizes[1]}.", WIDTH)
     parts = [f"## {KINDS[kind]}", about, markdown_table(head, rows)]
     if falls[1] < FEW:
         parts.append(f"**{falls[1]} falls are too few to tell metrics apart**, whatever the intervals say.")
@@ -105,7 +101,7 @@ def section(kind: str, runs: Sequence[Run]) -> str:
             f"Beside the reward, hits exceed false alarms by more than chance for: {', '.join(better) or 'none'}."
         )
     if silent:
-        parts.append(fill(f"Not stored, or without a fall in one of the halves: {', '.join(silent)}."))
+        parts.append(textwrap.fill(f"Not stored, or without a fall in one of the halves: {', '.join(silent)}.", WIDTH))
     return "\n\n".join(parts)
 
 

@@ -14,13 +14,13 @@ from pathlib import Path
 import numpy as np
 from earlier_tracks import EARLIER, TOKEN_NAMES, earlier_track
 from leaderboard_picture import draw_scores
+from pictures import write_both
 
 from staleharness.algorithm import ALGORITHMS, make_algorithm
 from staleharness.base.options import active_options
 from staleharness.base.plugins import source_hash
 from staleharness.base.text import markdown_table
 from staleharness.errors import UserError
-from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
 from staleharness.pages.leaderboard_page import (
     BETWEEN_CPUS,
     MethodText,
@@ -30,21 +30,14 @@ from staleharness.pages.leaderboard_page import (
     robustness,
     run_count,
 )
-from staleharness.pages.page_shell import picture, picture_file
+from staleharness.pages.page_shell import picture
 from staleharness.running.benchmark_runs import report_plan
 from staleharness.running.plan import Plan
 from staleharness.statistics.benchmark.benchmark_row import REFERENCE
 from staleharness.statistics.benchmark.benchmark_table import benchmark_table
 from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
 from staleharness.statistics.benchmark.protocol import Protocol, read_protocol
-from staleharness.statistics.leaderboard import (
-    Agreement,
-    Leaderboard,
-    LeaderboardRow,
-    ScoreEstimate,
-    Track,
-    order_agreement,
-)
+from staleharness.statistics.leaderboard import Leaderboard, LeaderboardRow, ScoreEstimate, Track, order_agreement
 from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import load
 from staleharness.statistics.significance_and_power import ALPHA
@@ -146,12 +139,12 @@ def board(folder: Path) -> Leaderboard:
 def _token_settings(folder: Path, tokens: Track) -> str:
     """Agreement of two token settings on the order of methods, by the protocol and before it, as a sentence."""
     studies = (load(folder / "stress_lags"), load(folder / "corrections_word_problems", k=16))
-    before = [_scores_at(earlier_track(study, "", "", "", TOKEN_NAMES), 16) for study in studies]
+    before = [_scores(earlier_track(study, "", "", "", TOKEN_NAMES)) for study in studies]
     second, _ = protocol_track(folder, "tokens_uniform")
     assert second is not None
-    now = [_scores_at(track, 16) for track in (tokens, second)]
+    now = [_scores(track) for track in (tokens, second)]
     names = set.intersection(*map(set, (*before, *now)))
-    earlier, later = (_agreement(scores, names) for scores in (before, now))
+    earlier, later = (order_agreement({name: a[name] for name in names}, b) for a, b in (before, now))
     assert earlier is not None and later is not None
     studies_text = (
         "stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), which neither fill "
@@ -170,15 +163,9 @@ def _signed(value: float) -> str:
     return f"{value:z.2f}".replace("-", "−")
 
 
-def _agreement(scores: Sequence[Mapping[str, float]], names: set[str]) -> Agreement | None:
-    """Agreement of two orders of the methods called `names`."""
-    first, second = ({name: score for name, score in setting.items() if name in names} for setting in scores)
-    return order_agreement(first, second)
-
-
-def _scores_at(track: Track, k: int) -> dict[str, float]:
-    """Score of each method at one capacity."""
-    scores = {row.name: row.capacities[k].score for row in track.rows}
+def _scores(track: Track) -> dict[str, float]:
+    """Score of each method at K = 16."""
+    scores = {row.name: row.capacities[16].score for row in track.rows}
     return {name: score.value for name, score in scores.items() if score is not None}
 
 
@@ -316,8 +303,6 @@ def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> Non
     """Write leaderboard.md, its picture in two widths, and leaderboard.html into a folder."""
     leaderboard = board(published)
     names = row_names(leaderboard.tracks)[:MAX_ROWS]
-    for form, width in (("wide", PAGE), ("narrow", COLUMN)):
-        png = reduce_colours(to_bytes(draw_scores(leaderboard, names, width), "png"))
-        (folder / picture_file("leaderboard", form)).write_bytes(png)
+    write_both(folder, "leaderboard", lambda width: draw_scores(leaderboard, names, width))
     (folder / "leaderboard.html").write_text(leaderboard_html(leaderboard, texts), encoding="utf-8")
     (folder / "leaderboard.md").write_text(markdown(leaderboard), encoding="utf-8")

@@ -8,15 +8,16 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
+from staleharness.pages.page_shell import picture_file
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "reference" / "vaco_control"
 
 
-def write_both(name: str, draw: Callable[[float], Figure]) -> None:
+def write_both(folder: Path, name: str, draw: Callable[[float], Figure]) -> None:
     """Write `name`.png and `name`_narrow.png; `draw` gets a width in inches."""
-    for suffix, width in ("", PAGE), ("_narrow", COLUMN):
-        (HERE / f"{name}{suffix}.png").write_bytes(reduce_colours(to_bytes(draw(width), "png")))
+    for form, width in ("wide", PAGE), ("narrow", COLUMN):
+        (folder / picture_file(name, form)).write_bytes(reduce_colours(to_bytes(draw(width), "png")))
 
 
 def draw_pipeline(width: float) -> Figure:
@@ -43,5 +44,5 @@ def advice_drawing() -> Callable[[float], Figure]:
 
 
 if __name__ == "__main__":
-    write_both("pipeline", draw_pipeline)
-    write_both("advise", advice_drawing())
+    write_both(HERE, "pipeline", draw_pipeline)
+    write_both(HERE, "advise", advice_drawing())

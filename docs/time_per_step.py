@@ -11,9 +11,10 @@ import textwrap
 from pathlib import Path
 
 from matplotlib.figure import Figure
+from pictures import write_both
 
 from staleharness.figures.palette import MARKERS
-from staleharness.figures.plot_layout import COLUMN, FAINT, INK, PAGE, TITLE, plot_settings, reduce_colours, to_bytes
+from staleharness.figures.plot_layout import FAINT, INK, PAGE, TITLE, plot_settings
 from staleharness.pipeline.cap_comparison import CapResult, over_caps
 from staleharness.pipeline.pipeline_settings import Pipeline
 
@@ -113,6 +114,4 @@ if __name__ == "__main__":
     results = {name: simulate_caps(spread) for name, spread in SPREADS.items()}
     page = HERE / "pipeline.md"
     page.write_text(with_table(page.read_text(encoding="utf-8"), table(results)), encoding="utf-8")
-    for suffix, width in ("", PAGE), ("_narrow", COLUMN):
-        picture = reduce_colours(to_bytes(figure(results, width), "png"))
-        (HERE / f"time_per_step{suffix}.png").write_bytes(picture)
+    write_both(HERE, "time_per_step", lambda width: figure(results, width))
