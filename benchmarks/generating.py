@@ -84,7 +84,7 @@ def variants(options: argparse.Namespace) -> dict[str, Callable[[], Any]]:
     import numpy as np
     import torch
 
-    from staleharness.base.machine import keep_freed_memory
+    from staleharness.base.system_info import keep_freed_memory
     from staleharness.language.decoder_interface import Request, make_decoder
     from staleharness.language.model.causal_lm_policy import CausalLM
     from staleharness.language.model.fused_forward import linear

@@ -17,7 +17,7 @@ import numpy as np
 import torch
 from bench_table import show
 
-from staleharness.base.machine import keep_freed_memory
+from staleharness.base.system_info import keep_freed_memory
 
 MODELS = ("areal", "pipeline_rl", "partial", "inflight:8")
 MOST = 2.5  # of a phase under `uniform`

@@ -74,8 +74,8 @@ def bare_seconds(runs: tuple[PlannedRun, ...]) -> float:
 def sweep_seconds(runs: tuple[PlannedRun, ...], jobs: int) -> float:
     from sweeping import Silent
 
-    from staleharness.running.run_scheduler import sweep
     from staleharness.running.runners.local import LocalPool
+    from staleharness.running.sweep_event_loop import sweep
     from staleharness.store.store import Store
 
     with tempfile.TemporaryDirectory() as out:
@@ -188,7 +188,7 @@ def main() -> None:
     steps, turns = ("10240", 2) if arguments.quick else ("92160", 5)
     runs = plan_runs(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
     if arguments.only in (None, "overhead", "workers"):
-        from staleharness.base.process_launch import without_main_module
+        from staleharness.base.process_environment import without_main_module
 
         print(f"wall time, ratios of turns\n{HEAD}", flush=True)
         with without_main_module():

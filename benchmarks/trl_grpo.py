@@ -74,7 +74,7 @@ def staleharness_step(task: dict[str, Any]) -> dict[str, Any]:
     """Blocks of `Simulation.advance`: what a run of `make sweep ENV=word-problems K=1` does."""
     import torch
 
-    from staleharness.base.machine import keep_freed_memory
+    from staleharness.base.system_info import keep_freed_memory
     from staleharness.training.loop import simulation_of
 
     keep_freed_memory()  # as every run of ours does

@@ -11,7 +11,7 @@ from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, 
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import Array, learning_curve, random_returns, resolve_auto, score_before_training
 from staleharness.statistics.significance_and_power import holm
-from staleharness.statistics.t_intervals import t_p_value, t_reach
+from staleharness.statistics.t_tests_and_intervals import t_p_value, t_reach
 from staleharness.store.bundle_runs_table import curve_area
 from staleharness.store.stored_run import StoredRun
 

@@ -7,9 +7,10 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import ClassVar, Literal
 
-from staleharness.base.files import stamp, user_path
+from staleharness.base.files import stamp
+from staleharness.base.parsing import user_path
 from staleharness.errors import UserError
-from staleharness.language.gsm8k_rows import load
+from staleharness.language.problem_files import load
 from staleharness.language.problem_selection import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask

@@ -130,7 +130,7 @@ def sweep(
     """
     arguments = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
     from .running.plan_execution import execute_plan, runner_for
-    from .running.run_scheduler import CallbackListener
+    from .running.sweep_event_loop import CallbackListener
     from .statistics.results import Results
     from .store.store import Store
 
@@ -187,10 +187,10 @@ def benchmark(
     Raises `UserError` before anything is written; `RunsFailed` where a run failed, when all others have ended;
     `KeyboardInterrupt` when stopped: the same call goes on.
     """
-    from .base.files import user_path
+    from .base.parsing import user_path
     from .running.benchmark_runs import DIVERGED, all_sources, benchmark_method, run_method, third_party_runs
     from .running.plan_execution import runner_for
-    from .running.run_scheduler import CallbackListener
+    from .running.sweep_event_loop import CallbackListener
     from .statistics.benchmark.benchmark_table import benchmark_table
     from .statistics.benchmark.protocol import look_seeds, read_protocol
     from .statistics.results import Results

@@ -23,7 +23,7 @@ from .base.options import option as option
 from .base.plugins import Registry
 from .base.streams import stream
 from .errors import UserError, nearest, shorten
-from .lag_schedule import MAX_ROWS, Demand, Schedule
+from .rollout_schedule import MAX_ROWS, Demand, Schedule
 from .spec import RunSpec
 
 LEDGER = ("dropped", "waited", "in_flight", "in_queue")

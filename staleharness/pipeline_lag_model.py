@@ -12,11 +12,11 @@ from typing import Any, ClassVar, Literal
 from .base.streams import integer
 from .errors import UserError
 from .lag import LagModel, option
-from .lag_schedule import Demand, Schedule
 from .pipeline.event_simulation import simulate
 from .pipeline.pipeline_settings import MAX_BATCHES, Pipeline
-from .pipeline.schedule_and_ledger import schedule_of
+from .pipeline.row_schedule_and_ledger import schedule_of
 from .pipeline.workload_sampler import Lengths
+from .rollout_schedule import Demand, Schedule
 
 OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withhold"]
 

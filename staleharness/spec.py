@@ -14,7 +14,7 @@ from .base.options import later as later
 from .base.options import values_before, without_retired
 from .base.parsing import build, canonical_json
 from .errors import UserError
-from .lag_schedule import Demand
+from .rollout_schedule import Demand
 
 MAX_THREADS = 1024
 MAX_FILL = 10_000  # phases

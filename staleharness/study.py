@@ -11,8 +11,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .base.files import user_path
-from .base.parsing import build, parse_assignments, parse_choice, read_toml, split_list, whole_number
+from .base.parsing import build, parse_assignments, parse_choice, read_toml, split_list, user_path, whole_number
 from .base.plugins import builtin_folder
 from .errors import UserError, nearest
 

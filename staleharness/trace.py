@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 from numpy.typing import NDArray
 
-from .base.files import parse_json, user_path
+from .base.files import parse_json
+from .base.parsing import user_path
 from .errors import UserError, nearest, shorten
-from .lag_schedule import LOST, NEVER
+from .rollout_schedule import LOST, NEVER
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -21,8 +21,8 @@ from sweeping import Silent, message, staleharness, without_report
 
 from staleharness.errors import UserError
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runners.local import LocalPool
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 from staleharness.training.loop import simulation_of

@@ -28,7 +28,7 @@ from staleharness.base.parsing import (
 )
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.running.grid_axes import MAX_RUNS
+from staleharness.running.methods_and_environments import MAX_RUNS
 from staleharness.running.plan import plan, plan_as_data
 from staleharness.spec import RunSpec, later
 from staleharness.study import Question, ask

@@ -32,7 +32,7 @@ REFERENCE = {
     "Weights": "staleharness.weights",
     "Task": "staleharness.task",
     "Lag": "staleharness.lag",
-    "Schedule": "staleharness.lag_schedule",
+    "Schedule": "staleharness.rollout_schedule",
     "Trace": "staleharness.trace",
     "Errors": "staleharness.errors",
 }

@@ -19,7 +19,7 @@ from design import ON_POLICY
 from scipy import stats
 
 from staleharness.statistics.significance_and_power import ALPHA, holm
-from staleharness.statistics.t_intervals import contrast, t_reach
+from staleharness.statistics.t_tests_and_intervals import contrast, t_reach
 
 MARGIN = 0.1  # of what learning gains without lag
 PAIRS = (  # what is compared, the first less the second, and what the difference is the effect of

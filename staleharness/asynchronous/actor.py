@@ -15,8 +15,8 @@ from typing import Any, Protocol
 
 import torch
 
-from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE
+from ..base.system_info import keep_freed_memory
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count
 from .shared_weights import SharedWeights

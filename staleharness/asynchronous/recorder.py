@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
-from ..lag_schedule import NEVER
+from ..rollout_schedule import NEVER
 from ..trace import COLUMNS, trace_bytes
 from ..training.sample_ledger import Count
 from .actor import FinishedGroup, GroupProgress

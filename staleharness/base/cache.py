@@ -9,7 +9,8 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .cancellation import report
-from .files import try_lock, user_path
+from .files import try_lock
+from .parsing import user_path
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
 PAUSE = 0.1  # seconds between two attempts to lock

@@ -15,12 +15,11 @@ import re
 import shutil
 import tempfile
 import time
-import unicodedata
 from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, BinaryIO
 
-from ..errors import UserError, shorten
+from ..errors import UserError
 from .parsing import canonical_json
 
 FILE_LIST = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
@@ -287,18 +286,3 @@ def fsync(path: Path) -> None:
         os.fsync(handle)
     finally:
         os.close(handle)
-
-
-def user_path(text: str) -> Path:
-    """Path as typed, `~` expanded. Raises `UserError` for text that cannot be a path."""
-    if any(unicodedata.category(c) == "Cc" for c in text):
-        character = "a NUL" if "\0" in text else "a line break or another control character"
-        raise UserError(f"{shorten(text)!r} is not a path: it has {character} in it")
-    if any(unicodedata.category(c) == "Cs" for c in text):  # surrogates: bytes that are not UTF-8
-        raise UserError(f"{shorten(text)!r} is not a path in UTF-8, which tables and reports need; rename it")
-    try:
-        path = Path(text).expanduser()
-        path.exists()
-    except (OSError, RuntimeError, ValueError) as error:
-        raise UserError(f"{shorten(text)!r} is not a path: {getattr(error, 'strerror', error)}") from error
-    return path

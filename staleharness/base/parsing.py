@@ -9,6 +9,7 @@ import sys
 import tomllib
 import types
 import typing
+import unicodedata
 import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields, is_dataclass
@@ -239,3 +240,18 @@ def _plain(value: Any) -> str:
     if isinstance(value, bool):
         return str(value).lower()
     return value if isinstance(value, str) else json.dumps(value, default=str)
+
+
+def user_path(text: str) -> Path:
+    """Path as typed, `~` expanded. Raises `UserError` for text that cannot be a path."""
+    if any(unicodedata.category(c) == "Cc" for c in text):
+        character = "a NUL" if "\0" in text else "a line break or another control character"
+        raise UserError(f"{shorten(text)!r} is not a path: it has {character} in it")
+    if any(unicodedata.category(c) == "Cs" for c in text):  # surrogates: bytes that are not UTF-8
+        raise UserError(f"{shorten(text)!r} is not a path in UTF-8, which tables and reports need; rename it")
+    try:
+        path = Path(text).expanduser()
+        path.exists()
+    except (OSError, RuntimeError, ValueError) as error:
+        raise UserError(f"{shorten(text)!r} is not a path: {getattr(error, 'strerror', error)}") from error
+    return path

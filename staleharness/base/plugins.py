@@ -27,7 +27,7 @@ from typing import Any, Generic, TypeVar
 from ..errors import UserError, nearest, shorten, type_and_message
 from .ast_hash import meaning_hash
 from .console_log import LOGGER
-from .files import user_path
+from .parsing import user_path
 
 T = TypeVar("T", bound=type)
 

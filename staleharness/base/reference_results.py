@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from ..errors import UserError, shorten
-from .files import user_path
+from .parsing import user_path
 from .plugins import builtin_folder
 
 PLACE = ("results", "reference")

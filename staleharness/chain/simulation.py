@@ -15,7 +15,7 @@ from torch.nn import functional as F
 
 from ..base.streams import stream
 from ..batch import Completions
-from ..lag_schedule import Ints
+from ..rollout_schedule import Ints
 from ..tokens.learner import TokenLearner
 from ..tokens.policy_interface import Entropy, Forward, TokenScores
 from ..training.loop import Simulation

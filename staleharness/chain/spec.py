@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
-from ..lag_schedule import Demand
+from ..rollout_schedule import Demand
 from ..spec import Aggregation, RunSpec
 from ..tokens.spec import TokenSpec
 

@@ -85,7 +85,7 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     print("\n".join(map(printable, as_text(advice, source))), file=stream)
     if log is not None:
-        from ..statistics.log_advice import training_command
+        from ..statistics.log_advice_text import training_command
 
         train = training_command(advice.envs[0], advice.on(advice.envs[0]), log, str(command.log), batch)
         print(printable(f"to train under these lags: {train}"), file=stream)

@@ -37,7 +37,7 @@ class Command(Resources):
 
 def handle(command: Command) -> int:
     from .. import api
-    from ..base.files import user_path
+    from ..base.parsing import user_path
     from ..base.text import plural
     from ..errors import UserError
     from ..pages.leaderboard_page import write_page
@@ -46,7 +46,7 @@ def handle(command: Command) -> int:
     from ..running.plan import Plan, plan_as_data
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
     from ..statistics.benchmark.benchmark_table import benchmark_table
-    from ..statistics.benchmark.benchmark_verdict import remarks, verdict
+    from ..statistics.benchmark.benchmark_verdict_text import remarks, verdict
     from ..statistics.benchmark.protocol import look_seeds, read_protocol
     from ..store.store import Store
     from .shared.progress_display import listener_for

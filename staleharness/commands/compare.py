@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import user_path, write_bytes
+from ..base.files import write_bytes
+from ..base.parsing import user_path
 from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
 from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file

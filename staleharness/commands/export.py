@@ -52,7 +52,7 @@ def handle(command: Command) -> int:
 
 
 def _target_folder(to: str, root: Path) -> Path:
-    from ..base.files import user_path
+    from ..base.parsing import user_path
 
     folder = user_path(to)
     for name in ("runs", "attempts"):

@@ -63,7 +63,7 @@ def handle(command: Command) -> int:
 
 def write(kind: str, name: str, folder: str | None) -> Path:
     """Write `<folder>/<name>.py` and return its path. Raises `UserError`; an existing file is never touched."""
-    from ..base.files import user_path
+    from ..base.parsing import user_path
 
     if kind not in TEMPLATES:
         *first, last = (f"`new {kind} NAME`" for kind in TEMPLATES)

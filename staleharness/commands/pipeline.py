@@ -10,7 +10,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import check_creatable, check_own, json_bytes, replace_own, user_path
+from ..base.files import check_creatable, check_own, json_bytes, replace_own
+from ..base.parsing import user_path
 from ..base.text import fixed_width, number, printable
 from ..errors import UserError
 from .shared.arguments import SWITCH, Help
@@ -80,9 +81,9 @@ def handle(command: Command) -> int:
 def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     """A preset, or the pipeline that a lag model is, with some settings changed. Raises `UserError`."""
     from ..lag import LAGS, read_lag
-    from ..lag_schedule import Demand
     from ..pipeline.pipeline_settings import PRESETS, Pipeline, preset
     from ..pipeline_lag_model import PipelineLag
+    from ..rollout_schedule import Demand
 
     model_name = re.split(r"[:\[]", name)[0]
     if name in PRESETS or model_name not in LAGS or not issubclass(LAGS[model_name], PipelineLag):

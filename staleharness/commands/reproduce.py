@@ -48,7 +48,8 @@ def handle(command: Command) -> int:
     """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
     them ask for is made once. Exit code as of a sweep."""
     from .. import api
-    from ..base.files import make_subfolder, user_path
+    from ..base.files import make_subfolder
+    from ..base.parsing import user_path
     from ..base.text import plural
     from ..pages.paper_figure_runs import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures

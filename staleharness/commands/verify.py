@@ -15,7 +15,7 @@ from ..errors import UserError
 from .shared.arguments import SWITCH, Help, RunFilters, no_run
 
 if TYPE_CHECKING:
-    from ..running.rerun import RerunComparison
+    from ..running.rerun_comparison import RerunComparison
     from ..store.store import StoredRun
 
 
@@ -42,7 +42,7 @@ def handle(command: Command) -> int:
     from ..base.text import plural, printable
     from ..running.plan import Plan
     from ..running.plan_execution import execute_plan, runner_for, stored_runs_of
-    from ..running.rerun import compare, replan
+    from ..running.rerun_comparison import compare, replan
     from ..store.store import Store
     from .shared.progress_display import listener_for
 

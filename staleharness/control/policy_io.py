@@ -9,7 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from ..base.files import stamp, user_path
+from ..base.files import stamp
+from ..base.parsing import user_path
 from ..errors import UserError
 from ..store.stored_policy import POLICY, StoredPolicy, to_bytes
 

@@ -16,7 +16,7 @@ from torch import Tensor
 from ..asynchronous.actor_rollout_source import ActorSettings, ProcessRollouts
 from ..base.streams import seed_global_generators
 from ..batch import Rollout
-from ..lag_schedule import NEVER, Ints, PhaseRows, Schedule
+from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..training.phase_lags import Lags, drawn_rows
 from ..training.policy_buffer import PolicyBuffer
@@ -24,8 +24,8 @@ from ..training.sample_ledger import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .policy import MLPPolicy, mixture_logp
-from .policy_choice import policy_for
-from .rollout_replay import concatenate
+from .policy_factory import policy_for
+from .replay_buffer import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
 

@@ -25,9 +25,9 @@ from .evaluation import evaluate
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
 from .policy import MLPPolicy
-from .policy_choice import policy_for
+from .policy_factory import policy_for
 from .policy_io import export, load_into, policy_digest, policy_path, read_policy
-from .rollout_replay import RolloutStore
+from .replay_buffer import RolloutStore
 from .rollout_sources import ControlProcessRollouts, ScheduledRollouts, TrainingRows
 from .spec import ControlSpec
 from .task import ControlTask

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
 
 from ..errors import UserError
-from ..lag_schedule import Demand
+from ..rollout_schedule import Demand
 from ..spec import RunSpec, later
 
 PROBE_STEPS = 4_096  # environment steps

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 from ..algorithm import make_algorithm, takes_rows
 from ..base.console_log import LOGGER
 from ..base.cpp_library import compiler
-from ..base.machine import memory
+from ..base.system_info import memory
 from ..errors import UserError, one_line, shorten
 from ..lag import read_lag, schedule_of
-from ..lag_schedule import Schedule
 from ..mismatch import Mismatch, read_mismatch
+from ..rollout_schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from .policy_io import policy_digest, policy_path, read_policy

@@ -29,7 +29,7 @@ from ..statistics.significance_and_power import (
 from ..statistics.table import Table
 from ..store.run_grid import Cell, RunGrid
 from .captions import axis, bars, interval, scale, seeds
-from .curve_summaries import summary_row
+from .curves_and_summary import summary_row
 from .palette import Style, looks_of
 from .plot_elements import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .plot_layout import COLUMN, INK, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, short_label

@@ -10,7 +10,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.diagnostics import LagCounts, lags_of, ledger_of, mean_lag
+from ..statistics.drift_and_lag_totals import LagCounts, lags_of, ledger_of, mean_lag
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun

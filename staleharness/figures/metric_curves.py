@@ -11,10 +11,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..statistics.diagnostics import BINS, EMPTY, STALENESS, in_bins
+from ..statistics.drift_and_lag_totals import BINS, EMPTY, STALENESS, in_bins
 from ..statistics.results import Results
 from ..statistics.scores import Array, axis
-from ..statistics.t_intervals import t_reach
+from ..statistics.t_tests_and_intervals import t_reach
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
 from .captions import machines, seeds, spread

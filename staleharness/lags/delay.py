@@ -8,7 +8,7 @@ from typing import ClassVar, Literal
 import numpy as np
 
 from staleharness.lag import DRAWN, LAGS, Assignment, Draw, LagModel, keep
-from staleharness.lag_schedule import NEVER, Demand, Schedule
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 
 REST = -1  # for `lag`: as long as the buffer allows
 

@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from staleharness.lag import LAGS
-from staleharness.lag_schedule import Demand
 from staleharness.pipeline_lag_model import OnStale, PipelineLag, stale_rules
+from staleharness.rollout_schedule import Demand
 
 
 @LAGS.register("queue")

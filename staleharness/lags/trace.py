@@ -12,7 +12,7 @@ from staleharness.base.files import digest
 from staleharness.base.reference_results import portable_name, results_path
 from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, LagModel
-from staleharness.lag_schedule import NEVER, Demand, Schedule
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 from staleharness.spec import later
 from staleharness.trace import fit_rows, read_replay
 

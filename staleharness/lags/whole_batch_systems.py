@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from staleharness.lag import LAGS, option
-from staleharness.lag_schedule import Demand
 from staleharness.pipeline_lag_model import PipelineLag, rows_of
+from staleharness.rollout_schedule import Demand
 
 ONE_BATCH_AHEAD = {"unit": "batch", "cap": 1.0, "order": "submitted"}
 

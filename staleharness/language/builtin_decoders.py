@@ -17,7 +17,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..base.machine import memory
+from ..base.system_info import memory
 from ..training.policy_buffer import PolicyBuffer, Version
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .decoding_batch import GrowingBatch

@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 from torch import Tensor
 
-from ..lag_schedule import Schedule
 from ..pipeline_lag_model import PipelineLag
+from ..rollout_schedule import Schedule
 from ..training.policy_buffer import PolicyBuffer
 from .decoder_interface import Decoded, Request
 from .sampler import Sampler, join_rows

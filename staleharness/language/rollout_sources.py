@@ -16,8 +16,8 @@ from ..base.streams import seed_global_generators
 from ..batch import Completions
 from ..errors import UserError
 from ..lag import held
-from ..lag_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..pipeline_lag_model import PipelineLag
+from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..tokens.token_minibatch import parts
 from ..training.lag_stats import add_histograms

@@ -15,8 +15,8 @@ from torch import Tensor
 from ..base.streams import stream
 from ..batch import Completions
 from ..errors import UserError
-from ..lag_schedule import Ints
 from ..mismatch import read_mismatch
+from ..rollout_schedule import Ints
 from ..tokens.minibatch_gradient import Timer
 from ..tokens.policy_interface import TokenScores
 from ..tokens.token_minibatch import parts

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ..base.cancellation import report
 from ..base.console_log import LOGGER
-from ..base.machine import memory
+from ..base.system_info import memory
 from ..errors import UserError
 from .answer_grading import find_extractor
 from .decoder_interface import make_decoder

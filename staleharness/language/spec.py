@@ -11,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from ..base.cpp_library import compiler_version
 from ..base.parsing import read_toml
 from ..errors import UserError
-from ..lag_schedule import Demand
+from ..rollout_schedule import Demand
 from ..spec import Aggregation, RunSpec, later
 from ..tokens.spec import TokenSpec
 

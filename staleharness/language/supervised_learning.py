@@ -18,8 +18,8 @@ from torch import Tensor
 
 from ..base.ast_hash import meaning_hash
 from ..base.cache import build_once
-from ..base.machine import cpu_model, package_version
 from ..base.streams import integer, stream
+from ..base.system_info import cpu_model, package_version
 from ..errors import Interrupted, UserError
 from ..training import checkpoint
 from ..training.optimiser import AdamW, clip_norm

@@ -15,7 +15,8 @@ from typing import Any, ClassVar, Literal
 from ..base.cache import build_once
 from ..base.console_log import notice
 from ..base.cpp_library import compiler
-from ..base.files import digest, stamp, user_path
+from ..base.files import digest, stamp
+from ..base.parsing import user_path
 from ..errors import UserError, missing_extra, shorten
 from ..lag import read_lag, schedule_of
 from ..pipeline_lag_model import PipelineLag
@@ -24,9 +25,9 @@ from ..store.stored_run import read_run
 from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
-from .gsm8k_rows import write_rows
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_file_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
+from .problem_files import write_rows
 from .problem_selection import Problem
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec

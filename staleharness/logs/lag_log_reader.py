@@ -13,8 +13,8 @@ from ..base.text import plural
 from ..errors import UserError, nearest, shorten
 from .lag_columns import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
 from .lag_log import UNKNOWN, LagLog, OtherLag, Statistic
-from .log_files import find_log, log_columns, log_rows, runs_of
 from .log_statistics import DriftMeter, LagHistogram
+from .log_table import find_log, log_columns, log_rows, runs_of
 
 KEYS = ("lag", "count", "over")  # of COLUMNS
 

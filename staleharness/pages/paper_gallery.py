@@ -20,7 +20,8 @@ import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from ..base.files import check_creatable, check_replaceable, remove_temporaries, user_path, write_bytes
+from ..base.files import check_creatable, check_replaceable, remove_temporaries, write_bytes
+from ..base.parsing import user_path
 from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError

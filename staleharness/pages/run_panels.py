@@ -12,7 +12,7 @@ import numpy as np
 
 from ..base.text import duration, number, plural, word
 from ..figures.palette import Style
-from ..statistics.diagnostics import in_bins
+from ..statistics.drift_and_lag_totals import in_bins
 from ..statistics.method_labels import display_label
 from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table

@@ -13,8 +13,8 @@ from typing import ClassVar
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import user_path
 from ..base.options import Options, build_choice, option, parse_choice_of
+from ..base.parsing import user_path
 from ..errors import UserError, nearest, one_line, shorten
 
 MAX_VALUE = 1e9  # tokens or seconds: thirty years

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..lag_schedule import NEVER, Ints
+from ..rollout_schedule import NEVER, Ints
 from .pipeline_settings import Pipeline
 
 FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale")

@@ -9,7 +9,7 @@ from typing import Any, Literal
 from ..base.options import check_bounds, option
 from ..base.parsing import build
 from ..errors import UserError, nearest
-from ..lag_schedule import MAX_ROWS
+from ..rollout_schedule import MAX_ROWS
 from .distributions import MAX_VALUE, Constant, read_distribution
 
 MAX_BATCHES = 1e9

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .pipeline_record import PipelineRecord, stale_stretches, stretch_lengths, trained_rows
-from .schedule_and_ledger import ledger
+from .row_schedule_and_ledger import ledger
 
 BUSY = 0.95
 """Least share of its time at work of a side that counts as saturated."""

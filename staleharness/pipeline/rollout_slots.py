@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf
 
 from ..errors import UserError
-from ..lag_schedule import MAX_ROWS
+from ..rollout_schedule import MAX_ROWS
 from .admission_and_queue import Admission
 from .pipeline_record import EventLog
 from .pipeline_settings import Pipeline

@@ -11,8 +11,7 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ..base.files import user_path
-from ..base.parsing import is_empty, plain_value, split_list, whole_number
+from ..base.parsing import is_empty, plain_value, split_list, user_path, whole_number
 from ..base.plugins import add_user_path
 from ..errors import UserError, shorten
 from ..study import Question, ask

@@ -19,11 +19,11 @@ from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
 from ..study import Question
 from ..task import find_env
-from .grid_axes import resolve_methods
+from .methods_and_environments import resolve_methods
 from .plan import Plan, PlannedRun, plan
 from .plan_execution import execute_plan, stored_runs_of
-from .run_scheduler import Outcome, SweepListener
 from .runner_interface import Runner
+from .sweep_event_loop import Outcome, SweepListener
 
 DIVERGED = "Diverged"  # class of a failure that is a result: the ladder goes on without that rate
 

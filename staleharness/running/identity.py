@@ -14,7 +14,7 @@ from ..base.plugins import source_hash
 from ..lag import LagModel, read_lag
 from ..spec import RunSpec
 from ..task import Task, find_env
-from .grid_axes import hyper_parameters
+from .methods_and_environments import hyper_parameters
 
 LAGS_WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())
 """Lag models that are older than files of lag models: changes of them raise `MATHS_VERSION`."""

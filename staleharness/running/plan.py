@@ -22,8 +22,8 @@ from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..study import Question
 from ..task import find_env
-from .grid_axes import GridAxes, check_unique, hyper_parameters, method_label, resolve_axes
 from .identity import RunIds, run_id
+from .methods_and_environments import GridAxes, check_unique, hyper_parameters, method_label, resolve_axes
 
 
 @dataclass(frozen=True)

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
-from ..base.process_launch import without_main_module
+from ..base.process_environment import without_main_module
 from ..errors import UserError, shorten
 from ..store.store import Store
 from ..store.stored_run import StoredRun
@@ -15,10 +15,10 @@ from ..training import checkpoint
 from .forecast import similar_runs
 from .plan import Plan, PlannedRun
 from .run_record import fingerprint
-from .run_scheduler import Outcome, SweepListener, sweep
 from .runner_interface import Runner, resource_request
 from .runners import make_runner
 from .supervision import limits_from_environment
+from .sweep_event_loop import Outcome, SweepListener, sweep
 from .usable_checkpoints import fingerprint_changes
 
 SPARE = 1.25  # times the memory of similar runs, if another machine has to grant it

@@ -13,7 +13,7 @@ from ..lag import DRAWN, LAGS, LagModel
 from ..mismatch import MISMATCHES, Mismatch
 from ..task import ENVS, all_families
 from ..training.method_metadata import OTHER, entry_of, extra_passes, families
-from .grid_axes import is_core
+from .methods_and_environments import is_core
 
 
 def catalogue() -> dict[str, list[dict[str, Any]]]:

@@ -16,7 +16,7 @@ from typing import Any
 
 from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.files import tree_digest, write_bytes
-from ..base.machine import HOME, OVERRIDES
+from ..base.system_info import HOME, OVERRIDES
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
 from .hardware import usable_cores

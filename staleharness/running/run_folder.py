@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any, BinaryIO
 
 from ..base.files import digest, remove_temporaries, try_lock, write_json
-from ..base.machine import resident_memory
+from ..base.system_info import resident_memory
 from ..errors import Interrupted, UserError
 from ..spec import RunSpec
 from ..store.attempt_folders import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES

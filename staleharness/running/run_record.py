@@ -14,7 +14,7 @@ from typing import Any
 
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
-from ..base.machine import LIBRARIES, commit, cpu_model, overrides, package_version, peak_memory
+from ..base.system_info import LIBRARIES, commit, cpu_model, overrides, package_version, peak_memory
 from ..base.version import __version__
 from ..errors import Diverged, UserError, shorten
 from ..spec import MATHS_VERSION, RunSpec

@@ -23,8 +23,8 @@ from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
 from ..base.files import write_bytes, write_json
-from ..base.machine import keep_freed_memory
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
+from ..base.system_info import keep_freed_memory
 from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
 from ..store.attempt_folders import log_tail, shorten_log

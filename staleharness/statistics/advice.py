@@ -22,7 +22,7 @@ from ..store.stored_run import StoredRun
 from .advice_per_method import AdviceQuestion, MethodAdvice, advise_on_method
 from .bootstrap import LEVEL, REPS, percentiles
 from .lag_curve import Refusal, lag_curves
-from .log_advice import conclusion
+from .log_advice_text import conclusion
 from .scores import AUTO, resolve_auto, score_in_words
 from .significance_and_power import ALPHA, POWER, seeds_needed, spread
 from .staleness_budget import KEEP

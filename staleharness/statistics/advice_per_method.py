@@ -17,7 +17,7 @@ from .scores import Array
 from .significance_and_power import seeds_needed, simulated_power, spread
 from .slowdown import slowdowns
 from .staleness_budget import Limit, RetentionCurve, retention_curve
-from .t_intervals import welch
+from .t_tests_and_intervals import welch
 
 Budget = tuple[Limit, Limit, Limit]  # estimate, low and high end of its interval
 UPDATES = (1.0, 4.0, 16.0)  # gradient steps per version for which a log's verdict is also given

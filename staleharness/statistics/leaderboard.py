@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .significance_and_power import ALPHA, holm
-from .t_intervals import welch
+from .t_tests_and_intervals import welch
 
 NODES = 31  # of the quadrature: more change no digit that is shown
 

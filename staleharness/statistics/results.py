@@ -18,7 +18,7 @@ from ..store.run_grid import Filter, RunGrid, Settings, cell_of, select_runs
 from ..store.store import Store
 from ..store.stored_run import StoredRun, with_newer_settings
 from . import aggregate
-from .diagnostics import Diagnostics, diagnostics
+from .drift_and_lag_totals import Diagnostics, diagnostics
 from .scores import AUTO, axis, final_score, learning_curve, normaliser, resolve_auto
 from .table import Table
 

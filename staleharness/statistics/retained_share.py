@@ -19,7 +19,7 @@ from .bootstrap import REPS, percentiles, resample, stable_seed
 from .method_labels import display_label
 from .scores import Array, final_score, random_returns, score_before_training
 from .significance_and_power import ALPHA, holm
-from .t_intervals import Contrast, contrast
+from .t_tests_and_intervals import Contrast, contrast
 
 MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
 

@@ -15,7 +15,7 @@ from ..errors import UserError, nearest
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import REPS, improvement, percentiles, resampled_improvement, rliable_interval, stable_seed
 from .scores import Array, deviations, final_score
-from .t_intervals import welch
+from .t_tests_and_intervals import welch
 
 POWER, ALPHA = 0.80, 0.05
 MAX_SEEDS = 1000  # seeds that are tried

@@ -26,10 +26,10 @@ from ..base.files import (
     read_json,
     replace_folder,
     temporary_folder,
-    user_path,
     write_bytes,
     write_json,
 )
+from ..base.parsing import user_path
 from ..base.reference_results import PLACE, results_path
 from ..base.version import __version__
 from ..errors import UserError

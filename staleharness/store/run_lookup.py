@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from ..base.files import user_path
+from ..base.parsing import user_path
 from ..base.reference_results import results_path
 from ..base.text import listing, plural
 from ..errors import UserError, nearest, shorten

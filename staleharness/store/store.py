@@ -26,7 +26,8 @@ from pathlib import Path
 from typing import Any
 
 from ..base.console_log import LOGGER
-from ..base.files import fsync, move_into, read_json, read_json_object, temporary_folder, user_path, write_json
+from ..base.files import fsync, move_into, read_json, read_json_object, temporary_folder, write_json
+from ..base.parsing import user_path
 from ..errors import UserError, shorten
 from . import folder_access
 from .attempt_folders import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, shorten_log

@@ -13,7 +13,7 @@ import numpy as np
 from ..base.plugins import summary
 from ..errors import UserError
 from ..lag import LAGS, LEDGER, Assignment, Draw, LagModel, held, read_lag
-from ..lag_schedule import NEVER, Demand, Schedule
+from ..rollout_schedule import NEVER, Demand, Schedule
 
 LagCheck = Callable[[LagModel], None]
 

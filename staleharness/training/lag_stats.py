@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
-from ..lag_schedule import Ints
+from ..rollout_schedule import Ints
 from .sample_ledger import Count
 
 if TYPE_CHECKING:

@@ -9,7 +9,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, LagModel, keep, parse_lag, schedule_of
-from ..lag_schedule import Bools, Ints, PhaseRows, Schedule
+from ..rollout_schedule import Bools, Ints, PhaseRows, Schedule
 from ..spec import RunSpec
 from .sample_ledger import check_pipeline
 

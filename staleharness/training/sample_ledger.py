@@ -7,7 +7,7 @@ from dataclasses import dataclass, field, replace
 
 import numpy as np
 
-from ..lag_schedule import LOST, NEVER, Ints, Schedule
+from ..rollout_schedule import LOST, NEVER, Ints, Schedule
 
 UNITS = ("sequences", "decisions")
 ENTRIES = ("generated", "trained", "dropped", "masked", "queued", "lost", "reused")

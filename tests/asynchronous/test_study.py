@@ -18,7 +18,7 @@ from statsmodels.stats.multitest import multipletests
 from trace_tables import trace_table
 
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import Demand
+from staleharness.rollout_schedule import Demand
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
 from staleharness.trace import trace_bytes

@@ -16,7 +16,7 @@ from whole_runs import one_thread as one_thread
 from staleharness.base.streams import stream
 from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
-from staleharness.lag_schedule import NEVER, Demand, Schedule
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 

@@ -149,14 +149,16 @@ def test_a_study_of_too_many_runs_is_counted_and_refused(
 ) -> None:
     study = tmp_path / "study.toml"
     study.write_text(f'env = "Hopper"\ncapacity = {list(range(1, 200_001))}\n')
-    monkeypatch.setattr("staleharness.running.grid_axes.resolve_environments", raising(AssertionError("it was made")))
+    monkeypatch.setattr(
+        "staleharness.running.methods_and_environments.resolve_environments", raising(AssertionError("it was made"))
+    )
     code, out, err = call("sweep", "--dry", "--spec", str(study))
     assert (code, out) == (2, "") and "the grid has 600,000 runs, more than 100,000" in err
 
 
 def test_duplicates_of_a_long_axis_are_found_in_one_pass() -> None:
     from staleharness.errors import UserError
-    from staleharness.running.grid_axes import check_unique
+    from staleharness.running.methods_and_environments import check_unique
 
     class CountingFamily(str):
         compared = 0

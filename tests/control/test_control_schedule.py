@@ -19,7 +19,7 @@ from staleharness.control.learner import ControlData
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.lag_schedule import NEVER, Demand, Schedule
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 from staleharness.task import find_env
 from staleharness.training.checkpoint import load_newest, save
 from staleharness.training.loop import simulation_of

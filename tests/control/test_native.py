@@ -16,7 +16,7 @@ from whole_runs import assert_resumes
 
 from staleharness.algorithm import ALGORITHMS, unmet
 from staleharness.base.cpp_library import compiler_version
-from staleharness.control import native_policy
+from staleharness.control import native_actor_critic
 from staleharness.control.action_distributions import Categorical, Distribution, Gaussian
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.control.task import ControlTask
@@ -41,10 +41,13 @@ SHAPES = [
 
 def pair(
     obs_dim: int, actions: Distribution, hidden: tuple[int, ...]
-) -> tuple[MLPPolicy, native_policy.NativePolicy, torch.Generator]:
+) -> tuple[MLPPolicy, native_actor_critic.NativePolicy, torch.Generator]:
     """The same parameters and statistics in both arithmetics."""
     generator = torch.Generator().manual_seed(0)
-    reference, policy = MLPPolicy(obs_dim, actions, hidden, 1), native_policy.NativePolicy(obs_dim, actions, hidden, 1)
+    reference, policy = (
+        MLPPolicy(obs_dim, actions, hidden, 1),
+        native_actor_critic.NativePolicy(obs_dim, actions, hidden, 1),
+    )
     reference.flat += 0.05 * torch.randn(reference.flat.shape, generator=generator)
     reference.mean.copy_(0.3 * torch.randn(obs_dim, generator=generator))
     reference.inverse_std.copy_(0.5 + torch.rand(obs_dim, generator=generator))
@@ -105,7 +108,7 @@ def test_the_value_loss_and_its_gradient_equal_torch(clip: float) -> None:
 def test_steps_of_adamw_equal_those_of_torch(limit: float) -> None:
     reference, policy, generator = pair(11, Gaussian(3), (64, 64))
     settings = 1e-3, 1e-5, 0.1  # step size, epsilon, weight decay
-    optimisers = [AdamW([reference.flat], *settings), native_policy.NativeAdamW([policy.flat], *settings)]
+    optimisers = [AdamW([reference.flat], *settings), native_actor_critic.NativeAdamW([policy.flat], *settings)]
     for step in range(4):
         gradient = torch.randn(reference.flat.shape, generator=generator)
         norms = []
@@ -200,16 +203,16 @@ def test_a_value_that_is_not_finite_stays_so() -> None:
 @pytest.fixture
 def empty_cache(tmp_path: Any, monkeypatch: pytest.MonkeyPatch) -> Any:
     monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path))
-    native_policy.library.cache_clear()
+    native_actor_critic.library.cache_clear()
     yield tmp_path
-    native_policy.library.cache_clear()
+    native_actor_critic.library.cache_clear()
 
 
 def test_a_machine_without_a_compiler_is_told_in_one_line(empty_cache: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(empty_cache))
     monkeypatch.delenv("CXX", raising=False)
     with pytest.raises(UserError, match=r"needs a C\+\+ compiler.*learner=torch") as caught:
-        native_policy.library()
+        native_actor_critic.library()
     assert "\n" not in str(caught.value)
 
 
@@ -218,8 +221,8 @@ def test_a_compiler_that_fails_is_quoted_and_leaves_nothing(empty_cache: Any, mo
     broken.write_text("#!/bin/sh\necho 'no such flag' >&2\nexit 1\n")
     broken.chmod(0o755)
     monkeypatch.setenv("CXX", str(broken))
-    with pytest.raises(UserError, match=r"broken-c.* cannot build policy_kernels.cpp: no such flag"):
-        native_policy.library()
+    with pytest.raises(UserError, match=r"broken-c.* cannot build actor_critic_kernels.cpp: no such flag"):
+        native_actor_critic.library()
     assert not list((empty_cache / "native").glob("*/native.so"))
 
 

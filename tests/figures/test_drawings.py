@@ -16,7 +16,7 @@ from scipy.stats import t as student_t
 from staleharness.errors import UserError
 from staleharness.figures import (
     comparisons,
-    curve_summaries,
+    curves_and_summary,
     learning_curves,
     metric_curves,
     option_scores,
@@ -31,7 +31,7 @@ from staleharness.store.run_grid import grid
 
 @pytest.fixture(autouse=True)
 def few_resamples(monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (comparisons, curve_summaries):
+    for module in (comparisons, curves_and_summary):
         monkeypatch.setattr(module, "REPS", 200)
 
 
@@ -87,7 +87,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
     curves = [[0.0, 60.0, 40.0, 100.0], [0.0, 20.0, 50.0, 60.0], [0.0, 10.0, 20.0, 30.0]]
     runs = [write_run(tmp_path, "vaco", s, sampled=c[-1], curve=c, phases=4) for s, c in enumerate(curves)]
     table = quick(runs)  # worst 30, best 100: half-way is 65
-    figure = curve_summaries.steps_to_threshold(Results.of(runs), table)
+    figure = curves_and_summary.steps_to_threshold(Results.of(runs), table)
     (line,) = [line for line in figure.axes[0].lines if line.get_gid()]
     assert line.get_xdata().tolist() == [0, 4 * 2048, 4 * 2048]
     np.testing.assert_allclose(line.get_ydata(), [0, 1 / 3, 1 / 3])
@@ -95,7 +95,7 @@ def test_a_run_counts_from_the_first_evaluation_at_the_threshold(tmp_path: Path)
 
 def test_the_end_of_a_metric_is_a_mean_over_last_phases(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("vaco",), seeds=2, phases=20)
-    row = curve_summaries._end_row(grid(runs), "vaco", 8, "tv_end", (0.9, 1.0), 0)
+    row = curves_and_summary._end_row(grid(runs), "vaco", 8, "tv_end", (0.9, 1.0), 0)
     expected = np.mean([r.metrics()["tv_end"].iloc[-2:].mean() for r in runs])
     assert row["end"] == pytest.approx(expected) and row["end_low"] <= row["end"] <= row["end_high"]
 
@@ -104,7 +104,9 @@ def test_methods_without_the_metric_are_left_out(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     for run in runs[:2]:
         run.metrics().drop(columns="tv_end").to_parquet(run.path / "metrics.parquet")
-    figure = curve_summaries.metric_over_training(Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1)
+    figure = curves_and_summary.metric_over_training(
+        Results.of(runs), quick(runs), metric="tv_end", name="TV", line=0.1
+    )
     (box,) = figure.legends
     assert [t.get_text() for t in box.get_texts()] == ["VACO"]
 
@@ -121,7 +123,7 @@ def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
 def test_the_area_beside_the_curves_is_the_tables(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), capacities=(1, 4), seeds=2, phases=6)
     table = quick(runs)
-    ax = curve_summaries.score_and_area(Results.of(runs), table).axes[-1]
+    ax = curves_and_summary.score_and_area(Results.of(runs), table).axes[-1]
     drawn = {float(y) for line in ax.lines for y in line.get_ydata()}
     assert {r["auc"] for r in table.rows} <= drawn
 
@@ -193,7 +195,7 @@ def test_a_figure_may_call_an_algorithm_by_another_name(tmp_path: Path) -> None:
     assert {s.name for s in palette.looks_of(table).values()} == {"quadratic pull", "VACO"}
     (ax,) = learning_curves.learning_curves(Results.of(runs), table).axes
     assert {t.get_text() for t in ax.texts} == {"quadratic pull", "VACO"}
-    (box,) = curve_summaries.score_and_area(Results.of(runs), table).legends
+    (box,) = curves_and_summary.score_and_area(Results.of(runs), table).legends
     assert [t.get_text() for t in box.get_texts()] == ["quadratic pull", "VACO"]
 
 

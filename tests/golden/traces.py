@@ -22,7 +22,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from staleharness.base.machine import cpu_model, package_version
+from staleharness.base.system_info import cpu_model, package_version
 from staleharness.training.loop import simulation_of
 
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "helpers"))  # as a script it has no pytest to do that

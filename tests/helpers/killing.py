@@ -14,9 +14,9 @@ from sweeping import Silent
 
 from staleharness.base.files import digest
 from staleharness.running.plan import PlannedRun
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runners.local import LocalPool
 from staleharness.running.supervision import Limits
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 
 QUICKLY = Limits(checkpoint=0.02)

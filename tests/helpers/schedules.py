@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from staleharness.lag import LAGS, LagModel, cached_schedule
-from staleharness.lag_schedule import NEVER, Demand, Schedule
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 
 Stretches = Sequence[tuple[int, int, bool]]  # (version, end, kept) of each
 

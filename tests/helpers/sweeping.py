@@ -20,8 +20,8 @@ from quick_figures import draw_quickly
 from staleharness import cli
 from staleharness.pages import report
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runners.local import LocalPool
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 

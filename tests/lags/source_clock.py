@@ -17,9 +17,9 @@ import numpy as np
 
 from staleharness.base.streams import integer
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import NEVER, Demand
 from staleharness.pipeline.workload_sampler import Workload
 from staleharness.pipeline_lag_model import PipelineLag
+from staleharness.rollout_schedule import NEVER, Demand
 
 Wish = float | Callable[[], bool]
 """Seconds to sleep, or a condition to wait for."""

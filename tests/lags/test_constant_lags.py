@@ -7,7 +7,7 @@ import pytest
 
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, Draw, LagModel, parse_lag, read_lag
-from staleharness.lag_schedule import NEVER, Demand
+from staleharness.rollout_schedule import NEVER, Demand
 
 
 def lags(text: str, capacity: int, phases: int) -> list[int]:

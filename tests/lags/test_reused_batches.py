@@ -14,7 +14,7 @@ from whole_runs import assert_resumes, metrics_of
 from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import Demand, Schedule
+from staleharness.rollout_schedule import Demand, Schedule
 from staleharness.spec import RunSpec
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import Demand
+from staleharness.rollout_schedule import Demand
 
 WRITTEN_DOWN = {
     "areal": "fbd3ba6c3ef1",

@@ -19,7 +19,7 @@ import whole_batch_sources as whole_batches
 from source_clock import System, assert_same_rows
 
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import NEVER, Demand
+from staleharness.rollout_schedule import NEVER, Demand
 
 SMALL = Demand(phases=24, groups=6, rows=2, length=50, seed=7)
 LOADS = ["slots=6.0", "slots=6.0,cv=2.0", "slots=6.0,row_time=0.2", "slots=6.0,row_time=3.0,cv=1.0"]

@@ -12,8 +12,8 @@ from numpy.typing import NDArray
 
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import NEVER, Demand, Schedule
 from staleharness.pipeline_lag_model import PipelineLag
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 
 LONG = Demand(phases=150, groups=16, rows=1, length=100, seed=3)
 

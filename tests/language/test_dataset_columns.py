@@ -10,7 +10,7 @@ import pytest
 from places import ROOT
 
 from staleharness.errors import UserError
-from staleharness.language.gsm8k_rows import load
+from staleharness.language.problem_files import load
 from staleharness.language.problem_selection import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import resolve_paths, with_usual_columns

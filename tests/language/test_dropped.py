@@ -13,8 +13,8 @@ from races import digests_and_metrics
 from whole_runs import assert_resumes, entries
 
 from staleharness.errors import UserError
-from staleharness.lag_schedule import NEVER, Schedule
 from staleharness.language.spec import LanguageSpec
+from staleharness.rollout_schedule import NEVER, Schedule
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
 from staleharness.training.sample_ledger import ENTRIES, OPTIONAL, UNITS

@@ -17,8 +17,8 @@ from tiny_model import write_problems
 
 from staleharness.errors import UserError
 from staleharness.lag import parse_lag
-from staleharness.lag_schedule import NEVER, Demand, Schedule
 from staleharness.language.spec import LanguageSpec
+from staleharness.rollout_schedule import NEVER, Demand, Schedule
 from staleharness.task import find_env
 from staleharness.trace import read_trace
 from staleharness.training.loop import simulation_of

@@ -11,10 +11,10 @@ from language_fixtures import Specs
 
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import NEVER, Demand
 from staleharness.language import length_paced_groups
 from staleharness.language.spec import LanguageSpec
 from staleharness.pipeline_lag_model import PipelineLag
+from staleharness.rollout_schedule import NEVER, Demand
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 

@@ -15,7 +15,7 @@ from test_lag_log_reader import scalar
 
 from staleharness import trace
 from staleharness.errors import UserError
-from staleharness.logs import json_and_event_readers, log_files, log_statistics
+from staleharness.logs import json_and_event_readers, log_statistics, log_table
 from staleharness.logs.lag_log_reader import read_log
 from staleharness.logs.log_statistics import LagHistogram
 
@@ -94,7 +94,7 @@ def peak(path: Path) -> int:
 
 @pytest.fixture
 def small_pieces(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "PIECE", 200)
+    monkeypatch.setattr(log_table, "PIECE", 200)
     monkeypatch.setattr(json_and_event_readers, "CHARACTERS", 2000)
     monkeypatch.setattr(log_statistics, "MAX_BINS", 400)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (200,))
@@ -116,7 +116,7 @@ def test_pieces_change_nothing(
 ) -> None:
     path = form(tmp_path, 600)
     whole = read_log(str(path))
-    monkeypatch.setattr(log_files, "PIECE", 7)
+    monkeypatch.setattr(log_table, "PIECE", 7)
     monkeypatch.setattr(trace.stream_trace, "__defaults__", (7,))
     for piece in (1, 11, 64):
         monkeypatch.setattr(json_and_event_readers, "CHARACTERS", piece)
@@ -135,7 +135,7 @@ def test_a_log_of_few_lags_is_exact(tmp_path: Path) -> None:
 
 def test_many_distinct_lags_have_an_exact_mean(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(log_statistics, "MAX_BINS", 100)
-    monkeypatch.setattr(log_files, "PIECE", 64)
+    monkeypatch.setattr(log_table, "PIECE", 64)
     lags = np.sort(draw(3000))
     found = read_log(str(csv_text(tmp_path, 3000)))
     assert len(found.lags) <= 100 and found.rows == 3000 == found.weights.sum()
@@ -191,11 +191,11 @@ def test_a_bad_row_far_down_is_named(tmp_path: Path) -> None:
 
 
 def test_unbounded_content_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(log_files, "LONGEST", 100)
+    monkeypatch.setattr(log_table, "LONGEST", 100)
     monkeypatch.setattr(json_and_event_readers, "LONGEST_OBJECT", 100)
     monkeypatch.setattr(json_and_event_readers, "CHARACTERS", 50)
     monkeypatch.setattr(json_and_event_readers, "LONGEST_RECORD", 100)
-    monkeypatch.setattr(log_files, "MAX_COLUMNS", 5)
+    monkeypatch.setattr(log_table, "MAX_COLUMNS", 5)
     (tmp_path / "a.csv").write_text("lag,b\n1," + "x" * 100 + "\n")
     (tmp_path / "a.jsonl").write_text('{"lag": 1}\n{"lag": 2, "b": "' + "x" * 1000 + '"}\n')
     (tmp_path / "b.jsonl").write_text("".join(json.dumps({f"n{i}": 1}) for i in range(6)))

@@ -33,14 +33,14 @@ def edit(file: Path) -> None:
     ("file", "table", "page"),
     [
         ("figures/plot_elements.py", False, True),
-        ("figures/curve_summaries.py", False, True),
+        ("figures/curves_and_summary.py", False, True),
         ("figures/a_new_one.py", False, True),
         ("pages/templates/page.css", False, True),
         ("statistics/normalisation.json", True, True),
         ("statistics/bootstrap.py", True, True),
         ("store/run_grid.py", True, True),
         ("base/text.py", True, True),
-        ("running/run_scheduler.py", False, False),
+        ("running/sweep_event_loop.py", False, False),
     ],
 )
 def test_a_changed_file_expires_only_its_products(

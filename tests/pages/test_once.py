@@ -18,7 +18,7 @@ from results_helper import write_grid, write_run
 from staleharness.figures import plot_layout
 from staleharness.pages import report
 from staleharness.statistics import bootstrap
-from staleharness.statistics.diagnostics import STALENESS
+from staleharness.statistics.drift_and_lag_totals import STALENESS
 from staleharness.statistics.results import Results, load
 from staleharness.store import bundle_reader, run_grid, stored_run
 

@@ -9,7 +9,7 @@ from drawn import texts_outside
 from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
-from staleharness.figures import comparisons, curve_summaries, learning_curves, palette, plot_layout, registry
+from staleharness.figures import comparisons, curves_and_summary, learning_curves, palette, plot_layout, registry
 from staleharness.pages.paper_figure_runs import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
 
@@ -21,7 +21,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gall
     for study, question in {f.entry.study: f.question for f in FIGURES.values()}.items():
         write_study(root / study, question)
     with pytest.MonkeyPatch.context() as patch:
-        for module in (comparisons, curve_summaries, learning_curves):
+        for module in (comparisons, curves_and_summary, learning_curves):
             patch.setattr(module, "REPS", 50)
         patch.setattr(retained_share, "clear_pairs", lambda *_: [])  # of thousands of pairs; no figure shows them
         shown = load_figures(list(FIGURES.values()), root, reps=50, engine="quick")

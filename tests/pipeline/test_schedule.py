@@ -7,12 +7,12 @@ from typing import Any
 import numpy as np
 import pytest
 
-from staleharness.lag_schedule import NEVER, Schedule
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import PipelineRecord, stale_stretches, stretch_lengths
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags
-from staleharness.pipeline.schedule_and_ledger import ledger, schedule_of
+from staleharness.pipeline.row_schedule_and_ledger import ledger, schedule_of
+from staleharness.rollout_schedule import NEVER, Schedule
 
 
 @pytest.fixture(scope="module")

@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import Demand
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import PipelineRecord
 from staleharness.pipeline.pipeline_settings import Pipeline
-from staleharness.pipeline.schedule_and_ledger import ledger
+from staleharness.pipeline.row_schedule_and_ledger import ledger
 from staleharness.pipeline_lag_model import PipelineLag
+from staleharness.rollout_schedule import Demand
 
 
 def pipeline(**settings: Any) -> Pipeline:

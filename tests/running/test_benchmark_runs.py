@@ -19,7 +19,7 @@ from staleharness.pages.leaderboard_page import write_page
 from staleharness.running import benchmark_runs
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable
-from staleharness.statistics.benchmark.benchmark_verdict import remarks
+from staleharness.statistics.benchmark.benchmark_verdict_text import remarks
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 

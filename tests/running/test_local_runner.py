@@ -18,9 +18,9 @@ from sweeping import Silent
 from staleharness import running
 from staleharness.running import hardware, worker
 from staleharness.running.plan import plan
-from staleharness.running.run_scheduler import sweep
 from staleharness.running.runner_interface import Job, ResourceRequest
 from staleharness.running.runners import local
+from staleharness.running.sweep_event_loop import sweep
 from staleharness.running.worker import limit_gpu_memory
 from staleharness.store.store import Store
 from staleharness.study import ask

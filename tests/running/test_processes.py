@@ -19,9 +19,9 @@ from sweeping import AtPhase, Silent, environment, phases_written, relatives, sw
 
 from staleharness.running import supervision
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 from staleharness.study import ask

@@ -10,11 +10,11 @@ from typing import Any
 import pytest
 from sweeping import Silent
 
-from staleharness.running import run_scheduler
+from staleharness.running import sweep_event_loop
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runner_interface import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.supervision import Limits
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.running.worker import execute
 from staleharness.store.store import Store
 from staleharness.study import ask
@@ -149,6 +149,6 @@ def test_a_finished_run_that_is_seen_late_is_waited_for(
         if clock[0] > (looks - 0.5) * seconds and hidden.exists():
             hidden.rename(there)
 
-    monkeypatch.setattr(run_scheduler, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
+    monkeypatch.setattr(sweep_event_loop, "time", SimpleNamespace(monotonic=lambda: clock[0], sleep=sleep))
     outcome = swept(tmp_path, runs[:1], Late(), Notes())
     assert outcome.done == [runs[0].run_id] * (looks < 51) and len(outcome.failed) == (looks > 51)

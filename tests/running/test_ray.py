@@ -21,13 +21,13 @@ from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
-from staleharness.base.process_launch import without_main_module
+from staleharness.base.process_environment import without_main_module
 from staleharness.errors import UserError
 from staleharness.running import ray_cluster
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import make_runner
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 

@@ -21,8 +21,8 @@ from staleharness.errors import UserError
 from staleharness.running import plan_execution
 from staleharness.running.plan import Plan, plan
 from staleharness.running.run_record import fingerprint
-from staleharness.running.run_scheduler import SweepListener
 from staleharness.running.runners import local
+from staleharness.running.sweep_event_loop import SweepListener
 from staleharness.spec import RunSpec
 from staleharness.store.store import Store
 from staleharness.study import ask

@@ -16,10 +16,10 @@ from test_runner_interface import InTurn, Lost, Notes, metrics, swept
 
 from staleharness.running import supervision
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import sweep
 from staleharness.running.runner_interface import OUT_OF_MEMORY, Event, Job, RunEnd
 from staleharness.running.runners import local
 from staleharness.running.supervision import Limits
+from staleharness.running.sweep_event_loop import sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 

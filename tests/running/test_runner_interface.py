@@ -15,9 +15,9 @@ from raising import raising
 
 from staleharness.errors import Diverged, Interrupted, UserError
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runner_interface import Event, Job, ResourceRequest, RunEnd, RunProgress
 from staleharness.running.runners import make_runner
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.running.worker import execute
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store

@@ -18,9 +18,9 @@ from slurm_clusters import Cluster
 from sweeping import Silent, process, wait_until
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import Outcome, sweep
 from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.supervision import Limits
+from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 

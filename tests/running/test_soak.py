@@ -16,10 +16,10 @@ from needs import hint
 from sweeping import TINY, Silent
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import sweep
 from staleharness.running.runners import local
 from staleharness.running.runners.local import LocalPool
 from staleharness.running.supervision import Limits
+from staleharness.running.sweep_event_loop import sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 

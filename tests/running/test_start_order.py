@@ -7,8 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from staleharness.running.plan import PlannedRun, plan
-from staleharness.running.run_scheduler import sweep
 from staleharness.running.runner_interface import Event, Job, RunEnd
+from staleharness.running.sweep_event_loop import sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 

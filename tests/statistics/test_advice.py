@@ -16,7 +16,7 @@ from staleharness.logs.lag_log import LagLog
 from staleharness.logs.log_statistics import Drift
 from staleharness.pipeline.cap_comparison import CapResult
 from staleharness.statistics.advice import Advice, advise
-from staleharness.statistics.log_advice import by_share, training_command
+from staleharness.statistics.log_advice_text import by_share, training_command
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.significance_and_power import power, seeds_needed
 

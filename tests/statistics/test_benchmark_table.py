@@ -15,7 +15,7 @@ from scipy import stats
 
 from staleharness.errors import UserError
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
-from staleharness.statistics.benchmark.benchmark_verdict import rank, remarks, verdict
+from staleharness.statistics.benchmark.benchmark_verdict_text import rank, remarks, verdict
 from staleharness.statistics.benchmark.protocol import (
     MethodRuns,
     Protocol,
@@ -32,7 +32,7 @@ from staleharness.statistics.benchmark.protocol import (
     read_protocol,
     runs_by_row,
 )
-from staleharness.statistics.t_intervals import welch
+from staleharness.statistics.t_tests_and_intervals import welch
 from staleharness.store.stored_run import StoredRun
 
 TOY = Protocol(

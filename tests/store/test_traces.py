@@ -18,7 +18,7 @@ from staleharness.base import reference_results
 from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.lag_schedule import Demand
+from staleharness.rollout_schedule import Demand
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import TRACE, write_manifest

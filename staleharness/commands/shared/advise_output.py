@@ -86,7 +86,7 @@ def _tail(s: Mapping[str, Any]) -> str:
 
 
 def _environment(advice: Advice, env: str, width: int) -> list[str]:
-    from ...statistics.log_advice import by_share
+    from ...statistics.log_advice_text import by_share
 
     methods, keep = by_share(advice.on(env)), advice.settings["keep"]
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0

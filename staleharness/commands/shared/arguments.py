@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
-from ...base.files import user_path
+from ...base.parsing import user_path
 from ...errors import UserError
 
 if TYPE_CHECKING:

@@ -17,7 +17,7 @@ from rich.progress import BarColumn, Progress, TaskID, TextColumn, TimeElapsedCo
 from ...base.text import duration, printable
 from ...errors import shorten
 from ...running.plan import PlannedRun
-from ...running.run_scheduler import SweepListener
+from ...running.sweep_event_loop import SweepListener
 from ...task import find_env
 
 WIDE = 110  # columns from which on there is room for everything

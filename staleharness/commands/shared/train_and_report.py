@@ -22,8 +22,8 @@ from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
     from ...running.plan import LagReference, Plan, PlannedRun
-    from ...running.run_scheduler import Outcome, SweepListener
     from ...running.runner_interface import Runner
+    from ...running.sweep_event_loop import Outcome, SweepListener
     from ...statistics.table import Table
     from ...store.store import Store, StoredRun
 

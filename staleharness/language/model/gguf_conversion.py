@@ -11,8 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from ...base.cache import build_once
-from ...base.files import digest, user_path
-from ...base.machine import package_version
+from ...base.files import digest
+from ...base.parsing import user_path
+from ...base.system_info import package_version
 from ...errors import UserError, missing_extra, one_line, type_and_message
 
 # Models that a Python package carries: name -> (package to install, SHA-256 of its file).

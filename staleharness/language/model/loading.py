@@ -13,8 +13,9 @@ from typing import Any
 import torch
 
 from ...base.cache import build_once
-from ...base.files import read_json, user_path
-from ...base.machine import memory, package_version
+from ...base.files import read_json
+from ...base.parsing import user_path
+from ...base.system_info import memory, package_version
 from ...errors import UserError, missing_extra, one_line, shorten
 from ..spec import LanguageSpec
 from .gguf_conversion import missing_weights

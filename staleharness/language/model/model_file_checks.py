@@ -9,8 +9,9 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from ...base.files import read_json, user_path
-from ...base.machine import memory
+from ...base.files import read_json
+from ...base.parsing import user_path
+from ...base.system_info import memory
 from ...errors import UserError, one_line, shorten
 from ..spec import LanguageSpec
 from .gguf_conversion import gguf_of, header

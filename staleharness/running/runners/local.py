@@ -16,8 +16,8 @@ from typing import Any
 
 from ...base.cancellation import STOP_SIGNALS, signal_handlers
 from ...base.console_log import LOGGER
-from ...base.machine import memory, memory_kills
-from ...base.process_launch import fixed_hashing, short_names
+from ...base.process_environment import fixed_hashing, short_names
+from ...base.system_info import memory, memory_kills
 from ...errors import one_line
 from ..hardware import GPUS, check_device_here, usable_cores, usable_gpus
 from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any
 
 from ...base.console_log import LOGGER
-from ...base.machine import package_version
-from ...base.process_launch import without_main_module
+from ...base.process_environment import without_main_module
+from ...base.system_info import package_version
 from ...errors import UserError, missing_extra, one_line
 from ..ray_cluster import (
     address_from_environment,

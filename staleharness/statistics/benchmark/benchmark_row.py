@@ -12,7 +12,7 @@ from ...store.stored_run import StoredRun
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
 from ..significance_and_power import detectable_effect, holm, spread
-from ..t_intervals import welch
+from ..t_tests_and_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol, area_of
 
 REFERENCE, USER = "reference", "yours"  # sources of runs; others are the names of third parties' bundles

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from ...errors import UserError
-from ..t_intervals import Outcome
+from ..t_tests_and_intervals import Outcome
 
 Role = Literal["claim", "identity", "ours"]
 AGREES, PARTLY, DISAGREES, CANNOT_TELL = "agrees", "partly", "disagrees", "cannot tell"

@@ -1,7 +1,7 @@
 """Falls of the reward, and the effective sample size as a warning of them: hits and false alarms over all stale runs.
 
-Runs of one seed share their noise, so intervals and p are over seeds (`t_intervals.contrast`), whatever the number of
-runs.
+Runs of one seed share their noise, so intervals and p are over seeds (`t_tests_and_intervals.contrast`), whatever the
+number of runs.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ...errors import UserError
 from ...store.stored_run import StoredRun
 from ..scores import Array
-from ..t_intervals import Contrast, contrast
+from ..t_tests_and_intervals import Contrast, contrast
 
 METRIC = "ess_sequence"
 ESS_NAMES = {METRIC: "ESS of completions", "ess_data": "ESS of tokens"}

@@ -14,7 +14,7 @@ from ...store.stored_run import StoredRun
 from ..method_labels import display_label
 from ..scores import Array
 from ..significance_and_power import ALPHA
-from ..t_intervals import Contrast, Outcome, contrast
+from ..t_tests_and_intervals import Contrast, Outcome, contrast
 from .claim import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
 from .run_measures import measure

@@ -21,7 +21,7 @@ from ..retained_share import retention
 from ..scores import Array, learning_curve, normaliser_of
 from ..significance_and_power import improvement_over
 from ..slowdown import slowdowns
-from ..t_intervals import Contrast
+from ..t_tests_and_intervals import Contrast
 from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings
 from .number_query import NumberQuery

@@ -15,7 +15,7 @@ from sweeping import message, staleharness
 
 from staleharness.base.files import read_json, write_json
 from staleharness.running.plan import plan
-from staleharness.running.rerun import BOUND, compare, replan
+from staleharness.running.rerun_comparison import BOUND, compare, replan
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun, write_manifest

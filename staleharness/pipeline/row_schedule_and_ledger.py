@@ -10,7 +10,7 @@ from heapq import heappop, heappush
 
 import numpy as np
 
-from ..lag_schedule import NEVER, Ints, Schedule
+from ..rollout_schedule import NEVER, Ints, Schedule
 from .pipeline_record import (
     FATES,
     TRAINED,

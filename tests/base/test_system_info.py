@@ -15,8 +15,8 @@ import pytest
 from places import ROOT
 from raising import raising
 
-from staleharness.base import machine
-from staleharness.base.machine import OVERRIDES, commit, overrides, resident_memory
+from staleharness.base import system_info
+from staleharness.base.system_info import OVERRIDES, commit, overrides, resident_memory
 
 
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not in a git checkout")
@@ -72,14 +72,14 @@ def test_resident_memory_is_that_of_this_process_and_its_children() -> None:
 
 
 def test_resident_memory_is_none_where_it_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(machine, "_resident", raising(FileNotFoundError))
+    monkeypatch.setattr(system_info, "_resident", raising(FileNotFoundError))
     assert resident_memory() is None
 
 
 FAULTS = """
 import resource, sys
 import numpy as np
-from staleharness.base.machine import keep_freed_memory
+from staleharness.base.system_info import keep_freed_memory
 if sys.argv[1] == "keep":
     keep_freed_memory()
 for turn in range(9):

@@ -1,4 +1,4 @@
-// The arithmetic of learner=native: tanh networks, a Gaussian, the clipped value loss and AdamW. native_policy.py builds
+// The arithmetic of learner=native: tanh networks, a Gaussian, the clipped value loss and AdamW. native_actor_critic.py builds
 // and calls it. Matrices are row-major; inside, rows are padded with zeros to whole vectors (lengths marked +). A row of a
 // product has the same bits whatever stands beside it, so actors and the learner's minibatches agree exactly.
 #include <algorithm>

@@ -18,7 +18,7 @@ from places import GSM8K
 
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import number
-from staleharness.language.gsm8k_rows import HUB, Split, load
+from staleharness.language.problem_files import HUB, Split, load
 from staleharness.language.problem_selection import Problem, strip_calculator
 
 # sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
@@ -257,7 +257,7 @@ def test_a_broken_download_and_a_broken_row_of_it_are_one_line(
 def test_text_modules_import_nothing_heavy() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from staleharness.language import answer_grading, gsm8k_rows, problem_selection, prompt_formatting\n"
+        "from staleharness.language import answer_grading, problem_files, problem_selection, prompt_formatting\n"
         "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

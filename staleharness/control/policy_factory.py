@@ -6,7 +6,7 @@ import math
 from typing import TYPE_CHECKING
 
 from .action_distributions import distribution_of
-from .native_policy import NativePolicy
+from .native_actor_critic import NativePolicy
 from .policy import MLPPolicy
 from .spec import ControlSpec
 

@@ -9,7 +9,13 @@ import pytest
 from numpy.typing import NDArray
 from scipy import stats
 
-from staleharness.statistics.t_intervals import degrees_of_freedom, mean_over_groups, sign_test, t_reach, welch
+from staleharness.statistics.t_tests_and_intervals import (
+    degrees_of_freedom,
+    mean_over_groups,
+    sign_test,
+    t_reach,
+    welch,
+)
 
 # Hours of sleep gained under two drugs, ten patients (Student, 1908, table on page 20).
 DRUG_1 = np.array([0.7, -1.6, -0.2, -1.2, -0.1, 3.4, 3.7, 0.8, 0.0, 2.0])

@@ -17,7 +17,8 @@ from typing import Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import stamp, user_path
+from ..base.files import stamp
+from ..base.parsing import user_path
 from ..errors import UserError, one_line, shorten
 from .json_and_event_readers import json_objects, scalars
 

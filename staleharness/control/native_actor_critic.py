@@ -1,4 +1,4 @@
-"""Policy, optimiser and actors of `learner=native`, by policy_kernels.cpp."""
+"""Policy, optimiser and actors of `learner=native`, by actor_critic_kernels.cpp."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from .action_distributions import Distribution, Gaussian
 from .policy import BatchedPolicies, Evaluation, MLPPolicy
 from .spec import ControlSpec
 
-SOURCE = Path(__file__).with_name("policy_kernels.cpp")
+SOURCE = Path(__file__).with_name("actor_critic_kernels.cpp")
 P = c_void_p
 SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
     "networks_new": (P, (c_int, c_int, P, P)),
@@ -39,7 +39,7 @@ SIGNATURES: dict[str, tuple[Any, tuple[Any, ...]]] = {
 
 @functools.cache
 def library() -> Any:
-    """The functions of policy_kernels.cpp, built on first use. Raises `UserError` where that fails."""
+    """The functions of actor_critic_kernels.cpp, built on first use. Raises `UserError` where that fails."""
     return build_library([SOURCE], SIGNATURES)
 
 
