@@ -270,7 +270,7 @@ def simulation(
     are of full length. room: versions that stay on the device; 0: as many as fit."""
     import numpy as np
 
-    from staleharness.language.problem_selection import Problem
+    from staleharness.language.problem import Problem
     from staleharness.language.prompt_formatting import PromptSet, find_prompt
     from staleharness.language.spec import LanguageSpec
     from staleharness.training.loop import simulation_of

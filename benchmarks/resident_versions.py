@@ -13,9 +13,9 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from staleharness.language.builtin_decoders import batches
 from staleharness.language.model.fused_forward import Weights
 from staleharness.language.model.resident_versions import ResidentVersions
+from staleharness.language.version_groups import batches
 from staleharness.training.policy_buffer import Version
 
 GROUPS, EACH, ROUNDS = 32, 8, 200

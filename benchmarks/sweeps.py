@@ -48,11 +48,11 @@ def plan_runs(**asked: str) -> tuple[PlannedRun, ...]:
 
 def bare(spec: dict[str, Any]) -> None:
     """A run without all that a sweep puts around it."""
-    from staleharness.running.worker import _set_up_torch
     from staleharness.task import find_env
     from staleharness.training.loop import simulation_of
+    from staleharness.training.torch_setup import set_up_worker
 
-    _set_up_torch(int(spec["threads"]))
+    set_up_worker(int(spec["threads"]))
     _, family = find_env(str(spec["env"]))
     with contextlib.closing(simulation_of(family.settings.from_dict(spec), Path.cwd())) as simulation:
         for _ in simulation:

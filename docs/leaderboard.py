@@ -30,7 +30,7 @@ from staleharness.pages.leaderboard_page import (
     robustness,
     run_count,
 )
-from staleharness.pages.page_shell import picture
+from staleharness.pages.markdown_pages import picture
 from staleharness.running.benchmark_runs import report_plan
 from staleharness.running.plan import Plan
 from staleharness.statistics.benchmark.benchmark_row import REFERENCE

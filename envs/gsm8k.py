@@ -10,8 +10,8 @@ from typing import ClassVar, Literal
 from staleharness.base.files import stamp
 from staleharness.base.parsing import user_path
 from staleharness.errors import UserError
+from staleharness.language.problem import Problem
 from staleharness.language.problem_files import load
-from staleharness.language.problem_selection import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.spec import RunSpec

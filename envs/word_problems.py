@@ -16,7 +16,7 @@ from typing import Any, ClassVar, Literal, NamedTuple
 import numpy as np
 
 from staleharness.base.streams import stream
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.language.word_tokenizer import word_tokenizer

@@ -13,12 +13,10 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
-import torch
-
 from ..base.plugins import PATH_VARIABLE
-from ..base.system_info import keep_freed_memory
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count
+from ..training.torch_setup import set_up_worker
 from .shared_weights import SharedWeights
 
 LONGEST_SLEEP = 0.1  # seconds between two checks whether the run is over
@@ -144,10 +142,7 @@ def work(config: ActorConfig, channel: Connection) -> None:
     for name in (signal.SIGINT, signal.SIGHUP):
         signal.signal(name, signal.SIG_IGN)  # the learner handles them and ends its actors
     os.environ[PATH_VARIABLE] = config.plugins
-    keep_freed_memory()
-    torch.set_num_threads(config.threads)
-    torch.set_deterministic_debug_mode("error")
-    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (as in a worker)
+    set_up_worker(config.threads)
     try:
         serve(config, channel)
     except StopActor:

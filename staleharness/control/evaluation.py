@@ -20,10 +20,11 @@ from ..errors import UserError, type_and_message
 from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
 from .action_distributions import action_converter
+from .env_checks import FIRST_END, checked_step, time_limit
 from .gymnasium_ids import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
-from .task import FIRST_END, ControlTask, checked_step, time_limit
+from .task import ControlTask
 
 if TYPE_CHECKING:
     from ..store.stored_policy import StoredPolicy

@@ -12,7 +12,7 @@ from ..base.files import parse_json
 from ..errors import UserError, one_line, shorten
 from .answer_grading import has_odd_commas, number, plain
 from .dataset_columns import question_and_answer
-from .problem_selection import Problem, Split
+from .problem import Problem, Split
 
 HUB = "openai/gsm8k"
 FORMAT = "train.jsonl and test.jsonl, one {question, answer} per line"

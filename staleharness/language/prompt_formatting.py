@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from ..base.parsing import read_toml
 from ..errors import UserError, nearest, one_line, shorten
 from .answer_grading import grade
-from .problem_selection import Problem
+from .problem import Problem
 
 if TYPE_CHECKING:
     import torch

@@ -14,7 +14,8 @@ from .decoder_interface import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_file_checks import check_memory
-from .problem_selection import Split, select_problems, warm_start_problems
+from .problem import Split
+from .problem_selection import select_problems, warm_start_problems
 from .prompt_formatting import PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec

@@ -25,7 +25,7 @@ from ..training import checkpoint
 from ..training.optimiser import AdamW, clip_norm
 from .model.causal_lm_policy import CausalLM
 from .model.gguf_conversion import no_progress_bar
-from .problem_selection import strip_calculator
+from .problem import strip_calculator
 from .prompt_formatting import PromptSet, closing_token, pad_left
 from .spec import LanguageSpec
 

@@ -7,7 +7,8 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .page_shell import anchor, picture_file, prose, read_page, read_template, sections_on_page, shell
+from .markdown_pages import anchor, picture_file, prose, read_page, sections_on_page
+from .page_shell import read_template, shell
 from .paper_figure_specs import paper_names, read_paper
 from .paper_summary import conclusion_on_page
 from .verdict_text import verdict_on_page

@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.files import write_bytes
 from ..base.text import number, plural
-from ..figures.aggregate_scores import draw_tracks, track_looks
+from ..figures.leaderboard_tracks import draw_tracks, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
 from ..statistics.benchmark.leaderboard_rows import leaderboard_track

@@ -1,13 +1,9 @@
-"""Parts that pages share: templates, style, script and the policy that allows no other; pictures, anchors and sections
-of pages in Markdown."""
+"""Parts that HTML pages share: templates, style, script and the policy that allows no other."""
 
 from __future__ import annotations
 
 import base64
 import hashlib
-import posixpath
-import re
-from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -15,12 +11,10 @@ from ..base.version import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template
-    from markupsafe import Markup
 
 
 PAGE = Path(__file__).with_name("templates")  # templates, styles and scripts
 SCRIPTS = ("page.js", "figures.js")
-LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)(#[\w-]+)?\)")
 
 
 def read_template(name: str) -> Template:
@@ -47,46 +41,5 @@ def shell(*styles: str) -> dict[str, Any]:
     return {"css": Markup(css), "script": Markup(script), "script_hash": f"sha256-{sha}", "version": __version__}
 
 
-def prose(text: str, folder: str = "") -> Markup:
-    """HTML of a text of Markdown that holds links and code alone. Its links are relative to `folder`, which is relative
-    to the page."""
-    from markupsafe import Markup, escape
-
-    def link(match: re.Match[str]) -> str:
-        return f'<a href="{posixpath.normpath(posixpath.join(folder, match[2]))}{match[3] or ""}">{match[1]}</a>'
-
-    return Markup(re.sub(r"`([^`]+)`", r"<code>\1</code>", LINK.sub(link, str(escape(text)))))
-
-
 def _read(name: str) -> str:
     return (PAGE / name).read_text(encoding="utf-8")
-
-
-def picture_file(name: str, form: str = "wide", kind: str = "png") -> str:
-    """File of a figure in its `wide` or `narrow` form."""
-    return f"{name}.{kind}" if form == "wide" else f"{name}_{form}.{kind}"
-
-
-def picture(text: str, name: str, folder: str = "") -> str:
-    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
-    wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
-    return (
-        f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
-        f'<img src="{wide}" alt="{escape(text)}"></picture>'
-    )
-
-
-def anchor(heading: str) -> str:
-    """Anchor of a heading of Markdown."""
-    return re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-")
-
-
-def read_page(path: Path) -> str:
-    """Read the text of a page; empty where there is none."""
-    return path.read_text(encoding="utf-8") if path.is_file() else ""
-
-
-def sections_on_page(path: Path) -> dict[str, str]:
-    """Read the sections of a page: heading -> text below it."""
-    parts = read_page(path).split("\n## ")[1:]
-    return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}

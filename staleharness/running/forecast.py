@@ -155,8 +155,8 @@ def _sum_up(where: str, runs: Iterable[StoredRun], spec: RunSpec) -> SimilarRuns
     alike = [run for run in runs if all(run.spec.get(key) == getattr(spec, key) for key in spec.alike)]
     nearest = alike
     for name in DECISIVE:
-        same = [run for run in nearest if {**spec.before(), **run.spec}.get(name) == getattr(spec, name, None)]
-        nearest = same or nearest
+        equal = [run for run in nearest if {**spec.before(), **run.spec}.get(name) == getattr(spec, name, None)]
+        nearest = equal or nearest
     records = [run.record for run in nearest]
     evaluating = np.array([r["seconds"]["evaluate"] for r in records], dtype=np.float64)
     training = np.array([r["seconds"]["total"] for r in records], dtype=np.float64) - evaluating

@@ -7,8 +7,6 @@ import threading
 from collections.abc import Iterator
 from typing import TYPE_CHECKING
 
-from .hardware import make_deterministic
-
 if TYPE_CHECKING:
     from ..spec import RunSpec
     from ..training.phase_record import PhaseRecord
@@ -42,6 +40,7 @@ def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
     import torch
 
     from ..base.streams import global_generators_restored
+    from ..training.torch_setup import make_deterministic
 
     with TURN, global_generators_restored():
         threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()

@@ -23,7 +23,7 @@ from ..store.record_schema import MAX_VERSIONS
 from ..study import USUAL_LAG, Question
 from ..task import Task, find_env
 from ..training.method_metadata import OTHER, entry_of
-from .hardware import check_device
+from .devices import check_device
 
 MAX_RUNS = 100_000  # of one grid
 LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have

@@ -19,7 +19,7 @@ from ..base.files import tree_digest, write_bytes
 from ..base.system_info import HOME, OVERRIDES
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
-from .hardware import usable_cores
+from .devices import usable_cores
 from .runner_interface import ResourceRequest
 
 ADDRESS = "RAY_ADDRESS"

@@ -24,7 +24,6 @@ from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
 from ..base.files import write_bytes, write_json
 from ..base.plugins import PATH_VARIABLE, entry_points, source_file
-from ..base.system_info import keep_freed_memory
 from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
 from ..store.attempt_folders import log_tail, shorten_log
@@ -33,7 +32,8 @@ from ..store.stored_run import EVALUATION_PREFIX, PARTS
 from ..task import find_env
 from ..training.loop import Simulation, simulation_of
 from ..training.phase_record import PhaseRecord, Scores
-from .hardware import check_device_here, make_deterministic
+from ..training.torch_setup import set_up_worker
+from .devices import check_device_here
 from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
 from .run_record import software, write_record
@@ -71,7 +71,7 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
         store.open_attempt(job.run_id)
         _log_to(attempt / "log.txt")
         check_device_here(str(job.spec["device"]))
-        _set_up_torch(int(job.spec["threads"]))
+        set_up_worker(int(job.spec["threads"]))
         limit_gpu_memory(job)
         check_plugins(job)
         path = execute(job, tell, should_stop)
@@ -165,13 +165,6 @@ def _check_record(record: PhaseRecord) -> None:
     for part, names in entries.items():
         if absent := [name for name in names if name not in getattr(record, part)]:
             raise UserError(f"the simulation's {part} of a phase lack {', '.join(absent)}")
-
-
-def _set_up_torch(threads: int) -> None:
-    keep_freed_memory()
-    make_deterministic(threads)
-    # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
-    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
 
 
 def limit_gpu_memory(job: Job) -> None:

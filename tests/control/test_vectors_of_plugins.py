@@ -18,7 +18,7 @@ from known_plugins import loaded_plugins
 from small_specs import small_control
 
 from staleharness.base import cancellation
-from staleharness.control import evaluation
+from staleharness.control import env_checks, evaluation
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.task import ControlTask
 from staleharness.errors import Interrupted, UserError
@@ -192,7 +192,7 @@ def evaluations(task: type[ControlTask]) -> Any:
 
 
 def test_an_evaluation_that_ends_no_episode_fails_soon(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert evaluation.FIRST_END <= 10_000
+    assert env_checks.FIRST_END <= 10_000
     monkeypatch.setattr(evaluation, "FIRST_END", 50)
     monkeypatch.setattr(evaluation, "LONGEST", 90)
     with pytest.raises(UserError, match=r"an episode of odd lasts more than 50 steps; give it a time limit"):

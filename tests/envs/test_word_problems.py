@@ -13,7 +13,7 @@ import pytest
 from needs import require_extra
 
 from staleharness.base.plugins import builtin_folder
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.task import ENVS
 

@@ -8,7 +8,7 @@ import pytest
 from boards import board, row, track
 from matplotlib.text import Text
 
-from staleharness.figures.aggregate_scores import draw_tracks
+from staleharness.figures.leaderboard_tracks import draw_tracks
 from staleharness.figures.plot_layout import COLUMN, PAGE, to_bytes
 from staleharness.statistics.leaderboard import Leaderboard
 

@@ -10,8 +10,8 @@ import pytest
 from places import ROOT
 
 from staleharness.errors import UserError
+from staleharness.language.problem import Problem
 from staleharness.language.problem_files import load
-from staleharness.language.problem_selection import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import resolve_paths, with_usual_columns
 

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import pytest
 from places import GSM8K
 
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.task import ENVS

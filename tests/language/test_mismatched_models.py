@@ -16,7 +16,7 @@ import staleharness as sh
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.model_file_checks import shapes_in
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.task import find_env

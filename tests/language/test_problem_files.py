@@ -18,8 +18,8 @@ from places import GSM8K
 
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import number
+from staleharness.language.problem import Problem, strip_calculator
 from staleharness.language.problem_files import HUB, Split, load
-from staleharness.language.problem_selection import Problem, strip_calculator
 
 # sha256 of grade_school_math/data/<split>.jsonl in openai/grade-school-math
 UPSTREAM: dict[Split, str] = {

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from staleharness.errors import UserError
 from staleharness.language.answer_grading import EXTRACTORS, grade, plain
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import PROMPTS, find_prompt, render
 
 EGGS = "How many eggs?"

@@ -13,7 +13,7 @@ from torch import Tensor
 
 from staleharness.language.decoder_interface import Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, pad_left, tokenise_prompts
 from staleharness.language.sampler import teacher_force
 from staleharness.language.spec import LanguageSpec

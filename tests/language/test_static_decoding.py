@@ -16,11 +16,11 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
 from staleharness.language import decoding_batch, static_decoding
-from staleharness.language.builtin_decoders import batches
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward, PaddedParts
 from staleharness.language.static_decoding import StaticBatch, capture_step
+from staleharness.language.version_groups import batches
 from staleharness.training.policy_buffer import PolicyBuffer
 
 MIXED = np.array([0, 2, 1, 1, 0, 2, 2, 2])[:, None]

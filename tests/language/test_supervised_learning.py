@@ -17,7 +17,7 @@ from staleharness.base.cache import build_once
 from staleharness.errors import Interrupted, UserError
 from staleharness.language import supervised_learning
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import PromptSet, closing_token
 from staleharness.language.supervised_learning import _solutions, train_policy
 from staleharness.task import find_env

@@ -12,7 +12,7 @@ from pressing import press
 from results_helper import write_run
 
 from staleharness.pages.gallery_index import index_page
-from staleharness.pages.page_shell import prose
+from staleharness.pages.markdown_pages import prose
 from staleharness.pages.paper_figure_specs import read_paper
 
 ROOT = Path(__file__).parents[2]

@@ -16,7 +16,7 @@ from places import HELPERS
 from sweeping import Silent
 
 from staleharness import running
-from staleharness.running import hardware, worker
+from staleharness.running import devices
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job, ResourceRequest
 from staleharness.running.runners import local
@@ -25,6 +25,7 @@ from staleharness.running.worker import limit_gpu_memory
 from staleharness.store.store import Store
 from staleharness.study import ask
 from staleharness.task import all_families
+from staleharness.training import torch_setup
 
 
 def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
@@ -39,7 +40,7 @@ def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
 def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
-    monkeypatch.setenv(hardware.GPUS, "4,7")
+    monkeypatch.setenv(devices.GPUS, "4,7")
     monkeypatch.setattr(local, "check_device_here", lambda device: None)
     for request, runs in (
         (ResourceRequest(), 16),
@@ -80,7 +81,7 @@ def test_a_worker_has_no_attention_of_cudnn(monkeypatch: pytest.MonkeyPatch) -> 
     monkeypatch.setattr(torch, "set_num_threads", lambda threads: None)
     monkeypatch.setattr(torch, "set_deterministic_debug_mode", lambda mode: None)
     monkeypatch.setattr(torch.utils.deterministic, "fill_uninitialized_memory", True)
-    worker._set_up_torch(1)
+    torch_setup.set_up_worker(1)
     assert chosen == [False]
 
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from test_benchmark_table import TOY, method, raw, stored_run
 
-from staleharness.figures.aggregate_scores import track_looks
+from staleharness.figures.leaderboard_tracks import track_looks
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
 from staleharness.statistics.benchmark.protocol import read_protocol

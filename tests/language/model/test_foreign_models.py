@@ -14,7 +14,7 @@ from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.loading import load
 from staleharness.language.model.model_file_checks import check_model
-from staleharness.language.problem_selection import Problem
+from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, tokenise_prompts
 from staleharness.language.spec import LanguageSpec
 

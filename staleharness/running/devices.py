@@ -1,4 +1,4 @@
-"""Cores and GPUs that this process may use, settings of torch on them for a run, and checks of a DEVICE."""
+"""Cores and GPUs that this process may use, and checks of a DEVICE."""
 
 from __future__ import annotations
 
@@ -22,17 +22,6 @@ def usable_gpus() -> list[str]:
     import torch
 
     return [str(number) for number in range(torch.cuda.device_count())]
-
-
-def make_deterministic(threads: int) -> None:
-    """Set up torch for a run: its number of threads, and algorithms whose bits repeat."""
-    import torch
-
-    torch.set_num_threads(threads)
-    torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
-    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
-    # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
-    torch.backends.cuda.enable_cudnn_sdp(False)
 
 
 def check_device(device: str) -> None:

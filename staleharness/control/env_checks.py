@@ -1,0 +1,82 @@
+"""Checks of environments: spaces, steps and time limits."""
+
+from __future__ import annotations
+
+import contextlib
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from ..errors import UserError, one_line, shorten
+
+if TYPE_CHECKING:
+    import gymnasium
+
+# steps within which an environment without a time limit has to end an episode, to be scored
+FIRST_END = 10_000
+
+
+def unsupported_space(observations: object, actions: object) -> str | None:
+    """The space of a single environment that is not supported, and what is; None where both are."""
+    from gymnasium.spaces import Box, Discrete
+
+    def is_vector(space: object) -> bool:
+        return isinstance(space, Box) and len(space.shape) == 1 and space.dtype.kind == "f"
+
+    if not is_vector(observations):
+        return f"observations {observations}; only flat vectors of real numbers (Box) are supported, no images"
+    if not is_vector(actions) and not isinstance(actions, Discrete):
+        return f"actions {actions}; only flat vectors of real numbers (Box) and Discrete are supported"
+    return None
+
+
+def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[Any]) -> Any:
+    """Step a vector of environments. Raises `UserError` for rewards that are no numbers and an info that is no dict, of
+    the vector or of an environment in it."""
+    try:
+        step = vector.step(actions)
+    except Exception as error:
+        if problem := _problem_of_environment(vector):
+            raise UserError(f"ENV={env}: the step of an environment returns {problem}") from error
+        raise
+    if problem := _problem_of_step(step, (vector.num_envs,)):
+        raise UserError(f"ENV={env}: the step of the vector returns {problem}")
+    return step
+
+
+def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:
+    """Problem of a step of the first environment in a vector; None where it shows none or raises an error itself."""
+    with contextlib.suppress(Exception):
+        single: Any = vector.unwrapped.envs[0]  # type: ignore[attr-defined]
+        single.reset(seed=0)
+        single.action_space.seed(0)
+        return _problem_of_step(single.step(single.action_space.sample()), ())
+    return None
+
+
+def _problem_of_step(step: Any, shape: tuple[int, ...]) -> str | None:
+    """Part of a step that is wrong, and what it must be; rewards are numbers of a shape."""
+    _, reward, _, _, info = step
+    rewards = np.asarray(reward)
+    if rewards.shape != shape or rewards.dtype.kind not in "biuf" or isinstance(reward, list):
+        numbers = f"an array of {shape[0]} numbers" if shape else "a number"
+        return f"the reward {shorten(one_line(repr(reward)))}, which must be {numbers}"
+    if not isinstance(info, dict):
+        return f"the info {shorten(one_line(repr(info)))}, which must be a dict"
+    return None
+
+
+def time_limit(vector: gymnasium.vector.VectorEnv, env: str) -> int | None:
+    """Steps after which every episode is cut off, by the specification of the environments, a `TimeLimit` around them
+    or that of the id in gymnasium's registry; None where none has a limit."""
+    import gymnasium
+
+    copies = [vector, *getattr(vector.unwrapped, "envs", [])[:1]]
+    specs = [*(getattr(copy, "spec", None) for copy in copies), gymnasium.registry.get(env)]
+    limits = [spec.max_episode_steps for spec in specs if spec]
+    for single in copies[1:]:
+        while isinstance(single, gymnasium.Wrapper):
+            limits += [single._max_episode_steps] if isinstance(single, gymnasium.wrappers.TimeLimit) else []
+            single = single.env
+    return next((limit for limit in limits if limit), None)

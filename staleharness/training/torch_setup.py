@@ -1,0 +1,26 @@
+"""Settings of torch for a run, which its bits depend on, and for a process that works on runs alone."""
+
+from __future__ import annotations
+
+import os
+
+import torch
+
+from ..base.system_info import keep_freed_memory
+
+
+def make_deterministic(threads: int) -> None:
+    """Set up torch for a run: its number of threads, and algorithms whose bits repeat."""
+    torch.set_num_threads(threads)
+    torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
+    os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
+    # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
+    torch.backends.cuda.enable_cudnn_sdp(False)
+
+
+def set_up_worker(threads: int) -> None:
+    """Set up the process of a worker or an actor."""
+    keep_freed_memory()
+    make_deterministic(threads)
+    # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
+    setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
