@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any, ClassVar, Literal, get_args
 from . import objectives
 from .base.options import Options, path_digests, values_before, without_retired
 from .base.options import option as option
-from .base.parsing import build
 from .base.plugins import Registry
+from .base.typed_values import build
 from .batch import Decisions, PolicyLoss, Targets, Trajectories, Values
 from .errors import UserError
 from .spec import RunSpec

@@ -12,7 +12,8 @@ from typing import Any, ClassVar, Literal, Self
 
 from .base.options import later as later
 from .base.options import values_before, without_retired
-from .base.parsing import build, canonical_json
+from .base.parsing import canonical_json
+from .base.typed_values import build
 from .errors import UserError
 from .rollout_schedule import Demand
 

@@ -11,8 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from .base.parsing import build, parse_assignments, parse_choice, read_toml, split_list, user_path, whole_number
+from .base.parsing import parse_assignments, parse_choice, read_toml, split_list, user_path, whole_number
 from .base.plugins import builtin_folder
+from .base.typed_values import build
 from .errors import UserError, nearest
 
 MAX_SEEDS = 10**9  # above what any grid takes

@@ -17,18 +17,17 @@ from hypothesis import strategies as st
 from staleharness.base.parsing import (
     LARGEST,
     PluginChoice,
-    build,
     canonical_json,
-    convert,
     parse_assignments,
     parse_choice,
     parse_value,
     split_list,
     whole_number,
 )
+from staleharness.base.typed_values import build, convert
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
-from staleharness.running.methods_and_environments import MAX_RUNS
+from staleharness.running.grid_axes import MAX_RUNS
 from staleharness.running.plan import plan, plan_as_data
 from staleharness.spec import RunSpec, later
 from staleharness.study import Question, ask

@@ -7,7 +7,7 @@ import functools
 import hashlib
 import warnings
 
-from .ast_normalisation import PublishedForm
+from .hash_compatibility import PublishedForm
 
 IGNORABLE = (ast.Import, ast.ImportFrom, ast.Pass)
 WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)

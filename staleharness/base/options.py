@@ -11,9 +11,10 @@ from typing import Any, ClassVar, Literal, Self, TypeVar, get_origin
 
 from ..errors import UserError, nearest, shorten
 from .files import digest
-from .parsing import build, convert, format_value, parse_assignments, parse_value, split_choice, type_hints
+from .parsing import format_value, parse_assignments, parse_value, split_choice
 from .plugins import Registry
 from .reference_results import portable_name, results_path
+from .typed_values import build, convert, type_hints
 
 
 def later(default: Any, *, before: Any) -> Any:

@@ -129,7 +129,8 @@ def _caps(command: Command) -> list[CapResult]:
 
 
 def _number(text: str, name: str) -> float:
-    from ..base.parsing import convert, parse_value
+    from ..base.parsing import parse_value
+    from ..base.typed_values import convert
 
     try:
         return float(convert(parse_value(text), float, name))

@@ -10,7 +10,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import write_bytes
 from ..base.parsing import user_path
-from ..base.text import fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
+from ..base.text import number, printable, rows_to_csv, wrap_lines
+from ..base.text_tables import fit, fixed_width, in_rich
 from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file
 

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import check_creatable, check_own, json_bytes, replace_own
 from ..base.parsing import user_path
-from ..base.text import fixed_width, number, printable
+from ..base.text import number, printable
+from ..base.text_tables import fixed_width
 from ..errors import UserError
 from .shared.arguments import SWITCH, Help
 

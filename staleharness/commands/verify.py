@@ -92,7 +92,7 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..lag import read_lag
-    from ..store.run_grid import select_runs
+    from ..store.run_filters import select_runs
     from ..store.run_lookup import find_run
     from ..store.store import MARKER, Store
 

@@ -8,8 +8,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
-from ..statistics.drift_and_lag_totals import ledger_of
 from ..statistics.results import Results
+from ..statistics.row_diagnostics import ledger_of
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
 from .captions import seeds

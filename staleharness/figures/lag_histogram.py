@@ -9,8 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator
 
-from ..statistics.drift_and_lag_totals import LagCounts, lags_of, mean_lag
 from ..statistics.results import Results
+from ..statistics.row_diagnostics import LagCounts, lags_of, mean_lag
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
 from .plot_layout import INK, PAGE, label_edges, panels, percent_axis

@@ -11,8 +11,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
-from ..statistics.drift_and_lag_totals import BINS, EMPTY, STALENESS, in_bins
 from ..statistics.results import Results
+from ..statistics.row_diagnostics import BINS, EMPTY, STALENESS, in_bins
 from ..statistics.scores import Array, axis
 from ..statistics.t_tests_and_intervals import t_reach
 from ..statistics.table import Table

@@ -12,8 +12,9 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ..base.parsing import build, read_toml
+from ..base.parsing import read_toml
 from ..base.text import listing
+from ..base.typed_values import build
 from ..errors import UserError, shorten
 
 UNITS = ("versions", "gradient_steps", "samples")

@@ -7,8 +7,8 @@ from typing import Any
 
 from ..base.text import plural
 from ..figures.palette import Style
-from ..statistics.drift_and_lag_totals import MECHANISMS, Share
 from ..statistics.results import Results
+from ..statistics.row_diagnostics import MECHANISMS, Share
 from ..statistics.table_notes import on_warnings
 from ..store.stored_run import StoredRun
 

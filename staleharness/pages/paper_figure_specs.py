@@ -13,8 +13,9 @@ from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
 from typing import Any, Literal
 
-from ..base.parsing import build, read_toml
+from ..base.parsing import read_toml
 from ..base.plugins import builtin_folder
+from ..base.typed_values import build
 from ..errors import UserError, nearest
 from ..statistics.claims.claim import CANNOT_TELL, ClaimPart
 from ..study import Question, read_study

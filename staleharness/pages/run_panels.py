@@ -12,8 +12,8 @@ import numpy as np
 
 from ..base.text import duration, number, plural, word
 from ..figures.palette import Style
-from ..statistics.drift_and_lag_totals import in_bins
 from ..statistics.method_labels import display_label
+from ..statistics.row_diagnostics import in_bins
 from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
 from ..store.run_grid import cell_of, flat_settings

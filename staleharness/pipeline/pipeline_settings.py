@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any, Literal
 
 from ..base.options import check_bounds, option
-from ..base.parsing import build
+from ..base.typed_values import build
 from ..errors import UserError, nearest
 from ..rollout_schedule import MAX_ROWS
 from .distributions import MAX_VALUE, Constant, read_distribution

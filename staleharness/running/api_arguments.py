@@ -11,8 +11,9 @@ from pathlib import Path
 from types import NoneType
 from typing import Any
 
-from ..base.parsing import is_empty, plain_value, split_list, user_path, whole_number
+from ..base.parsing import is_empty, split_list, user_path, whole_number
 from ..base.plugins import add_user_path
+from ..base.typed_values import plain_value
 from ..errors import UserError, shorten
 from ..study import Question, ask
 

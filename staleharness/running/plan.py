@@ -17,8 +17,9 @@ from ..base.console_log import single_notices
 from ..errors import UserError
 from ..spec import RunSpec
 from ..study import Question
+from .grid_axes import GridAxes, resolve_axes
 from .identity import RunIds
-from .methods_and_environments import GridAxes, check_unique, hyper_parameters, method_label, resolve_axes
+from .methods_and_environments import check_unique, hyper_parameters, method_label
 
 
 @dataclass(frozen=True)

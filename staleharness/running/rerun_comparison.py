@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.parsing import plain_value
+from ..base.typed_values import plain_value
 from ..errors import shorten
 from ..store.stored_run import StoredRun
 from .identity import read_stored, run_id

@@ -14,11 +14,12 @@ import numpy as np
 from ..base.reference_results import results_path
 from ..base.text import plural
 from ..store import run_grid
-from ..store.run_grid import Filter, RunGrid, Settings, cell_of, select_runs
+from ..store.run_filters import Filter, Settings, select_runs
+from ..store.run_grid import RunGrid, cell_of
 from ..store.store import Store
 from ..store.stored_run import StoredRun, with_newer_settings
 from . import aggregate
-from .drift_and_lag_totals import Diagnostics, diagnostics
+from .row_diagnostics import Diagnostics, diagnostics
 from .scores import AUTO, axis, final_score, learning_curve, normaliser, resolve_auto
 from .table import Table
 

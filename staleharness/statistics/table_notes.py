@@ -11,7 +11,7 @@ import numpy as np
 from ..base.text import listing, number, plural
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
-from .drift_and_lag_totals import lags_of, ledger_of, mean_lag
+from .row_diagnostics import lags_of, ledger_of, mean_lag
 from .scores import final_score, score_before_training
 
 SHORT_LAG = 0.75  # share of the expected mean lag below which there is a note

@@ -6,7 +6,8 @@ import textwrap
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import duration, fit, fixed_width, in_rich, number, printable, rows_to_csv, wrap_lines
+from ..base.text import duration, number, printable, rows_to_csv, wrap_lines
+from ..base.text_tables import fit, fixed_width, in_rich
 from .table import COLUMNS, Table, is_published
 
 if TYPE_CHECKING:

@@ -11,8 +11,8 @@ from typing import Any
 
 from ..algorithm import Algorithm
 from ..base.options import active_options
-from ..base.parsing import build
 from ..base.plugins import source_file, source_hash, summary
+from ..base.typed_values import build
 from ..errors import UserError
 from ..spec import RunSpec
 

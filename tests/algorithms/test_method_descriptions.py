@@ -18,7 +18,7 @@ from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
 from staleharness.running.plugin_listing import as_text, catalogue
-from staleharness.statistics.drift_and_lag_totals import MECHANISMS
+from staleharness.statistics.row_diagnostics import MECHANISMS
 from staleharness.testing import example_decisions
 from staleharness.training.loop import simulation_of
 from staleharness.training.method_metadata import OTHER, MethodEntry, describe, entry_of, extra_passes, families

@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results
-from staleharness.store.run_grid import select_runs
+from staleharness.store.run_filters import select_runs
 
 
 @pytest.fixture

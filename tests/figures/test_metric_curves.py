@@ -15,10 +15,10 @@ from staleharness.figures.metric_curves import binned_mean, draw_spread
 from staleharness.figures.palette import styles
 from staleharness.figures.plot_layout import plot_settings
 from staleharness.figures.registry import draw
-from staleharness.statistics.drift_and_lag_totals import diagnostics, in_bins
 from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.result_comparison import compare_runs
 from staleharness.statistics.results import Results, load
+from staleharness.statistics.row_diagnostics import diagnostics, in_bins
 from staleharness.statistics.t_tests_and_intervals import contrast
 
 

@@ -18,8 +18,8 @@ from results_helper import write_grid, write_run
 from staleharness.figures import plot_layout
 from staleharness.pages import report
 from staleharness.statistics import bootstrap
-from staleharness.statistics.drift_and_lag_totals import STALENESS
 from staleharness.statistics.results import Results, load
+from staleharness.statistics.row_diagnostics import STALENESS
 from staleharness.store import bundle_reader, run_grid, stored_run
 
 SEEDS, LABELS, CAPACITIES = 2, ("ppo_clip", "vaco"), (1, 8)

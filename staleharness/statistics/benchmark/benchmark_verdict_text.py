@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from ...base.text import fixed_width, number
+from ...base.text import number
+from ...base.text_tables import fixed_width
 from ..significance_and_power import ALPHA
 from .benchmark_row import USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
