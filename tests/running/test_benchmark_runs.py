@@ -20,6 +20,7 @@ from staleharness.running import benchmark_runs
 from staleharness.statistics.benchmark import protocol as protocols
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable
 from staleharness.statistics.benchmark.benchmark_verdict_text import remarks
+from staleharness.statistics.benchmark.protocol_runs import look_rates
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
 
@@ -125,7 +126,7 @@ def test_a_second_time_nothing_is_run_and_the_page_is_the_same(place: Path) -> N
 def test_a_look_takes_the_first_seeds_at_the_rates_of_ppo_clip(place: Path) -> None:
     protocol = protocols.read_protocol("toy")
     missing = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"), look=1)
-    rates = protocols.look_rates(protocol, benchmark_runs.published_runs(protocol.name))
+    rates = look_rates(protocol, benchmark_runs.published_runs(protocol.name))
     assert 3.0 in rates.values()  # not the track's own
     assert [(r.spec.capacity, r.spec.seed, r.spec.learning_rate) for r in missing] == [
         (k, 0, protocol.rate(rates[k])) for k in protocol.capacity

@@ -18,6 +18,8 @@ from slurm_clusters import Cluster
 from sweeping import Silent, process, wait_until
 
 from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.runner_interface import Runner
+from staleharness.running.runners.local import LocalPool
 from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.supervision import Limits
 from staleharness.running.sweep_event_loop import Outcome, sweep
@@ -38,7 +40,7 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Results of the runs on this machine."""
     out = tmp_path_factory.mktemp("local")
     with loaded_plugins(NAPPING):
-        swept(out, naps(3), 3)
+        swept(out, naps(3), LocalPool(3))
     return records(out)
 
 
@@ -69,9 +71,7 @@ class Acts(Silent):
         self.how[run.run_id] = event["event"]
 
 
-def swept(
-    out: Path, runs: tuple[PlannedRun, ...], runner: SlurmRunner | int, listener: Silent | None = None
-) -> Outcome:
+def swept(out: Path, runs: tuple[PlannedRun, ...], runner: Runner, listener: Silent | None = None) -> Outcome:
     store = Store(out)
     store.open_for_writing()
     return sweep(runs, store, runner, listener or Silent(), Limits(checkpoint=0.02))  # type: ignore[arg-type]
