@@ -156,7 +156,7 @@ mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow.
 
 # each a file of benchmarks/, with an option after the plus
 BENCHMARKS = start reading logs sweeps stepping acting training training+sweep training+paper batched_policies pipeline \
-  in_flight trl_grpo trl_grpo+hidden=256 trl_grpo+smollm2 generating vcpo proximal
+  in_flight mismatch trl_grpo trl_grpo+hidden=256 trl_grpo+smollm2 generating vcpo proximal
 bench: export BENCH_TABLE = $(CURDIR)/build/bench.txt
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
 	@$(if $(call given,ALGO TRACK QUICK ONE_RATE ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
