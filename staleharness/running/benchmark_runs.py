@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -105,7 +105,7 @@ class BenchmarkRuns:
 
 
 MakeRunner = Callable[[Plan], Runner]
-Watch = Callable[[Plan, int], AbstractContextManager[SweepListener]]
+Watch = Callable[[Plan, Collection[str]], AbstractContextManager[SweepListener]]
 
 
 def run_method(
@@ -119,7 +119,7 @@ def run_method(
 ) -> BenchmarkRuns:
     """Run what is missing of a method, in two stages, and return its runs. Nothing is run that is published.
 
-    watch: called with a stage's plan and the number of its runs that are there; gives the listener.
+    watch: called with a stage's plan and the ids of its runs that are there; gives the listener.
     look: number of seeds to run at the rates of PPO-clip, without a ladder; 0: the whole row.
     """
     result = BenchmarkRuns()

@@ -81,12 +81,12 @@ def execute_plan(
     plan: Plan,
     store: Store,
     runner: Runner,
-    watch: Callable[[int], AbstractContextManager[SweepListener]],
+    watch: Callable[[Collection[str]], AbstractContextManager[SweepListener]],
     restart: bool = False,
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; return how each run ended, and all stored runs of the plan.
 
-    watch: called with the number of stored runs if something has to run; gives the listener. restart: start a run over
+    watch: called with the ids of stored runs if something has to run; gives the listener. restart: start a run over
     if none of its checkpoints fits, and keep them; otherwise that raises `UserError`.
     """
     limits = limits_from_environment()
@@ -97,7 +97,7 @@ def execute_plan(
     store.open_for_writing()
     if len(runs) == len(plan.runs):
         return Outcome(skipped=[run.run_id for run in plan.runs]), runs
-    with watch(len(runs)) as listener, without_main_module():
+    with watch(ids) as listener, without_main_module():
         outcome = sweep(plan.runs, store, runner, listener, limits, ids, restart)
     runs += stored_runs_of(plan, store, outcome.done)
     return outcome, sorted(runs, key=lambda run: run.id)

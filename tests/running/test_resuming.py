@@ -7,7 +7,7 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from contextlib import AbstractContextManager
 from pathlib import Path
 
@@ -97,7 +97,7 @@ def tree(folder: Path) -> dict[str, str]:
 
 
 def start(planned: Plan, store: Store) -> None:
-    def watch(done: int) -> AbstractContextManager[SweepListener]:
+    def watch(done: Collection[str]) -> AbstractContextManager[SweepListener]:
         raise AssertionError("the sweep began")
 
     plan_execution.execute_plan(planned, store, local.LocalPool(1), watch)

@@ -7,6 +7,7 @@ import importlib
 import sys
 import threading
 import time
+from collections.abc import Collection
 from contextlib import AbstractContextManager
 from typing import Any
 
@@ -33,9 +34,10 @@ REPORT_MODULES = (
 )
 
 
-def listener_for(total: int, skipped: int) -> AbstractContextManager[SweepListener]:
-    """A live display when stderr is a terminal, plain lines otherwise; closed at the end of its context."""
-    return contextlib.closing(LiveDisplay(total, skipped) if sys.stderr.isatty() else PlainLines(total, skipped))
+def listener_for(total: int, stored: Collection[str]) -> AbstractContextManager[SweepListener]:
+    """A live display when stderr is a terminal, plain lines otherwise; closed at the end of its context. stored: ids of
+    runs that are done already."""
+    return contextlib.closing((LiveDisplay if sys.stderr.isatty() else PlainLines)(total, len(stored)))
 
 
 def describe_failure(event: dict[str, Any]) -> str:

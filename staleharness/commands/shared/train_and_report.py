@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
 from pathlib import Path
@@ -47,13 +47,12 @@ def runner_of(command: Resources, plan: Plan, store: Store) -> Runner:
 def execute(command: Presentation, plan: Plan, store: Store, runner: Runner, restart: bool = False) -> int:
     """Run what is missing with live progress, publish the results, and return the exit code."""
     from ...running.forecast import estimate
-    from ...running.plan_execution import execute_plan, stored_runs_of
+    from ...running.plan_execution import execute_plan
     from .progress_display import listener_for
 
-    def watch(done: int) -> AbstractContextManager[SweepListener]:
-        print_plan(plan, done, runner.capacity)
-        done_ids = {run.id for run in stored_runs_of(plan, store)}
-        guess = estimate([run for run in plan.runs if run.run_id not in done_ids], store, runner.capacity or 1)
+    def watch(done: Collection[str]) -> AbstractContextManager[SweepListener]:
+        print_plan(plan, len(done), runner.capacity)
+        guess = estimate([run for run in plan.runs if run.run_id not in done], store, runner.capacity or 1)
         if guess.seconds is not None and runner.capacity:
             print(guess.text, file=sys.stderr)
         return listener_for(len(plan.runs), done)

@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
@@ -31,7 +31,6 @@ class BenchmarkTable:
     runs_done: int  # runs that are there, those of the user included
     runs_total: int  # runs that the protocol asks for
     look: int = 0  # seeds of a look at one rate, which is no result; 0: none
-    notes: tuple[str, ...] = ()
 
     def row(self, method: str, capacity: int, source: str | None = None) -> BenchmarkRow | None:
         """Return the row of a method, of any source unless one is given."""
@@ -54,12 +53,7 @@ class BenchmarkTable:
 
 
 def benchmark_table(
-    protocol: Protocol,
-    sources: Mapping[str, Iterable[StoredRun]],
-    *,
-    look: int = 0,
-    notes: Sequence[str] = (),
-    gaps: bool = False,
+    protocol: Protocol, sources: Mapping[str, Iterable[StoredRun]], *, look: int = 0, gaps: bool = False
 ) -> BenchmarkTable:
     """Make the table of a track. sources: name -> runs, of which `reference` and `yours` make the same rows.
 
@@ -100,7 +94,6 @@ def benchmark_table(
         runs_done=runs_total - sum(row.missing for row in entry_rows),
         runs_total=runs_total,
         look=look,
-        notes=tuple(notes),
     )
 
 

@@ -36,7 +36,7 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
         lines.append(f"partial: {missing} runs of this method are missing")
     if table.runs_done < table.runs_total:
         lines.append(f"the table of all methods is partial: {table.runs_done} of {table.runs_total} runs")
-    return [*lines, *(f"note: {note}" for note in table.notes)]
+    return lines
 
 
 def _cells(row: BenchmarkRow) -> list[str]:
