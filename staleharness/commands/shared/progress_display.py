@@ -34,10 +34,10 @@ REPORT_MODULES = (
 )
 
 
-def listener_for(total: int, stored: Collection[str]) -> AbstractContextManager[SweepListener]:
-    """A live display when stderr is a terminal, plain lines otherwise; closed at the end of its context. stored: ids of
+def listener_for(total: int, run_ids: Collection[str]) -> AbstractContextManager[SweepListener]:
+    """A live display when stderr is a terminal, plain lines otherwise; closed at the end of its context. run_ids: of
     runs that are done already."""
-    return contextlib.closing((LiveDisplay if sys.stderr.isatty() else PlainLines)(total, len(stored)))
+    return contextlib.closing((LiveDisplay if sys.stderr.isatty() else PlainLines)(total, len(run_ids)))
 
 
 def describe_failure(event: dict[str, Any]) -> str:
