@@ -44,6 +44,8 @@ def test_a_planned_study_has_the_labels_of_its_runs(file: Path, scale: str, monk
     assert study.question
     assert cells == {(label, k, plain_env(env)) for label, k, env in asked.cells()}
     assert len(made.runs) == len(cells)
+    if asked.lag:  # figures find runs by this text
+        assert asked.lag in {run.spec.lag for run in made.runs}
 
 
 @pytest.mark.parametrize("name", FIGURES)
