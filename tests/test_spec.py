@@ -18,6 +18,7 @@ from staleharness.base.parsing import (
     LARGEST,
     PluginChoice,
     canonical_json,
+    format_value,
     parse_assignments,
     parse_choice,
     parse_value,
@@ -130,6 +131,12 @@ def test_a_bad_whole_number_is_one_short_line(text: str) -> None:
 )
 def test_values_are_read_as_toml_or_else_as_text(text: str, value: Any) -> None:
     assert parse_value(text) == value and type(parse_value(text)) is type(value)
+
+
+@pytest.mark.parametrize("value", [math.inf, -math.inf, 1e-3, 1e22, 0.1, 3, True, "nan", "true", "1e5", "phase", "a b"])
+def test_a_formatted_value_is_parsed_as_itself(value: Any) -> None:
+    result = parse_value(format_value(value))
+    assert result == value and type(result) is type(value)
 
 
 def test_an_option_given_twice_is_said() -> None:

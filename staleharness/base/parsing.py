@@ -147,6 +147,8 @@ def value_text(value: Any) -> str:
     """Write a value as users type it."""
     if isinstance(value, bool):
         return str(value).lower()
+    if isinstance(value, float):
+        return float.__repr__(value)  # as JSON has it, but for `inf`
     return value if isinstance(value, str) else json.dumps(value, default=str)
 
 
