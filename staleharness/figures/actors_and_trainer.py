@@ -14,6 +14,7 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
 from ..trace import read_trace
+from .captions import seeds
 from .palette import looks_of
 from .plot_layout import PAGE, panels
 from .registry import FIGURES, Section
@@ -112,9 +113,9 @@ def actors_and_trainer(results: Results, table: Table, width: float = PAGE) -> F
     looks = {label: look for label, look in looks_of(table).items() if label in work_by_label}
     duration = min((STEPS * work.seconds_a_phase for work in work_by_label.values()), default=1.0)
     subtitle = (
-        f"{duration:.2g} s from the middle of each method's first run at its largest K, and the share of the whole run "
-        "in which each works; colour: version of the weights, four in turn, grey where several act; blank: waiting, or "
-        "evaluating"
+        f"{duration:.2g} s from the middle of a run of each method, and the share of that run in which each works "
+        f"(the first of {seeds(results.grid)} at its largest K, so no interval); colour: version of the weights, four "
+        "in turn, grey where several act; blank: waiting, or evaluating"
     )
     with panels("Actors and trainer", subtitle, list(looks) or [""], table, width, 1.25, 1) as (figure, axes):
         for ax, (label, look) in zip(axes, looks.items(), strict=False):

@@ -50,7 +50,7 @@ def test_the_seven_algorithms_are_registered() -> None:
         ("decoupled_ppo", {"ewma_decay": 1.0}, "ewma_decay must be at least 0 and below 1"),
         ("decoupled_ppo", {"weight_cap": 0.5}, "weight_cap must be 0 (no cap) or at least 1"),
         ("a3po", {"weight_cap": 0.0}, "weight_cap must be above 0"),
-        ("a3po", {"clip": float("nan")}, "clip=NaN is not finite"),
+        ("a3po", {"clip": float("nan")}, "clip=nan is not finite"),
     ],
 )
 def test_a_bad_hyper_parameter_is_one_line(name: str, options: dict[str, object], complaint: str) -> None:

@@ -130,7 +130,7 @@ def test_published_results_are_read_by_environment(call: Any) -> None:
             ["--results=nowhere"],
             "RESULTS=nowhere is not a folder of results; `staleharness sweep` makes some, and results/ref",
         ),
-        ([f"--results={Path(CONTROL).parent}"], "these folders in it do: a3po_language, async_rl"),
+        ([f"--results={Path(CONTROL).parent}"], "these folders in it do: a3po_language, a3po_wall_clock"),
         (["--out=advice.txt"], "give one that ends in .png, .svg, .pdf"),
         (["--out=no/such/advice.png"], "there is no folder no/such"),
         (["--score=samples"], "score='samples' is not known; did you mean 'sampled'?"),
