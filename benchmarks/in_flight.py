@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import statistics
 import time
+from collections.abc import Mapping
 from typing import Any
 
 import numpy as np
@@ -33,6 +34,19 @@ def simulation(lag: str, capacity: int, phases: int, prompts: int) -> Any:
     return simulation_of(find_env("word-problems")[1].settings.from_dict({**settings, **size, **steps}))
 
 
+def seconds_in_turns(runs: Mapping[str, Any], warm: int, count: int) -> dict[str, list[float]]:
+    """Return the processor seconds of `count` phases of each run after `warm` others; the order of the runs changes."""
+    seconds: dict[str, list[float]] = {name: [] for name in runs}
+    rng = np.random.default_rng(0)
+    for phase in range(warm + count):
+        for name in rng.permutation(list(runs)).tolist():
+            begin = time.process_time()
+            runs[name].advance()
+            if phase >= warm:
+                seconds[name].append(time.process_time() - begin)
+    return seconds
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     parser.add_argument("--models", nargs="*", default=MODELS)
@@ -45,14 +59,7 @@ def main() -> None:
     count, warm = 8 if options.quick else 24, options.capacity + 1
     names = ["uniform", *options.models]
     runs = {name: simulation(name, options.capacity, warm + count + 1, options.prompts) for name in names}
-    seconds: dict[str, list[float]] = {name: [] for name in names}
-    rng = np.random.default_rng(0)
-    for phase in range(warm + count):
-        for name in rng.permutation(names).tolist():
-            begin = time.process_time()
-            runs[name].advance()
-            if phase >= warm:
-                seconds[name].append(time.process_time() - begin)
+    seconds = seconds_in_turns(runs, warm, count)
     rows = f"{options.prompts} x 8 rows"
     print(f"word-problems, K = {options.capacity}, {rows}, one thread; {count} phases of each in turns, processor time")
     for name in names:

@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import argparse
 import statistics
-import time
 from typing import Any
 
-import numpy as np
 import torch
 from bench_table import show
+from in_flight import seconds_in_turns
 
 from staleharness.base.system_info import keep_freed_memory
 
@@ -49,16 +48,9 @@ def main() -> None:
     keep_freed_memory()  # as a run does
     count, warm = 8 if options.quick else 24, CAPACITY + 1
     names = ["none", *options.mismatches]
-    rng = np.random.default_rng(0)
     for env in ("Hopper-v5", "word-problems"):
         runs = {name: simulation(env, name, warm + count + 1) for name in names}
-        seconds: dict[str, list[float]] = {name: [] for name in names}
-        for phase in range(warm + count):
-            for name in rng.permutation(names).tolist():
-                begin = time.process_time()
-                runs[name].advance()
-                if phase >= warm:
-                    seconds[name].append(time.process_time() - begin)
+        seconds = seconds_in_turns(runs, warm, count)
         print(f"{env}, K = {CAPACITY}, one thread; {count} phases of each in turns, processor time")
         for name in names:
             print(f"{name:<24}{1000 * statistics.median(seconds[name]):>8.0f} ms")
