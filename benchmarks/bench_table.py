@@ -3,8 +3,9 @@
     python benchmarks/bench_table.py FILE
 
 Each benchmark prints its rows by `show`, and appends them to the file that BENCH_TABLE names, if any; `make bench`
-prints that file once all have run. A value is a ratio where its unit is `x`, otherwise seconds or megabytes. A limit of
-the form `<= 10` or `>= 0.7` is checked, and a value beyond it is marked; other limits are a bound in words.
+prints that file once all have run, and exits with 1 if a limit is not kept. A value is a ratio where its unit is `x`,
+otherwise seconds or megabytes. A limit of the form `<= 10` or `>= 0.7` is checked, and a value beyond it is marked;
+other limits are a bound in words.
 """
 
 from __future__ import annotations
@@ -45,5 +46,12 @@ def holds(value: float, limit: str) -> bool:
     return value <= float(bound) if sign == "<=" else value >= float(bound) if sign == ">=" else True
 
 
+def main(path: str) -> int:
+    """Print the table; returns 1 where a limit is not kept or a benchmark failed, else 0."""
+    rows = Path(path).read_text(encoding="utf-8")
+    print("\n" + HEAD + "\n" + rows, end="")
+    return int(any(line.endswith(("NOT KEPT", ": failed")) for line in rows.splitlines()))
+
+
 if __name__ == "__main__":
-    print("\n" + HEAD + "\n" + Path(sys.argv[1]).read_text(encoding="utf-8"), end="")
+    sys.exit(main(sys.argv[1]))

@@ -90,6 +90,19 @@ def test_rows_of_all_benchmarks_are_one_table(
     ]
 
 
+@pytest.mark.parametrize(
+    ("row", "code"),
+    [
+        ("a sweep over its bare runs  1 x  3  <= 1.02", 0),
+        ("plan, 10,000 runs  11 s  2  <= 10  NOT KEPT", 1),
+        ("sweeps: failed", 1),
+    ],
+)
+def test_bench_exits_with_1_if_a_row_breaks_its_limit(tmp_path: Path, row: str, code: int) -> None:
+    (table := tmp_path / "bench.txt").write_text(f"training / cleanrl  2 x  1  physics alone: 7 x\n{row}\n")
+    assert bench_table.main(str(table)) == code
+
+
 def test_what_checkpoints_of_a_simulated_run_cost() -> None:
     run = (1.0, 1.0, 2, 100.0)  # each phase of 100 s is longer than 30 s and than 19 times what is written in it
     apart, share, hourly, stop, there = checkpoints.simulate(run, 1.0, separate=False)
