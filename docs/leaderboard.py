@@ -13,7 +13,6 @@ from pathlib import Path
 
 import numpy as np
 from earlier_tracks import EARLIER, TOKEN_NAMES, earlier_track
-from leaderboard_picture import draw_scores
 from pictures import write_both
 
 from staleharness.algorithm import ALGORITHMS, make_algorithm
@@ -21,6 +20,7 @@ from staleharness.base.options import active_options
 from staleharness.base.plugins import source_hash
 from staleharness.base.text_tables import markdown_table
 from staleharness.errors import UserError
+from staleharness.figures.leaderboard_tracks import draw_scores
 from staleharness.pages.leaderboard_page import (
     BETWEEN_CPUS,
     MethodText,
@@ -59,7 +59,7 @@ cases. "Less PPO-clip" is a difference of means at the largest K, bold where Wel
 it from 0 at 5 % after Holm's correction over the rows. **[The whole leaderboard](leaderboard.html)** is one file to
 open in a browser: it sorts and filters, and has every method's formula, curves and runs.
 """
-CAPTION = """*Bars: intervals at the largest K. Dashed: PPO-clip there. Italic: width controls, which correct nothing.*
+CAPTION = """*Bars: intervals. Dashed: PPO-clip at the largest K. Italic: width controls, which correct nothing.*
 """
 CONTROLS = """Width controls take larger steps and correct nothing: a correction that is not above them has shown no
 more than a larger step (Welch, Holm over all pairs at that K; [every pair](leaderboard.html)).
@@ -303,6 +303,6 @@ def write(folder: Path, published: Path, texts: Mapping[str, MethodText]) -> Non
     """Write leaderboard.md, its picture in two widths, and leaderboard.html into a folder."""
     leaderboard = board(published)
     names = row_names(leaderboard.tracks)[:MAX_ROWS]
-    write_both(folder, "leaderboard", lambda width: draw_scores(leaderboard, names, width))
+    write_both(folder, "leaderboard", lambda width: draw_scores(leaderboard, width, names))
     (folder / "leaderboard.html").write_text(leaderboard_html(leaderboard, texts), encoding="utf-8")
     (folder / "leaderboard.md").write_text(markdown(leaderboard), encoding="utf-8")

@@ -1,21 +1,23 @@
-"""Score against K of a leaderboard's methods, a panel per track."""
+"""Score at each K of a leaderboard's methods: a panel per track, a row per method."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
 from .palette import Style, styles, with_names
-from .plot_elements import draw_interval, draw_line, level_line, log_axis
-from .plot_layout import FAINT, PAGE, label_edges, names_at_ends, plot_settings
+from .plot_elements import REFERENCE_LINE, row_axis
+from .plot_layout import FAINT, INK, PAGE, gid, label_edges, plot_settings
 
-ROW = 0.155  # inches of height for each name at the right
-LEAST_HEIGHT = 2.4  # inches of a panel
-MOST_ROWS = 8  # of panels side by side
-STEP, WIDEST = 0.15, 0.9  # between neighbours at one K and between the outermost, in doublings of K
+ROW, HEAD = 0.165, 0.55  # inches of a row, and of a panel's title and axis
+SHADES = ("#A9BBD0", "#5E84AE", "#123A63")  # of the capacities, the last the darkest
+CONTROL = "#9A5B00"  # names of width controls
+SPREAD = 0.5  # of a row's height, between the dots of the smallest and the largest K
 
 
 def track_looks(tracks: Sequence[Track]) -> dict[str, Style]:
@@ -25,58 +27,81 @@ def track_looks(tracks: Sequence[Track]) -> dict[str, Style]:
     return with_names(styles(row.name for row in rows), titles)
 
 
-def draw_tracks(board: Leaderboard, width: float = PAGE) -> Figure:
-    """Score against K of all methods that learned; one panel per track, below each other where they need the width.
+def draw_scores(board: Leaderboard, width: float = PAGE, names: Sequence[str] | None = None) -> Figure:
+    """Draw the score of each method that learned at each K, with its interval; dashed: the baseline at the largest K.
 
-    The baseline's line is thick. Methods are named at the right, in the order of their scores at the largest K.
+    Panels are below each other, each with the rows of its track from the best to the worst. names: the rows to draw, in
+    that order; a wide figure then has its panels side by side, with the names at the left of all.
     """
     looks = track_looks(board.tracks)
     tracks = [track for track in board.tracks if track.ranking]
-    is_wide = width >= PAGE and all(len(track.ranking) <= MOST_ROWS for track in tracks)
-    columns = len(tracks) if is_wide else 1
-    lines = -(-len(tracks) // max(1, columns))
-    height = max([LEAST_HEIGHT, *(ROW * len(track.ranking) for track in tracks)])
+    if not tracks:
+        return Figure(figsize=(width, HEAD))
+    side_by_side = names is not None and width >= PAGE
+    rows = [list(names or ()) if side_by_side else _names_on(track, names) for track in tracks]
+    heights = [len(track_rows) * ROW + HEAD for track_rows in rows]
+    height = (max(heights) if side_by_side else sum(heights)) + 0.4
     with plot_settings():
-        figure = Figure(figsize=(width, lines * (height + 0.5) + 0.25))
-        figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.06)
-        figure.suptitle(" ", fontsize=7)  # room for the title, which a page prints as a heading
-        figure.text(
-            0.005, 1 - 0.03 / figure.get_figheight(), board.title, va="top", fontweight="bold", gid="figure-title"
-        )
-        axes = [figure.add_subplot(lines, max(1, columns), i + 1, gid=f"panel-{i}") for i in range(len(tracks))]
-        for ax, track in zip(axes, tracks, strict=True):
-            _draw_track(ax, track, looks, height)
-        if axes:
-            label_edges(axes, "K, capacity of the policy buffer", "score")
+        figure = Figure(figsize=(width, height), layout="constrained")
+        title = f"{board.title}: score at each capacity K of the buffer"
+        figure.suptitle(title, x=0.01, ha="left", fontsize=9, gid="figure-title")
+        shape = (1, len(tracks)) if side_by_side else (len(tracks), 1)
+        ratios = {} if side_by_side else {"height_ratios": heights}
+        axes = list(figure.subplots(*shape, squeeze=False, gridspec_kw=ratios).flat)
+        for i, (ax, track, track_rows) in enumerate(zip(axes, tracks, rows, strict=True)):
+            ax.set_gid(f"panel-{i}")
+            _draw_track(ax, track, track_rows, looks)
+            if i and side_by_side:
+                ax.set_yticklabels([])
+        label_edges(axes, "score", "")
+        ks = sorted({k for track in tracks for k in track.ks})
+        dots = [
+            Line2D([], [], marker="o", linestyle="", markersize=4, color=_shade(ks, k), label=f"K = {k}") for k in ks
+        ]
+        options: dict[str, Any] = {"ncols": len(ks), "handletextpad": 0.1, "columnspacing": 1.0}
+        options |= {"frameon": False, "loc": "outside upper right" if side_by_side else "outside lower right"}
+        figure.legend(handles=dots, **options)
         if (engine := figure.get_layout_engine()) is not None:
             engine.execute(figure)
         figure.set_layout_engine(None)
     return figure
 
 
-def _draw_track(ax: Axes, track: Track, looks: Mapping[str, Style], height: float) -> None:
-    ends = []
-    for at, row in enumerate(track.ranking):
-        look = looks[row.name]
-        places, values = _points(row, track, at)
-        for x, k in zip(places, values, strict=True):
-            score = row.capacities[k].score
-            if score is not None and score.low is not None and score.high is not None:
-                draw_interval(ax, look, [x, x], [score.low, score.high], 1.6, 0.3)
-        thick = 2.4 if row.label == track.baseline else 1.0
-        draw_line(ax, look, places, list(values.values()), marker=4, linewidth=thick)
-        if values:
-            ends.append((row.name, places[-1], list(values.values())[-1]))
-    level_line(ax, 0.0)
-    ax.set_title(track.title, loc="left", color=FAINT)
-    log_axis(ax, track.ks)
-    ax.set_xlim(min(track.ks) / 2**0.6, max(track.ks) * 2**0.6)
-    names_at_ends(ax, ends, looks, height)
+def _names_on(track: Track, names: Sequence[str] | None) -> list[str]:
+    on_track = [row.name for row in track.ranking]
+    return on_track if names is None else [name for name in names if name in on_track]
 
 
-def _points(row: LeaderboardRow, track: Track, at: int) -> tuple[list[float], dict[int, float]]:
-    """Places on the axis, side by side so that intervals do not hide each other, and the score by K."""
-    values = {k: r.score.value for k in track.ks if (r := row.capacities.get(k)) is not None and r.score is not None}
-    others = max(1, len(track.ranking) - 1)
-    shift = 2 ** (min(WIDEST, STEP * others) * (at / others - 0.5))
-    return [k * shift for k in values], values
+def _draw_track(ax: Axes, track: Track, names: Sequence[str], looks: Mapping[str, Style]) -> None:
+    rows = {row.name: row for row in track.ranking}
+    for at, name in enumerate(names):
+        if name in rows:
+            _draw_row(ax, at, rows[name], track.ks, looks[name])
+    baseline = next((row for row in track.ranking if row.label == track.baseline), None)
+    if baseline is not None and (score := baseline.capacities[track.ks[-1]].score) is not None:
+        ax.axvline(score.value, **{**REFERENCE_LINE, "linestyle": "--"})
+    row_axis(ax, [looks[name].name for name in names])
+    ax.grid(axis="y", visible=True, linewidth=0.4)
+    for text, name in zip(ax.get_yticklabels(), names, strict=True):
+        text.set_gid(gid(looks[name]))
+        if name in rows and rows[name].kind == "control":
+            text.set(style="italic", color=CONTROL)
+        if name in rows and rows[name].label == track.baseline:
+            text.set(fontweight="bold", color=INK)
+    ax.set_title(track.title, loc="left", color=FAINT, fontsize=8)
+
+
+def _draw_row(ax: Axes, at: int, row: LeaderboardRow, ks: Sequence[int], look: Style) -> None:
+    """Draw the scores of a row, the smallest K a little above the largest so that intervals do not hide each other."""
+    for i, k in enumerate(ks):
+        score = row.capacities[k].score if k in row.capacities else None
+        if score is None:
+            continue
+        y = at + SPREAD * (i / max(1, len(ks) - 1) - 0.5)
+        if score.low is not None and score.high is not None:
+            ax.plot([score.low, score.high], [y, y], color=_shade(ks, k), linewidth=1.6, alpha=0.5, gid=gid(look))
+        ax.plot(score.value, y, marker="o", markersize=3.2, color=_shade(ks, k), gid=gid(look))
+
+
+def _shade(ks: Sequence[int], k: int) -> str:
+    return SHADES[-1] if k == ks[-1] else SHADES[min(ks.index(k), len(SHADES) - 2)]

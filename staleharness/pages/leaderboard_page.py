@@ -10,7 +10,7 @@ from typing import Any
 
 from ..base.files import write_bytes
 from ..base.text import number, plural
-from ..figures.leaderboard_tracks import draw_tracks, track_looks
+from ..figures.leaderboard_tracks import draw_scores, track_looks
 from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
 from ..statistics.benchmark.leaderboard_rows import leaderboard_track
@@ -63,9 +63,9 @@ def _plots(board: Leaderboard) -> dict[str, str]:
     from ..figures.plot_layout import COLUMN, PAGE, to_bytes
     from .figure_embedding import hover_axes, inline_svg
 
-    drawings = {"wide": draw_tracks(board, PAGE), "narrow": draw_tracks(board, COLUMN)}
+    drawings = {"wide": draw_scores(board, PAGE), "narrow": draw_scores(board, COLUMN)}
     return {
-        form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score against K", hover_axes(figure))
+        form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score at each K", hover_axes(figure))
         for form, figure in drawings.items()
     }
 

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from boards import board, row, track
 from browser import CHROMIUM, Page, assert_only_its_own_script, in_browser, unique_ids
+from pressing import press
 
 from staleharness.pages.leaderboard_page import MethodText, control_comparisons, leaderboard_html, robustness, run_count
 from staleharness.statistics.leaderboard import CapacityResult, Leaderboard
@@ -205,6 +206,22 @@ setTimeout(() => {
     made = in_browser(path, "", tmp_path / "profile", "--virtual-time-budget=2000")
     title = made.elements and re.search(r'\["[^]]*\]', made.text)
     assert title and title[0].replace('"', "") == "[PPO-clip,method_02,0,0,2,0,1,#method-2]"
+
+
+@needs_browser
+def test_arrow_keys_show_each_score_of_a_row_with_its_interval(text: str, tmp_path: Path) -> None:
+    script = """
+const svg = document.querySelector('#plot .wide svg'), out = [];
+for (let i = 0; i < 4; i++) {
+  svg.dispatchEvent(new KeyboardEvent('keydown', { key: 'ArrowRight', bubbles: true, cancelable: true }));
+  out.push([...document.querySelectorAll('.tip > *')].map((e) => e.textContent));
+}
+return out;"""
+    tips = press(text, tmp_path, script)
+    assert [(name, track) for name, _, track in tips] == [*[("PPO-clip", "Control")] * 3, ("method_00", "Control")]
+    for (_, value, _), score in zip(tips, (1.2, 1.1, 1.0, 1.176), strict=True):  # K = 1, 4, 16, 1
+        numbers = [float(number) for number in re.findall(r"[\d.]+", value.partition("score: ")[2])]
+        assert numbers == pytest.approx([score, score - 0.05, score + 0.05], abs=0.002)
 
 
 @needs_browser
