@@ -7,6 +7,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from ..base.streams import stream
 from ..errors import UserError
 from ..lag import LEDGER, Assignment, Draw, LagModel, keep, parse_lag, schedule_of
 from ..rollout_schedule import Bools, Ints, PhaseRows, Schedule
@@ -154,8 +155,8 @@ def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size
     return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
 
 
-LOOKS = 256  # phases that are examined, of those with a full buffer
-STRIDE = 101  # phases between two of them: a prime, so that a model with a shorter period is seen at each phase of it
+LOOKS = 256  # phases that are examined, of those with a full buffer and of the run
+STRIDE = 257  # phases between two with a full buffer: a prime, so that each phase of a shorter period is seen
 WIDEST = 1_024  # versions of a buffer that are examined; for a wider one the mean lag is a lower bound
 
 
@@ -171,15 +172,17 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     """Return the lag to expect; None where the model knows neither its probabilities before the run nor a bound."""
     capacity = min(spec.capacity, WIDEST)
     full_phases = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
-    step = max(1, spec.budget_phases // LOOKS) | 1
+    looks = min(spec.budget_phases, LOOKS)
+    places = np.arange(looks) + stream(0, "looks").random(looks)  # at random, so that no period is met always alike
+    run_phases = [spec.fill_phases + int(place * spec.budget_phases / looks) for place in places]
     try:
         full_lags = [_lags(model, phase, capacity) for phase in full_phases]
-        run_lags = [_lags(model, phase, capacity) for phase in range(spec.fill_phases, spec.phases, step)]
+        run_lags = [_lags(model, phase, capacity) for phase in run_phases]
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
     cap = max(max(lags) for lags in full_lags)
-    expected = [0.0 if spec.warm(spec.fill_phases + i * step) else _mean(lags) for i, lags in enumerate(run_lags)]
+    expected = [0.0 if spec.warm(phase) else _mean(lags) for phase, lags in zip(run_phases, run_lags, strict=True)]
     return ExpectedLag(sum(map(_mean, full_lags)) / len(full_lags), cap, sum(expected) / len(expected))
 
 

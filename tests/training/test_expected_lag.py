@@ -36,7 +36,14 @@ def test_a_buffer_that_fills_has_less_lag_than_a_full_one() -> None:
 def test_a_model_with_a_period_is_seen_in_all_of_it(every: int) -> None:
     found = expected_of(f"sync:{every}", 100, 10 * every)
     assert found is not None and found.cap == every - 1
-    assert found.mean == pytest.approx((every - 1) / 2, rel=0.1) and found.expected == pytest.approx((every - 1) / 2)
+    assert found.mean == pytest.approx((every - 1) / 2, rel=0.1) == found.expected
+
+
+@pytest.mark.parametrize("every, phases", [(3, 600), (5, 1_200), (101, 2_020)])
+def test_no_period_is_met_always_at_the_same_phase(every: int, phases: int) -> None:
+    found = expected_of(f"sync:{every}", every, phases)
+    assert found is not None and found.cap == every - 1
+    assert found.mean == pytest.approx((every - 1) / 2, rel=0.1) == found.expected
 
 
 def test_expected_lag_depends_on_run_length_and_warm_start() -> None:
