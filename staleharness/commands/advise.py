@@ -85,9 +85,11 @@ def handle(command: Command) -> int:
     stream = sys.stderr if command.json else sys.stdout
     print("\n".join(map(printable, as_text(advice, source))), file=stream)
     if log is not None:
+        from ..logs.log_table import find_log
         from ..statistics.log_advice_text import training_command
 
-        train = training_command(advice.envs[0], advice.on(advice.envs[0]), log, str(command.log), batch)
+        file = str(find_log(str(command.log)))
+        train = training_command(advice.envs[0], advice.on(advice.envs[0]), log, file, command.columns, batch)
         print(printable(f"to train under these lags: {train}"), file=stream)
         if command.results is None:
             print(

@@ -97,8 +97,11 @@ def _on_drift(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
     ]
 
 
-def training_command(env: str, methods: Sequence[MethodAdvice], log: LagLog, file: str, batch: float | None) -> str:
-    """Return the command that trains under the lags of a log, converted to phases as in the verdicts."""
+def training_command(
+    env: str, methods: Sequence[MethodAdvice], log: LagLog, file: str, columns: str | None, batch: float | None
+) -> str:
+    """Return the command that trains under the lags of a log, converted to phases as in the verdicts. `columns`: those
+    that the user named."""
     steps, updates = methods[0].curve.gradient_steps_per_phase, methods[0].row["log"]["updates"]
     per_phase = batch or 1.0  # how much the numbers in the file grow in one phase
     if log.unit == "gradient_steps":
@@ -106,5 +109,11 @@ def training_command(env: str, methods: Sequence[MethodAdvice], log: LagLog, fil
     elif updates is not None:
         per_phase *= (steps or updates) / updates
     largest_lag = math.ceil(float(log.lags.max()) * (batch or 1.0) / per_phase - 1e-9)
-    model = f"log:{file}" if per_phase == 1.0 else f"log[file={file},per_phase={per_phase:g}]"
-    return f"make sweep ENV={env} K={largest_lag + 1} LAG='{model}' ALGO=..."
+    options = {"per_phase": f"{per_phase:.12g}"} if per_phase != 1.0 or log.system.unit != "versions" else {}
+    options |= {"column": log.column} if columns else {}
+    if set(f"{file}{options.get('column')}") & set(" ,[]'") or "count=" in (columns or ""):
+        return (
+            "LAG=log takes no blanks, commas or brackets in a name, and no counts but those beside `lag`: rename them"
+        )
+    model = f"log[{','.join(f'{name}={text}' for name, text in {'file': file, **options}.items())}]"
+    return f"make sweep ENV={env} K={largest_lag + 1} LAG='{model if options else f'log:{file}'}' ALGO=..."

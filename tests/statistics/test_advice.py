@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import warnings
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,9 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
+from staleharness.lag import parse_lag
 from staleharness.logs.lag_log import LagLog
+from staleharness.logs.lag_log_reader import read_log
 from staleharness.logs.log_statistics import Drift
 from staleharness.pipeline.cap_comparison import CapResult
 from staleharness.statistics.advice import Advice, advise
@@ -210,7 +213,38 @@ def test_the_command_trains_under_the_lags_of_the_verdicts(
 ) -> None:
     log = LagLog("run.csv", "lag", unit, np.array([5.0]), np.ones(1), "", 1)
     found = advise(runs, log=log, updates=updates)
-    assert command in training_command("word-problems", found.methods, log, "run.csv", batch)
+    assert command in training_command("word-problems", found.methods, log, "run.csv", None, batch)
+
+
+@pytest.mark.parametrize(
+    "text, columns, unit, settings",
+    [
+        ("age\n9\n", "lag=age", None, {}),
+        ("off_policy/mean,lag\n9,1\n", "lag=off_policy/mean", None, {}),
+        ("lag\n9\n", None, None, {"updates": 30.0}),  # 1/3 of a version in a phase
+        ("stats/lag_mean\n9\n", None, None, {"batch": 1.0}),
+        ("train/version_diff_avg\n9\n", None, "versions", {}),
+    ],
+)
+def test_the_command_is_one_that_a_sweep_takes(
+    runs: Results, tmp_path: Path, text: str, columns: str | None, unit: str | None, settings: dict[str, float]
+) -> None:
+    file = tmp_path / "run.csv"
+    file.write_text(text)
+    log = read_log(str(file), columns, unit, settings.get("batch"))
+    found = advise(runs, log=log, updates=settings.get("updates"))
+    command = training_command("word-problems", found.methods, log, str(file), columns, settings.get("batch"))
+    k, lag = re.findall(r"K=(\d+) LAG='(.*)' ALGO=", command)[0]
+    assert parse_lag(lag, int(k)).probabilities(99, int(k)) == {100 - int(k): pytest.approx(1.0)}
+
+
+@pytest.mark.parametrize(
+    "file, columns", [("my run.csv", None), ("run.csv", "lag=my lag"), ("run.csv", "lag=a,count=n")]
+)
+def test_a_log_that_no_lag_model_can_name_has_no_command(runs: Results, file: str, columns: str | None) -> None:
+    log = LagLog(file, columns.split(",")[0][4:] if columns else "lag", "versions", np.array([5.0]), np.ones(1), "", 1)
+    found = advise(runs, log=log)
+    assert "rename them" in training_command("word-problems", found.methods, log, file, columns, None)
 
 
 def test_gradient_steps_need_runs_that_recorded_them(tmp_path: Path) -> None:
