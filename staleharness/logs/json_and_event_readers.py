@@ -110,8 +110,8 @@ BLANK = re.compile(r"\s*")
 
 
 def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
-    """Iterate over the objects of a stream, and those of its lists. Raises `ValueError` with the line of anything
-    else."""
+    """Iterate over the objects of a stream, and those of its lists; a last line that is cut off is left out. Raises
+    `ValueError` with the line of anything else."""
     decode = json.JSONDecoder().raw_decode
     text, at, line, last = "", 0, 1, 1  # lines: where `text` begins, and the last one that is not blank
     in_list, state = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
@@ -141,10 +141,14 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
             except RecursionError:
                 raise ValueError("it is nested too deeply") from None
             except json.JSONDecodeError as error:
-                if len(text) - at < LONGEST_OBJECT and (chunk := stream.read(CHARACTERS)):  # the object may go on in it
+                is_short = len(text) - at < LONGEST_OBJECT
+                if is_short and (chunk := stream.read(CHARACTERS)):  # the object may go on in it
                     line += text.count("\n", 0, at)
                     text, at = text[at:] + chunk, 0
                     continue
+                is_last = is_short and line + text.count("\n", 0, at) > 1 and not text.endswith(("\n", "}"))
+                if is_last and letter == "{" and not in_list:
+                    return  # cut off, as the last line of a run in progress may be
                 place = error.pos
                 if error.msg.startswith("Expecting ',' delimiter") or not text[place:].strip():
                     place = len(text[:place].rstrip())  # where something is missing: behind the last text

@@ -55,8 +55,9 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
     else:
         name, counts = mapping["lag"], mapping.get("count")
         system = system_of(name) or UNKNOWN
-    log = _read(path, name, counts, names, system)
-    log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs_of(path))
+    log, runs = _read(path, name, counts, names, system), runs_of(path)
+    drift = log.drift if runs == 1 else None  # between one run and the next it would be no drift
+    log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs, drift=drift)
     return replace(log, note=_note(log, columns is not None))
 
 

@@ -212,12 +212,23 @@ def _header(rows: Iterator[list[str]]) -> list[str]:
 
 
 def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[str | None]]:
-    rows = csv.reader(_lines(stream), delimiter=delimiter)
+    """Iterate over the cells of some columns; a last line that is cut off, as of a run in progress, is left out."""
+    line = ""
+
+    def lines() -> Iterator[str]:
+        nonlocal line
+        for text in _lines(stream):
+            line = text
+            yield text
+
+    rows = csv.reader(lines(), delimiter=delimiter)
     header = _header(rows)
     places = [header.index(name) for name in names]
     empty = True
     for row in rows:
         if row:
+            if len(row) < len(header) and not empty and not line.endswith("\n"):
+                return
             if len(row) != len(header):
                 raise ValueError(f"line {rows.line_num} has {len(row)} cells and the header {len(header)}")
             yield [row[place].strip() or None for place in places]

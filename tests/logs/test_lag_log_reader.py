@@ -175,6 +175,29 @@ def test_missing_file_is_named(tmp_path: Path) -> None:
         read_log(log(tmp_path, "lag\n1\n"), None, "hours")
 
 
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path, name: str) -> None:
+    whole = "lag,b\n1,0\n2,0\n3,0\n" if name == "run.csv" else '{"lag": 1}\n{"lag": 2}\n{"lag": 3}\n'
+    for text, lags in ((whole[:-1], [1, 2, 3]), (whole[:-3], [1, 2])):
+        assert read_log(log(tmp_path, text, name)).lags.tolist() == lags
+    with pytest.raises(UserError, match="cannot be read: line"):  # the writer went on after it
+        read_log(log(tmp_path, whole[:-3] + "\n", name))
+
+
+def test_an_object_that_is_too_long_is_not_taken_for_a_last_line(tmp_path: Path) -> None:
+    long = '{"lag": 2, "x": "' + "y" * 2**23 + '"}'
+    with pytest.raises(UserError, match="line 2"):
+        read_log(log(tmp_path, f'{{"lag": 1}}\n{long}\n{{"lag": 3}}' + " ", "run.jsonl"))
+
+
+def test_runs_of_a_long_table_are_no_drift(tmp_path: Path) -> None:
+    rows = [f"{run},off_policy/mean,{lag}" for run, lag in (("a", 1), ("b", 5)) for _ in range(20)]
+    two = read_log(log(tmp_path, "\n".join(["run,metric,value", *rows])))
+    assert two.runs == 2 and two.drift is None
+    one = read_log(log(tmp_path, "\n".join(["metric,value", *(row[2:] for row in rows)]), "one.csv"))
+    assert one.runs == 1 and one.drift is not None
+
+
 def test_indented_json_is_read(tmp_path: Path) -> None:
     path = tmp_path / "lags.json"
     path.write_text(json.dumps([{"lag": 1}, {"lag": 4}], indent=2))
