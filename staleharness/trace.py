@@ -150,10 +150,23 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
 
 def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
     """(header, rows) of a trace, as `read_trace` has them, for a schedule: of rows that were lost `left_in` is
-    LOST − phase."""
+    LOST − phase. Raises `UserError` where `check_rules` does, too."""
+    check_rules(_open(path)[1], path)
     header, rows = read_trace(path)
     lost = (rows["fate"] == "lost") & (rows["left_in"] != NEVER)
     return header, rows.assign(left_in=rows["left_in"].where(~lost, LOST - rows["left_in"]))
+
+
+def check_rules(header: Mapping[str, Any], path: str) -> None:
+    """Raise `UserError` for a pipeline that trains on parts of rows, or on a row again: a trace does not say which."""
+    pipeline = header.get("pipeline")
+    if not isinstance(pipeline, dict):
+        return
+    bound, stale, uses = (pipeline.get(name) for name in ("max_lag", "stale", "uses"))
+    is_masked = bound is not None and stale in ("mask", "drop_row")
+    if is_masked or uses not in (None, 1):
+        rule, lack = (f"stale={stale}", "left out of the loss") if is_masked else (f"uses={uses}", "trained on again")
+        raise UserError(f"trace {shorten(path)} is of a pipeline with {rule}, and does not say what is {lack}")
 
 
 def fit_rows(

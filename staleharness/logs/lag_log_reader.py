@@ -160,9 +160,10 @@ def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
 
 def _trace(path: str, file: str, over: str) -> LagLog:
     """Read the lags in a trace's trained rows: of all their decisions, or of the first decision of each row."""
-    from ..trace import stream_trace
+    from ..trace import check_rules, stream_trace
 
     header, pieces = stream_trace(path)
+    check_rules(header, file)
     histogram, meter, count = LagHistogram(), DriftMeter(), 0
     for rows in pieces:
         trained = rows[rows["phase"] >= 0]

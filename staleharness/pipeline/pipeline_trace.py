@@ -8,6 +8,7 @@ import numpy as np
 
 from ..trace import trace_bytes
 from .pipeline_record import FATES, TRAINED, PipelineRecord, end_steps
+from .row_schedule_and_ledger import places
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -38,8 +39,7 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
         }
     )
     table.insert(3, "nth", table.groupby("actor").cumcount())
-    place = table.groupby("phase").cumcount() // record.pipeline.group  # in the order in which groups began
-    table.insert(6, "place", np.where(trained, place, -1))
+    table.insert(6, "place", places(record))
     return table
 
 

@@ -67,16 +67,12 @@ def schedule_of(record: PipelineRecord) -> Schedule:
     start = record.start_time[rows].reshape(groups, size).min(1)
     end = end_times(record)[: groups * size : size]
     actor, nth = _assign_actors(start, np.where(np.isnan(end), np.inf, end))
-    phase = np.where(record.fate == TRAINED, record.step, NEVER)[rows]
-    # by which the trainer takes rows: their queue time, or else the order in which they began
-    in_time = record.pipeline.order in ("completed", "random")
-    order = record.queue_time if in_time else np.arange(len(record.slot))
     return Schedule(
         group=np.repeat(np.arange(groups), size),
         actor=np.repeat(actor, size),
         nth=np.repeat(nth, size),
-        phase=phase,
-        place=np.repeat(_places(phase[::size], order[rows][::size]), size),
+        phase=np.where(record.fate == TRAINED, record.step, NEVER)[rows],
+        place=places(record)[rows],
         first=np.searchsorted(row, np.arange(groups * size + 1)),
         version=record.stretch_version[stretches],
         end=record.stretch_end[stretches],
@@ -117,10 +113,15 @@ def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
     return actor, nth
 
 
-def _places(phase: Ints, order: Floats | Ints) -> Ints:
-    """Return the place [groups] of each among those of its phase; NEVER for those of none."""
-    place = np.full(len(phase), NEVER)
-    groups = np.lexsort((np.arange(len(phase)), order, phase))
-    groups = groups[phase[groups] != NEVER]
-    place[groups] = np.arange(len(groups)) - np.searchsorted(phase[groups], phase[groups])
-    return place
+def places(record: PipelineRecord) -> Ints:
+    """Return the place [n] of each row's group among those that its step trains on, in the order in which the trainer
+    takes them; NEVER for those of none."""
+    size = record.pipeline.group
+    step = np.where(record.fate == TRAINED, record.step, NEVER)[::size]
+    numbers = np.arange(len(step))
+    in_time = record.pipeline.order in ("completed", "random")  # else as they began
+    groups = np.lexsort((numbers, record.queue_time[::size] if in_time else numbers, step))
+    groups = groups[step[groups] != NEVER]
+    place = np.full(len(step), NEVER)
+    place[groups] = np.arange(len(groups)) - np.searchsorted(step[groups], step[groups])
+    return np.repeat(place, size)[: len(record.slot)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pandas as pd
@@ -12,12 +13,14 @@ import pyarrow.parquet as pq
 import pytest
 
 from staleharness.errors import UserError
+from staleharness.logs.lag_log_reader import read_log
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import PipelineRecord
-from staleharness.pipeline.pipeline_settings import preset
+from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import histogram, row_lags
 from staleharness.pipeline.pipeline_trace import to_parquet, trace_of
-from staleharness.trace import COLUMNS, KEY, check, read_trace
+from staleharness.pipeline.row_schedule_and_ledger import schedule_of
+from staleharness.trace import COLUMNS, KEY, check, read_replay, read_trace
 
 
 @pytest.fixture(scope="module")
@@ -57,6 +60,32 @@ def test_rows_of_an_actor_are_counted_and_times_go_forward(record: PipelineRecor
     assert (np.diff(times, axis=1) >= 0).all()
     assert set(rows["fate"]) >= {"trained", "in_flight", "dropped_stale"}
     assert (trained.groupby("phase").size() == record.pipeline.batch).all()
+
+
+@pytest.mark.parametrize("order", ["completed", "began"])
+def test_places_are_those_of_the_schedule(order: Any) -> None:
+    record = simulate(Pipeline(order=order, cap=2.0, steps=20))
+    plan = schedule_of(record)
+    assert trace_of(record)["place"].tolist()[: len(plan)] == plan.place.tolist()
+
+
+@pytest.mark.parametrize(
+    "settings, words",
+    [
+        ({"max_lag": 2, "stale": "mask"}, "stale=mask, and does not say what is left out of the loss"),
+        ({"max_lag": 2, "stale": "drop_row"}, "stale=drop_row, and does not say"),
+        (
+            {"holds": "batches", "full": "drop_oldest", "capacity": 4.0, "order": "random", "uses": 2},
+            "uses=2, and does not say what is trained on again",
+        ),
+    ],
+)
+def test_rules_that_a_trace_does_not_hold_are_refused(settings: dict[str, Any], words: str, tmp_path: Path) -> None:
+    path = tmp_path / "t.parquet"
+    path.write_bytes(to_parquet(simulate(preset("async", {"steps": 12, **settings}))))
+    for read in (read_replay, read_log):
+        with pytest.raises(UserError, match=words):
+            read(str(path))
 
 
 def _hole(rows: pd.DataFrame) -> pd.DataFrame:
