@@ -14,7 +14,7 @@ from ..base.files import check_creatable, check_own, json_bytes, replace_own
 from ..base.parsing import user_path
 from ..base.text import number, printable
 from ..base.text_tables import fixed_width
-from ..errors import UserError
+from ..errors import UserError, nearest, shorten
 from .shared.arguments import SWITCH, Help
 
 if TYPE_CHECKING:
@@ -87,8 +87,11 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     from ..rollout_schedule import Demand
 
     model_name = re.split(r"[:\[]", name)[0]
-    if name in PRESETS or model_name not in LAGS or not issubclass(LAGS[model_name], PipelineLag):
+    systems = [model for model in LAGS if issubclass(LAGS[model], PipelineLag)]
+    if name in PRESETS:
         return preset(name, values)
+    if model_name not in systems:
+        raise UserError(f"no preset is called {shorten(name)!r}; {nearest(model_name, PRESETS, systems)}")
     model = read_lag(name)
     assert isinstance(model, PipelineLag)
     if model.online:

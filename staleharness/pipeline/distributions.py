@@ -1,12 +1,13 @@
 """Distributions of row lengths and of seconds: a constant, a lognormal, or values from a file.
 
-Written `constant:512`, `lognormal[mean=1000,cv=1.5]` or `file:lengths.csv`, like a lag model.
+Written `constant:512`, `lognormal[mean=1000,cv=1.5]` or `file:lengths.txt`, like a lag model.
 """
 
 from __future__ import annotations
 
 import math
 import re
+import warnings
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -84,7 +85,8 @@ def _read(text: str) -> NDArray[np.float64]:
     if not path.is_file():
         raise UserError(f"file: {text} is not a file")
     try:
-        values = _column(path) if path.suffix in (".csv", ".parquet") else np.loadtxt(path, ndmin=1)
+        with warnings.catch_warnings(action="ignore"):  # of an empty file
+            values = _column(path) if path.suffix in (".csv", ".parquet") else np.loadtxt(path, ndmin=1)
     except UserError:
         raise
     except Exception as error:  # whatever the readers say of a broken file

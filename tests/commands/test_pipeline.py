@@ -102,6 +102,8 @@ def test_a_call_that_is_cut_off_is_finished_by_the_next(tmp_path: Path, step: in
     "arguments, words",
     [
         (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
+        (["--preset=areel[eta=4]"], "no preset is called 'areel[eta=4]'; did you mean 'areal'?"),
+        (["--set", "lengths=file:empty.txt"], "file: empty.txt must hold numbers from 0 to 1e+09, one a line"),
         (["--preset="], "--preset='' is empty; give NAME,..."),
         (["--preset=areal[et=2]"], "LAG=areal: unknown option 'et'; did you mean 'eta'?"),
         (["--set", "slot=3"], "SET: unknown option 'slot'; did you mean 'slots'?"),
@@ -116,6 +118,7 @@ def test_a_call_that_is_cut_off_is_finished_by_the_next(tmp_path: Path, step: in
     ids=lambda value: str(value)[:40],
 )
 def test_a_mistake_is_one_line_and_nothing_is_written(call: Any, arguments: list[str], words: str) -> None:
+    Path("empty.txt").touch()
     out = [] if any(a.startswith("--out") for a in arguments) else ["--out=results"]
     code, shown, err = call("pipeline", *arguments, *out)
     assert (code, shown) == (2, "") and words in err and len(err.splitlines()) == 1
