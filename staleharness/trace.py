@@ -177,9 +177,9 @@ def fit_rows(
     no decision is left out.
     """
     versions, ends = [], []
-    for row_versions, row_ends, fate in zip(rows["versions"], rows["ends"], rows["fate"], strict=True):
+    for row_versions, row_ends, is_whole in zip(rows["versions"], rows["ends"], rows["made_at"].notna(), strict=True):
         fit_ends = np.asarray(row_ends, dtype=np.int64)
-        if mode == "scale" and fate not in ("in_flight", "lost") and fit_ends[-1] > 0:
+        if mode == "scale" and is_whole and fit_ends[-1] > 0:
             fit_ends = -(-fit_ends * length // fit_ends[-1])  # rounded up
         fit_ends = np.minimum(fit_ends, length)
         remains = np.diff(fit_ends, prepend=0) > 0

@@ -183,6 +183,18 @@ def test_longer_rows_are_cut_or_scaled(tmp_path: Path) -> None:
     assert len({lag_identity(f"trace:{path}"), *(lag_identity(f"trace[file={path},lengths={x}]") for x in plans)}) == 3
 
 
+def test_rows_that_were_given_up_are_not_scaled(tmp_path: Path) -> None:
+    table = rows()
+    table.loc[6, ["fate", "made_at"]] = "dropped_stale", np.nan  # given up after 5 of its decisions
+    table.at[6, "ends"] = [5]
+    table.loc[[4, 5], "phase"], table.loc[[4, 5], "fate"] = NEVER, "in_flight"  # in a group that is not finished
+    table.at[5, "ends"] = [10]
+    demand = Demand(phases=2, groups=2, rows=1, length=40, seed=0)
+    file = trace(tmp_path, table.assign(versions=[[0]] * 7), decisions=LENGTH)
+    made = read_lag(f"trace[file={file},lengths=scale]").schedule(demand)
+    assert made.lengths.tolist() == [40] * 6 + [5]
+
+
 def test_a_trace_of_long_tailed_rows_is_trained_on(tmp_path: Path) -> None:
     settings = {"slots": 8, "batch": 4, "group": 1, "steps": 6, "cap": 2, "lengths": "lognormal[mean=900,cv=1.5]"}
     (tmp_path / "async.parquet").write_bytes(to_parquet(simulate(preset("async", settings))))
