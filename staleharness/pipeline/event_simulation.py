@@ -210,8 +210,8 @@ class _EventLoop:
             return
         if self.pipeline.stale == "recycle":
             self.work.recycle(group)
-        if self.log.queue_time[group] >= self.trainer.since:  # groups that waited for a busy trainer do not count
-            self.dropped_in_a_row += 1
+        is_old = self.log.queue_time[group] < self.trainer.since  # waited for a busy trainer; NaN: never queued
+        self.dropped_in_a_row += self.trainer.state == "waiting" and not is_old
         if self.dropped_in_a_row > 100 * (self.pipeline.groups + self.pipeline.slots):
             raise StarvationError(
                 f"the trainer starves at t = {self.slots.now:.1f} s, before step {self.trainer.version}: the last "
@@ -228,7 +228,9 @@ class _EventLoop:
         if self.outside:
             assert p.capacity is not None, "only a full queue leaves groups outside"
             return f"{text}{len(self.outside)} finished groups find no room in it; raise capacity={p.capacity:g}"
-        if self.slots.free:
+        if self.slots.paused_at is not None:
+            return f"{text}generation stands still while capacity={p.capacity:g} batches wait; raise capacity"
+        if self.slots.free and p.cap is not None:
             return (
                 f"{text}cap={p.cap:g} admits no row before a version after {self.slots.version} reaches the slots "
                 f"(sync_every={p.sync_every}); raise cap"

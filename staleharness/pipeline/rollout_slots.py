@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections import defaultdict, deque
 from collections.abc import Callable
 from heapq import heapify, heappop, heappush, heapreplace
-from math import inf
+from math import inf, isnan
 
 from ..errors import UserError
 from ..rollout_schedule import MAX_ROWS
@@ -121,9 +121,8 @@ class RolloutSlots:
                 self._continue(*self.interrupted.popleft(), now)
                 continue
             new = len(self.log.slot)
-            if self.closed or (new % self.unit == 0 and len(self.free) < self.unit):
-                return
-            if not (self.quota or self._admit()):
+            is_short = new % self.unit == 0 and len(self.free) < self.unit
+            if self.closed or is_short or not (self.quota or self._admit()):
                 return
             self.quota -= 1
             slot = self.free.popleft()
@@ -138,8 +137,7 @@ class RolloutSlots:
 
     def resume(self, now: float) -> None:
         self.account(now)
-        if self.paused_at is not None:
-            self.offset += now - self.paused_at
+        self.offset += 0.0 if self.paused_at is None else now - self.paused_at
         self.paused_at = None
 
     def close(self, now: float) -> None:
@@ -156,8 +154,10 @@ class RolloutSlots:
         clock, rows, tokens, cut = now - self.offset, [], self.work.tokens, {}
         for finish, slot in self.rows:
             row = self.row[slot]
-            done = max(self._done(row, finish - clock), self._cut.get(row, 0))
-            cut[row] = done
+            if not isnan(self.log.finish_time[row]):  # the last of a group that is being delivered
+                rows.append((finish, slot))
+                continue
+            done = cut[row] = max(self._done(row, finish - clock), self._cut.get(row, 0))
             self.log.weight_changes.append((row, done, self.version))
             if self.recompute:
                 left = (tokens[row] - done) * self._duration(row) / tokens[row]

@@ -326,6 +326,7 @@ def test_a_starving_rule_is_one_line_with_the_time() -> None:
     for text, words in {
         "queue[max_lag=0,sync_time=1e5]": r"\]: the trainer starves at t = \d+\.\d s, before step 1: "
         ".*training steps",
+        "prime_rl[max_off_policy_steps=0,sync_time=1e5]": r"starves at t = \d+\.\d s, before step 1: ",
         "megatron[slots=3.0]": "slots follow from its own rule; leave them out",
         "queue[capacity=0.5]": "LAG=queue: capacity must be at least 1 batch, not 0.5",
         "queue[full=drop_oldest,max_lag=1,on_stale=withhold]": "on_stale must be another where full drops",

@@ -177,6 +177,14 @@ def test_ledgers_close_and_time_goes_forward_at_any_setting(given_: dict[str, An
             {"max_lag": 0, "sync_every": 2},
             r"the trainer starves at t = \d+\.\d s, before step \d+: .*max_lag=0 is too strict",
         ),
+        # the same where batches are made up ahead, and where groups are aborted
+        ({"max_lag": 0, "sync_every": 2, "ahead": 1}, "max_lag=0 is too strict"),
+        ({"max_lag": 0, "sync_every": 2, "stop": True, "stale": "recycle", "ahead": 0}, "max_lag=0 is too strict"),
+        # a batch of old rows in the queue keeps generation from making younger ones
+        (
+            {"max_lag": 1, "stale": "wait", "capacity": 1.0, "full": "pause", "group": 1, "lengths": TAILED},
+            "deadlock at t = .*generation stands still while capacity=1 batches wait; raise capacity",
+        ),
         ({"cap": 1.0, "worker_mtbf": 0.01, "worker_restart": 0.0}, "starves at t = .*; worker_mtbf=0.01 is too short"),
         ({"cap": 1.0, "trainer_mtbf": 0.1}, "the trainer starves at t = .*; trainer_mtbf=0.1 is too short"),
     ],
@@ -184,6 +192,16 @@ def test_ledgers_close_and_time_goes_forward_at_any_setting(given_: dict[str, An
 def test_settings_under_which_training_stops_are_found(settings: dict[str, Any], words: str) -> None:
     with pytest.raises(StarvationError, match=words):
         simulate(Pipeline(**settings))
+
+
+def test_a_row_that_ends_as_weights_arrive_is_not_switched() -> None:
+    settings = {"in_flight": "switch", "cap": 2.0, "steps": 30, "sync_at": "start"}
+    free, costly = (simulate(Pipeline(**settings, recompute_seconds=seconds)) for seconds in (0.0, 0.01))
+    for record in (free, costly):
+        trained = record.step >= 0
+        np.testing.assert_array_equal(record.done[trained], record.tokens[trained])
+        assert (np.diff(record.finish_time[trained & (record.slot == 0)]) > 0).all()
+    assert costly.seconds > free.seconds
 
 
 def test_a_cap_that_a_sync_can_serve_is_no_deadlock() -> None:
