@@ -139,7 +139,7 @@ def retention(
 
     None where a method has no runs at K or at 1, no environment has a known random return, or the method did not learn
     at K = 1 in one of them (it gained less than a tenth of the best method's gain), so that a share is meaningless. The
-    interval resamples the seeds of both capacities independently.
+    interval resamples the seeds of both capacities independently; none where too many resamples score 0 without lag.
     """
     zero_of = dict.fromkeys(run_grid.envs, 0.0) if accuracy else random_returns(run_grid.envs, score)
     reference, reference_k = base or (label, 1)
@@ -159,8 +159,9 @@ def retention(
     if (label, k) == (reference, reference_k) or min(map(len, [*top, *bottom])) < 2:
         return Retention(share, None, None)
     rng = np.random.default_rng(stable_seed("retained", label, k))
-    low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros))
-    return Retention(share, float(low), float(high))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        low, high = percentiles(_share(resample(top, REPS, rng), resample(bottom, REPS, rng), zeros))
+    return Retention(share, float(low), float(high)) if np.isfinite([low, high]).all() else Retention(share, None, None)
 
 
 def has_learned(

@@ -33,7 +33,7 @@ class MethodDifference:
     mean: float
     low: float | None  # ends of Welch's interval, of this difference alone
     high: float | None
-    p: float  # of Welch's two-sided t-test; of the exact rank test where nothing varies (`welch`)
+    p: float  # of Welch's two-sided t-test; of the exact permutation test where nothing varies (`welch`)
     holm: float  # p with Holm's correction for all comparisons of the list
 
     @property

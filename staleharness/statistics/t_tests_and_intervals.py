@@ -80,16 +80,16 @@ def mean_over_groups(
 def welch(a: Sequence[Array], b: Sequence[Array]) -> TEstimate:
     """Mean over tasks of mean(a) − mean(b), runs [n_t] of each task on both sides, all independent.
 
-    Where no side has any spread, p is that of the exact rank test, 2 over the number of ways to split the runs, and
-    there is an interval only where nothing differs.
+    Where no side has any spread, p is that of the exact permutation test, and there is an interval only where nothing
+    differs.
     """
     groups = [*a, *b]
-    value = float(np.mean([x.mean() - y.mean() for x, y in zip(a, b, strict=True)]))
+    gaps = [float(x.mean() - y.mean()) for x, y in zip(a, b, strict=True)]
+    value = float(np.mean(gaps))
     variances = np.array([(deviations(c) ** 2).sum() / (len(c) - 1) / len(c) for c in groups]) / len(a) ** 2
     if not variances.any():
-        sizes = sum(map(len, a)), sum(map(len, b))
-        p = 1.0 if abs(value) <= ROUNDING else min(1.0, 2 / math.comb(sum(sizes), sizes[0]))
-        return TEstimate(value, value if p == 1.0 else None, value if p == 1.0 else None, p)
+        end = None if max(map(abs, gaps)) > ROUNDING else value
+        return TEstimate(value, end, end, permutation_test(gaps, [*map(len, a)], [*map(len, b)]))
     group_sizes = [len(c) for c in groups]
     reach = float(t_reach(variances, group_sizes))
     return TEstimate(value, value - reach, value + reach, t_p_value(value, variances, group_sizes))
@@ -105,6 +105,20 @@ def sign_test(differences: Iterable[tuple[float, int]]) -> float:
     n, above = sum(n for _, n in signs), sum(n for is_above, n in signs if is_above)
     tail = sum(math.comb(n, i) for i in range(min(above, n - above) + 1))
     return min(1.0, tail / 2.0 ** (n - 1))
+
+
+def permutation_test(gaps: Sequence[float], n: Sequence[int], m: Sequence[int]) -> float:
+    """Two-sided p, twice the one-sided, of the sum of the gaps between n and m runs of each task, where those of a side
+    are all equal: the share of the ways to split the runs of every task that give as large a sum."""
+    from scipy.special import comb
+
+    sums, counts = np.zeros(1), np.ones(1)
+    for gap, a, b in zip(gaps, n, m, strict=True):
+        i = np.arange(min(a, b) + 1)  # runs that change sides with as many of the other's
+        sums = np.add.outer(sums, gap * (1 - i / a - i / b)).ravel()
+        counts = np.multiply.outer(counts, comb(a, i) * comb(b, i)).ravel()
+    as_large = sums * np.sign(sum(gaps)) >= abs(sum(gaps)) - ROUNDING
+    return min(1.0, float(2 * counts[as_large].sum() / counts.sum()))
 
 
 Outcome = Literal["yes", "no", "open"]
@@ -151,19 +165,19 @@ def contrast(tasks: Mapping[str, Sequence[Array]], statistic: Statistic, by_seed
     """`statistic` of the means of several samples per environment, [runs] each, averaged over environments.
 
     by_seed: run i of every sample shares its random numbers. Environments are independent. A sample of one run leaves
-    neither interval nor p; where nothing varies p is left alone, and no interval where runs are too few for it
-    (`mean_over_groups`).
+    neither interval nor p, nor does a share of a mean that is 0 without one of its runs; where nothing varies p is left
+    alone, and no interval where runs are too few for it (`mean_over_groups`).
     """
     values = {env: statistic(_means(samples)) for env, samples in tasks.items()}
     counts = [[len(x) for x in samples] for samples in tasks.values()]
     n = tuple(sum(of_sample) for of_sample in zip(*counts, strict=True))
-    if min(map(min, counts)) < 2:
-        return Contrast(float(np.mean(list(values.values()))), None, None, None, n, values)
     variances, sizes = [], []
     for samples, size in zip(tasks.values(), counts, strict=True):
         groups = [range(len(samples))] if by_seed else [[i] for i in range(len(samples))]
         variances += [_jackknife_variance(samples, members, statistic) for members in groups]
         sizes += size[:1] if by_seed else size
+    if not np.isfinite(variances).all():
+        return Contrast(float(np.mean(list(values.values()))), None, None, None, n, values)
     estimate = mean_over_groups(list(values.values()), variances, sizes, list(map(min, counts)))
     return Contrast(*estimate[:4], n, values, estimate.error, estimate.freedom)
 
@@ -174,13 +188,16 @@ def _means(samples: Sequence[Array]) -> Array:
 
 def _jackknife_variance(samples: Sequence[Array], members: Sequence[int], statistic: Statistic) -> float:
     """Jackknife variance of the statistic due to the samples at `members`, from pseudo-values without run i of all of
-    them."""
+    them; NaN of one run, or where a pseudo-value is not finite."""
     n, means = len(samples[members[0]]), _means(samples)
+    if n < 2:
+        return math.nan
     leave_one_out = []
     for run in range(n):
         means_without = means.copy()
         for i in members:
             means_without[i] = np.delete(samples[i], run).mean()
-        leave_one_out.append(statistic(means_without))
+        with np.errstate(divide="ignore", invalid="ignore"):
+            leave_one_out.append(statistic(means_without))
     pseudo_values = n * statistic(means) - (n - 1) * np.array(leave_one_out)
-    return float(pseudo_values.var(ddof=1) / n)
+    return float(pseudo_values.var(ddof=1) / n) if np.isfinite(pseudo_values).all() else math.nan

@@ -13,7 +13,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from staleharness.statistics import aggregate
-from staleharness.statistics.retained_share import clear_pairs, retained_shares
+from staleharness.statistics.retained_share import clear_pairs, retained_shares, retention
 from staleharness.statistics.scores import fixed_scale
 from staleharness.statistics.table_text import plain
 from staleharness.store.run_grid import RunGrid, grid
@@ -120,3 +120,30 @@ def test_a_task_without_a_reference_is_shown_raw(tmp_path: Path) -> None:
     assert fixed_scale(grid(one), "sampled") == "raw"
     both = [*one, write_run(tmp_path, "tis", 0, sampled=5.0)]
     assert fixed_scale(grid(both), "sampled") == "minmax"
+
+
+def test_a_seed_that_scores_0_without_lag_leaves_no_interval(tmp_path: Path) -> None:
+    """The share of the other seed alone would be infinite; it is no number that a table could store or Holm correct."""
+    scores = {("vaco", 1): (0.0, 0.8), ("vaco", 8): (0.3, 0.4), ("spo", 1): (0.8, 0.79), ("spo", 8): (0.7, 0.71)}
+    scores |= {("tis", 1): (0.8, 0.81), ("tis", 8): (0.1, 0.11)}
+    made = [
+        write_run(tmp_path, label, seed, kind="language", env="word-problems", capacity=k, deterministic=x, phases=4)
+        for (label, k), values in scores.items()
+        for seed, x in enumerate(values)
+    ]
+    share = retained_shares(grid(made), "deterministic", accuracy=True)["vaco", 8]
+    assert (share.value, share.low, share.high, share.p) == (pytest.approx(0.35 / 0.4), None, None, None)
+    table = aggregate.cached_table(tmp_path / "report", made, reps=50, engine="quick")
+    assert table.answers[0].endswith("two seeds tell 1 of 3 pairs apart (SPO above TIS).")
+
+
+def test_seeds_that_score_0_without_lag_leave_no_bootstrap(tmp_path: Path) -> None:
+    """Three of five seeds score 0: 8 % of resamples hold no other."""
+    scores = {1: (0.0, 0.0, 0.0, 0.5, 0.8), 8: (0.3, 0.4, 0.3, 0.3, 0.3)}
+    made = [
+        write_run(tmp_path, "vaco", seed, env="word-problems", kind="language", capacity=k, sampled=x, phases=4)
+        for k, values in scores.items()
+        for seed, x in enumerate(values)
+    ]
+    share = retention(grid(made), "vaco", 8, "sampled", accuracy=True)
+    assert share is not None and share.share == pytest.approx(0.32 / 0.26) and share[1:] == (None, None)

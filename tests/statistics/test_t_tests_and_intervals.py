@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 
 import numpy as np
@@ -85,10 +86,25 @@ def freedom(a: NDArray[np.float64], b: NDArray[np.float64]) -> float:
     return float((u + v) ** 2 / (u**2 / (len(a) - 1) + v**2 / (len(b) - 1)))
 
 
-def test_welch_without_spread_is_the_rank_test() -> None:
+def test_welch_without_spread_is_the_permutation_test() -> None:
     ones, tenths = np.ones(4), np.full(3, 0.1)
     assert welch([ones], [0 * ones])[1:4] == (None, None, 2 / math.comb(8, 4))
     assert welch([tenths], [tenths + 1]).p == 0.1  # 2 of the 20 ways to split six runs
     assert welch([ones], [ones])[:4] == (0.0, 0.0, 0.0, 1.0)
     assert welch([np.full(3, 0.7)], [np.full(5, 0.7)]).p == 1.0  # whatever their means are rounded to
     assert 0 < welch([tenths], [np.array([1.0, 2.0, 3.0])]).p < 1
+
+
+@pytest.mark.parametrize(
+    ("gaps", "p"), [((0.5, 0.5), 2 / 400), ((0.5, 0.0), 2 / 20), ((0.5, -0.3), 0.55), ((0.5, -0.5), 1.0)]
+)
+def test_permutations_are_within_tasks(gaps: tuple[float, float], p: float) -> None:
+    """All 20 ways to split the six runs of each of two tasks, one by one."""
+    a, b = [np.full(3, 1 + gap) for gap in gaps], [np.ones(3)] * 2
+    found = welch(a, b)
+    splits = [list(pick) for pick in itertools.combinations(range(6), 3)]
+    runs = [np.concatenate(pair) for pair in zip(a, b, strict=True)]
+    sums = [[6 * x[pick].mean() - x.sum() for pick in splits] for x in runs]
+    all_sums = np.add.outer(*sums)
+    assert found.p == pytest.approx(p) and found.low is None
+    assert p == pytest.approx(np.mean(abs(all_sums) >= abs(3 * sum(gaps)) - 1e-9))
