@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
@@ -204,7 +205,7 @@ def _card(name: str, look: Style, board: Leaderboard, texts: Mapping[str, Method
     rows = [(track, row) for track in board.tracks for row in track.rows if row.name == name]
     return {
         "look": look,
-        "text": texts.get(name, texts.get(name.partition("[")[0], MethodText())),
+        "text": texts.get(name, texts.get(re.split(r"\[| \(", name)[0], MethodText())),
         "tracks": [_card_track(track, row) for track, row in rows],
         "cpus": sorted({cpu for _, row in rows for cpu in row.cpus}),
         "code": sorted({code for _, row in rows for code in row.code}),

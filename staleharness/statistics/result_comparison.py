@@ -32,8 +32,8 @@ class Comparison:
     scores).
 
     Both have the keys of `COLUMNS`: `difference` is B − A, `probability` that a run of B scores higher than a run of A
-    (ties half), `seeds` the way of resampling, `identical` the number of seeds whose runs are equal bit for bit. An end
-    of an interval that does not exist is None.
+    (ties half), `seeds` the way of resampling, or identical: then every run is, and `identical` counts the seeds whose
+    runs are equal bit for bit. An end of an interval that does not exist is None.
     """
 
     cells: list[dict[str, Any]]
@@ -95,6 +95,7 @@ def _row(
     )
     pairing = [is_paired(pair) for pair in cells.values()]
     matches = [identical(pair) for pair in cells.values()]
+    same = sum(matches) == sum(map(len, a)) == sum(map(len, b))
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {
         "algorithm": first.label,
@@ -104,7 +105,7 @@ def _row(
         "n_envs": len(cells),
         "n_a": min(map(len, a)),
         "n_b": min(map(len, b)),
-        "seeds": "paired" if all(pairing) else "partly paired" if any(pairing) else "independent",
+        "seeds": "identical" if same else "paired" if all(pairing) else "partly paired" if any(pairing) else "independent",
         "identical": sum(matches),
         "a": float(of(*a)),
         "b": float(of(*b)),

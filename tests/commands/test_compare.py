@@ -249,6 +249,13 @@ def test_runs_that_are_equal_bit_for_bit_are_counted(tmp_path: Path):
     assert "paired" in compare.as_text(found, "")
     same = result_comparison.compare_runs(side(tmp_path / "a", [1.0, 2.0, 3.0]), side(tmp_path / "c", [1.0, 2.0, 3.0]))
     assert compare.as_text(same, "").count(" identical\n") == 2 and same.cells[0]["difference_high"] == 0.0
+    more = result_comparison.compare_runs(side(tmp_path / "d", [1.0, 2.0]), side(tmp_path / "e", [1.0, 2.0, 9.0]))
+    assert more.cells[0]["identical"] == 2 and more.cells[0]["seeds"] == more.rows[0]["seeds"] == "independent"
+    a, b = (
+        [*side(tmp_path / n, [1.0, 2.0]), write_run(tmp_path / n, sampled=3.0, env="Walker2d-v5", phases=4)]
+        for n in "fg"
+    )
+    assert {row["seeds"] for row in result_comparison.compare_runs(a, b).rows} == {"identical"}  # of 2 and 1 seeds
 
 
 def test_accuracies_are_compared_as_they_are(tmp_path: Path):

@@ -111,6 +111,11 @@ def test_controls_are_compared_with_each_method_under_lag() -> None:
     assert f"+{test.value:.2f} [{test.low:.2f}, {test.high:.2f}], p < 0.001" in text
 
 
+def test_a_row_made_elsewhere_has_the_text_of_its_method() -> None:
+    rows = [row("ppo_clip", 0.9), replace(row("method_01 (theirs)", 0.5), kind="added")]
+    assert "One line." in leaderboard_html(Leaderboard("B", (track("control", rows),)), TEXTS)
+
+
 def test_hostile_names_and_texts_stay_text() -> None:
     rows = [row("ppo_clip", 0.9), row(HOSTILE, 0.5), row("{{ 7 * 7 }}", 0.4)]
     made = replace(track(HOSTILE, rows), about=HOSTILE, protocol=HOSTILE)

@@ -111,7 +111,34 @@ def test_a_look_asks_for_its_own_seeds_alone() -> None:
     sources = {"reference": RUNS, "yours": look}
     track = leaderboard_track(TOY, benchmark_table(TOY, sources, look=2), sources)
     expected = {row.label: row.capacities[4].expected for row in track.rows}
-    assert (expected["mine"], expected["other"]) == (2 * 2, 2 * 4)
+    assert (expected["mine (yours)"], expected["other"]) == (2 * 2, 2 * 4)
+
+
+def test_a_look_at_a_published_method_stands_beside_its_row() -> None:
+    """Runs of both at one rate, with changed code, have one place; the tests of each row are of its own runs."""
+    look = [run for run in method("other", {1: 1.1, 4: 0.3}) if run.seed < 2]
+    for run in look:
+        run.record["id"] += " changed"
+    sources = {"reference": RUNS, "yours": look}
+    track = leaderboard_track(TOY, benchmark_table(TOY, sources, look=2), sources)
+    scores = {row.label: row.capacities[4].score for row in track.ranking}
+    assert set(scores) == {"ppo_clip", "other", "other (yours)"} < set(track_looks([track]))
+    tests = track.pair_tests(4)
+    assert tests["other", "other (yours)"].value == pytest.approx(0.6, abs=0.03)
+    assert tests["other (yours)", "ppo_clip"].side == -tests["other", "ppo_clip"].side == -1
+
+
+def test_a_look_has_published_runs_where_the_rates_are_the_same() -> None:
+    """At K = 4 the method has another rate than PPO-clip, so that its runs at that of PPO-clip are new."""
+    own = [*method("other", {1: 1.1}), *method("other", {4: 0.9}, best=0.5)]
+    new = [run for run in method("other", {4: 0.7}) if run.seed < 2]
+    look = [*new, *(run for run in own if run.seed < 2 and run.spec["capacity"] == 1)]
+    table = benchmark_table(TOY, {"reference": [*RUNS[: len(RUNS) // 2], *own], "yours": look}, look=2)
+    rows = [row for row in table.rows if row.source == "yours"]
+    assert [(row.capacity, row.n, row.missing) for row in rows] == [(1, 2, 0), (4, 2, 0)]
+    assert rows[1].retained == pytest.approx(0.7 / 1.1, abs=0.05)
+    same = {"reference": RUNS, "yours": [run for run in RUNS if run.label == "other" and run.seed < 2]}
+    assert not any(row.source == "yours" for row in benchmark_table(TOY, same, look=2).rows)
 
 
 def test_a_track_takes_cpus_and_code_from_the_table() -> None:

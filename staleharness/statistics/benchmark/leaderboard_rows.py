@@ -25,7 +25,7 @@ def leaderboard_track(protocol: Protocol, table: BenchmarkTable, sources: Mappin
     sources: those that the table was made of.
     """
     published_and_user = [run for name in (REFERENCE, USER) for run in sources.get(name, ())]
-    runs_of = {**sources, REFERENCE: published_and_user, USER: published_and_user}
+    runs_of = sources if table.look else {**sources, REFERENCE: published_and_user, USER: published_and_user}
     by_source = {name: runs_by_row(protocol, runs) for name, runs in runs_of.items()}
     rows = [_row(protocol, table, method, source, by_source[source]) for method, source in table.methods]
     return Track(
@@ -46,8 +46,9 @@ def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by
     methods = protocol.entry_methods(method)
     control = bool(protocol.title_of(method))
     foreign = source not in (REFERENCE, USER)
+    apart = foreign or (table.look > 0 and source == USER)  # may stand beside a published row of the method
     last = by_k.get(table.capacities[-1])
-    label = next(iter(by_k.values())).label if control else f"{method} ({source})" if foreign else method
+    label = next(iter(by_k.values())).label if control else f"{method} ({source})" if apart else method
     return LeaderboardRow(
         label=label,
         score=_mean_over_capacities(table, by_k),
@@ -57,7 +58,7 @@ def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by
         has_learned=not any(row.did_not_learn for row in by_k.values()),
         cpus=tuple(sorted({cpu for row in by_k.values() for cpu in row.cpus})),
         code=tuple(sorted({code for row in by_k.values() for code in row.code})),
-        method=method if control else label if foreign else parse_choice(method).name,
+        method=method if control else label if apart else parse_choice(method).name,
     )
 
 
