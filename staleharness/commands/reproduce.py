@@ -51,6 +51,7 @@ def handle(command: Command) -> int:
     from ..base.files import make_subfolder
     from ..base.parsing import user_path
     from ..base.text import plural
+    from ..errors import UserError
     from ..pages.paper_figure_runs import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
     from ..pages.paper_gallery import make
@@ -75,6 +76,8 @@ def handle(command: Command) -> int:
             continue
         plan = api.plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, plan, Store(bundle_path(out, study, command.scale))))
+    if not plans:
+        raise UserError(f"PAPER={name}: none of its studies has a scale of the paper's own; leave out SCALE")
     for _, plan, store in plans:
         store.check()
         runner_of(command, plan, store)  # before anything is written
