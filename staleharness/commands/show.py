@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import sys
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from ..base.text import printable
 from ..errors import UserError, one_line
-from .shared.arguments import SWITCH, Help
+from .shared.arguments import SWITCH, Help, output_file
 
 if TYPE_CHECKING:
     from ..language.task import LanguageTask
@@ -57,10 +58,13 @@ def handle(command: Command) -> int:
     policy = run.policy()
     if not issubclass(family, ControlTask):
         raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
-    if command.video is not None:
-        _check_video(command.video)
+    video = output_file(command.video, "video", ".gif", ".mp4", option="VIDEO")
+    if video is not None and importlib.util.find_spec("imageio") is None:
+        raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")
     returns = play(family(), policy, env, episodes)
     mean = sum(returns) / len(returns)
+    if video is not None:  # before anything is printed: an environment may not render here
+        _write_video(video, run, env)
     if command.json:
         print(json.dumps({"run": run.id, "env": env, "returns": returns, "mean": mean}, sort_keys=True))
     else:
@@ -68,8 +72,6 @@ def handle(command: Command) -> int:
         for i, value in enumerate(returns, 1):
             print(f"episode {i}: return {value:,.1f}")
         print(f"mean {mean:,.1f}, by the likeliest actions")
-    if command.video is not None:
-        _write_video(Path(command.video), run, env)
     return 0
 
 
@@ -96,14 +98,6 @@ def _show_completions(command: Command, run: StoredRun, task: LanguageTask, coun
     return 0
 
 
-def _check_video(file: str) -> None:
-    """Raise `UserError` where a video cannot be written."""
-    if Path(file).suffix not in (".gif", ".mp4"):
-        raise UserError(f"VIDEO={file} is neither a .gif nor a .mp4")
-    if importlib.util.find_spec("imageio") is None:
-        raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")
-
-
 def _write_video(path: Path, run: StoredRun, env: str) -> None:
     from ..control.evaluation import pictures
 
@@ -114,4 +108,4 @@ def _write_video(path: Path, run: StoredRun, env: str) -> None:
         imageio.mimsave(path, frames, format=path.suffix[1:])
     except Exception as error:
         raise UserError(f"{path} cannot be written: {one_line(error)}") from error
-    print(f"wrote {path}, {len(frames)} pictures")
+    print(f"wrote {path}, {len(frames)} pictures", file=sys.stderr)

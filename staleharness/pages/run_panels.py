@@ -62,7 +62,7 @@ def _panel(run: StoredRun, table: Table, settings: Mapping[str, str], folder: Pa
     score, env, envs = table.settings["score"], cell_of(run).env, table.settings["envs"]
     final = run.record["scores"].get(score)
     steps, values = learning_curve(run, score)
-    measure = "accuracy" if table.settings["normalise"] == "raw" else "return"
+    measure = "accuracy" if run.record["task"]["normalise"] == "raw" else "return"
     curves = [curve(steps, values, measure, table.settings["unit"])]
     if run.tv_curve is not None:
         x, y = in_bins([run.tv_curve], [env], BINS)

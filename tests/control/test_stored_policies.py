@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 import struct
+import sys
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -128,6 +130,30 @@ def test_a_finished_run_has_its_last_policy(run: StoredRun, cli: Cli) -> None:
     assert code == 0 and "episode 1: return -" in out
     code, _, err = cli("show", "0" * 12, "--out", str(run.path.parents[1]))
     assert code == 2 and "there is no finished run" in err
+
+
+def test_a_video_is_made_before_anything_is_printed(
+    run: StoredRun, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    frames = [np.zeros((4, 4, 3), np.uint8)] * 2
+    imageio = SimpleNamespace(__spec__=True, mimsave=lambda path, frames, format: path.write_bytes(b"GIF"))
+    monkeypatch.setitem(sys.modules, "imageio", imageio)
+    monkeypatch.setattr("staleharness.control.evaluation.pictures", lambda *_: frames)
+    words = ["show", str(run.path), "--episodes", "1", "--json", "--video"]
+    code, out, err = cli(*words, str(tmp_path / "a b.gif"))
+    assert code == 0 and json.loads(out)["run"] == run.id and "a b.gif, 2 pictures" in err
+    assert (tmp_path / "a b.gif").read_bytes() == b"GIF"
+    code, out, err = cli(*words, str(tmp_path / "nowhere" / "a.gif"))
+    assert (code, out) == (2, "") and "VIDEO=" in err and "there is no folder" in err
+    code, out, err = cli(*words, "a.webm")
+    assert (code, out) == (2, "") and "VIDEO='a.webm' is not the name of a video" in err
+
+    def fail(*_: object) -> None:
+        raise UserError("Pendulum-v1 cannot be rendered here")
+
+    monkeypatch.setattr("staleharness.control.evaluation.pictures", fail)
+    code, out, err = cli(*words, str(tmp_path / "b.gif"))
+    assert (code, out) == (2, "") and "cannot be rendered" in err
 
 
 def test_a_policy_that_was_changed_or_lost_leaves_the_run(run: StoredRun, tmp_path: Path) -> None:

@@ -39,6 +39,17 @@ def test_every_row_has_its_runs_with_settings_that_differ(tmp_path: Path) -> Non
     assert (folder / spo[0]["files"] / "run.json").resolve().is_file() and spo[1]["files"] == ""
 
 
+def test_returns_that_are_not_normalised_are_no_accuracy(tmp_path: Path) -> None:
+    """Tasks without a reference score have them; a language task has an accuracy."""
+    runs = [write_run(tmp_path, "spo", seed, env="Pendulum-v1", sampled=-900.0) for seed in range(2)]
+    answers = write_run(tmp_path / "b", "tis", 0, env="word-problems", kind="language", sampled=0.5, deterministic=0.5)
+    for members, label, score in ((runs, "return", "-900.0"), ([answers], "accuracy", "0.500")):
+        table = stats.table(members, reps=50, engine="quick", normalise="raw")
+        (group,) = run_groups(members, table, {}, tmp_path / "reports" / "x")
+        assert {c["label"] for r in group["runs"] for c in r["curves"]} <= {label, "TV of the data"}
+        assert [r["score"] for r in group["runs"]] == [score] * len(members)
+
+
 def test_a_curve_passes_through_its_values() -> None:
     x, y = np.array([100.0, 200.0, 400.0, 500.0]), np.array([-3.0, np.nan, 7.0, 2.0])
     drawn = curve(x, y, "return", "steps")

@@ -141,13 +141,13 @@ def no_run(folder: str, runs: Iterable[StoredRun]) -> UserError:
     return UserError(f"{folder} holds no finished run" + (f" that matches; it has {holdings(cells)}" if cells else ""))
 
 
-def output_file(out: str | None, kind: str, *endings: str) -> Path | None:
+def output_file(out: str | None, kind: str, *endings: str, option: str = "OUT") -> Path | None:
     """Path of a file to write, None for none, checked before anything is computed. Raises `UserError`."""
     if out is None:
         return None
     path = user_path(out)
     if path.suffix not in endings or path.is_dir():
-        raise UserError(f"OUT={out!r} is not the name of a {kind}; give one that ends in {', '.join(endings)}")
+        raise UserError(f"{option}={out!r} is not the name of a {kind}; give one that ends in {', '.join(endings)}")
     if not path.parent.is_dir():
-        raise UserError(f"OUT={out}: there is no folder {path.parent}")
+        raise UserError(f"{option}={out}: there is no folder {path.parent}")
     return path
