@@ -143,12 +143,27 @@ def run_method(
     rates = look_rates(protocol, published_runs(protocol.name))
     report_plan(protocol, name, rates, look)  # before anything starts: it names what the track cannot run
     if not look:
-        run_stage(ladder_plan(protocol, name))
+        ladder = ladder_plan(protocol, name)
+        _check_code(protocol, ladder)
+        run_stage(ladder)
         rates = _chosen_rates(protocol, name, result)
         result.missing += (len(protocol.capacity) - len(rates)) * len(protocol.env) * len(protocol.seeds)
     if not result.interrupted:
         run_stage(report_plan(protocol, name, rates, look))
     return result
+
+
+def _check_code(protocol: Protocol, ladder: Plan) -> None:
+    """Raise `UserError` where a published run has the place of one to make: a table of both would be refused."""
+    ids = {
+        (run.label, run.spec["env"], run.spec["capacity"], run.seed): run.id for run in published_runs(protocol.name)
+    }
+    for run in ladder.runs:
+        if ids.get((run.label, run.spec.env, run.spec.capacity, run.spec.seed), run.run_id) != run.run_id:
+            raise UserError(
+                f"ALGO={run.label}: the published runs of {protocol.name} are of other code than yours; register your "
+                "version under a name of its own, or take a look at it (QUICK=1, ONE_RATE=1)"
+            )
 
 
 def missing_runs_of(protocol: Protocol, name: str, store: Store, look: int = 0) -> list[PlannedRun]:

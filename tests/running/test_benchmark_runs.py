@@ -123,6 +123,20 @@ def test_a_second_time_nothing_is_run_and_the_page_is_the_same(place: Path) -> N
     assert "<polyline" in card and "mine" in card
 
 
+def test_changed_code_of_a_published_method_is_refused_at_once(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A table of both codes is refused, which was found out only when all runs were made."""
+    published = []
+    for run_here in benchmark_runs.published_runs("stalebench_v1_toy"):
+        published.append(replace(run_here, record={**run_here.record, "id": run_here.id[::-1]}))
+        published[-1].__dict__["curves"] = run_here.curves  # no bundle has a run of this id
+    monkeypatch.setattr(benchmark_runs, "published_runs", lambda name: published)
+    with pytest.raises(UserError, match=r"ALGO=ppo_clip: the published runs of stalebench_v1_toy are of other code"):
+        run(place, "ppo_clip", out="changed")
+    assert not (place / "changed/toy/runs").exists()
+    look = run(place, "ppo_clip", out="changed", quick=True)
+    assert {row.source for row in look.rows if row.method == "ppo_clip"} == {"reference", "yours"}
+
+
 def test_a_look_takes_the_first_seeds_at_the_rates_of_ppo_clip(place: Path) -> None:
     protocol = protocols.read_protocol("toy")
     missing = benchmark_runs.missing_runs_of(protocol, "tis", Store(place / "none"), look=1)
