@@ -42,7 +42,7 @@ def caption(advice: Advice) -> str:
     text = (
         f"share of the synchronous IQM of {s['measure']}, counted from {zeros} (n = {n} seeds a point); lines: not "
         f"rising with lag, straight between points; points: as measured; bars: their {s['level']:.0%} bootstrap "
-        f"intervals; dashed: {s['keep']:.0%}"
+        f"intervals; dashed: {100 * s['keep']:g}%"
     )
     if any((m.retention.raw > TOP).any() for m in advice.methods):
         text += f"; points with a number: above {TOP:.0%}"

@@ -40,9 +40,9 @@ def conclusion(env: str, methods: Sequence[MethodAdvice], log: LagLog, keep: flo
     head = f"{env}, at a mean lag of {log.mean:.2f} {log.unit.replace('_', ' ')} over {log.over}: "
     if keepers:
         count = f"{len(keepers)} of {len(methods)} methods {'keeps' if len(keepers) == 1 else 'keep'}"
-        head += f"{count} at least {keep:.0%} of the score without lag: {_names(keepers)}"
+        head += f"{count} at least {100 * keep:g}% of the score without lag: {_names(keepers)}"
     else:
-        head += f"no method is shown to keep {keep:.0%} of the score without lag"
+        head += f"no method is shown to keep {100 * keep:g}% of the score without lag"
     sentences = [head]
     if losers:
         sentences.append(f"{'this one loses' if len(losers) == 1 else 'these lose'} more: {_names(losers)}")

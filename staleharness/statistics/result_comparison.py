@@ -105,7 +105,13 @@ def _row(
         "n_envs": len(cells),
         "n_a": min(map(len, a)),
         "n_b": min(map(len, b)),
-        "seeds": "identical" if same else "paired" if all(pairing) else "partly paired" if any(pairing) else "independent",
+        "seeds": "identical"
+        if same
+        else "paired"
+        if all(pairing)
+        else "partly paired"
+        if any(pairing)
+        else "independent",
         "identical": sum(matches),
         "a": float(of(*a)),
         "b": float(of(*b)),

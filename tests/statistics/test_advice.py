@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
+from staleharness.commands.shared.advise_output import as_text
 from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
+from staleharness.figures.staleness_cost import caption
 from staleharness.lag import parse_lag
 from staleharness.logs.lag_log import LagLog
 from staleharness.logs.lag_log_reader import read_log
@@ -189,6 +191,13 @@ def test_methods_without_gradient_steps_are_no_part_of_other_units(runs: Results
     found = advise(Results.of([*runs, *load(tmp_path)]), log=log_of(5.0))
     assert row(found, "a3po")["log"]["other_updates"] == []
     assert "as 4 gradient steps: 2 keep enough, 1 lose more" in " ".join(found.conclusion("word-problems"))
+
+
+def test_the_share_to_keep_is_told_as_it_is_given(runs: Results) -> None:
+    found = advise(runs, log=log_of(5.0), keep=0.975)
+    assert "keeps at least 97.5% of" in found.conclusion("word-problems")[0] and "dashed: 97.5%" in caption(found)
+    text = "\n".join(as_text(found, "here"))
+    assert "budget 97.5%" in text and "seeds for -2.5%" in text
 
 
 def test_methods_are_sorted_by_what_they_keep(runs: Results) -> None:

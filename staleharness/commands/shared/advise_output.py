@@ -92,7 +92,7 @@ def _environment(advice: Advice, env: str, width: int) -> list[str]:
     methods, keep = by_share(advice.on(env)), advice.settings["keep"]
     digits = 3 if max(abs(m.row["synchronous"]) for m in methods) < 10 else 0
     over = advice.log.over if advice.log and not advice.caps else "decisions"
-    budget, gradient, seeds = f"budget {keep:.0%}", "in gradient steps", f"seeds for -{1 - keep:.0%}"
+    budget, gradient, seeds = f"budget {100 * keep:g}%", "in gradient steps", f"seeds for -{100 - 100 * keep:g}%"
     score = "score K=1"
     headers = ["method", "n", score, *_headings(advice, methods), budget, gradient, seeds]
     lines = [
