@@ -63,9 +63,7 @@ def benchmark_table(
     reference = list(sources.get(REFERENCE, ()))
     ids = {run.id for run in reference}
     user_runs = list(sources.get(USER, ()))
-    if not look or ids.issuperset(
-        run.id for run in user_runs
-    ):  # a look has published runs where the rates are the same
+    if not look or ids.issuperset(run.id for run in user_runs):  # a look has published runs at equal rates
         user_runs = [run for run in user_runs if run.id not in ids]
     rows: list[BenchmarkRow] = []
     entry_runs_by_row = runs_by_row(protocol, [*reference, *([] if look else user_runs)])
