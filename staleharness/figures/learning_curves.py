@@ -78,7 +78,7 @@ def sampling_error(run: StoredRun, table: Table) -> float | None:
     """Standard error of an evaluation's accuracy p over √(p (1 − p)), measured before training; None where unknown."""
     summary, name = run.record["summary"], f"untrained/{table.settings['score']}"
     p, error = summary.get(name), summary.get(f"{name}_error")
-    if table.settings["normalise"] != "raw" or p is None or not error or not 0 < p < 1:
+    if run.record["task"]["normalise"] != "raw" or p is None or not error or not 0 < p < 1:
         return None
     return float(error / math.sqrt(p * (1 - p)))
 

@@ -98,13 +98,20 @@ def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: S
 
 def clear_pairs(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: Sequence[str]) -> list[tuple[str, str]]:
     """Pairs of methods of which the first retains a larger share at K, by Welch's test on jackknife pseudo-values with
-    Holm's correction for all pairs."""
+    Holm's correction for all pairs. Methods with the same results at K = 1 are one computation there, whose runs count
+    once."""
     gains = {label: _gains(run_grid, label, k, score, accuracy) for label in labels}
+    results = {
+        label: [run.record["scores"] for env in gains[label] for run in run_grid.cells[Cell(label, 1, env)]]
+        for label in labels
+    }
     p_values = {}
     for a, b in combinations(labels, 2):
         if gains[a].keys() == gains[b].keys():
-            tasks = {env: [*gains[a][env], *gains[b][env]] for env in gains[a]}
-            difference = contrast(tasks, lambda m: float(m[0] / m[1] - m[2] / m[3]))
+            tasks = {env: [*gains[a][env], gains[b][env][0]] for env in gains[a]}  # at K, at 1, the other's at K
+            if results[a] != results[b]:
+                tasks = {env: [*samples, gains[b][env][1]] for env, samples in tasks.items()}
+            difference = contrast(tasks, lambda m: float(m[0] / m[1] - m[2] / m[1 if len(m) == 3 else 3]))
             if (p := difference.p_beyond("more")) is not None:
                 p_values[(a, b) if difference.value > 0 else (b, a)] = p
     p_holm = holm(list(p_values.values()))

@@ -129,6 +129,9 @@ def test_one_accuracy_has_the_interval_of_its_problems(tmp_path: Path) -> None:
     table = results.table(reps=50, engine="quick")
     assert sampling_error(evaluated, table) == pytest.approx(0.05 / 0.4)
     assert sampling_error(run, table) is None or "untrained/deterministic" in run.record["summary"]
+    returns = write_run(tmp_path / "b", "spo", 0, env="Pendulum-v1", sampled=30.0, phases=4)
+    returns.record["summary"] |= {"untrained/sampled": 0.2, "untrained/sampled_error": 0.05}
+    assert sampling_error(returns, Results.of([returns]).table(reps=50, normalise="raw")) is None
 
 
 def test_each_method_has_a_panel_with_the_others_in_grey(tmp_path: Path) -> None:

@@ -147,3 +147,19 @@ def test_seeds_that_score_0_without_lag_leave_no_bootstrap(tmp_path: Path) -> No
     ]
     share = retention(grid(made), "vaco", 8, "sampled", accuracy=True)
     assert share is not None and share.share == pytest.approx(0.32 / 0.26) and share[1:] == (None, None)
+
+
+def test_runs_without_lag_that_two_methods_share_count_once(tmp_path: Path) -> None:
+    """Two shares of one mean differ more surely than those of two means as uncertain as it."""
+    base, heights = (180.0, 200.0, 220.0), {"a3po": 150.0, "ppo_clip": 120.0}
+    made = [
+        write_run(tmp_path, label, seed, capacity=k, sampled=RANDOM + x, phases=4)
+        for label, height in heights.items()
+        for seed in range(3)
+        for k, x in ((1, base[seed]), (8, height - 1 + seed))
+    ]
+    assert clear_pairs(grid(made), 8, "sampled", False, list(heights)) == [("a3po", "ppo_clip")]
+    for run in made:  # the same scores by other episodes
+        if run.label == "a3po" and run.spec["capacity"] == 1:
+            run.record["scores"]["sampled"]["returns"][0] += 1
+    assert clear_pairs(grid(made), 8, "sampled", False, list(heights)) == []
