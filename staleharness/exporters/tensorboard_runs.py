@@ -33,8 +33,8 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
 def _write(run: StoredRun, folder: Path) -> Path:
     cell = cell_of(run)
     parts = (cell.env, f"K{cell.capacity}", cell.label, f"seed{run.spec['seed']}-{run.id}")
-    # The id keeps folders apart; the rest is for people, and a name cannot climb out of the folder.
-    path = folder.joinpath(*(re.sub(r"[^\w+=,\[\].-]|^\.", "_", part) for part in parts))
+    # The id keeps folders apart; the rest is for people: a name cannot climb out of the folder or be too long for one.
+    path = folder.joinpath(*(re.sub(r"[^\w+=,\[\].-]|^\.", "_", part)[:120] for part in parts))
     path.mkdir(parents=True, exist_ok=True)
     target, data = path / f"events.out.tfevents.{run.id}", _content(run)
     # A running TensorBoard does not reread a file that did not change.

@@ -234,6 +234,9 @@ def test_a_name_cannot_climb_out_of_the_folder(tmp_path: Path):
     (path,) = tensorboard_runs.write([run], tmp_path / "to")
     assert path.resolve().is_relative_to((tmp_path / "to").resolve()) and path.name.endswith(run.id)
     assert path.relative_to(tmp_path / "to").parts[0] == "_."
+    long = f"spo[{','.join(f'option_number_{i}=0.5' for i in range(20))}]"
+    (path,) = tensorboard_runs.write([replace(run, record={**run.record, "label": long})], tmp_path / "long")
+    assert path.is_file() and path.name.endswith(run.id)
 
 
 # --- Weights & Biases
