@@ -8,10 +8,8 @@ import json
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    pass
+from shlex import quote
+from typing import Any
 
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet would run
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
@@ -21,9 +19,9 @@ def invocation(verb: str, **values: str | bool) -> str:
     """Command line for a reader: `make figures PAPER=vaco FIG=3` in a checkout, `staleharness figures --paper vaco
     --fig 3` where only the wheel is installed; the value of a switch is True."""
     if MAKEFILE.is_file():
-        words = [f"{name.upper()}={1 if value is True else value}" for name, value in values.items()]
+        words = [f"{name.upper()}={1 if value is True else quote(str(value))}" for name, value in values.items()]
         return " ".join(["make", verb, *words])
-    words = [f"--{name}" if value is True else f"--{name} {value}" for name, value in values.items()]
+    words = [f"--{name}" if value is True else f"--{name} {quote(str(value))}" for name, value in values.items()]
     return " ".join(["staleharness", verb, *words])
 
 
