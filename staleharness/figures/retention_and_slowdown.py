@@ -245,18 +245,20 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
         if row["retained"] is not None:
             estimate = row["retained"], row["retained_low"], row["retained_high"]
             rows.setdefault(row["capacity"], {})[row["algorithm"]] = estimate
-    ks = sorted(rows)
+    ks = sorted(rows) or table.settings["capacities"][-1:]  # by another score than the usual one none may have learned
     ends = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
-    low, high = max(-0.5, min(0.0, *ends)), min(TOP, max(1.05, *ends))
-    height = 0.5 + 0.17 * max(map(len, rows.values()))
+    low, high = max(-0.5, min([0.0, *ends])), min(TOP, max([1.05, *ends]))
+    height = 0.5 + 0.17 * max(map(len, rows.values()), default=1)
     subtitle = f"{size(table)}; bars: {table.settings['level']:.0%} Student's interval; dotted: as without lag"
+    subtitle += "" if rows else f"; no method learned at K = 1 by {table.settings['measure']}"
     columns = columns_for(width, min(3, len(ks)))
     with panels("Share of the score that is retained", subtitle, ks, table, width, height, columns) as (figure, axes):
         for ax, k in zip(axes, ks, strict=True):
-            looks_at_k = {label: look for label, look in looks.items() if label in rows[k]}
-            order = highest_first(looks_at_k, {label: values[0] for label, values in rows[k].items()})
+            of_k = rows.get(k, {})
+            looks_at_k = {label: look for label, look in looks.items() if label in of_k}
+            order = highest_first(looks_at_k, {label: values[0] for label, values in of_k.items()})
             ax.axvline(1.0, **REFERENCE_LINE)
-            named_rows(ax, order, rows[k], width)
+            named_rows(ax, order, of_k, width)
             ax.set_title(f"K = {k}", loc="left")
             ax.set_xlim(low, high)
             percent_axis(ax, across=True)

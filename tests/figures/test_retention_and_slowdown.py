@@ -9,6 +9,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
+from staleharness.figures.registry import draw
 from staleharness.figures.retention_and_slowdown import budgets, interval, kept_shares
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results
@@ -78,3 +79,17 @@ def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: P
     assert [ax.get_title(loc="left").partition(",")[0] for ax in figure.axes] == ["Hopper-v5", "Walker2d-v5"]
     with pytest.raises(UserError, match="no study has runs at K=1 and K=64"):
         budgets(small, small.table(reps=50, engine="quick"), k=64)
+
+
+def test_shares_of_a_score_by_which_nothing_learned_are_an_empty_panel(tmp_path: Path) -> None:
+    """A report has the figure where the usual score has shares, and may be of the other one."""
+    runs = [
+        write_run(tmp_path, "vaco", seed, capacity=k, sampled=100.0 + seed, deterministic=5.0, phases=3)
+        for seed in range(2)
+        for k in (1, 8)
+    ]
+    results = Results.of(runs)
+    figure = draw("retained_shares", results, results.table(score="deterministic", reps=50, engine="quick"))
+    assert [ax.get_title(loc="left") for ax in figure.axes] == ["K = 8"] and not figure.axes[0].get_yticklabels()
+    words = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
+    assert "no method learned at K = 1 by deterministic returns" in words
