@@ -95,7 +95,7 @@ def _row(
     )
     pairing = [is_paired(pair) for pair in cells.values()]
     matches = [identical(pair) for pair in cells.values()]
-    same = sum(matches) == sum(map(len, a)) == sum(map(len, b))
+    are_identical = sum(matches) == sum(map(len, a)) == sum(map(len, b))
     way = "paired" if all(pairing) else "partly paired" if any(pairing) else "independent"
     row: dict[str, Any] = dict.fromkeys(COLUMNS)
     row |= {
@@ -106,7 +106,7 @@ def _row(
         "n_envs": len(cells),
         "n_a": min(map(len, a)),
         "n_b": min(map(len, b)),
-        "seeds": "identical" if same else way,
+        "seeds": "identical" if are_identical else way,
         "identical": sum(matches),
         "a": float(of(*a)),
         "b": float(of(*b)),
