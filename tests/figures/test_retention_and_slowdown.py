@@ -81,7 +81,7 @@ def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: P
         budgets(small, small.table(reps=50, engine="quick"), k=64)
 
 
-def test_shares_of_a_score_by_which_nothing_learned_are_an_empty_panel(tmp_path: Path) -> None:
+def test_shares_that_no_method_has_are_an_empty_panel(tmp_path: Path) -> None:
     """A report has the figure where the usual score has shares, and may be of the other one."""
     runs = [
         write_run(tmp_path, "vaco", seed, capacity=k, sampled=100.0 + seed, deterministic=5.0, phases=3)
