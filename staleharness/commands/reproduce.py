@@ -71,7 +71,7 @@ def handle(command: Command) -> int:
     for study in dict.fromkeys(f.entry.study for f in selection):
         file = experiments() / f"{study}.toml"
         has_scale = command.scale == "small" or next(f.question.paper for f in selection if f.entry.study == study)
-        if command.fig is None and not has_scale:
+        if command.fig in (None, "all") and not has_scale:
             print(f"{study}: left out, since it has no scale of the paper's own", file=sys.stderr)
             continue
         plan = api.plan(spec=file, scale=command.scale, device=command.device)
