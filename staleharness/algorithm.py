@@ -12,7 +12,7 @@ from .base.options import option as option
 from .base.plugins import Registry
 from .base.typed_values import build
 from .batch import Decisions, PolicyLoss, Targets, Trajectories, Values
-from .errors import UserError
+from .errors import UserError, nearest
 from .spec import RunSpec
 
 if TYPE_CHECKING:
@@ -62,6 +62,8 @@ class Algorithm(Options):
         super().check_class(where)
         if cls.policy_loss is Algorithm.policy_loss:
             raise UserError(f"{where} does not define policy_loss(self, decisions), the loss that it trains with")
+        if unknown := sorted(set(cls.needs) - set(NEEDS)):
+            raise UserError(f"{where}: no task provides {unknown[0]!r}, which it needs; {nearest(unknown[0], NEEDS)}")
         try:
             cls()
         except UserError as error:
@@ -204,8 +206,9 @@ def unmet(algorithm: Algorithm, provides: frozenset[str]) -> str | None:
 
 def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozenset()) -> None:
     """Raise `UserError` where the method cannot work with the run's settings, or with what the task `provides`."""
-    if algorithm.proximal not in (choices := get_args(Proximal)):
-        raise UserError(f"{algorithm.name}: proximal={algorithm.proximal!r} is not one of {', '.join(choices)}")
+    for name, choices in {"proximal": get_args(Proximal), "realign_every": get_args(Realign)}.items():
+        if (value := getattr(algorithm, name)) not in choices:
+            raise UserError(f"{algorithm.name}: {name}={value!r} is not one of {', '.join(choices)}")
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
     normalises = spec.normalise_advantage and algorithm.normalise_advantage

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 import numbers
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -14,7 +15,7 @@ from typing import TYPE_CHECKING, Any, get_args
 from ..algorithm import Algorithm, Stop
 from ..base.plugins import source_file
 from ..batch import Decisions, PolicyLoss, Targets, Trajectories, Values
-from ..errors import Diverged, UserError
+from ..errors import Diverged, UserError, one_line, shorten
 
 if TYPE_CHECKING:
     import torch
@@ -36,8 +37,8 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
     """Return the loss of each decision [R, T], and diagnostics of that shape or []. Raises `UserError`."""
     try:
         answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
-    except (TypeError, AttributeError) as error:  # raised by an attribute or operation of None
-        if (need_error := _undeclared_need(algorithm, decisions, error)) is not None:
+    except (TypeError, AttributeError) as error:
+        if "NoneType" in str(error) and (need_error := _undeclared_need(algorithm, decisions, error)) is not None:
             raise need_error from error
         raise
     _check_type(algorithm, "policy_loss", answer, PolicyLoss)
@@ -60,6 +61,8 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
     """Return the critic's loss of each decision [R, T]. Raises `UserError`."""
     answer = algorithm.value_loss(values)
     _check_shape(algorithm, "value_loss", "tensor", answer, values.mask.shape)
+    if not answer.requires_grad:
+        raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
     return answer
 
 
@@ -68,7 +71,7 @@ def stop_of(algorithm: Algorithm, decisions: Decisions) -> Stop:
     answer = algorithm.stop(decisions)
     if answer not in get_args(Stop):
         words = ", ".join(map(repr, get_args(Stop)))
-        raise UserError(f"{algorithm.name}: stop returns {answer!r}; give one of {words}")
+        raise UserError(f"{algorithm.name}: stop returns {_in_words(answer)}; give one of {words}")
     return answer
 
 
@@ -78,7 +81,7 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
     try:
         scale = float(answer)
     except (TypeError, ValueError) as error:
-        raise UserError(f"{algorithm.name}: step_scale returns {answer!r}; give a number") from error
+        raise UserError(f"{algorithm.name}: step_scale returns {_in_words(answer)}; give a number") from error
     if not math.isfinite(scale):
         raise Diverged(f"step_scale is not finite in phase {decisions.progress.phase}")
     if scale < 0.0:
@@ -125,6 +128,10 @@ def state_of(
     return state | dict(trained or {})
 
 
+def _in_words(answer: Any) -> str:
+    return shorten(one_line(repr(answer)))
+
+
 def _check_type(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:
     if not isinstance(answer, kind):
         raise UserError(f"{algorithm.name}: {hook} returns a {type(answer).__name__}, not a {kind.__name__}")
@@ -144,7 +151,8 @@ def _check_shape(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tu
 def _undeclared_need(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:
     """Return the error for the first field that the method's file names and that is None here; None without one."""
     text = Path(source_file(type(algorithm))).read_text(encoding="utf-8")
-    absent = [field for field in DECLARED_BY if getattr(decisions, field) is None and f".{field}" in text]
+    reads = set(re.findall(r"\.(analytic_kl|\w+\b(?!\())", text))  # `x.mean()` is no field
+    absent = [field for field in DECLARED_BY if getattr(decisions, field) is None and field in reads]
     if not absent:
         return None
     return UserError(

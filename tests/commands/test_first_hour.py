@@ -94,12 +94,19 @@ def test_a_plugin_is_run_where_it_is_named(call: Cli, tmp_path: Path) -> None:
     assert plan_of(call, "--env", "Pendulum", "--algo", "named", *plugin)
 
 
-def test_an_unknown_anchor_is_found_at_planning(call: Cli, tmp_path: Path) -> None:
-    text = PLUGIN.format(name="adrift").replace("    needs =", '    proximal = "loglinear"\n    needs =')
+@pytest.mark.parametrize(
+    ("line", "said"),
+    [
+        ('proximal = "loglinear"', "adrift: proximal='loglinear' is not one of behaviour, recompute, ewma"),
+        ('realign_every = "minibatch"', "adrift: realign_every='minibatch' is not one of phase, epoch, step"),
+        ('needs = frozenset({"group"})', "no task provides 'group', which it needs; did you mean 'groups'?"),
+    ],
+)
+def test_an_unknown_word_of_a_method_is_found_at_planning(line: str, said: str, call: Cli, tmp_path: Path) -> None:
+    text = PLUGIN.format(name="adrift").replace("    def policy_loss", f"    {line}\n    def policy_loss")
     (tmp_path / "mine.py").write_text(text)
     words = ["--env", "Hopper", "--algo", "adrift", "--plugin", str(tmp_path / "mine.py"), "--dry"]
     code, _, errors = call("sweep", *words)
-    said = "adrift: proximal='loglinear' is not one of behaviour, recompute, ewma"
     assert code == 2 and errors.strip().endswith(said)
 
 

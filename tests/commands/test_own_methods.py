@@ -104,6 +104,15 @@ def test_what_is_there_or_is_done_without_is_given(answer: str, env: str, comman
     assert code == 0, errors
 
 
+@pytest.mark.parametrize("slip", ["d.advantages", "d.version_logp.exp()"])
+def test_a_call_of_mean_is_no_field_of_a_distribution(slip: str, command_words: Any) -> None:
+    plugin = command_words("mistaken", f"PolicyLoss(plain + {slip} * plain.mean())", "Pendulum")[-1]
+    with loaded_plugins(Path(plugin)):
+        (run,) = plan(ask(env="Pendulum", algo="mistaken", k="2", seeds="1", settings=SHORT["Pendulum"][-1])).runs
+        with pytest.raises(AttributeError, match="has no attribute"):
+            list(simulation_of(run.spec))
+
+
 def test_another_mistake_of_a_plugin_stays_what_it_is(command_words: Any, call: Cli) -> None:
     code, _, errors = call("sweep", *command_words("slip", "PolicyLoss(plain + d.lags)", "bit-chain", *TINY))
     assert code == 1 and "AttributeError: 'Decisions' object has no attribute 'lags'" in errors
@@ -141,6 +150,10 @@ OTHERS = {
     "lists": ("    def init_state(self): return {'n': [1]}", "the n that init_state returns is a list; a state"),
     "turns": ("    def step_scale(self, d): return -0.5", "step_scale returns -0.5; give a number that is not"),
     "words": ("    def step_scale(self, d): return None", "step_scale returns None; give a number"),
+    "long": (
+        "    def step_scale(self, d): return d.lag",
+        "step_scale returns tensor([[0., 0., 0., 0., 0., 0., 0., 0.], [0",
+    ),
     "bursts": ("    def step_scale(self, d): return float('inf')", "step_scale is not finite in phase 0"),
     "none": ("    def targets(self, t): return None", "targets returns a NoneType, not a Targets"),
     "rows": (
@@ -174,6 +187,9 @@ def test_targets_of_another_shape_are_refused_on_control(command_words: Any, cal
     value = "    def value_loss(self, v): return (v.value - v.target).square().sum(1)"
     code, _, errors = call("sweep", *command_words("flat", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=value))
     assert code == 2 and "flat: the tensor that value_loss returns is of shape [32]" in errors, errors
+    value = "    def value_loss(self, v): return (v.value.detach() - v.target).square()"
+    code, _, errors = call("sweep", *command_words("still", PLAIN, "Pendulum", *SHORT["Pendulum"], methods=value))
+    assert code == 2 and "still: value_loss does not depend on values.value" in errors, errors
 
 
 @pytest.mark.parametrize("number", ["np.int64(3)", "np.float32(3)", "3"])
