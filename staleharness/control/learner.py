@@ -138,13 +138,15 @@ class ControlLearner(Learner[ControlData, Part]):
         else:
             target, start = targets.value_target, part.fixed.start_value
             critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
-        of_entropy = self._of_entropy(len(flat))
+        of_entropy, gradient_size = self._of_entropy(len(flat)), logp_gradient
+        if "distribution" in self.algorithm.needs and now.mean.grad is not None:
+            gradient_size = gradient_size.abs() + now.mean.grad.abs().sum(-1)
         policy.backward(OutputGradient(logp_gradient, of_value, of_entropy, now.mean.grad, now.log_std.grad))
         log = {
             "policy_loss": answer.loss.detach(),
             "value_loss": critic_loss,
             "entropy": policy.mean_entropy(now),
-            "clipped": logp_gradient.view_as(mask),  # see `_summarise`
+            "clipped": gradient_size.view_as(mask),  # see `_summarise`
             "advantage": advantage,
             **of_tails(decisions),
         }
@@ -152,8 +154,8 @@ class ControlLearner(Learner[ControlData, Part]):
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
         # clipped: the method left a decision no policy gradient although it had an advantage; here, all steps at once
-        logp_gradient, advantage = (torch.cat([log[name] for log, _ in steps]) for name in ("clipped", "advantage"))
-        is_clipped = ((logp_gradient == 0) & (advantage != 0)).split([len(mask) for _, mask in steps])
+        gradient_size, advantage = (torch.cat([log[name] for log, _ in steps]) for name in ("clipped", "advantage"))
+        is_clipped = ((gradient_size == 0) & (advantage != 0)).split([len(mask) for _, mask in steps])
         for (log, _), of_step in zip(steps, is_clipped, strict=True):
             log["clipped"] = of_step
             del log["advantage"]

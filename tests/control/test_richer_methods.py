@@ -115,6 +115,12 @@ def test_a_loss_of_means_and_deviations_trains_as_of_logp(env: str, learner: str
     assert d.value is not None and d.value.shape == d.mask.shape and not d.value.requires_grad
 
 
+@pytest.mark.parametrize("env", ["Pendulum-v1", "CartPole-v1"])
+def test_a_pull_on_means_alone_is_not_clipped(env: str) -> None:
+    simulation = simulation_of(replace(SMALL, algorithm="of_distribution", env=env))
+    assert simulation.advance().metrics["clipped"] == 0.0
+
+
 def test_a_dual_follows_adam_and_state_moves_each_step() -> None:
     trained("learned")
     eta = torch.tensor(1.0, requires_grad=True)
