@@ -51,6 +51,12 @@ class Mismatch(Options):
     paper: ClassVar[str] = ""
     """Source of the model: authors, year, identifier."""
 
+    @classmethod
+    def check_class(cls, where: str) -> None:
+        super().check_class(where)
+        if not (cls.changes_weights() or cls.changes_logits()):
+            raise UserError(f"{where} defines neither matrix(self, weight, place) nor logits(self, logits)")
+
     @property
     def raw(self) -> bool:
         """True where the sampler reports log-probabilities under its logits before `logits` changes them."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -11,11 +12,11 @@ import torch
 from torch import Tensor
 
 from staleharness.errors import UserError
-from staleharness.mismatch import MISMATCHES, Place, mismatch_text, read_mismatch
+from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_text, read_mismatch
 from staleharness.running.plan import Plan, plan
 from staleharness.study import ask
 from staleharness.training.policy_buffer import PolicyBuffer, Version
-from staleharness.training.sampler_copies import SamplerCopies, matrices_of_blocks
+from staleharness.training.sampler_copies import SamplerCopies, apply, matrices_of_blocks
 
 PLACE = Place("model.layers.0.mlp.up_proj.weight", 3, 7)
 
@@ -135,6 +136,34 @@ def test_copies_change_matrices_inside_blocks_and_are_made_once() -> None:
     buffer.push(Version(3, 15, tensors))
     assert view[3] is not view[2]
     assert set(copies._copies) == {2, 3}
+
+
+class Means(Mismatch):
+    """Returns something else than a matrix of the same shape."""
+
+    name = "means"
+    answer: ClassVar[Tensor | None] = None
+
+    def matrix(self, weight: Tensor, place: Place) -> Tensor:
+        return self.answer  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize(
+    ("answer", "words"),
+    [(torch.ones(6, 1), r"one of \[6, 1\]"), (torch.ones(()), r"one of \[\]"), (None, "a NoneType")],
+)
+def test_a_copy_of_another_shape_is_refused(answer: Tensor | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A row or a number would be spread over the matrix of an actor."""
+    monkeypatch.setattr(Means, "answer", answer)
+    said = rf"MISMATCH=means: matrix returns {words}, not a tensor \[6, 70\], for {PLACE.name}"
+    with pytest.raises(UserError, match=said):
+        apply([Means()], matrix(), PLACE)
+
+
+def test_a_model_that_changes_nothing_is_refused() -> None:
+    with pytest.raises(UserError, match="mine defines neither matrix"):
+        type("Mistyped", (Mismatch,), {"matrices": lambda *_: None}).check_class("mine")
+    Means.check_class("mine")
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..errors import UserError
 from ..mismatch import Mismatch, Place
 from .policy_buffer import PolicyBuffer, Version
 
@@ -71,7 +72,12 @@ def matrices_of_blocks(models: Sequence[Mismatch], seed: int) -> CopyTensors:
 
 
 def apply(models: Sequence[Mismatch], weight: Tensor, place: Place) -> Tensor:
-    """Return the sampler's copy of a matrix under all models in their order."""
+    """Return the sampler's copy of a matrix under all models in their order. Raises `UserError` for another shape, as
+    of a row that would be spread over the matrix."""
     for model in models:
-        weight = model.matrix(weight, place)
+        copy, shape = model.matrix(weight, place), list(weight.shape)
+        if not hasattr(copy, "shape") or list(copy.shape) != shape:
+            answer = f"one of {list(copy.shape)}" if hasattr(copy, "shape") else f"a {type(copy).__name__}"
+            raise UserError(f"MISMATCH={model.text}: matrix returns {answer}, not a tensor {shape}, for {place.name}")
+        weight = copy
     return weight
