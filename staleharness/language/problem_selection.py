@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from ..errors import UserError, shorten
-from .answer_grading import grade, number
+from .answer_grading import grade, has_odd_commas, number
 from .problem import Problem, Split, strip_calculator
 
 if TYPE_CHECKING:
@@ -19,10 +19,11 @@ def select_problems(problems: Sequence[Problem], spec: LanguageSpec, split: Spli
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
-        if number(problem.answer) is None:
+        answer = problem.answer
+        if not isinstance(answer, str) or has_odd_commas(answer) or number(answer) is None:
             raise UserError(
-                f"{spec.env}: the answer {shorten(problem.answer)!r} to the {split} problem "
-                f"{shorten(problem.question)!r} is not a number"
+                f"{spec.env}: the answer {shorten(repr(answer))} to the {split} problem "
+                f"{shorten(problem.question)!r} is not a number, written as text like '1234.5'"
             )
     short = _with_steps(problems, spec.most_steps)
     if not short:

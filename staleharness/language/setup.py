@@ -50,7 +50,7 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     form = find_prompt(spec.prompt_format or task.prompt_format)
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
-    splits = {split: task.problems(spec, split) for split in SPLITS}
+    splits = {split: list(task.problems(spec, split)) for split in SPLITS}
     problems = {split: select_problems(splits[split], spec, split) for split in SPLITS}
     shots = problems["train"][: form.shots]
     train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)

@@ -173,6 +173,14 @@ def test_problems_of_a_plugin_that_cannot_be_graded(
     assert words in refusal(spec())
 
 
+def test_a_plugin_may_yield_its_problems(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    family = find_env("word-problems")[1]
+    assert issubclass(family, LanguageTask)
+    all_problems = family.problems
+    monkeypatch.setattr(family, "problems", lambda *arguments: iter(all_problems(*arguments)))
+    assert simulation_of(spec()).test_size > 0
+
+
 def test_missing_test_problems_are_warned_of(spec: Specs) -> None:
     count = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
     for asked, said in ((count, []), (count + 1, [f"and there are {count} test problems"])):

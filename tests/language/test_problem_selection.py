@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from typing import Any
+
 import pytest
 from language_fixtures import Specs
 
@@ -17,6 +20,14 @@ def test_only_training_problems_are_limited_in_number(spec: Specs) -> None:
     assert select_problems(PROBLEMS, two, "train") == PROBLEMS[:2]
     assert select_problems(PROBLEMS, two, "test") == PROBLEMS
     assert select_problems(PROBLEMS, spec(), "train") == PROBLEMS
+
+
+@pytest.mark.parametrize("answer", [7, 7.5, None, "1,5", "3/4", ""])
+def test_an_answer_that_is_no_number_as_text_is_refused(spec: Specs, answer: Any) -> None:
+    """A decimal comma would be read as one that groups thousands: 1,5 as 15."""
+    with pytest.raises(UserError, match="is not a number, written as text"):
+        select_problems([replace(PROBLEMS[0], answer=answer)], spec(), "train")
+    assert select_problems([replace(PROBLEMS[0], answer="1,234.5")], spec(), "train")
 
 
 def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -> None:
