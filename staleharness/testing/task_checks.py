@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from ..base.plugins import summary
 from ..chain.spec import ChainSpec
 from ..chain.task import ChainTask
+from ..control.env_checks import unsupported_space
 from ..control.task import ControlTask
 from ..language.answer_grading import grade
 from ..language.prompt_formatting import find_prompt
@@ -40,10 +41,8 @@ def has_flat_boxes(family: type[ControlTask], env: str) -> None:
     import gymnasium
 
     vector = _make(family, env)
-    actions = vector.single_action_space
-    for space in (vector.single_observation_space, actions):
-        flat = isinstance(space, gymnasium.spaces.Box) and len(space.shape) == 1
-        assert flat or (space is actions and isinstance(space, gymnasium.spaces.Discrete)), space
+    problem = unsupported_space(vector.single_observation_space, vector.single_action_space)
+    assert problem is None, problem
     assert vector.num_envs == ENVS_AT_ONCE
     assert vector.metadata.get("autoreset_mode") == gymnasium.vector.AutoresetMode.DISABLED
     vector.close()
@@ -139,15 +138,10 @@ def _make(family: type[ControlTask], env: str) -> Any:
 
 def _play(vector: Any, steps: int, seed: int) -> list[Step]:
     """Random actions within bounds, ended environments reset by the caller."""
-    rng = np.random.default_rng(seed)
-    space, action = vector.single_action_space, np.empty(0)
+    vector.action_space.seed(seed)
     record: list[Step] = []
     for _ in range(steps):
-        if hasattr(space, "n"):
-            action = rng.integers(space.start, space.start + space.n, size=vector.num_envs)
-        else:
-            action = rng.uniform(space.low, space.high, size=(vector.num_envs, len(space.low))).astype(np.float32)
-        obs, reward, terminated, truncated, _ = vector.step(action)
+        obs, reward, terminated, truncated, _ = vector.step(vector.action_space.sample())
         record.append((obs, reward, terminated, truncated))
         if (done := terminated | truncated).any():
             vector.reset(options={"reset_mask": done})

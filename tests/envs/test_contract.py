@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
+import gymnasium
 import numpy as np
 import pytest
 
@@ -25,8 +26,6 @@ class BrokenVector(ControlTask):
     wrong = ""
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
-        import gymnasium
-
         from staleharness.control.replay_state import ReplayState
 
         mode = gymnasium.vector.AutoresetMode
@@ -74,6 +73,41 @@ def test_each_check_can_fail(wrong: str, name: str, monkeypatch: pytest.MonkeyPa
     assert name in {check.__name__ for check in TASK_CHECKS}
     with pytest.raises(AssertionError):
         getattr(contract, name)(BrokenVector, "BrokenVector-v0")
+
+
+class WithSpace(BrokenVector):
+    """A point that any number pushes, with other spaces."""
+
+    actions = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+    observations = gymnasium.spaces.Box(-np.inf, np.inf, (1,))
+
+    def make(self, env: str, num_envs: int, threads: int) -> Any:
+        class Point(gymnasium.Env[Any, Any]):
+            action_space, observation_space = self.actions, self.observations
+
+            def reset(self, *, seed: int | None = None, options: dict[str, Any] | None = None) -> Any:
+                super().reset(seed=seed)
+                self.place = self.np_random.random(1, np.float32)
+                return self.place, {}
+
+            def step(self, action: Any) -> Any:
+                self.place = self.place + np.tanh(action)
+                return self.place, 0.0, False, False, {}
+
+        return gymnasium.vector.SyncVectorEnv(
+            [Point] * num_envs, autoreset_mode=gymnasium.vector.AutoresetMode.DISABLED
+        )
+
+
+def test_actions_without_bounds_are_tried() -> None:
+    for check in TASK_CHECKS[1:]:
+        check(WithSpace, "BrokenVector-v0")
+
+
+def test_spaces_that_no_run_takes_break_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(WithSpace, "observations", gymnasium.spaces.Box(0, 255, (2,), np.uint8))
+    with pytest.raises(AssertionError, match="only flat vectors of real numbers"):
+        contract.has_flat_boxes(WithSpace, "BrokenVector-v0")
 
 
 def test_the_whole_contract_in_one_call() -> None:
