@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from abc import ABC, abstractmethod
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, NamedTuple, TypeVar
 
 from ..algorithm import Algorithm, Stop, defines
@@ -57,9 +57,9 @@ class Learner(ABC, Generic[Data, Part]):
         self.spec = spec
         self.optimizer = self.make_optimizer()
         self.gradient_steps = 0
-        self.state = state_of(algorithm, "init_state", algorithm.init_state())
+        self.state = self._to_device(state_of(algorithm, "init_state", algorithm.init_state()))
         self.successive = SuccessiveGradients(algorithm) if defines(algorithm, "gradient") else None
-        self.state_parameters = StateParameters(algorithm, self.state, self.parameters[0].device, spec.adam_epsilon)
+        self.state_parameters = StateParameters(algorithm, self.state, spec.adam_epsilon)
         self.state |= self.state_parameters.tensors
         self.changes_each_step = defines(algorithm, "step_state")
         self.may_stop, self.progress = defines(algorithm, "stop"), BEGINNING
@@ -231,17 +231,17 @@ class Learner(ABC, Generic[Data, Part]):
             for mean, content in zip(self.shadow, state["shadow"], strict=True):
                 mean.copy_(content)
         self.optimizer.load_state_dict(state["optimizer"])
-        device = self.parameters[0].device
         self.gradient_steps = state["gradient_steps"]
-        self.state = {
-            name: value.to(device) if isinstance(value, torch.Tensor) else value
-            for name, value in state["state"].items()
-        }
+        self.state = self._to_device(state["state"])
         self.state_parameters.load_state_dict(state.get("state_parameters", {}))
         self.state |= self.state_parameters.tensors
         self.shadow_weight = state["shadow_weight"]
         if self.successive is not None and state["gradient"] is not None:
-            self.successive.previous = state["gradient"].to(device)
+            self.successive.previous = state["gradient"].to(self.parameters[0].device)
+
+    def _to_device(self, state: Mapping[str, Any]) -> dict[str, Any]:
+        """Return a method's state with its tensors on the learner's device."""
+        return {name: x.to(self.parameters[0].device) if hasattr(x, "to") else x for name, x in state.items()}
 
 
 def all_finite(tensors: Sequence[Tensor]) -> bool:

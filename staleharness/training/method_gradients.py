@@ -44,12 +44,10 @@ class StateParameters:
     tensors: by their names in the state. Raises `UserError` for a method whose gradient is taken row by row.
     """
 
-    def __init__(self, algorithm: Algorithm, state: Mapping[str, Any], where: torch.device, epsilon: float) -> None:
+    def __init__(self, algorithm: Algorithm, state: Mapping[str, Any], epsilon: float) -> None:
         self.rate = algorithm.state_learning_rate
         self.tensors: dict[str, Tensor] = {
-            name: x.detach().clone().to(where).requires_grad_()
-            for name, x in state.items()
-            if getattr(x, "requires_grad", False)
+            name: x.detach().clone().requires_grad_() for name, x in state.items() if getattr(x, "requires_grad", False)
         }
         if self.tensors and algorithm.optimal_baseline:
             raise UserError(f"{algorithm.name}: a state is not trained where a method has an optimal baseline")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -18,6 +19,7 @@ from staleharness.batch import Decisions, PolicyLoss
 from staleharness.errors import UserError
 from staleharness.spec import RunSpec
 from staleharness.task import find_env
+from staleharness.training.base_learner import Learner
 from staleharness.training.loop import simulation_of
 from staleharness.training.method_gradients import SuccessiveGradients
 
@@ -154,3 +156,28 @@ def test_a_method_without_the_hook_holds_no_gradient() -> None:
     simulation: Any = simulation_of(spec_of(CHAIN, "ppo_clip"))
     assert simulation.learner.successive is None and simulation.learner.state_dict()["gradient"] is None
     assert "algorithm/gradient_cosine" not in next(iter(simulation)).metrics
+
+
+class Bare(Learner[Any, Any]):
+    """Only what construction takes."""
+
+    def begin(self, data: Any, phase: int) -> dict[str, Any]:
+        return {}
+
+    def minibatches(self, epoch: int) -> Iterator[Any]:
+        return iter(())
+
+    def gradient(self, part: Any) -> Any: ...
+
+
+def test_a_methods_tensors_are_on_the_learners_device(monkeypatch: pytest.MonkeyPatch) -> None:
+    method, weights = gac(), torch.zeros(2, device="meta", requires_grad=True)
+    state = {"mean": torch.ones(3), "dual": torch.ones((), requires_grad=True), "count": 1.0}
+    monkeypatch.setattr(type(method), "init_state", lambda _: state)
+    learner = Bare(CHAIN, method, [weights], [weights])
+    assert {name: str(getattr(x, "device", "")) for name, x in learner.state.items()} == {
+        "mean": "meta",
+        "dual": "meta",
+        "count": "",
+    }
+    assert learner.state["dual"].requires_grad and learner.state["dual"].is_leaf
