@@ -104,6 +104,8 @@ class NativeBatch(GrowingBatch):
         return logits
 
     def _sample(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
+        if any(model.truncates for model in self.sampling):  # the library takes −∞ for a fault
+            return super()._sample(logits, uniform)
         token, logp = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
         noise = None if uniform is None else uniform.contiguous()
         kernels().sample(at(logits.contiguous()), at(noise), *logits.shape, at(token), at(logp))

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from language_fixtures import Specs, error_line
+from needs import needs_compiler
 from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.errors import UserError
@@ -86,7 +87,7 @@ def test_a_kept_cache_is_called_a_third_source(spec: Specs) -> None:
         assert [line for line in simulation.warnings if "third source" in line] == [KEPT_CACHE] * is_noted
 
 
-@pytest.mark.parametrize("decoder", ["transformers", "shared_prompts"])
+@pytest.mark.parametrize("decoder", ["transformers", "shared_prompts", pytest.param("native", marks=needs_compiler)])
 def test_with_top_p_every_weight_is_the_mass_that_is_kept(spec: Specs, decoder: str) -> None:
     """log π/μ = log S of the token's own distribution, whatever the token."""
     simulation, made = first_round(spec(mismatch="sampling[top_p=0.6]", decoder=decoder))
