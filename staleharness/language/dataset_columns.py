@@ -29,8 +29,7 @@ def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, 
     named. Raises `UserError`, with the place `where`."""
     if columns:
         question, solution = (_entry(row, name, where) for name in columns)
-        gold = last_box(solution) or (solution if _is_gold(solution) else None)
-        return question, _with_gold(solution, gold, row, where)
+        return question, _with_gold(solution, solution if _is_gold(solution) else None, row, where)
     column = next((name for name in QUESTIONS if name in row), None)
     if column in (None, "question"):  # GSM8K's own columns
         return text_of(row, "question", where), text_of(row, "answer", where)
@@ -40,13 +39,16 @@ def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, 
         value = row[column]
         question = _turns(value, where, column)[0] if isinstance(value, list) else text_of(row, column, where)
         solution = _solution(row, where)
-    return question, _with_gold(solution, _gold(row, where) or last_box(solution), row, where)
+    return question, _with_gold(solution, _gold(row, where), row, where)
 
 
 def _with_gold(solution: str, gold: str | None, row: Mapping[str, Any], where: str) -> str:
-    """Return the solution with `#### <gold>` at its end. Raises `UserError` where there is no gold."""
-    if "####" in solution:
+    """Return the solution with `#### <gold>` at its end: the gold given, else what the solution marks so, or its last
+    box. Raises `UserError` where there is none."""
+    _, mark, end_of_solution = solution.rpartition("####")
+    if mark and (gold or end_of_solution).strip() == end_of_solution.strip():
         return solution
+    gold = gold or last_box(solution)
     if gold is None:
         raise UserError(f"{where}: no answer was found: no number, '####' or box; {_mapping(row)}")
     end = f"#### {gold.strip()}"
