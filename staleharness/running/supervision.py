@@ -113,8 +113,14 @@ def note_interrupts() -> Iterator[list[int]]:
     """Collect requests to stop, by Ctrl-C, a batch system or a closed terminal, instead of ending the process: the
     numbers of the signals. Signals ignored before (nohup) stay ignored."""
     interrupts: list[int] = []
+
+    def note(number: int, frame: object) -> None:
+        """Note a signal. Only Ctrl-C counts as a second one: make and shells pass on what everybody has got already."""
+        if not interrupts or number == signal.SIGINT:
+            interrupts.append(number)
+
     caught_signals = [number for number in STOP_SIGNALS if signal.getsignal(number) is not signal.SIG_IGN]
-    with signal_handlers(dict.fromkeys(caught_signals, lambda signum, frame: interrupts.append(signum))):
+    with signal_handlers(dict.fromkeys(caught_signals, note)):
         yield interrupts
 
 

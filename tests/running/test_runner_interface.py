@@ -112,12 +112,12 @@ class Notes:
         self.stops += 1
 
 
-def interrupted_at(run_id: str, times: int = 1) -> Notes:
-    """Notes of a sweep that Ctrl-C interrupts, so many times, when this run has started."""
+def interrupted_at(run_id: str, *signals: signal.Signals) -> Notes:
+    """Notes of a sweep that gets these signals, by default one Ctrl-C, when this run has started."""
 
     def interrupt(run: PlannedRun) -> None:
-        for _ in range(times * (run.run_id == run_id)):
-            os.kill(os.getpid(), signal.SIGINT)
+        for number in (signals or [signal.SIGINT]) if run.run_id == run_id else ():
+            os.kill(os.getpid(), number)
 
     return Notes(interrupt)
 
@@ -233,12 +233,24 @@ def test_a_run_that_ends_without_a_word_after_ctrl_c_is_no_failure(
 def test_a_second_interrupt_ends_all_runs_without_failures(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
     first, second = runs[0].run_id, runs[1].run_id
 
-    runner, notes = InTurn(), interrupted_at(second, times=2)
+    runner, notes = InTurn(), interrupted_at(second, signal.SIGINT, signal.SIGINT)
     outcome, store = swept(tmp_path, runs, runner, notes)
     assert outcome == Outcome(done=[first], interrupted=True)
     assert notes.ends == {first: "done", second: "interrupted"}
     assert runner.calls == ["open", f"stop {second}", f"kill {second}", "close"]
     assert store.failure(second) is None
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_that_comes_twice_still_leaves_a_checkpoint(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], number: signal.Signals
+) -> None:
+    """make passes SIGTERM on to a sweep that has had it with everybody, as a shell does with SIGHUP."""
+    second = runs[1].run_id
+    runner, notes = InTurn(), interrupted_at(second, number, number)
+    outcome, store = swept(tmp_path, runs, runner, notes)
+    assert outcome.interrupted and runner.calls == ["open", f"stop {second}", "close"]
+    assert list(store.attempt_dir(second).glob("checkpoint-*.pt"))
 
 
 def test_a_broken_sweep_closes_its_runner_and_restores_ctrl_c(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
