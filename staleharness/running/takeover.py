@@ -42,8 +42,8 @@ def take_over(target: Path, trash: Path) -> None:
         move_into(path, trash)
         folders.remove(path)
     # of two that got equally far, the later: it may be a copy of the other, which was being removed
-    farthest = max(reversed(folders), key=lambda path: _progress(path, name.run_id), default=target)
-    if farthest != target and _progress(farthest, name.run_id) > _progress(target, name.run_id):
+    farthest = max([target, *reversed(folders)], key=lambda path: _progress(path, name.run_id))
+    if farthest != target:
         _copy(farthest, target)
         LOGGER.info("continuing from what the worker in %s left", farthest.name)
     for path in folders:

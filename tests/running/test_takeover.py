@@ -6,6 +6,7 @@ import contextlib
 import errno
 import itertools
 import os
+import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -22,7 +23,7 @@ from staleharness.errors import Interrupted
 from staleharness.running import takeover
 from staleharness.running.runner_interface import Job
 from staleharness.store import locks
-from staleharness.store.attempt_folders import holder_name, parse_attempt_name
+from staleharness.store.attempt_folders import FINGERPRINT, holder_name, parse_attempt_name
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
 
@@ -140,6 +141,20 @@ def test_a_takeover_that_is_cut_off_loses_no_checkpoint(
         job = for_next_holder(job_of(tmp_path / str(n)))
         assert carry_out(job) == [4, 5] and result(job) == straight
         assert list((Path(job.root) / "attempts").iterdir()) == []
+
+
+def test_checkpoints_of_another_machine_stay_beside_newer_ones(job: Job, straight: Result) -> None:
+    """A worker that has got farther itself finds the folder of a worker on another kind of machine."""
+    assert carry_out(job, stop_after=3) == [1, 2, 3]
+    attempt = Store(job.root).attempt_dir(job.run_id)
+    other = attempt.with_name(f"{job.run_id}.{holder_name(1)}")
+    shutil.copytree(attempt, other)
+    (attempt / "checkpoint-00000002.pt").unlink()
+    (other / "checkpoint-00000003.pt").unlink()
+    (other / FINGERPRINT).write_text("{}")
+    files: list[str] = []
+    assert carry_out(job, {4: lambda: files.extend(p.name for p in attempt.glob("set-aside-*/*"))}) == [4, 5]
+    assert "checkpoint-00000002.pt" in files and result(job) == straight
 
 
 def test_who_comes_late_is_not_the_holder(job: Job, straight: Result) -> None:
