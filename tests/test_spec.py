@@ -381,6 +381,8 @@ def test_brackets_may_hold_settings_of_the_run() -> None:
     assert (same.label, same.run_id) == (runs[0].label, runs[0].run_id)
     with pytest.raises(UserError, match="ALGO names ppo_clip more than once"):
         plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[learning_rate=3e-4]", seeds="1"))
+    with pytest.raises(UserError, match=r"names ppo_clip more than once, also as ppo_clip\[keep=best\]"):
+        plan(ask(env="Hopper", algo="ppo_clip,ppo_clip[keep=best]", seeds="1"))
     with pytest.raises(UserError, match="learning_rat"):
         plan(ask(env="Hopper", algo="ppo_clip[learning_rat=3e-4]", seeds="1"))
 

@@ -6,7 +6,6 @@ Also finds runs at K = 1 with a plan's other settings, the user's own or publish
 from __future__ import annotations
 
 import json
-from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from itertools import product
@@ -19,7 +18,7 @@ from ..spec import RunSpec
 from ..study import Question
 from .grid_axes import GridAxes, resolve_axes
 from .identity import RunIds
-from .methods_and_environments import check_unique, hyper_parameters, method_label
+from .methods_and_environments import hyper_parameters, method_label
 
 
 @dataclass(frozen=True)
@@ -98,8 +97,12 @@ def _expand(axes: GridAxes) -> Plan:
         changes = {key: v for key, v in method.settings.items() if getattr(spec, key) != getattr(default, key)}
         label = method_label(algorithm, changes) + (f" N={n}" if len(axes.forward) > 1 else "")
         runs.append(PlannedRun(ids.of(spec, family), label, spec))
-    counts = Counter(run.run_id for run in runs)
-    check_unique([r.label for r in runs if counts[r.run_id] > 1 and r.spec.seed == axes.seeds[0]], "ALGO")
+    labels: dict[str, str] = {}
+    for run in runs:
+        if (earlier := labels.get(run.run_id)) is not None:
+            also = f", also as {run.label}" if run.label != earlier else ""  # they differ in what no number depends on
+            raise UserError(f"ALGO names {earlier} more than once{also}; a run is stored once")
+        labels[run.run_id] = run.label
     return Plan(tuple(runs), axes.name, axes.title, tuple(notes))
 
 
