@@ -22,8 +22,7 @@ class Command(Presentation, GridOptions):
 def handle(command: Command) -> int:
     from ..base.files import safe_name
     from ..base.parsing import whole_number
-    from ..running.runner_interface import ResourceRequest
-    from ..running.runners import make_runner
+    from ..running.plan_execution import runner_for
     from ..store.store import Store
     from .shared.train_and_report import check_presentation, execute, plan_grid
 
@@ -38,7 +37,6 @@ def handle(command: Command) -> int:
         raise UserError(f"run takes one environment, algorithm and capacity; this names {len(plan.runs)} (use sweep)")
     store = Store(command.out)
     store.check()
-    spec, label = plan.runs[0].spec, plan.runs[0].label
+    label = plan.runs[0].label
     name = safe_name(f"{plan.name}-{label}-seed{seed}", [plan.name, label, seed])
-    runner = make_runner("local", ResourceRequest(1, spec.threads, spec.device))
-    return execute(command, replace(plan, name=name), store, runner, command.restart)
+    return execute(command, replace(plan, name=name), store, runner_for(plan, store, jobs="1"), command.restart)

@@ -152,6 +152,14 @@ def test_cuda_without_a_gpu_is_said(call: Cli) -> None:
     assert code == 2 and "sees no GPU" in err and err.count("\n") == 1
 
 
+@pytest.mark.parametrize("verb", ["run", "sweep"])
+def test_what_this_machine_lacks_is_said_before_anything(verb: str, call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    code, _, err = call(verb, "--env", "Hopper", "--algo", "spo", "--set", "learner=native")
+    assert code == 2 and "learner=native needs a C++ compiler" in err and err.count("\n") == 1
+    assert list(Path.cwd().iterdir()) == []
+
+
 def test_results_may_lie_in_the_default_folder(call: Cli, tmp_path: Path) -> None:
     out = tmp_path / "out"
     Store(out / "mine").open_for_writing()
