@@ -91,8 +91,9 @@ def pack(
     with temporary_folder(new):
         if target.is_dir():  # other files in the folder stay
             tables = () if same_runs else itertools.chain(FILES, *parts(target))
-            replaceable = shutil.ignore_patterns(*tables, TRACES, MARKER, "manifest.json", STUDY)
-            shutil.copytree(target, new, symlinks=True, ignore=replaceable)
+            # of this folder alone: one inside may have files of these names
+            replaceable = {str(target): {*tables, TRACES, MARKER, "manifest.json", STUDY}}
+            shutil.copytree(target, new, symlinks=True, ignore=lambda folder, _: replaceable.get(folder, ()))
         else:
             new.mkdir()
         write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})

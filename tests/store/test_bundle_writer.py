@@ -90,6 +90,18 @@ def test_packing_again_adds_runs_and_never_loses_any(results: Path, tmp_path: Pa
     assert before == {name: (tmp_path / "bundle" / name).read_bytes() for name in FILES}
 
 
+def test_packing_again_leaves_other_files_wherever_they_are(results: Path, tmp_path: Path) -> None:
+    bundle = tmp_path / "bundle"
+    pack(str(results), str(bundle), None)
+    notes = [bundle / "notes.txt", *(bundle / "analysis" / name for name in ("study.toml", "traces", *FILES))]
+    (bundle / "analysis").mkdir()
+    for path in notes:
+        path.write_text("mine")
+    write_run(results, "ppo_clip", 0)
+    pack(str(results), str(bundle), None)
+    assert [path.read_text() for path in notes] == ["mine"] * len(notes)
+
+
 def test_earlier_ids_survive_packing_again(results: Path, tmp_path: Path) -> None:
     manifest = tmp_path / "bundle" / "manifest.json"
     pack(str(results), str(tmp_path / "bundle"), None)
