@@ -29,8 +29,9 @@ def run_states(store: Store) -> dict[str, Any]:
         spec, phases = run.spec, run.record["phases"]
         row = _row(run.id, run.record["label"], spec, "done", phases, phases)
         rows.append({**row, "seconds": run.record["seconds"]["total"]})
-    attempts = store.root / "attempts"
-    latest = {attempt.run_id: path for attempt, path in sorted(attempts_in(attempts))}
+    done = {row["id"] for row in rows}  # an attempt may be left beside a run that came from elsewhere
+    attempts = sorted(attempts_in(store.root / "attempts"))
+    latest = {attempt.run_id: path for attempt, path in attempts if attempt.run_id not in done}
     for run_id, path in sorted(latest.items()):
         try:
             rows.append(_attempt(store, run_id, path))

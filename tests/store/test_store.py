@@ -314,6 +314,15 @@ def test_status_lists_what_it_can_read_and_names_what_it_cannot(
     assert caplog.text.count("the next sweep begins it anew") == 4  # and the one that has no phases
 
 
+def test_status_counts_a_run_once(tmp_path: Path) -> None:
+    """A stopped run that then came from a bundle, say."""
+    store = finished_attempt(tmp_path)
+    shutil.copytree(store.attempt_dir(RUN), tmp_path / "left")
+    store.publish(RUN)
+    (tmp_path / "left").rename(store.attempt_dir(RUN))
+    assert run_states(store)["counts"] == {"done": 1, "running": 0, "stopped": 0, "failed": 0}
+
+
 def test_a_whole_run_is_not_put_aside(tmp_path: Path) -> None:
     store = finished_attempt(tmp_path)
     store.publish(RUN)
