@@ -57,6 +57,8 @@ def main() -> None:
     except OSError as error:
         if error.errno == errno.ENOENT and not _working_folder_exists():
             code = _complain("the current folder is no longer there; change to one that is")
+        elif error.errno == errno.EMFILE:
+            code = _complain("too many open files; run fewer things at a time (JOBS=1), or raise the limit: ulimit -n")
         elif error.filename is None and error.errno not in STREAM_TROUBLE:
             raise
         else:

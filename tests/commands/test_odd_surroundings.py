@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import subprocess
 import sys
@@ -63,11 +64,22 @@ def test_figures_of_bundles_that_are_not_there_write_no_page(call: Cli) -> None:
     assert not Path("gallery").exists()
 
 
-@pytest.mark.parametrize("error", [MemoryError(), RuntimeError("DefaultCPUAllocator: can't allocate memory")], ids=repr)
-def test_a_command_that_lacks_memory_is_one_line(call: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception) -> None:
+@pytest.mark.parametrize(
+    "error, code, line",
+    [
+        (MemoryError(), 1, "out of memory"),
+        (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "out of memory"),
+        (OSError(errno.EMFILE, "Too many open files"), 2, "too many open files"),
+    ],
+    ids=repr,
+)
+def test_a_command_that_lacks_a_resource_is_one_line(
+    call: Cli, monkeypatch: pytest.MonkeyPatch, error: Exception, code: int, line: str
+) -> None:
     def fail(command: object) -> int:
         raise error
 
     monkeypatch.setattr("staleharness.cli.parse", lambda words: (SimpleNamespace(handle=fail), None))
-    code, _, errors = call("list")
-    assert code == 1 and errors.count("\n") == 1 and "staleharness: out of memory; run fewer things at a time" in errors
+    result, _, errors = call("list")
+    assert result == code and errors.count("\n") == 1
+    assert f"staleharness: {line}; run fewer things at a time (JOBS=1)" in errors
