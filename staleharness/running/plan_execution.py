@@ -6,6 +6,7 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import replace
 
+from ..base.console_log import LOGGER
 from ..base.process_environment import without_main_module
 from ..errors import UserError, shorten
 from ..store.store import Store
@@ -95,12 +96,22 @@ def execute_plan(
     if not restart and not runner.multi_machine:
         check_checkpoints([run for run in plan.runs if run.run_id not in ids], store)
     store.open_for_writing()
+    _warn_of_keep(plan, runs)
     if len(runs) == len(plan.runs):
         return Outcome(skipped=[run.run_id for run in plan.runs]), runs
     with watch(ids) as listener, without_main_module():
         outcome = sweep(plan.runs, store, runner, listener, limits, ids, restart)
     runs += stored_runs_of(plan, store, outcome.done)
     return outcome, sorted(runs, key=lambda run: run.id)
+
+
+def _warn_of_keep(plan: Plan, runs: Iterable[StoredRun]) -> None:
+    """Log that stored runs were made with another `keep`, which is no part of their ids: they are not made again."""
+    specs = {run.run_id: run.spec for run in plan.runs}
+    keeps = [({**specs[run.id].before(), **run.spec}.get("keep"), getattr(specs[run.id], "keep", None)) for run in runs]
+    if others := sum(earlier != now for earlier, now in keeps):
+        text = "%s stored with another keep= and stays so; move its folder in runs/ away to make it again"
+        LOGGER.warning(text, "1 run is" if others == 1 else f"each of {others} runs is")
 
 
 def stored_runs_of(plan: Plan, store: Store, only: Collection[str] | None = None) -> list[StoredRun]:

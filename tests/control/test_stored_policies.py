@@ -172,10 +172,14 @@ def test_a_policy_that_was_changed_or_lost_leaves_the_run(run: StoredRun, tmp_pa
         copy.policy()
 
 
-def test_keep_moves_no_id_and_none_leaves_no_file(run: StoredRun, tmp_path: Path) -> None:
+def test_keep_moves_no_id_and_none_leaves_no_file(
+    run: StoredRun, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
     plain = train(tmp_path / "results", keep="none")
     assert plain.id == run.id and not (plain.path / POLICY).exists()
     assert plain.record["metrics_sha256"] == run.record["metrics_sha256"]
+    assert train(tmp_path / "results", keep="none").id == run.id and "keep=" not in caplog.text
+    assert train(tmp_path / "results").id == run.id and "1 run is stored with another keep=" in caplog.text
 
 
 def test_the_best_policy_is_that_of_the_best_evaluation() -> None:
