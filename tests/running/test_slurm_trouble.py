@@ -4,6 +4,7 @@ cluster: options, arrays on disk, words.
 
 from __future__ import annotations
 
+import errno
 import json
 import shutil
 import signal
@@ -18,7 +19,7 @@ from staleharness.errors import UserError
 from staleharness.running.runner_interface import Event, ResourceRequest, RunProgress, RunStart, RunWait
 from staleharness.running.runners import make_runner, slurm
 from staleharness.running.runners.slurm import SlurmRunner
-from staleharness.running.slurm import commands
+from staleharness.running.slurm import commands, job_array
 from staleharness.running.slurm.commands import SlurmError, State, compress, parse_options
 from staleharness.running.slurm.job_array import JobArray
 
@@ -192,6 +193,16 @@ def test_arrays_that_cannot_be_read_are_forgotten(tmp_path: Path) -> None:
     assert [array.name for array in JobArray.read_all(tmp_path)] == [whole.name]
     assert [path.name for path in (tmp_path / "slurm").iterdir()] == [whole.name]
     assert json.loads((whole.folder / "array.json").read_text())["jobs"][0]["run_id"] == f"{0:012x}"
+
+
+def test_the_files_of_an_array_that_cannot_be_read_now_stay(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its tasks wait in Slurm, and a network file system gives an error."""
+    array = JobArray.make(tmp_path, [job(tmp_path, 0)], [])
+    array.set_id("17")
+    with monkeypatch.context() as patch:
+        patch.setattr(job_array, "read_json", raising(OSError(errno.EIO, "Input/output error")))
+        assert list(JobArray.read_all(tmp_path)) == []
+    assert [array.id for array in JobArray.read_all(tmp_path)] == ["17"]
 
 
 def test_options_are_words_for_sbatch_and_nothing_else() -> None:

@@ -54,8 +54,8 @@ class JobArray:
 
     @classmethod
     def read_all(cls, root: Path) -> Iterator[JobArray]:
-        """Yield the arrays that earlier sweeps left in a results folder; an unreadable one was never submitted. Raises
-        `UserError` if the folder of arrays is a link."""
+        """Yield the arrays that earlier sweeps left in a results folder; one that cannot be read and has no id was
+        never submitted, and is forgotten. Raises `UserError` if the folder of arrays is a link."""
         check_not_link(root / "slurm")
         for folder in sorted((root / "slurm").glob(f"{PREFIX}*")):
             if not re.fullmatch(f"{PREFIX}[0-9a-f]{{8}}", folder.name):
@@ -63,7 +63,8 @@ class JobArray:
             try:
                 yield cls.read(folder)
             except (OSError, ValueError, KeyError, TypeError):
-                shutil.rmtree(folder, ignore_errors=True)
+                if not (folder / "id").exists():  # otherwise its tasks may need it
+                    shutil.rmtree(folder, ignore_errors=True)
 
     @property
     def name(self) -> str:
