@@ -25,6 +25,8 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
     """Return the folder `key` of that kind. Where there is none, `make` creates and fills a temporary folder, which is
     then renamed, so that an incomplete one is never used."""
     folder = cache_folder() / kind / key
+    if folder.is_dir():  # perhaps on a disk where nothing can be written
+        return folder
     folder.parent.mkdir(parents=True, exist_ok=True)
     with folder.with_suffix(".lock").open("w", encoding="utf-8") as lock:
         while not try_lock(lock.fileno()):

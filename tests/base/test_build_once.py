@@ -26,3 +26,10 @@ def test_a_folder_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     folder = build_once("models", "key", Path.mkdir)
     assert folder.is_dir() and build_once("models", "key", raising(AssertionError("built twice"))) == folder
+
+
+def test_what_is_built_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    folder = build_once("models", "key", Path.mkdir)
+    monkeypatch.setattr(Path, "open", raising(OSError(errno.EROFS, os.strerror(errno.EROFS))))
+    assert build_once("models", "key", raising(AssertionError("built twice"))) == folder
