@@ -16,7 +16,7 @@ from slurm_clusters import StandIn
 from slurm_driving import Act, Drive, job, lives, once
 
 from staleharness.errors import UserError
-from staleharness.running.runner_interface import Event, ResourceRequest, RunProgress, RunStart, RunWait
+from staleharness.running.runner_interface import Event, ResourceRequest, RunEnd, RunProgress, RunStart, RunWait
 from staleharness.running.runners import make_runner, slurm
 from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.slurm import commands, job_array
@@ -70,6 +70,38 @@ def test_accounting_knows_a_task_that_left_the_queue(
     assert drive.words() == {0: "done", 1: None, 2: "done"}
     said = "exit code 3 (task 1_1" if accounting else "an end that Slurm does not remember (task 1_1)"
     assert drive.ends[1].cause.startswith(said)
+
+
+def test_a_requeue_that_accounting_forgets_loses_no_message(
+    stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runner, array = SlurmRunner(), JobArray.make(tmp_path, [job(tmp_path, 0)], [])
+    array.set_id("17")
+    runner.arrays.append(array)
+    runner.start(array.jobs[0])
+    runner.runs[array.jobs[0].run_id].assign(array, 0, State("RUNNING", restarts=1))
+    array.messages(0, 0).write_text('{"phase": 1, "phases": 20}\n' * 20)  # before the requeue
+    array.messages(0, 1).write_text('{"phase": 20}\n')
+    assert [event.content for event in runner._read(0.0)] == [{"phase": 20}]  # type: ignore[union-attr]
+    with open(array.messages(0, 1), "a") as stream:
+        stream.write('{"event": "done"}\n')
+    monkeypatch.setattr(commands, "look", lambda arrays: {})
+    monkeypatch.setattr(commands, "look_up", lambda task: State("COMPLETED"))
+    (end,) = runner._look(1.0)
+    assert isinstance(end, RunEnd) and end.message == {"event": "done"}
+
+
+@pytest.mark.parametrize(
+    "text, again",
+    [
+        ("slurm_load_jobs error: Zero Bytes were transmitted or received", True),
+        ("slurm_load_jobs error: Slurm backup controller in standby mode", True),
+        ("Batch job submission failed: Message receive failure", True),
+        ("Batch job submission failed: Invalid account or account/partition combination specified", False),
+    ],
+)
+def test_what_a_busy_controller_says_is_no_refusal(text: str, again: bool) -> None:
+    assert SlurmError(text).is_transient is again
 
 
 def test_time_out_differs_from_memory_and_does_not_repeat(stand_in: StandIn, tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ import shutil
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 from ...base.console_log import LOGGER
@@ -210,6 +211,7 @@ class SlurmRunner:
         self._warnings.discard("silent")
         for run in runs:
             state = states.get(run.task) or commands.look_up(run.task) or State("UNKNOWN")
+            state = replace(state, restarts=max(state.restarts, run.state.restarts))  # accounting does not say
             if state != run.state:
                 self._hurry(now)
             yield from self._follow(run, state, now)

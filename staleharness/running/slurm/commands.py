@@ -17,7 +17,11 @@ from ...errors import UserError, shorten
 PATIENCE = 60.0  # seconds for an answer
 PASSED_VARIABLES = ("SLURM_CONF", "SLURM_CLUSTERS")  # others may be those of a job that we run in
 FIELDS = ("ArrayJobID", "ArrayTaskID", "State", "RestartCnt", "exit_code", "Reason", "NodeList")
-LATER = re.compile(r"timed out|contact|connect|communication|temporarily|no answer", re.IGNORECASE)
+LATER = re.compile(
+    r"timed out|contact|connect|communication|temporarily|no answer|zero bytes|message (send|receive) failure|standby"
+    r"|authentication error",
+    re.IGNORECASE,
+)
 TOO_MANY = re.compile(r"submit limit|MaxSubmit|too many|job limit", re.IGNORECASE)
 
 
