@@ -65,7 +65,8 @@ report: $(STAMP) ## make table and figures from stored results, no training: OUT
 	@exec $(STALEHARNESS) report $(call flags,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
 
 benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|control|paper QUICK=1 ONE_RATE=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
-	@$(if $(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
+	@$(if $(dry)$(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
+	@$(ELSEWHERE)
 	@exec $(STALEHARNESS) benchmark $(call flags,ALGO TRACK QUICK ONE_RATE ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
 
 figures: $(STAMP) ## draw a paper's figures from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
