@@ -175,6 +175,8 @@ class ControlSimulation(Simulation[ControlData]):
         self.moments = Moments(**state["moments"])
         if "best" in state:
             self.best = state["best"]["score"], bytes.fromhex(state["best"]["file"])
+        elif self.spec.keep == "best":
+            raise ValueError("the run began with another keep; best is of all of it")
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)
 

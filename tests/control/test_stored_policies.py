@@ -203,6 +203,14 @@ def test_the_best_policy_is_that_of_the_best_evaluation() -> None:
     trained.close(), again.close()
 
 
+def test_a_run_that_began_with_another_keep_has_no_best_policy() -> None:
+    began, resumed = simulation(keep="last"), simulation(keep="best")
+    next(iter(began))
+    with pytest.raises(ValueError, match="began with another keep"):
+        resumed.load_state_dict(began.state_dict())
+    began.close(), resumed.close()
+
+
 def test_a_run_starts_from_a_stored_policy(run: StoredRun, tmp_path: Path) -> None:
     started = simulation(start=str(run.path))
     assert started.export(started.policy, started.moments) == (run.path / POLICY).read_bytes()
