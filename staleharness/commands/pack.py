@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Annotated
 
 from .shared.arguments import Help
@@ -21,13 +22,12 @@ class Command:
 
 
 def handle(command: Command) -> int:
-    from ..base.parsing import user_path
     from ..running.plan import with_stored_labels
     from ..statistics.benchmark.protocol_runs import benchmark_command, digest_of
     from ..store.bundle_writer import pack
-    from ..study import read_study
+    from ..study import read_study, study_file
 
-    study = None if command.spec is None else with_stored_labels(read_study(user_path(command.spec)))
-    source, to = command.source, command.to
-    print(pack(source, to, command.spec, study=study, protocol_of=digest_of, command_of=benchmark_command))
+    spec = None if command.spec is None else str(study_file(command.spec))
+    study = None if spec is None else with_stored_labels(read_study(Path(spec)))
+    print(pack(command.source, command.to, spec, study=study, protocol_of=digest_of, command_of=benchmark_command))
     return 0

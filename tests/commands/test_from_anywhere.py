@@ -15,6 +15,8 @@ def test_a_published_bundle_is_unpacked_and_compared(call: Cli) -> None:
     assert code == 0 and len(list(Path("mine/runs").iterdir())) == 42, text
     code, text, _ = call("compare", BUNDLE, "mine", "--json")
     assert code == 0 and json.loads(text)
+    code, text, _ = call("pack", "mine", "packed", "--spec", "experiments/quick_hopper.toml")
+    assert code == 0 and text.startswith("packed 42 of 42 runs")
 
 
 def test_advice_comes_from_a_published_bundle(call: Cli) -> None:
