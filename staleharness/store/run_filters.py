@@ -25,7 +25,7 @@ def select_runs(
     is no number, a setting that no run has, and an empty filter.
     """
     runs = list(runs)
-    envs = {plain_env(name) for name in _names(env, "ENV")}
+    envs = {name.lower() for name in _names(env, "ENV")}
     capacities = {whole_number(number, "K") for number in _names(k, "K")}
     labels = set(_names(algo, "ALGO"))
     if isinstance(where, str) and is_empty(where):

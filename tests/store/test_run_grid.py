@@ -30,6 +30,7 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
         ({"k": "1,8"}, [0, 1, 2, 3]),
         ({"env": "Ant"}, [2]),
         ({"env": "hopper-v5"}, [0, 1, 3]),
+        ({"env": "Hopper-v4"}, []),
         ({"algo": "spo"}, [2, 3]),
         ({"algo": ["spo N=4"]}, [3]),
         ({"where": "epochs=2"}, [0]),
