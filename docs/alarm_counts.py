@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from staleharness.statistics.claims.early_warning import SHARE, WINDOW, largest_lag, trailing_mean
 from staleharness.statistics.results import load
 from staleharness.store.bundle_reader import is_packed
-from staleharness.store.store import MARKER
+from staleharness.store.folder_access import folders_of_results
 from staleharness.store.stored_run import StoredRun
 
 Floats = NDArray[np.float64]
@@ -178,7 +178,7 @@ def run_of(stored: StoredRun, study: str) -> Run | None:
 def stale_runs(bundles: Path) -> tuple[Run, ...]:
     """Return all stale runs of the published studies, each once."""
     seen, runs = set[str](), []
-    for bundle in sorted(path.parent for path in bundles.glob(f"*/{MARKER}")):
+    for bundle in folders_of_results(bundles):
         if not is_packed(bundle):
             continue
         for stored in load(bundle):

@@ -19,7 +19,7 @@ from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
 from staleharness.statistics.staleness_budget import KEEP, Limit
 from staleharness.store.bundle_reader import is_packed
 from staleharness.store.bundle_writer import STUDY
-from staleharness.store.store import MARKER
+from staleharness.store.folder_access import folders_of_results
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
 StaleSetting = tuple[int, float]  # K and mean lag; several settings may share a K
@@ -69,7 +69,7 @@ class BundleAdvice:
 def staleness_budgets(folder: Path) -> str:
     """Page from every bundle in a folder. A bundle without an answer is named with the reason."""
     bundles, without = [], []
-    for path in sorted(marker.parent for marker in folder.glob(f"*/{MARKER}")):
+    for path in folders_of_results(folder):
         if path.name.startswith("stalebench_"):  # a learning rate for each cell: its rows are a table of their own
             continue
         if is_packed(path) and not (path / STUDY).is_file():

@@ -157,10 +157,10 @@ def _list(command: Command) -> int:
 def _others(store: Store, out: Path) -> list[Store]:
     """Results of other studies in the folder, but no bundles: they have no folders of runs to copy."""
     from ..store.bundle_reader import is_packed
-    from ..store.store import MARKER, Store
+    from ..store.folder_access import folders_of_results
+    from ..store.store import Store
 
-    roots = [marker.parent for marker in sorted(out.glob(f"*/{MARKER}"))]
-    return [Store(root) for root in roots if root != store.root and not is_packed(root)]
+    return [Store(root) for root in folders_of_results(out) if root != store.root and not is_packed(root)]
 
 
 def _group_lines(runs: Sequence[PlannedRun]) -> list[str]:

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .bundle_reader import arrow_table, parts
-from .store import MARKER
+from .folder_access import folders_of_results
 from .stored_run import StoredRun
 
 LICENCE = "MIT"
@@ -121,8 +121,7 @@ def copies_elsewhere(bundle: Path) -> dict[str, list[tuple[str, str]]]:
     """Map run ids to the (date, bundle) of each copy in another bundle of the same folder. A bundle that cannot be read
     holds none."""
     copies: dict[str, list[tuple[str, str]]] = {}
-    for marker in sorted(bundle.parent.glob(f"[!.]*/{MARKER}")):
-        root = marker.parent
+    for root in folders_of_results(bundle.parent):
         with contextlib.suppress(OSError, ValueError):  # pyarrow's errors are ValueErrors
             for runs_file, *_ in parts(root) if root.name != bundle.name else ():
                 columns = ["id", "record"] if lacks_columns(root / runs_file) else ["id", "date"]

@@ -56,7 +56,7 @@ def check_readable(root: Path, name: str) -> None:
     if not (root / MARKER).is_file():
         if problem := _missing_marker(root):
             raise UserError(f"{name} {problem}")
-        if inside := _folders_of_results(root):
+        if inside := [path.name for path in folders_of_results(root)]:
             raise UserError(f"{name} holds no results itself; these folders in it do: {', '.join(inside)}")
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         hint = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
@@ -64,7 +64,7 @@ def check_readable(root: Path, name: str) -> None:
             missing = "is published, and not in this folder"
             hint = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
         elif root.parent.resolve() == reference_folder().resolve():
-            hint = absent_results() or nearest(root.name, _folders_of_results(root.parent))
+            hint = absent_results() or nearest(root.name, [path.name for path in folders_of_results(root.parent)])
         elif root.parts[:2] == PLACE and (text := absent_results()):
             hint = text
         raise UserError(f"{name} {missing}; {hint}")
@@ -79,8 +79,9 @@ def _missing_marker(root: Path) -> str:
     return f"holds runs, but no {MARKER}; if they are of this version, write {MARKER_TEXT} into that file" * runs
 
 
-def _folders_of_results(folder: Path) -> list[str]:
-    return sorted(marker.parent.name for marker in folder.glob(f"*/{MARKER}"))
+def folders_of_results(folder: Path) -> list[Path]:
+    """List the folders of results in a folder, but no hidden ones: `pack` fills such a one, and a kill leaves it."""
+    return sorted(marker.parent for marker in folder.glob(f"[!.]*/{MARKER}"))
 
 
 def check_format(root: Path) -> None:
@@ -102,5 +103,5 @@ def _only_reference(root: Path) -> bool:
     """Return whether the folder holds nothing but our files. A fresh checkout's `results/` holds the published
     bundles, the output of `reproduce` and a README; other folders of results may be next to them (OUT=results/mine)."""
     partial = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed while it wrote the marker
-    names = {"reference", "reproduced", "README.md", ".gitkeep", *partial, *_folders_of_results(root)}
-    return {p.name for p in root.iterdir()} <= names
+    names = {"reference", "reproduced", "README.md", ".gitkeep", *partial}
+    return all(p.name in names or (p / MARKER).is_file() for p in root.iterdir())

@@ -6,7 +6,8 @@ import functools
 from pathlib import Path
 from typing import NamedTuple
 
-from .store import MARKER, Store
+from .folder_access import folders_of_results
+from .store import Store
 from .stored_run import StoredRun
 from .study_runs import StudyRuns
 
@@ -31,8 +32,8 @@ class Overlap(NamedTuple):
 def _checksums(folder: Path) -> dict[str, dict[str, str]]:
     """Map each study in a folder of bundles to {run id: checksum of its metrics}."""
     return {
-        marker.parent.name: {run.id: run.record["metrics_sha256"] for run in Store(marker.parent).read_all()}
-        for marker in sorted(folder.glob(f"*/{MARKER}"))
+        path.name: {run.id: run.record["metrics_sha256"] for run in Store(path).read_all()}
+        for path in folders_of_results(folder)
     }
 
 

@@ -11,8 +11,9 @@ from ..base.parsing import parse_choice
 from ..base.reference_results import reference_folder
 from ..errors import UserError, nearest
 from ..study import USUAL_LAG, Question, plain_env
+from .folder_access import folders_of_results
 from .run_grid import cell_of
-from .store import MARKER, Store
+from .store import Store
 from .stored_run import StoredRun
 
 
@@ -42,7 +43,7 @@ class StudyRuns:
 
 def published_bundles() -> list[Path]:
     """List the folders of all published bundles."""
-    return [marker.parent for marker in sorted(reference_folder().glob(f"*/{MARKER}"))]
+    return folders_of_results(reference_folder())
 
 
 def bundle_path(bundles: Path, study: str, scale: str) -> Path:

@@ -12,6 +12,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.statistics.aggregate import table
+from staleharness.store import study_runs
 from staleharness.store.bundle_reader import FILES
 from staleharness.store.bundle_writer import pack, unpack
 from staleharness.store.store import Store
@@ -184,6 +185,19 @@ def test_unpacking_leaves_what_is_there(results: Path, tmp_path: Path) -> None:
     assert unpack(str(tmp_path / "bundle"), str(results)).startswith("unpacked 1 of 12 runs")
     assert (some.path / "run.json").stat().st_mtime_ns == before
     assert len(Store(results).read_all()) == 12
+
+
+def test_a_bundle_that_is_half_packed_is_not_published(
+    results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Every sweep reads the published bundles, also while another process packs, or after it was killed."""
+    reference = tmp_path / "reference"
+    monkeypatch.setattr(study_runs, "reference_folder", lambda: reference)
+    pack(str(results), str(reference / "bundle"), None)
+    shutil.copytree(reference / "bundle", reference / ".other.packing")
+    (reference / ".other.packing" / "manifest.json").unlink()
+    assert study_runs.published_bundles() == [reference / "bundle"]
+    Store(reference).check()  # a place for results all the same
 
 
 @pytest.mark.parametrize(("target", "said"), [("file", "is a file"), ("full", "holds something other than a bundle")])
