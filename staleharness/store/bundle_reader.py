@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 TABLES = ("metrics", "timing")  # with a column `run`
 RUNS = "runs.parquet"
+CONTENT = "packed staleharness results"  # of a bundle, by its marker
 FILES = (RUNS, *(f"{name}.parquet" for name in TABLES))
 TRACES = "traces"
 NAME = re.compile(rf"{TRACES}/([0-9a-f]{{12}}|[0-9a-f]{{16}})\.parquet")  # of a run here, or of a run elsewhere

@@ -35,7 +35,18 @@ from ..base.version import __version__
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace
-from .bundle_reader import FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids, trace_path
+from .bundle_reader import (
+    CONTENT,
+    FILES,
+    TABLES,
+    TRACES,
+    arrow_table,
+    is_packed,
+    part_files,
+    parts,
+    read_ids,
+    trace_path,
+)
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
@@ -96,7 +107,7 @@ def pack(
             shutil.copytree(target, new, symlinks=True, ignore=lambda folder, _: replaceable.get(folder, ()))
         else:
             new.mkdir()
-        write_json(new / MARKER, {"format": FORMAT, "holds": "packed staleharness results"})
+        write_json(new / MARKER, {"format": FORMAT, "holds": CONTENT})
         if traces:
             (new / TRACES).mkdir()
         for name, path in traces.items():

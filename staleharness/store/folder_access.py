@@ -9,7 +9,7 @@ from pathlib import Path
 from ..base.files import check_creatable, check_not_link, read_json
 from ..base.reference_results import PLACE, absent_results, reference_folder, results_path
 from ..errors import UserError, nearest
-from .bundle_reader import is_packed
+from .bundle_reader import CONTENT, RUNS, is_packed
 from .locks import MARKER
 from .record_schema import FORMAT, is_id
 
@@ -85,9 +85,10 @@ def folders_of_results(folder: Path) -> list[Path]:
 
 
 def check_format(root: Path) -> None:
-    """Raise `UserError` if the folder has another format than this version's."""
+    """Raise `UserError` if the folder has another format than this version's, or is a bundle without its runs."""
     try:
-        content = read_json(root / MARKER)["format"]
+        marker = read_json(root / MARKER)
+        content = marker["format"]
     except OSError as error:
         raise UserError(f"{root / MARKER} cannot be read: {error.strerror}") from error
     except (ValueError, TypeError, KeyError) as error:
@@ -97,6 +98,8 @@ def check_format(root: Path) -> None:
         ) from None
     if content != FORMAT:
         raise UserError(f"OUT={root} is of format {content!r}, and this version reads format {FORMAT}")
+    if marker.get("holds") == CONTENT and not is_packed(root):
+        raise UserError(f"the packed results in {root} are damaged: {RUNS} is missing; get them again")
 
 
 def _only_reference(root: Path) -> bool:

@@ -171,6 +171,15 @@ def test_a_damaged_bundle_is_named_in_one_line(results: Path, tmp_path: Path, na
             Store(tmp_path / "bundle").read_all()
 
 
+def test_a_bundle_without_its_runs_is_neither_read_nor_added_to(results: Path, tmp_path: Path) -> None:
+    """Copied half-way."""
+    pack(str(results), str(tmp_path / "bundle"), None)
+    (tmp_path / "bundle" / FILES[0]).unlink()
+    for call in (Store(tmp_path / "bundle").check_readable, Store(tmp_path / "bundle").open_for_writing):
+        with pytest.raises(UserError, match=r"are damaged: runs\.parquet is missing; get them again"):
+            call()
+
+
 def test_nothing_is_added_to_packed_results(results: Path, tmp_path: Path) -> None:
     pack(str(results), str(tmp_path / "bundle"), None)
     with pytest.raises(UserError, match="holds packed results, to which nothing can be added; `staleharness unpack"):
