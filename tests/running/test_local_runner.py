@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import importlib.util
 import multiprocessing
+import os
 import sys
 from pathlib import Path
 
@@ -108,6 +109,21 @@ def test_workers_inherit_commit_and_versions(tmp_path: Path, monkeypatch: pytest
     worker.join()
     pool.close()
     assert worker.exitcode == 11
+
+
+def test_a_server_that_is_started_anew_hashes_like_the_first(monkeypatch: pytest.MonkeyPatch) -> None:
+    pool, seeds = local.LocalPool(1), list[str | None]()
+
+    class Process:
+        def __init__(self, **_: object) -> None: ...
+
+        def start(self) -> None:
+            seeds.append(os.environ.get("PYTHONHASHSEED"))
+
+    monkeypatch.delenv("PYTHONHASHSEED", raising=False)
+    monkeypatch.setattr(pool._context, "Process", Process)
+    pool.start(Job("0" * 12, "spo", {}, ""))
+    assert seeds == ["0"] and "PYTHONHASHSEED" not in os.environ
 
 
 def test_runs_are_spread_over_gpus(tmp_path: Path) -> None:

@@ -66,7 +66,8 @@ class LocalPool:
         if self._runs_per_gpu > job.share:
             job = replace(job, runs_per_gpu=self._runs_per_gpu // job.share)
         process = self._context.Process(target=_in_child, args=(job, worker_end, gpu), name=job.run_id, daemon=False)
-        process.start()
+        with short_names(), fixed_hashing():  # a server that was killed is started anew
+            process.start()
         worker_end.close()
         self._workers[job.run_id] = _Worker(process, channel, gpu)
 
