@@ -19,6 +19,7 @@ from .bootstrap import LEVEL
 from .scores import Array, deviations
 
 ROUNDING = 1e-9  # of a score: less is no difference
+MAX_SUMS = 100_000  # of the gaps of several tasks, that are kept apart
 
 
 class TEstimate(NamedTuple):
@@ -112,13 +113,19 @@ def permutation_test(gaps: Sequence[float], n: Sequence[int], m: Sequence[int]) 
     are all equal: the share of the ways to split the runs of every task that give as large a sum."""
     from scipy.special import comb
 
-    sums, counts = np.zeros(1), np.ones(1)
+    sums: Array = np.zeros(1)
+    shares: Array = np.ones(1)
+    grid, tolerance = 1e-5 * sum(map(abs, gaps)), ROUNDING
     for gap, a, b in zip(gaps, n, m, strict=True):
         i = np.arange(min(a, b) + 1)  # runs that change sides with as many of the other's
         sums = np.add.outer(sums, gap * (1 - i / a - i / b)).ravel()
-        counts = np.multiply.outer(counts, comb(a, i) * comb(b, i)).ravel()
-    as_large = sums * np.sign(sum(gaps)) >= abs(sum(gaps)) - ROUNDING
-    return min(1.0, float(2 * counts[as_large].sum() / counts.sum()))
+        shares = np.multiply.outer(shares, comb(a, i) * comb(b, i) / comb(a + b, a)).ravel()
+        if len(sums) > MAX_SUMS:  # of many tasks; p can only become larger
+            places, group = np.unique(np.round(sums / grid), return_inverse=True)
+            sums, shares = grid * places, np.bincount(group, weights=shares).astype(np.float64)
+            tolerance += grid / 2
+    as_large = sums * np.sign(sum(gaps)) >= abs(sum(gaps)) - tolerance
+    return min(1.0, float(2 * shares[as_large].sum()))
 
 
 Outcome = Literal["yes", "no", "open"]

@@ -13,6 +13,7 @@ from scipy import stats
 from staleharness.statistics.t_tests_and_intervals import (
     degrees_of_freedom,
     mean_over_groups,
+    permutation_test,
     sign_test,
     t_reach,
     welch,
@@ -108,3 +109,10 @@ def test_permutations_are_within_tasks(gaps: tuple[float, float], p: float) -> N
     all_sums = np.add.outer(*sums)
     assert found.p == pytest.approx(p) and found.low is None
     assert p == pytest.approx(np.mean(abs(all_sums) >= abs(3 * sum(gaps)) - 1e-9))
+
+
+def test_permutations_of_many_tasks_fit_into_memory() -> None:
+    gaps = [1 + 0.01 * i for i in range(12)]
+    assert permutation_test(gaps, [4] * 12, [4] * 12) == pytest.approx(2 / 70**12)  # no other split has as large a sum
+    half = permutation_test([*gaps, *(-gap for gap in gaps)], [4] * 24, [4] * 24)  # their sum is 0
+    assert half == 1.0
