@@ -36,7 +36,7 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "*Actors and learner race as processes, and the lag is whatever results. Does a simulation reach the same "
         "scores under the recorded lag, under a pipeline fitted to it, or under a uniform buffer of the same mean? Is "
         "the mean lag enough, or does its distribution matter?*",
-        "## What was run",
+        "## Runs",
         _design(frame, tasks, total),
         "## Lag",
         picture("Lag, recorded and modelled", "lags"),
@@ -48,7 +48,7 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         _score_tables(results),
         "## Is mean lag enough?",
         _answer(results),
-        "## What it does not say",
+        "## Limits",
         "The study has two tasks and three methods, at one learning rate each, and other work shared its machines. "
         "Five runs cannot show differences much smaller than the margin. The real "
         "actors are paced by stated seconds (`delay`, `train`), so that the load decides the lag, not the machine. Lag "
@@ -76,8 +76,8 @@ def _design(frame: pd.DataFrame, tasks: Sequence[Task], total: int) -> str:
         "",
         "The traces are in `results/reference/real_lag/traces`, and "
         "`LAG=trace:results/reference/real_lag/traces/<run>.parquet` replays one under any method and "
-        "seed. `python experiments/real_lag` makes the runs that are missing, and "
-        "`python experiments/real_lag --publish` packs and draws what there is.",
+        "seed. `python experiments/real_lag` makes the missing runs, and "
+        "`python experiments/real_lag --publish` packs and draws those that exist.",
     ]
     return "\n".join(lines)
 
@@ -182,7 +182,8 @@ def _load_effect(load: str, of_lag: Sequence[Comparison]) -> str:
     if rest := [c for c in mine if not c.difference.different_alone]:
         parts.append(f"no effect is seen on {_and([f'{_method(c)} ({_mean(c)})' for c in rest])}")
     about = f"for {_and([_method(c) for c in changed])} alone" if changed else "for no method"
-    return f"*{load.capitalize()}:* {'; '.join(parts)}. An effect that equivalence could be about is shown {about}."
+    effect = f"A significant effect, without which equivalence says little, is shown {about}."
+    return f"*{load.capitalize()}:* {'; '.join(parts)}. {effect}"
 
 
 def _by(c: Comparison) -> str:

@@ -19,7 +19,10 @@ from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_wor
 
 CONCLUSION = "**In short:** "
 CONCLUSION_LINE = re.compile(rf"^{re.escape(CONCLUSION)}(.+)$", re.MULTILINE)
-HEAD = "| figure | verdict | its claim: the first part that does not hold (difference, 95 % interval, runs per side) |"
+HEAD = (
+    "| figure | verdict | parts of its claim that hold, then the first that fails or else is open "
+    "(difference, 95 % interval, runs per side) |"
+)
 ROW = re.compile(r"\| \[(.+?)\]\(.*")  # of a figure with a claim
 LINK = re.compile(r"(?<!\| )\[([^\]]+)\]\(([\w/]+/evidence\.md#[^)]+)\)")  # of one without
 

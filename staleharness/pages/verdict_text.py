@@ -15,7 +15,9 @@ from .paper_figure_runs import GalleryFigure
 RANK = {"no": 0, "open": 1, "yes": 2}  # a part's outcome is that of its worst comparison
 UNSEEN = "not looked at yet"
 NO_CLAIM = "no claim to check"
-HEADS = ("part of the claim", "", "compared", "difference [95 %]", "p", "p (Holm)", "n", "by environment", "")
+HEADS = tuple(
+    "part of the claim, result, comparison, difference [95 %], p, p (Holm), n, by environment, its result".split(", ")
+)
 OUTCOMES = {"yes": "holds", "no": "fails", "open": "open"}
 ROLES = {"claim": "", "identity": " by definition", "ours": " (ours)"}  # parts that do not count
 VERDICT_LINE = re.compile(r"^\*\*Verdict:\*\* ([a-z ]+)\.", re.MULTILINE)
