@@ -26,8 +26,9 @@ def page() -> str:
     parts = [
         "<!-- Made by docs/lag_models.py from the files in staleharness/lags/: edit those. -->",
         "# Lag models, one by one",
-        "`LAG='name[option=value,...]'`, or `name:value` for the first option. What lag is and how it is measured: "
-        "[staleness.md](staleness.md). What is simulated, and how that is known to be right: "
+        "A lag model decides which past version of the policy makes which data. Choose one with "
+        "`LAG='name[option=value,...]'`, or `name:value` for the first option. Lag and its measures: "
+        "[staleness.md](staleness.md). The simulation and its validation: "
         "[pipeline.md](pipeline.md). Models that name a source by its commit agree with a simulation of that code, row "
         "by row ([tests/lags/test_sources.py](../tests/lags/test_sources.py)). Adding one: [plugins.md](plugins.md).",
     ]
