@@ -19,7 +19,7 @@ class BAPO(Algorithm):
     Raising c_low cannot help: bad decisions' term is max(r, c_low)|A|, so their part of the sum grows, and this search
     always runs to its end. `form = release` (recipe/bapo/policy_loss.py at 7287044) raises c_low first and adds verl's
     dual clip at 3; its README has the ranges below, its configuration [0.6, 0.8] and [1.2, 2]. r = π/μ, or π/π_prox
-    with `anchor = proximal`. How sure: of the release, which was read; of the paper's order, from notes on it.
+    with `anchor = proximal`. How sure: the released code was read; the paper's order is from notes on it.
     """
 
     paper = "Xi et al. 2025, arXiv:2510.18927, algorithm 1"

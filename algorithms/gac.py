@@ -24,9 +24,9 @@ class GAC(Algorithm):
     steps add up and overshoot (Xu et al. 2026). The loss is PPO's clip around μ, which is GRPO's with group-relative
     advantages; norms are clipped afterwards, and a critic's gradient is not touched.
 
-    g' is what the loss gave, before any projection. How sure: of the projection, from the abstract; that steps are left
-    out where alignment is high, second hand; of thresholds not at all: by default every aligned step is projected, and
-    none is left out. With momentum, Adam moves even where the gradient is 0.
+    g' is what the loss gave, before any projection. How sure: the projection is from the abstract; that steps
+    are left out where alignment is high is second hand; no source gives thresholds, so by default every aligned step is
+    projected and none is left out. With momentum, Adam moves even where the gradient is 0.
     """
 
     paper = "Xu et al. 2026, arXiv:2603.01501"

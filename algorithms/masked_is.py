@@ -37,7 +37,7 @@ class Rejecting(Algorithm):
 
     `kpop` = δ leaves out tokens whose binary KL, of this token against all others, is above δ nats from μ or to μ,
     beside the method's own rule (`low=0,high=0` is none). It is AReaL's `binary_kl`, which AReaL's own check refuses.
-    On control a density is no probability, so it says little there. How sure: of the formula from notes on the code.
+    On control a density is no probability, so it says little there. How sure: the formula is from notes on the code.
 
     With `correct=engine` all ratios are π_version/μ, of the version that acted by the trainer's arithmetic and of what
     sampled in its place (MISMATCH), and the clip is around π_version: lag has no other correction.

@@ -19,8 +19,8 @@ class MiniRL(Algorithm):
     Qwen's recipe for mixtures of experts, there with routing replay).
 
     ε is 0.2 and 0.27. The cap is 5 in Qwen's text; DPPO's runs of it have none, or 3. The recipe's advantage is R minus
-    the group's mean, summed over tokens: `SET=baseline=dr_grpo,aggregation=seq-mean-token-sum-norm`. How sure: of the
-    gradient, which DPPO's appendix (arXiv:2602.04879) restates; no code of the authors is known.
+    the group's mean, summed over tokens: `SET=baseline=dr_grpo,aggregation=seq-mean-token-sum-norm`. How sure: the
+    gradient is as DPPO's appendix (arXiv:2602.04879) restates it; no code of the authors is known.
     """
 
     paper = "Zheng et al. 2025, arXiv:2512.01374"

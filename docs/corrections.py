@@ -34,10 +34,11 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 
 # Which corrections survive a high lag?
 
-Every method that is defined on a task, at K = 16, with the published defaults of each. Nothing was tuned, so this
-compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods. The difference from
-PPO-clip has Welch's 95 % interval; bold where Welch's t-test tells the two apart at 5 %, after Holm's correction for
-all rows of the table.
+Three studies at K = 16 of the methods that existed when they were run, each with its published defaults. Nothing was
+tuned, so this compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods, newer ones
+included. *Less PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes the
+two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's phases;
+*without gradient* is the share of decisions that had a non-zero advantage but got no gradient.
 """
 STRESS = """## On tokens: word-problems
 
@@ -46,20 +47,20 @@ STRESS = """## On tokens: word-problems
 {runs} of [`PRESET=stress`](language.md#a-benchmark-that-tells-methods-apart), {seeds}: 64 optimiser steps of 16
 prompts × 8 completions, two a round, at 3e-4, all data the oldest in the buffer: 15 rounds old once it is full, 11 on
 average over a run. Greedy accuracy on 256 problems after the last step; the untrained model solves
-{untrained/deterministic ppo_clip plain as=%}. "PPO-clip, lag 0" is what there is to lose. [The
+{untrained/deterministic ppo_clip plain as=%}. "PPO-clip, lag 0" is training without lag. [The
 figures](gallery/stress.md).
 """
 STRESS_RESULTS = """{lists}
 
-What it says: {told}. The order of methods that cannot be distinguished from PPO-clip means nothing. The DeepSeek
+**Findings:** {told}. The order of methods that cannot be distinguished from PPO-clip means nothing. The DeepSeek
 mask is nearly PPO-clip here, run by run ({score deepseek_mask over=ppo_clip seeds=paired}): it masks completions that
-drift far, and few do. TBA apart, what moves least from the data learns least: TV {tv_data ppo_clip plain digits=3} for
-PPO-clip, {tv_data ppo_kl plain digits=3} for PPO-KL and {tv_data spo plain digits=3} for SPO, where TOPR has
-{tv_data topr plain digits=3} and sequence MIS {tv_data mis_seq plain digits=3}; but TIS moves further still
-({tv_data tis plain digits=3}) and ends between them.
+drift far, and few do. Apart from TBA, methods that move least from the data learn least: TV
+{tv_data ppo_clip plain digits=3} for PPO-clip, {tv_data ppo_kl plain digits=3} for PPO-KL and
+{tv_data spo plain digits=3} for SPO, where TOPR has {tv_data topr plain digits=3} and sequence MIS
+{tv_data mis_seq plain digits=3}; but TIS moves further still ({tv_data tis plain digits=3}) and ends between them.
 
-What it does not say: one task, a model of 90k parameters, one lag, one learning rate, nothing tuned. Another lag or
-rate has another order, as below."""
+**Limits:** one task, a model of 90k parameters, one lag, one learning rate, nothing tuned. Another lag or rate gives
+another order, as the next table shows."""
 TOKENS = """## On tokens, with less lag and larger steps
 
     make sweep SPEC=experiments/corrections_word_problems.toml
@@ -70,14 +71,14 @@ are of 2026-11-21, after its gradient of groups with equal rewards was mended.
 """
 TOKENS_RESULTS = """{lists}
 
-What it says: {told}. Most methods learn from data that are seven rounds old at this learning rate: PPO-clip ends at
-{score ppo_clip}, without lag at {score ppo_clip[lag=fixed:0]}, so a correction has nothing to win. GePPO ends at
-{score geppo} (TV {tv_data geppo plain}) and TBA at {score tba}; neither was looked into. SPO, which moves least but for
-PPO-KL (TV {tv_data spo plain digits=3} and {tv_data ppo_kl plain digits=3}), ends at {score spo}. The geometric mask at
-its published window leaves {clipped mis_geo plain} of all tokens without a gradient. VACO with δ = 0.2, the control
-setting, never filters here; with 0.05, published for language, it filters {clipped vaco[delta=0.05] plain} of all
-tokens and ends at {score vaco[delta=0.05]}. Where a method anchors on a recomputed policy
-and there is one gradient step per round, its clip never acts, and the run says so.
+**Findings:** {told}. Most methods learn from data that are seven rounds old at this learning rate: PPO-clip ends at
+{score ppo_clip}, without lag at {score ppo_clip[lag=fixed:0]}, so a correction has nothing to gain. GePPO ends at
+{score geppo} (TV {tv_data geppo plain}) and TBA at {score tba}; the causes were not investigated. SPO, which moves
+least after PPO-KL (TV {tv_data spo plain digits=3} and {tv_data ppo_kl plain digits=3}), ends at {score spo}. The
+geometric mask at its published window leaves {clipped mis_geo plain} of all tokens without a gradient. VACO with δ =
+0.2, the control setting, never filters here; with 0.05, published for language, it filters
+{clipped vaco[delta=0.05] plain} of all tokens and ends at {score vaco[delta=0.05]}. Where a method anchors on a
+recomputed policy and there is one gradient step per round, its clip never acts, and the run says so.
 """
 CONTROL = """## On control: Hopper-v5
 
@@ -88,15 +89,15 @@ need groups of completions, a distribution over all actions or a reference polic
 """
 CONTROL_RESULTS = """{lists}
 
-What it says: {told}. PPO-clip ends at {return ppo_clip}, without lag at {return ppo_clip[lag=fixed:0]}. Explicit
+**Findings:** {told}. PPO-clip ends at {return ppo_clip}, without lag at {return ppo_clip[lag=fixed:0]}. Explicit
 weights without a trust region have the highest means under lag (TIS {return tis}, sequence IS {return seq_is}). They
 move far from the data (TV {tv_data tis plain} and {tv_data seq_is plain}, against {tv_data ppo_clip plain}), and their
-runs, like those without lag, spread too widely for five seeds to tell them from PPO-clip after Holm's correction. DPPO
-and the DeepSeek mask are PPO-clip here run by run ({same dppo} and {same deepseek_mask} pairs score the same to the
-last bit): at these settings their rules touch nothing that the clip does not. GSPO's published window (3e-4) is made
-for long completions and stops control altogether ({return gspo}).
+runs, like those without lag, spread too widely for five seeds to distinguish them from PPO-clip after Holm's
+correction. DPPO and the DeepSeek mask equal PPO-clip here, run by run ({same dppo} and {same deepseek_mask} pairs
+score the same to the last bit): at these settings their rules touch nothing that the clip does not. GSPO's published
+window (3e-4) is made for long completions and stops learning on control ({return gspo}).
 
-What it does not say: 45 phases are few, nothing is tuned, and only PPO-clip was run without lag. Longer studies, with
+**Limits:** 45 phases are few, nothing is tuned, and only PPO-clip was run without lag. Longer studies, with
 every method at K = 1, are in [the gallery](gallery/vaco.md).
 """
 

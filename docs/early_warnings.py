@@ -19,27 +19,28 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 
 # Early warnings
 
-Which metric of a run changes before its reward falls, how long before, and how often it changes without a fall:
-over all published runs with stale data ([definitions](alarm_counts.py), written before any of it was
-computed; that chains do not count, and the interval of the lead, came later).
+Which metric of a run changes before its reward falls, how long before, and how often it also changes without a fall?
+Counted over all published runs with stale data. The [definitions](alarm_counts.py) were written before anything was
+computed, but for two later additions: chains do not count, and the lead has an interval.
 
 - **Fall**: the reward of the data (control: the return), a mean over {WINDOW} phases, is below two thirds of its best
-  so far; counted from twice the largest lag on, since data are fresher before. Shorter runs do not count, and so no
-  chain does.
+  so far; counted from twice the largest lag on, since data are fresher before. Shorter runs do not count, which leaves
+  out all chains.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
-- **Level**: chosen on one half of the studies, for the largest share of hits less share of false alarms; the table is
-  of the other half. A new study goes to either by a hash of its name and moves no other. Intervals are 95 %, over
-  resampled (study, environment, seed), for runs of one seed share their noise. Bold: the interval leaves 0 out.
+- **Level**: chosen on one half of the studies, to make the share of hits less the share of false alarms as large as
+  possible; the table shows the other half. A hash of its name assigns a study to its half. Intervals are 95 %, from
+  resampled triples of study, environment and seed, as runs of one seed share their noise. Bold: the
+  interval excludes 0.
 - **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so it is
-  nearly always a hit, and it comes late: read the last column.
+  nearly always a hit, but it comes late (last column).
 
 """
 TAIL = """## Not measured
 
-Falls are rare outside of long runs and high rates, so the table speaks of studies that have them. KL by age is stored
-under `MISMATCH` alone, and the cosine of successive gradients by `gac` alone (`gac[share=0]` is PPO-clip that records
-it). Each metric has one level for all methods and environments; one for a known setup may do better.
+Falls are rare outside of long runs and high learning rates, so the tables describe studies that have them. KL by age is
+stored under `MISMATCH` alone, and the cosine of successive gradients by `gac` alone (`gac[share=0]` is PPO-clip that
+records it). Each metric has one level for all methods and environments; one for a known setup may do better.
 [The ESS before a collapse](gallery/async_rl.md) is one study, drawn run by run."""
 
 
@@ -69,8 +70,8 @@ def rule_of(metric: Metric, level: float) -> str:
     if metric.rule == "size":
         return f"beyond ±{level:g}"
     if metric.rule == "change":
-        return f"{level:g} above its least" if metric.rises else f"{level:g} below its most"
-    return f"above {level:g} × its least" if metric.rises else f"below {level:g} × its most"
+        return f"{level:g} above its minimum" if metric.rises else f"{level:g} below its maximum"
+    return f"above {level:g} × its minimum" if metric.rises else f"below {level:g} × its maximum"
 
 
 def section(kind: str, runs: Sequence[Run]) -> str:

@@ -52,12 +52,16 @@ HEAD = """<!-- Made by docs/generate.py (`make docs`) from the bundles of result
 
 # Leaderboard
 
-Methods under policy lag: K is the capacity of the policy buffer, and K = 1 is synchronous training. A score is the area
-under the evaluation curve, 0 for a random policy and 1 for PPO-clip without lag; IQM over tasks and seeds, mean over K,
-with 95 % bootstrap intervals, which hold the true value in about 92 % (control), 93 % (tokens) and 90 % (paper) of
-cases. "Less PPO-clip" is a difference of means at the largest K, bold where Welch's test tells
-it from 0 at 5 % after Holm's correction over the rows. **[The whole leaderboard](leaderboard.html)** is one file to
-open in a browser: it sorts and filters, and has every method's formula, curves and runs.
+Methods ranked by their scores under policy lag, on the tracks of [StaleBench](stalebench.md). K is the capacity of the
+policy buffer; K = 1 is synchronous training. **[The whole leaderboard](leaderboard.html)** is one file to open in a
+browser: it sorts and filters, and has every method's formula, curves and runs.
+
+- **score**: area under the evaluation curve, 0 for a random policy and 1 for PPO-clip without lag; interquartile mean
+  (IQM) over tasks and seeds, mean over K. **#**: rank by it. **kept**: score at the largest K over that at K = 1.
+- **[ ]**: 95 % bootstrap intervals, which hold the true value in about 92 % (control), 93 % (tokens) and 90 % (paper)
+  of cases.
+- **less PPO-clip**: difference of means from PPO-clip at the largest K, bold where Welch's test distinguishes it from 0
+  at 5 % after Holm's correction over the rows.
 """
 CAPTION = """*Bars: intervals. Dashed: PPO-clip at the largest K. Italic: width controls, which correct nothing.*
 """
@@ -82,7 +86,7 @@ def protocol_track(folder: Path, name: str) -> tuple[Track | None, str]:
         f"{name} v{protocol.version}: {table.runs_done:,} of {table.runs_total:,} runs of the protocol are published"
     )
     if names := undefined_methods(protocol):
-        words += f"; its tasks do not define {' · '.join(names)}"
+        words += f"; not defined on its tasks: {' · '.join(names)}"
     return (track if len(track.ranking) > 1 else None), words
 
 
@@ -126,8 +130,8 @@ def board(folder: Path) -> Leaderboard:
             study, about = EARLIER[name]
             track = earlier_track(load(folder / study), name, f"{name} (earlier study {study})", about)
             words += (
-                f"; until {FEW_ROWS} rows are complete, its place is taken by {study}, whose data only grow "
-                "old in the course of a run"
+                f"; until {FEW_ROWS} rows are complete, its place is taken by {study}, whose buffer fills during "
+                "the run, so that early data are younger"
             )
         if track is not None:
             tracks[name] = track
@@ -148,14 +152,14 @@ def _token_settings(folder: Path, tokens: Track) -> str:
     assert earlier is not None and later is not None
     studies_text = (
         "stress_lags (oldest versions) and corrections_word_problems (uniform lag, larger steps), which neither fill "
-        f"their buffer nor tune learning rates, agree by τ = {_signed(earlier.tau)} ({p_text(earlier.p)})"
+        f"the buffer first nor tune learning rates, it is {_signed(earlier.tau)} ({p_text(earlier.p)})"
     )
     holds = later.p < ALPHA and later.tau > earlier.tau
-    verdict = "Two settings on tokens agree" if holds else "On tokens an order is that of one setting"
+    verdict = "Two settings on tokens agree on the order" if holds else "On tokens an order holds for one setting alone"
     return (
-        f"{verdict}: of {len(names)} methods at K = 16, the orders by the protocol with the oldest versions and with "
-        f"uniform lag (one gradient step a phase, a larger one; {run_count(*second.runs)}) agree by "
-        f"τ = {_signed(later.tau)} ({p_text(later.p)}); those of two earlier studies of these methods, {studies_text}."
+        f"{verdict}: over {len(names)} methods at K = 16, Kendall's τ between the protocol's two settings, the oldest "
+        f"versions and uniform lag (one gradient step a phase, a larger one; {run_count(*second.runs)}), is "
+        f"{_signed(later.tau)} ({p_text(later.p)}). Between two earlier studies of these methods, {studies_text}."
     )
 
 
@@ -184,14 +188,15 @@ def markdown(board: Leaderboard) -> str:
     parts += ["", markdown_table(head, rows), ""]
     if any(BETWEEN_CPUS in cell for row in rows for cell in row):
         parts.append(f"{BETWEEN_CPUS} The row's runs and PPO-clip's are of different kinds of CPU.\n")
-    parts += [f"{len(names) - MAX_ROWS} more rows are on the page.\n"] if len(names) > MAX_ROWS else []
+    if (n := len(names) - MAX_ROWS) > 0:
+        parts.append(f"{n} more rows are on the [whole leaderboard](leaderboard.html).\n")
     parts += [part for track in few if track not in tracks for part in _few_rows(track)]
     for track in board.tracks:
         if others := ", ".join(display_label(row.label) for row in track.rows_without_rank if not row.has_learned):
             parts.append(f"Below half of PPO-clip's score at K = {track.ks[0]} on {track.name}: {others}.\n")
     if controls := [f"- {line}" for line in control_comparisons(board)]:
         parts += ["## Is it the correction, or a larger step?", "", CONTROLS, *controls, ""]
-    parts += ["## Would the order come out again?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]
+    parts += ["## Would other seeds give the same order?", "", *(f"- {line}" for line in robustness(board)), "", TAIL]
     return "\n".join(parts)
 
 
@@ -215,9 +220,9 @@ def readme_table(board: Leaderboard) -> str:
     counts = "; ".join(f"{track.title}: {run_count(*track.runs)}" for track in tracks)
     text = (
         "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
-        "without lag; IQM with 95 % bootstrap intervals, which hold the true value in 90 to 93 % of cases "
-        f"({counts}). The wide window and VACO without its trust region are controls: larger steps that correct "
-        f"nothing. {_above_controls(tracks)}*"
+        "without lag; interquartile means (IQM) with 95 % bootstrap intervals, which hold the true value in 90 to 93 % "
+        f"of cases ({counts}). The wide window and VACO without its trust region are controls: larger steps that "
+        f"correct nothing. {_above_controls(tracks)}*"
     )
     image = picture(TITLE, "leaderboard", "docs/").replace("<img ", '<img width="760" ')
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
@@ -235,7 +240,7 @@ def _above_controls(tracks: Sequence[Track]) -> str:
             if all(label_pair in tests and tests[label_pair].side == 1 for label_pair in product([row.label], controls))
         ]
         parts += [f"{' · '.join(above) or 'none'} on {track.name}"] if controls else []
-    return f"Above each control at K = {tracks[0].ks[-1]}: {'; '.join(parts)}." if parts else ""
+    return f"Significantly above both controls at K = {tracks[0].ks[-1]}: {'; '.join(parts)}." if parts else ""
 
 
 def with_readme_table(page: str, published: Path) -> str:

@@ -30,11 +30,12 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 
 # Staleness budgets
 
-How much staleness each method takes, from the [published runs](../results/reference/README.md), per environment and
-never pooled. Intervals in brackets are 95 % bootstrap intervals over seeds, which three to five seeds make too narrow
-([how much](advise.md#the-staleness-budget)). No two methods are tested against each other here: neither their order nor
-whether their intervals overlap tells them apart ([what does](corrections.md)). The [leaderboard](leaderboard.md) ranks
-methods by one protocol; these are the studies before it, each with its own tasks and settings.
+How much staleness each method tolerates, from the [published runs](../results/reference/README.md), study by study and
+environment by environment, never pooled. Brackets hold 95 % bootstrap intervals over seeds, which are too narrow with
+three to five seeds ([how much](advise.md#the-staleness-budget)). No method is tested against another here: neither
+their order nor overlapping intervals distinguish two methods ([tests](corrections.md)). The
+[leaderboard](leaderboard.md) ranks methods by one protocol; these studies, each with its own tasks and settings, came
+before it.
 
 - **score** at K, and **kept**: share of its synchronous score that a method keeps at a mean lag, counted from a random
   policy's return or from 0 (accuracies). A method that scores high without lag has more to lose.
@@ -43,8 +44,9 @@ methods by one protocol; these are the studies before it, each with its own task
 - **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
   method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
 
-Rows are sorted by the score at the largest lag. A method that gains less than {LEARNED:.0%} of what PPO-clip gains
-without lag is named below its table: it has little to lose. *To type* is what `ALGO=` takes.
+Studies with more seeds come first; rows are sorted by the score at the largest lag. A method that gains less than
+{LEARNED:.0%} of what PPO-clip gains without lag is named below its table: it has little to lose. *To type* is the value
+of `ALGO=`.
 """
 TAIL = """## A row of your own
 

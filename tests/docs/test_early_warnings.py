@@ -98,7 +98,7 @@ def test_intervals_are_of_resampled_clusters() -> None:
     assert found["hit_rate"] == (pytest.approx(0.2), pytest.approx(0.8))
     assert found["lead"] == (4.0, 4.0) and found["gain"][0] < 0 < found["gain"][1]
     row = row_of(ESS, 0.5, Counts(ones, hits, ones, 1 - hits, [[4.0] if hit else [] for hit in hits]))
-    assert row[1:4] == ["below 0.5 × its most", "5 of 10, 50% [20, 80]", "5 of 10, 50% [20, 80]"]
+    assert row[1:4] == ["below 0.5 × its maximum", "5 of 10, 50% [20, 80]", "5 of 10, 50% [20, 80]"]
     assert row[4].startswith("+0%") and row[5] == "4 [4, 4]"
 
 

@@ -125,7 +125,7 @@ def test_the_headline_has_thirty_rows_at_most_best_on_both_first(published: Lead
 
     assert {"A-3PO", "PPO-clip", "PPO-clip, wide window"} <= set(names(leaderboard.markdown(published)))
     large = board(methods=40)
-    assert len(names(leaderboard.markdown(large))) == 30 and "10 more rows are on the page." in leaderboard.markdown(
+    assert len(names(leaderboard.markdown(large))) == 30 and "10 more rows are on the [whole" in leaderboard.markdown(
         large
     )
     rows = [row("ppo_clip", 0.5), row("spo", 0.7), row("vaco", 0.9)]

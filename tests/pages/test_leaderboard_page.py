@@ -75,7 +75,7 @@ def test_a_card_has_formula_source_curves_and_runs(text: str) -> None:
 def test_everything_is_there_without_the_script(page: Page) -> None:
     """The script only sorts, hides and highlights: nothing is hidden in the file."""
     assert not any("off" in (a.get("class") or "").split() or "hidden" in a for _, a in page.elements)
-    for label in ("PPO-clip", "method_02", "Read this first.", "Would the order come out again?", "Protocol"):
+    for label in ("PPO-clip", "method_02", "Read this first.", "Would other seeds give the same order?", "Protocol"):
         assert label in page.text
 
 
