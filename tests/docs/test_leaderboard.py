@@ -199,8 +199,8 @@ def test_the_page_states_the_agreement_of_two_token_settings(published: Leaderbo
         ("stalebench_v1_tokens", "stalebench_v1_tokens_uniform"),
     ):
         tau = stats.kendalltau(*(together[name] for name in names))
-        assert f"τ = {tau.statistic:.2f} (p = {tau.pvalue:.2g}".replace("-", "−") in published.notes[-1]
-    assert f"of {len(together)} methods" in published.notes[-1]
+        assert f"is {tau.statistic:.2f} (p = {tau.pvalue:.2g}".replace("-", "−") in published.notes[-1]
+    assert f"over {len(together)} methods" in published.notes[-1]
 
 
 def test_pages_are_written_with_a_picture_in_two_widths(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
