@@ -22,6 +22,13 @@ lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
 flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \
 	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out 0 no off false,$(value $v)),--$(call lower,$v)))
 
+# The same for a target, which refuses other variables on the command line, where they would change nothing: $(2) are those
+# that it passes on in another way. With several targets each takes what is its own.
+OTHERS = VENV ARGS PYTHON STALEHARNESS SHELL CC CXX TMPDIR $(SETUP_VALUES)
+typed = $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(if $(findstring _,$v),$(filter $(VALUES) $(SWITCHES),$v),$v)))
+stray = $(if $(word 2,$(MAKECMDGOALS)),,$(filter-out $(1) $(OTHERS),$(typed)))
+options = $(foreach v,$(call stray,$(1) $(2)),$(error make $@ takes no $v; it takes $(strip $(2) $(1))))$(call flags,$(1))
+
 # An unset shell variable (DRY=$UNSET) must not start a sweep where a look was asked for.
 $(foreach v,$(call given,$(SWITCHES)),$(if $(strip $(value $v)),,$(error $v= is empty; give $v=1, or leave it out)))
 
@@ -56,54 +63,54 @@ LLM_FOR = if grep -qs smollm2 -- $(1); then $(SMOLLM2); elif grep -qsE 'word-pro
 sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESET= JOBS= RUNNER= OUT= RESTART=1 DRY=1 LIST=1 JSON=1
 	@$(if $(dry),:,$(if $(strip $(foreach v,$(TOKENS),$(findstring $v,$(value ENV)))),$(if $(filter smollm2,$(value MODEL))$(findstring smollm2,$(value PRESET)),$(SMOLLM2),$(LLM)),$(if $(call given,SPEC),$(call LLM_FOR,"$$ARG_SPEC"),:)))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) sweep $(call flags,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON RESTART)
+	@exec $(STALEHARNESS) sweep $(call options,ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA DRY LIST PROBE JSON RESTART)
 
 status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
-	@exec $(STALEHARNESS) status $(call flags,OUT JSON)
+	@exec $(STALEHARNESS) status $(call options,OUT JSON)
 
 report: $(STAMP) ## make table and figures from stored results, no training: OUT= ENV= K= ALGO= WHERE=lag=oldest NORMALISE= SCORE= JSON=1
-	@exec $(STALEHARNESS) report $(call flags,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
+	@exec $(STALEHARNESS) report $(call options,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
 
 benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|control|paper QUICK=1 ONE_RATE=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
 	@$(if $(dry)$(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) benchmark $(call flags,ALGO TRACK QUICK ONE_RATE ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
+	@exec $(STALEHARNESS) benchmark $(call options,ALGO TRACK QUICK ONE_RATE ADD PLUGIN JOBS RUNNER RUNS_PER_GPU MEMORY SLURM OUT DRY JSON RESTART)
 
 figures: $(STAMP) ## draw a paper's figures from published results, no training: PAPER=vaco FIG= SCALE= OUT= JSON=1
-	@exec $(STALEHARNESS) figures $(call flags,PAPER FIG SCALE OUT JSON)
+	@exec $(STALEHARNESS) figures $(call options,PAPER FIG SCALE OUT JSON)
 
 reproduce: $(STAMP) ## list what can be reproduced; with PAPER=vaco FIG=3, make its runs and figure: SCALE=small|paper JOBS= OUT= DRY=1 JSON=1
 	@$(if $(dry),:,$(if $(call given,PAPER),$(call LLM_FOR,experiments/"$$ARG_PAPER"_*.toml experiments/"$$ARG_PAPER".toml),:))
 	@$(ELSEWHERE)
-	@exec $(STALEHARNESS) reproduce $(call flags,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON RESTART)
+	@exec $(STALEHARNESS) reproduce $(call options,PAPER FIG SCALE JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT DRY PROBE JSON RESTART)
 
 compare: $(STAMP) ## two results folders side by side: A=results/reference/... B=results ENV= K= ALGO= WHERE= OUT=file.csv JSON=1
-	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call flags,ENV K ALGO WHERE OUT NORMALISE SCORE JSON)
+	@exec $(STALEHARNESS) compare $(if $(call given,A),"$$ARG_A","") $(if $(call given,B),"$$ARG_B",results) $(call options,ENV K ALGO WHERE OUT NORMALISE SCORE JSON,A B)
 
 verify: $(STAMP) ## repeat stored runs and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
-	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call flags,N ENV K ALGO WHERE JOBS PLUGIN OUT JSON)
+	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call options,N ENV K ALGO WHERE JOBS PLUGIN OUT JSON,A)
 
 export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= WHERE= JSON=1
 	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
-	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call flags,OUT TO ENV K ALGO WHERE JSON)
+	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call options,OUT TO ENV K ALGO WHERE JSON,KIND)
 
 pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=results/reference/... SPEC=
-	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call flags,SPEC)
+	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call options,SPEC,OUT TO)
 
 unpack: $(STAMP) ## unpack a bundle into a folder that a sweep can continue: A=results/reference/... OUT=
-	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results)
+	@exec $(STALEHARNESS) unpack $(if $(call given,A),"$$ARG_A","") $(if $(call given,OUT),"$$ARG_OUT",results) $(call options,,A OUT)
 
 pipeline: $(STAMP) ## simulate where lag comes from: PRESET=sync,async SET=slots=256,cap=4 STEPS= SEED= OUT= JSON=1
-	@exec $(STALEHARNESS) pipeline $(call flags,PRESET SET STEPS SEED OUT JSON)
+	@exec $(STALEHARNESS) pipeline $(call options,PRESET SET STEPS SEED OUT JSON)
 
 advise: $(STAMP) ## which K and method on my system? RESULTS= PRESET= SET= CAP= LOG= COLUMNS= KEEP= ENV= ALGO= WHERE= OUT=file.png JSON=1
-	@exec $(STALEHARNESS) advise $(call flags,RESULTS PRESET SET CAP LOG COLUMNS UNIT BATCH UPDATES KEEP ZERO SCORE ENV K ALGO WHERE OUT JSON)
+	@exec $(STALEHARNESS) advise $(call options,RESULTS PRESET SET CAP LOG COLUMNS UNIT BATCH UPDATES KEEP ZERO SCORE ENV K ALGO WHERE OUT JSON)
 
 list: $(STAMP) ## algorithms, environments, lag models: PLUGIN= JSON=1
-	@exec $(STALEHARNESS) list $(call flags,PLUGIN JSON)
+	@exec $(STALEHARNESS) list $(call options,PLUGIN JSON)
 
 new: $(STAMP) ## a working plugin to start from: NAME=my_idea KIND=algorithm FOLDER=
-	@exec $(STALEHARNESS) new "$${ARG_KIND-algorithm}" "$${ARG_NAME-}" $(call flags,FOLDER)
+	@exec $(STALEHARNESS) new "$${ARG_KIND-algorithm}" "$${ARG_NAME-}" $(call options,FOLDER,NAME KIND)
 
 # The environment ------------------------------------------------------------------------------------------------------
 

@@ -122,7 +122,30 @@ def test_paper_figure_and_scale_are_flags_of_both_commands(program):
 @needs_make
 def test_a_variable_that_is_not_set_passes_no_flag(program):
     assert program("sweep")[0] == ["sweep"]
-    assert program("list", "JSON=1", "K=8")[0] == ["list", "--json"]  # list has no K
+    assert program("list", "JSON=1")[0] == ["list", "--json"]
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["sweep", "ENV=Hopper", "SCALE=paper"], "make sweep takes no SCALE; it takes ENV K ALGO SEEDS"),
+        (["sweep", "K=8", "ENVS=Hopper"], "make sweep takes no ENVS; it takes ENV K ALGO SEEDS"),
+        (["compare", "A=x", "SEED=1"], "make compare takes no SEED; it takes A B ENV K"),
+        (["unpack", "A=x", "RUNS_PER_GPU=2"], "make unpack takes no RUNS_PER_GPU; it takes A OUT"),
+    ],
+)
+def test_a_variable_that_a_target_does_not_take_is_refused(program, arguments, refusal):
+    done = make("-n", *arguments)
+    assert done.returncode == 2 and refusal in done.stderr.splitlines()[0]
+    assert program(*arguments[:2], "OMP_NUM_THREADS=1", "TMPDIR=/tmp")[1]["OMP_NUM_THREADS"] == "1"
+
+
+@needs_make
+def test_several_targets_take_what_is_their_own():
+    lines = make("-n", "STALEHARNESS=x", "status", "report", "OUT=r", "K=8").stdout.splitlines()
+    assert 'exec x status --out="$ARG_OUT"' in map(str.strip, lines)
+    assert 'exec x report --out="$ARG_OUT" --k="$ARG_K"' in map(str.strip, lines)
 
 
 @needs_make
