@@ -58,17 +58,18 @@ class Drive:
         return {number: event.message["event"] if event.message else None for number, event in self.ends.items()}
 
 
-def once(act: Callable[[SlurmRunner], object], phase: int = 4, number: int = 0, gate: Path | None = None) -> Act:
-    """Does something when a run tells of a phase for the first time, then lets those go on that wait at a `gate`, the
-    folder of their jobs."""
+def once(
+    act: Callable[[SlurmRunner], object], phase: int = 4, number: int = 0, gate: Path | None = None, runs: int = 1
+) -> Act:
+    """Does something when a run tells of a phase for the first time and so many `runs` have begun, then lets those go
+    on that wait at a `gate`, the folder of their jobs."""
     left = [act]
+    phases: dict[int, int] = {}
 
     def look(runner: SlurmRunner, event: Event) -> None:
-        if (
-            isinstance(event, RunProgress)
-            and int(event.run_id, 16) == number
-            and event.content.get("phase", 0) >= phase
-        ):
+        if isinstance(event, RunProgress):
+            phases[int(event.run_id, 16)] = event.content.get("phase", 0)
+        if phases.get(number, 0) >= phase and len(phases) >= runs:
             while left:
                 left.pop()(runner)
                 if gate is not None:

@@ -75,7 +75,7 @@ def test_a_task_that_is_warned_goes_on_from_its_checkpoint_and_alone(cluster: Cl
 
 @pytest.mark.parametrize("what", ["preempt", "lose_node"])
 def test_what_loses_its_place_or_its_node_is_back_in_the_queue(cluster: Cluster, tmp_path: Path, what: str) -> None:
-    act = once(lambda runner: getattr(cluster, what)(), gate=tmp_path)
+    act = once(lambda runner: getattr(cluster, what)(), gate=tmp_path, runs=2)
     drive = Drive(SlurmRunner(), [job(tmp_path, n, phases=40, gate=30) for n in range(2)], act)
     assert drive.words() == {0: "done", 1: "done"}
     assert {lives(tmp_path, 0), lives(tmp_path, 1)} == {2} and len(cluster.calls("sbatch")) == 1
