@@ -2,7 +2,7 @@
 
 | shape | question | worked solution | gold |
 |---|---|---|---|
-| GSM8K | `question` | `answer` | behind `####` |
+| GSM8K | `question` | `answer` | behind `####`, or the whole of a bare answer |
 | MATH, open-r1 | `problem` | `solution` | `answer`, or the last box of the solution |
 | DAPO, verl | `prompt`: one user message | none | `reward_model.ground_truth` |
 | TRL | `prompt`: text or one user message | `completion` | `solution`, `answer`, `ground_truth`, or its own |
@@ -31,8 +31,9 @@ def question_and_answer(row: Mapping[str, Any], where: str, columns: tuple[str, 
         question, solution = (_entry(row, name, where) for name in columns)
         return question, _with_gold(solution, solution if _is_gold(solution) else None, row, where)
     column = next((name for name in QUESTIONS if name in row), None)
-    if column in (None, "question"):  # GSM8K's own columns
-        return text_of(row, "question", where), text_of(row, "answer", where)
+    if column in (None, "question"):  # GSM8K's own columns; a bare answer is one without a worked solution
+        question, answer = text_of(row, "question", where), _entry(row, "answer", where)
+        return question, f"#### {answer.strip()}" if _is_gold(answer) else answer
     if column == "messages":
         question, solution = _turns(row[column], where, column, assistant=True)
     else:

@@ -147,7 +147,9 @@ def interval_text(result: PartResult, contrast: Contrast) -> str:
     """Difference with its interval, or the reason why it has none."""
     value = _number(result, contrast.value)
     if contrast.low is None or contrast.high is None:
-        return f"{value} [{'one seed' if contrast.p is None else 'the same in every seed'}]"
+        is_single = min(contrast.n) < 2 * len(contrast.envs)
+        reason = "the same in every seed" if contrast.p is not None else "one seed" if is_single else "a seed has 0"
+        return f"{value} [{reason}]"
     return f"{value} [{_number(result, contrast.low)}, {_number(result, contrast.high)}]"
 
 

@@ -49,12 +49,25 @@ def test_each_case_is_read(tmp_path: Path, kind: str, solution: str) -> None:
         ),
         ({"prompt": [{"role": "user", "content": APPLES}], "solution": "5"}, "#### 5", "5"),
         ({"prompt": APPLES, "answer": 5}, "#### 5", "5"),
+        ({"question": APPLES, "answer": " 1,005 "}, "#### 1,005", "1005"),
+        ({"question": APPLES, "answer": 5}, "#### 5", "5"),
         ({"problem": APPLES, "solution": "It is five.", "answer": "1,005"}, "It is five.\n#### 1,005", "1005"),
         ({"problem": APPLES, "answer": "2 + 3\n#### 5"}, "#### 5", "5"),
         ({"problem": APPLES, "solution": "#### Sum\nIt is five.", "answer": 5}, "#### Sum\nIt is five.\n#### 5", "5"),
         ({"problem": APPLES, "solution": "2 + 3\n#### 5", "answer": " 5"}, "2 + 3\n#### 5", "5"),
     ],
-    ids=["TRL text", "TRL messages", "TRL solution", "number", "open-r1", "marked answer", "heading", "both"],
+    ids=[
+        "TRL text",
+        "TRL messages",
+        "TRL solution",
+        "number",
+        "bare",
+        "bare number",
+        "open-r1",
+        "marked answer",
+        "heading",
+        "both",
+    ],
 )
 def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], solution: str, answer: str) -> None:
     found = read(tmp_path, row)
