@@ -215,14 +215,14 @@ def squares(
     rows: Sequence[Mapping[str, Any]], looks: Mapping[str, Style], anchors: Mapping[tuple[str, int], str]
 ) -> list[dict[str, Any]]:
     """Table of pairs per capacity with two methods or more: its methods, and a line (look, anchor, cells) for each of
-    them. `anchors`: of the runs of each (method, capacity)."""
+    them; no lines for more than `MAX_METHODS`. `anchors`: of the runs of each (method, capacity)."""
     tables = []
     for k in sorted({row["capacity"] for row in rows}):
         pairs = {(row["a"], row["b"]): row for row in rows if row["capacity"] == k}
         labels = [label for label in looks if any(label in pair for pair in pairs)]
-        if len(labels) <= MAX_METHODS:
-            lines = [(looks[a], anchors.get((a, k), ""), [_cell(pairs.get((a, b))) for b in labels]) for a in labels]
-            tables.append({"capacity": k, "labels": [looks[label].name for label in labels], "lines": lines})
+        rows_of_table = labels if len(labels) <= MAX_METHODS else []
+        lines = [(looks[a], anchors.get((a, k), ""), [_cell(pairs.get((a, b))) for b in labels]) for a in rows_of_table]
+        tables.append({"capacity": k, "labels": [looks[label].name for label in labels], "lines": lines})
     return tables
 
 

@@ -41,7 +41,8 @@ def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
         if not _lock_or_lease(handle, multi_machine):
             raise _in_use(root, os.read(handle, 64).decode(errors="replace").strip() or "unknown")
         if is_alive(path):
-            raise _in_use(root, "{pid} on {host}".format(**read_json_object(path)))
+            holder = read_json_object(path)  # empty if it has just let go
+            raise _in_use(root, f"{holder.get('pid', 'unknown')} on {holder.get('host', 'another machine')}")
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
         remove_temporaries(root, *SWEEP_FILES)

@@ -12,6 +12,7 @@ from statsmodels.stats.multitest import multipletests
 
 from staleharness.errors import UserError
 from staleharness.figures.comparisons import spread_of
+from staleharness.figures.palette import styles
 from staleharness.pages.report_tables import squares
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import deviations
@@ -119,6 +120,16 @@ def test_one_run_has_no_interval_and_no_effect_size(tmp_path: Path) -> None:
     first, _ = method_pairs(Results.of(runs).grid, "sampled")
     assert first["low"] is None and first["effect"] is None and first["probability"] == 0.0
     assert method_pairs(Results.of(runs[:1]).grid, "sampled") == [] and squares([], {}, {}) == []
+
+
+def test_pairs_of_many_methods_are_counted_and_not_drawn(tmp_path: Path) -> None:
+    labels = [f"m{i:02d}" for i in range(13)]
+    looks = styles(labels)
+    runs = [write_run(tmp_path, label, 0, sampled=float(i), phases=2) for i, label in enumerate(labels)]
+    (table,) = squares(method_pairs(Results.of(runs).grid, "sampled", reps=10), looks, {})
+    assert len(table["labels"]) == 13 and table["lines"] == []
+    (table,) = squares(method_pairs(Results.of(runs[:12]).grid, "sampled", reps=10), looks, {})
+    assert len(table["lines"]) == 12
 
 
 def test_improvement_over_a_baseline_is_at_equal_capacity(tmp_path: Path) -> None:

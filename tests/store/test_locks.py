@@ -119,6 +119,13 @@ def test_a_folder_is_one_sweep_s_where_there_are_no_locks(store: Store, monkeypa
     assert not (store.root / ".lease").exists()
 
 
+def test_a_lease_that_ends_while_it_is_looked_at_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staleharness.store.locks.is_alive", lambda path: True)
+    said = r"another sweep .process unknown on another machine"
+    with pytest.raises(UserError, match=said), store.hold():
+        pass
+
+
 def test_a_sweep_of_one_machine_heeds_the_lease_of_another_s(store: Store) -> None:
     with hold_lease(store.root / ".lease"), pytest.raises(UserError, match="another sweep"), store.hold():
         pass
