@@ -169,9 +169,9 @@ def _check_record(record: PhaseRecord) -> None:
 
 def limit_gpu_memory(job: Job) -> None:
     """Leave their shares of the run's GPU to the runs beside it."""
-    if job.runs_per_gpu > 1:
-        index = torch.device(str(job.spec["device"])).index  # None: the only one that this process sees, or the first
-        torch.cuda.set_per_process_memory_fraction(1.0 / job.runs_per_gpu, index)
+    device = torch.device(str(job.spec["device"]))
+    if job.runs_per_gpu > 1 and device.type == "cuda":  # without an index: the only one that this process sees
+        torch.cuda.set_per_process_memory_fraction(1.0 / job.runs_per_gpu, device.index)
 
 
 def check_plugins(job: Job) -> None:

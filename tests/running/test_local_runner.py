@@ -64,7 +64,7 @@ def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.Mon
 
 
 @pytest.mark.parametrize(
-    "device, runs, wanted", [("cuda", 4, [(0.25, None)]), ("cuda:1", 2, [(0.5, 1)]), ("cuda", 1, []), ("cpu", 1, [])]
+    "device, runs, wanted", [("cuda", 4, [(0.25, None)]), ("cuda:1", 2, [(0.5, 1)]), ("cuda", 1, []), ("cpu", 2, [])]
 )
 def test_a_run_takes_its_share_of_its_own_gpu(
     monkeypatch: pytest.MonkeyPatch, device: str, runs: int, wanted: list[tuple[float, int | None]]
