@@ -19,7 +19,7 @@ from .errors import UserError, nearest
 MAX_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")
 USUAL_LAG = "uniform"  # if neither question nor preset names one
-LISTS = ("env", "algorithm", "capacity", "forward", "mismatch")  # one of them may be written without brackets
+LISTS = ("env", "algorithm", "capacity", "forward", "mismatch", "reuse")  # one of them may be written without brackets
 
 
 @dataclass(frozen=True)
@@ -35,6 +35,7 @@ class Question:
     lag: str = ""  # empty: the preset's, or `USUAL_LAG`
     mismatch: tuple[str, ...] = ()  # of sampler and trainer; several: each with every method that names none
     question: str = ""
+    reuse: tuple[str, ...] = ()  # other studies, whose published runs count here, too
     settings: Mapping[str, Any] = field(default_factory=dict)
     paper: Mapping[str, Any] = field(default_factory=dict)  # replacements at the paper's own scale
 

@@ -124,7 +124,11 @@ def _study(root: Path, name: str, asked_by: Path) -> Question:
     names = [path.stem for path in root.glob("*.toml")]
     if name not in names:
         raise UserError(f"spec file {asked_by}: study={name!r} is not in {root}; {nearest(name, names)}")
-    return read_study(root / f"{name}.toml")
+    question = read_study(root / f"{name}.toml")
+    for other in question.reuse:
+        if other not in names:
+            raise UserError(f"spec file {root / name}.toml: reuse={other!r} is not in {root}; {nearest(other, names)}")
+    return question
 
 
 def select_figures(figures: Sequence[PaperFigure], selector: str | None) -> list[PaperFigure]:

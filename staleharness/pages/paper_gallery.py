@@ -34,7 +34,7 @@ from .paper_figure_runs import GalleryFigure, at_scale, load_figures
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_summary import conclusion_on_page, summary_page
 from .run_lists import evidence_by_study, run_lists, test_links
-from .verdict_text import claims_text, finding, test_rows, verdict_lines, verdict_on_page, verdict_words
+from .verdict_text import claims_text, finding, planned_tests, test_rows, verdict_lines, verdict_on_page, verdict_words
 
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 
@@ -240,6 +240,7 @@ def html(
                 "texts": {
                     key: prose(getattr(s.figure.entry, key), name) for key in ("question", "claim", "motivation")
                 },
+                "planned": prose(planned_tests(s), name),
                 "observation": prose(s.claim_result.observation, name),
                 "tests": test_rows(s.claim_result),
                 "links": test_links(s),

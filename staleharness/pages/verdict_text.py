@@ -97,12 +97,19 @@ def verdict_lines(s: GalleryFigure) -> list[str]:
     claim_result = s.claim_result
     by_claim = claims_text(claim_result)
     lines = [f"**Verdict:** {verdict_words(s)}." + (f" {by_claim}." if by_claim else ""), ""]
+    if tests := planned_tests(s):
+        lines += [f"**To test, with all runs:** {tests}.", ""]
     if claim_result.observation:
         lines += [f"**We saw:** {claim_result.observation}", ""]
     if rows := test_rows(claim_result):
         head, *body = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
         lines += [head, "|" + "---|" * len(rows[0]), *body, ""]
     return lines
+
+
+def planned_tests(s: GalleryFigure) -> str:
+    """Statements that a figure will test once all its runs are there; empty when they are."""
+    return "" if s.state == "drawn" else "; ".join(part.text for part in s.figure.entry.part)
 
 
 def test_rows(claim_result: ClaimResult) -> list[list[str]]:

@@ -51,7 +51,7 @@ from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_c
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
-from .study_runs import read_study_runs
+from .study_runs import read_study_runs, reused_bundles, without_copies
 
 STUDY = "study.toml"  # in a bundle: the study that asks for its runs
 REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace
@@ -87,9 +87,10 @@ def pack(
     if spec_file is None:
         runs = store.read_all()
     else:
-        selection = read_study_runs(store.root, study or read_study(user_path(spec_file)), "small")
+        question = study or read_study(user_path(spec_file))
+        selection = read_study_runs(store.root, dataclasses.replace(question, reuse=()), "small")
         assert selection is not None
-        runs = selection.runs
+        runs = without_copies(selection.runs, reused_bundles(target.parent, question))
         total = f" of {len(selection.requests)}"
         command = f"staleharness sweep --spec experiments/{user_path(spec_file).name}"
     if not runs:

@@ -52,7 +52,8 @@ def bundle_path(bundles: Path, study: str, scale: str) -> Path:
 
 
 def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None:
-    """Read the runs of a study from a folder; None if the folder does not exist.
+    """Read the runs of a study from a folder, and those that it lacks from the studies that it reuses, in the folders
+    beside it; None if the folder does not exist.
 
     Knows no plugin: a run belongs to the study if its label, capacity, environment, seed, lag model and settings are
     those of the study. Options in the brackets of a label belong to the label and are not compared as settings.
@@ -73,13 +74,29 @@ def read_study_runs(path: Path, study: Question, scale: str) -> StudyRuns | None
 
     stored_runs = store.read_all()
     runs = [run for run in stored_runs if belongs(run)]
+    strangers = len(stored_runs) - len(runs)
+    for folder in reused_bundles(path.parent, question, scale):
+        present = {(cell_of(run), run.seed) for run in runs}
+        others = Store(folder).read_all()
+        runs += [run for run in others if belongs(run) and (cell_of(run), run.seed) not in present]
     full_names = {plain_env(run.spec["env"]): str(run.spec["env"]) for run in runs}
     requests = [
         {"label": a, "capacity": k, "env": full_names.get(plain, env), "seed": seed, "problem": None}
         for (a, k, plain), env in names.items()
         for seed in question.seed_numbers
     ]
-    return StudyRuns(path, scale, runs, len(stored_runs) - len(runs), requests)
+    return StudyRuns(path, scale, runs, strangers, requests)
+
+
+def reused_bundles(bundles: Path, study: Question, scale: str = "small") -> list[Path]:
+    """Return the folders, in the folder of all bundles, of the studies that a study reuses, if they are there."""
+    return [path for name in study.reuse if (path := bundle_path(bundles, name, scale)).is_dir()]
+
+
+def without_copies(runs: Sequence[StoredRun], bundles: Sequence[Path]) -> list[StoredRun]:
+    """Return the runs that no bundle holds with identical metrics."""
+    others = {(run.id, run.record["metrics_sha256"]) for path in bundles for run in Store(path).read_all()}
+    return [run for run in runs if (run.id, run.record["metrics_sha256"]) not in others]
 
 
 def label_options(label: str) -> Mapping[str, Any]:

@@ -71,3 +71,19 @@ def test_no_bundle_is_said_and_nothing_is_drawn(shelf: Path, tmp_path: Path) -> 
     assert {path.suffix for path in written} == {".md", ".html"}
     text = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "No bundle yet: `make reproduce PAPER=p FIG=2`" in text and "![" not in text
+
+
+def test_a_draft_lists_its_tests_and_makes_none(shelf: Path, tmp_path: Path) -> None:
+    with (shelf / "p" / "fig2.toml").open("a") as stream:
+        stream.write('[[part]]\nsays = "VACO ends higher"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [4]\n')
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=1)
+    paper, figures = read_paper("p", shelf)
+    planned = "To test, with all runs"
+    for seeds, is_draft in ((1, True), (2, False)):
+        write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=seeds)
+        paper_gallery.make(paper, figures, load_figures(figures, tmp_path, reps=50), ["fig2"], tmp_path / "out")
+        text = (tmp_path / "out" / "p" / "evidence.md").read_text()
+        html = (tmp_path / "out" / "p.html").read_text()
+        assert (f"**{planned}:** VACO ends higher." in text) == is_draft
+        assert (f"<dt>{planned}</dt><dd>VACO ends higher.</dd>" in html) == is_draft
+        assert ("| VACO ends higher | " in text) == (not is_draft)

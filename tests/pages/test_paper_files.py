@@ -60,6 +60,13 @@ def test_a_figure_without_its_study_names_the_nearest(shelf: Path) -> None:
         read_paper("p", shelf)
 
 
+def test_a_study_that_reuses_an_unknown_one_names_the_nearest(shelf: Path) -> None:
+    text = (shelf / "s.toml").read_text()
+    (shelf / "s.toml").write_text(text.replace("[settings]", 'reuse = "ss"\n[settings]'))
+    with pytest.raises(UserError, match=r"s\.toml: reuse='ss' is not in .*did you mean 's'"):
+        read_paper("p", shelf)
+
+
 def test_unknown_drawings_options_and_figures_are_one_line(shelf: Path) -> None:
     for name, options, words in (
         ("agregate_scores", {}, "did you mean 'aggregate_scores'"),

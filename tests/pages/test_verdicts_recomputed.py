@@ -44,10 +44,8 @@ def table(folder: Path, name: str) -> pd.DataFrame:
     return pd.concat([pd.read_parquet(path) for path in sorted(folder.glob(f"{name}*.parquet"))], ignore_index=True)
 
 
-@cache
-def runs_of(study: str) -> pd.DataFrame:
-    """A row per run, by label, K, env and seed: `record`, `metrics` and `timing` [phases × columns], scores."""
-    folder = REFERENCE / study
+def records(folder: Path) -> pd.DataFrame:
+    """A row per run of a bundle."""
     tables = {n: dict(list(table(folder, n).groupby("run"))) for n in ("metrics", "timing")}
     rows = []
     for text in table(folder, "runs")["record"]:
@@ -57,7 +55,25 @@ def runs_of(study: str) -> pd.DataFrame:
             {"label": record["label"], "k": spec["capacity"], "env": spec["env"], "seed": spec["seed"]}
             | {"record": record, **{n: tables[n].get(record["id"]) for n in tables}}
         )
-    frame = pd.DataFrame(rows)
+    return pd.DataFrame(rows)
+
+
+def reused_records(folder: Path) -> list[pd.DataFrame]:
+    """Rows of the methods and capacities that a bundle's study asks for and reuses from other bundles."""
+    path = ROOT / "experiments" / f"{folder.name}.toml"
+    study = tomllib.loads(path.read_text()) if path.is_file() else {}
+    found = []
+    for name in study.get("reuse", []):
+        frame = records(REFERENCE / name)
+        found.append(frame[frame.label.isin(study["algorithm"]) & frame.k.isin(study["capacity"])])
+    return found
+
+
+@cache
+def runs_of(study: str) -> pd.DataFrame:
+    """A row per run, by label, K, env and seed: `record`, `metrics` and `timing` [phases × columns], scores."""
+    folder = REFERENCE / study
+    frame = pd.concat([records(folder), *reused_records(folder)], ignore_index=True)
     score, normalise = resolve_auto(Store(folder).read_all(), "auto", "auto")
     frame["return"] = [r["scores"][score]["mean"] for r in frame["record"]]
     ends = frame.groupby("env")["return"].agg(["min", "max"])
