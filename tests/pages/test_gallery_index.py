@@ -14,6 +14,8 @@ from results_helper import write_run
 from staleharness.pages.gallery_index import index_page
 from staleharness.pages.markdown_pages import prose
 from staleharness.pages.paper_figure_specs import read_paper
+from staleharness.pages.verdict_text import NO_CLAIM, UNSEEN
+from staleharness.statistics.claims.claim import VOCABULARY
 
 ROOT = Path(__file__).parents[2]
 
@@ -36,7 +38,7 @@ def test_every_figure_has_its_verdict_and_links_that_lead_somewhere(text: str) -
     rows = [a for t, a in page.elements if t == "span" and "data-word" in a]
     papers = [path.parent.name for path in (ROOT / "experiments").glob("*/paper.toml")]
     assert len(rows) == sum(len(read_paper(name)[1]) for name in papers)
-    assert {a["data-word"] for a in rows} <= {"agrees", "partly", "disagrees", "cannot tell", "no claim to check"}
+    assert {a["data-word"] for a in rows} <= {*VOCABULARY, NO_CLAIM, UNSEEN}
     assert "At the paper's ratios VACO's lead" in page.text and "the map of methods" in page.text
 
 
