@@ -22,12 +22,15 @@ class Command:
 
 
 def handle(command: Command) -> int:
+    from ..base.parsing import user_path
     from ..running.plan import with_stored_labels
     from ..statistics.benchmark.protocol_runs import benchmark_command, digest_of
     from ..store.bundle_writer import pack
+    from ..store.locks import hold_bundle
     from ..study import read_study, study_file
 
     spec = None if command.spec is None else str(study_file(command.spec))
     study = None if spec is None else with_stored_labels(read_study(Path(spec)))
-    print(pack(command.source, command.to, spec, study=study, protocol_of=digest_of, command_of=benchmark_command))
+    with hold_bundle(user_path(command.to)):
+        print(pack(command.source, command.to, spec, study=study, protocol_of=digest_of, command_of=benchmark_command))
     return 0

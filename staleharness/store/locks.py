@@ -52,6 +52,20 @@ def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
         os.close(handle)
 
 
+@contextlib.contextmanager
+def hold_bundle(path: Path) -> Iterator[None]:
+    """Keep other calls on this machine from packing into the same folder, which need not exist yet: a lock on the
+    nearest folder above it. Raises `UserError` if another call holds it."""
+    parent = next((folder for folder in path.absolute().parents if folder.is_dir()), Path("/"))
+    handle = os.open(parent, os.O_RDONLY)
+    try:
+        if not _lock_or_lease(handle, multi_machine=True):  # a file system without locks: nothing to hold
+            raise UserError(f"another call of pack is writing in {parent}; wait for it, or give another TO")
+        yield
+    finally:
+        os.close(handle)
+
+
 def _lock_or_lease(handle: int, multi_machine: bool) -> bool:
     try:
         return try_lock(handle)

@@ -105,7 +105,7 @@ def test_verdicts_on_committed_pages_are_those_of_the_runs(name: str) -> None:
     assert summary == summary_page(paper, name, figures, shown, folder), f"make figures PAPER={name}"
     for s in shown:
         said = "\n".join(verdict_lines(s))
-        assert said in text, f"{s.figure.name}: {s.command("figures")}"
+        assert said in text, f"{s.figure.name}: {s.command('figures')}"
         if s.state != "drawn":
             continue
         assert "{" not in s.claim_result.observation
@@ -135,5 +135,5 @@ def test_committed_pictures_are_of_the_committed_runs(name: str) -> None:
                 assert not file.exists()
                 assert (f"<!-- {s.source} -->" in text) == (s.state != "no bundle"), s.command("figures")
             else:
-                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.command("figures")}"
+                assert s.source.encode() in file.read_bytes(), f"{file.name}: {s.command('figures')}"
                 assert f'="{file.name}"' in text

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pandas as pd
 import pytest
+from command_line import Cli
 from results_helper import write_run
 
 from staleharness.errors import UserError
@@ -15,6 +16,7 @@ from staleharness.statistics.aggregate import table
 from staleharness.store import study_runs
 from staleharness.store.bundle_reader import FILES
 from staleharness.store.bundle_writer import pack, unpack
+from staleharness.store.locks import hold_bundle
 from staleharness.store.store import Store
 
 STUDY = """
@@ -76,6 +78,15 @@ def test_a_study_selects_the_runs_to_pack_and_is_packed_too(results: Path, tmp_p
     assert manifest["dates"] == ["2026-11-20"]
     assert manifest["command"] == "staleharness sweep --spec experiments/which.toml"
     assert manifest["fingerprints"][0]["torch"] == "2.13.0"
+
+
+def test_two_calls_at_a_time_do_not_pack_into_one_folder(results: Path, tmp_path: Path, cli: Cli) -> None:
+    words = "pack", str(results), str(tmp_path / "new" / "bundle")
+    with hold_bundle(tmp_path / "new" / "bundle"):
+        code, out, err = cli(*words)
+    assert (code, out) == (2, "") and "another call of pack is writing" in err and err.count("\n") == 1
+    assert not (tmp_path / "new").exists()
+    assert cli(*words)[0] == 0 and (tmp_path / "new" / "bundle" / "manifest.json").is_file()
 
 
 def test_packing_again_adds_runs_and_never_loses_any(results: Path, tmp_path: Path) -> None:

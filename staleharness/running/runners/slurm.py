@@ -234,6 +234,8 @@ class SlurmRunner:
             yield from run.read_messages()  # the last ones before the requeue
             LOGGER.warning("task %s is back in the queue, to resume from its last checkpoint", run.task)
             run.note_requeue(state, now)
+            if run.stop_request or run.kill_request:
+                self._next["order"] = 0.0  # the requeue may have undone it
         run.state = state
         if run.is_flapping(now) and run.verdict is None:
             run.verdict = "Flapping", f"being put back in the queue more than {FLAPS[0]} times in 10 minutes"
@@ -242,7 +244,7 @@ class SlurmRunner:
             self._explain_wait(run)
             yield RunWait(run_id)
         elif state.name not in FINAL_STATES:
-            if not run.has_begun:
+            if not (run.has_begun or run.kill_request):
                 run.has_begun = True
                 yield RunStart(run_id)
             if run.message is not None and run.since is not None and now - run.since > GRACE:

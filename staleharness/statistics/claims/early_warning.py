@@ -109,7 +109,7 @@ def falls(run: StoredRun, metric: str, share: float, start: float, window: int) 
 
     def first_fall(values: Array) -> float:
         y = trailing_mean(values[after], window)
-        best = np.maximum.accumulate(y)
+        best = np.fmax.accumulate(y)
         return first_step(steps, (best > 0) & (y < share * best))
 
     return first_fall(column), first_fall(reward)
@@ -121,11 +121,10 @@ def fall_of_reward(run: StoredRun) -> float:
 
 
 def trailing_mean(y: Array, window: int) -> Array:
-    """Means of `window` successive values: [phases] -> [phases − window + 1]."""
+    """Means of `window` successive values, NaN where one of them is: [phases] -> [phases − window + 1]."""
     if len(y) < window:
         return np.empty(0)
-    total = np.concatenate([[0.0], np.cumsum(y)])
-    return np.asarray((total[window:] - total[:-window]) / window)
+    return np.asarray(np.lib.stride_tricks.sliding_window_view(y, window).mean(axis=-1))
 
 
 def first_step(steps: Array, condition: NDArray[np.bool_]) -> float:
