@@ -6,8 +6,10 @@ from __future__ import annotations
 import contextlib
 import csv
 import functools
+import gzip
 import math
 import re
+import zlib
 from array import array
 from collections import deque
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -25,6 +27,7 @@ from .json_and_event_readers import json_objects, scalars
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv")
+COMPRESSED = ".gz"  # behind one of those
 # Names of the columns of a long table, in lower case.
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
@@ -73,10 +76,10 @@ def _names_once(path: Path, content: tuple[str, int, int, int]) -> Sequence[str]
     if EVENTS in path.name:
         with path.open("rb") as stream:
             return _distinct(tag for tag, _ in scalars(stream))
-    if path.suffix in TABLES:
+    if _suffix(path) in TABLES:
         with _text(path) as text:
             return _header(csv.reader(_lines(text), delimiter=_delimiter(path)))
-    if path.suffix in JSON:
+    if _suffix(path) in JSON:
         with _text(path) as text:
             return _distinct(name for row in json_objects(text) for name, _ in _flat(row, ""))
     raise UserError(f"LOG={path.name}: give a .csv, a .jsonl, a trace (.parquet) or an event file ({EVENTS}...)")
@@ -123,7 +126,7 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
     if EVENTS in path.name:
         with path.open("rb") as stream:
             yield from _events(stream, names)
-    elif path.suffix in TABLES:
+    elif _suffix(path) in TABLES:
         with _text(path) as text:
             yield from _csv(text, names, _delimiter(path))
     else:
@@ -135,7 +138,7 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 def _delimiter(path: Path) -> str:
     """Return the delimiter: comma, semicolon or tab, whichever is most frequent in the header; comma if equal."""
-    if path.suffix not in TABLES:
+    if _suffix(path) not in TABLES:
         return ","
     with _text(path) as text:
         header = next(_lines(text), "")
@@ -147,11 +150,18 @@ def _readable(path: Path) -> Iterator[None]:
     """Turn errors of reading a file inside the block into a `UserError`."""
     try:
         yield
-    except (OSError, ValueError, csv.Error) as error:
+    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
         raise UserError(f"LOG={path.name} cannot be read: {one_line(error)[:120]}") from error
 
 
+def _suffix(path: Path) -> str:
+    """Return the suffix that tells the format, which `.gz` may follow."""
+    return Path(path.stem).suffix if path.suffix == COMPRESSED else path.suffix
+
+
 def _text(path: Path) -> TextIO:
+    if path.suffix == COMPRESSED:
+        return gzip.open(path, "rt", encoding="utf-8-sig")
     return path.open(encoding="utf-8-sig")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from pathlib import Path
@@ -182,6 +183,19 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path, name: str) -> N
         assert read_log(log(tmp_path, text, name)).lags.tolist() == lags
     with pytest.raises(UserError, match="cannot be read: line"):  # the writer went on after it
         read_log(log(tmp_path, whole[:-3] + "\n", name))
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_a_compressed_log_is_read(tmp_path: Path, name: str) -> None:
+    text = "\ufefflag,b\n1,0\n2,0\n" if name == "run.csv" else '{"lag": 1}\n{"lag": 2}\n'
+    content = gzip.compress(text.encode())
+    (file := tmp_path / f"{name}.gz").write_bytes(content)
+    assert read_log(str(file)).lags.tolist() == [1, 2]
+    for broken in (content[:-9], content[:12], b"lag\n1\n", content[:14] + b"\xff\xff\xff" + content[17:]):
+        file.write_bytes(broken)
+        with pytest.raises(UserError, match=r"run\..*\.gz cannot be read") as caught:
+            read_log(str(file))
+        assert "\n" not in str(caught.value)
 
 
 def test_an_object_that_is_too_long_is_not_taken_for_a_last_line(tmp_path: Path) -> None:
