@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from itertools import combinations
+from itertools import combinations, permutations
 from typing import NamedTuple
 
 import numpy as np
 
+from .scores import Array
 from .significance_and_power import ALPHA, holm
 from .t_tests_and_intervals import welch
 
@@ -189,25 +190,38 @@ class Track:
         """Rows of `ranking` without controls: a row's place in it is its rank."""
         return [row for row in self.ranking if row.kind == "method"]
 
-    def pair_tests(self, k: int) -> dict[tuple[str, str], PairTest]:
-        """Tests of every two rows of `ranking` at one capacity: labels -> test, in both orders.
+    def twins(self, k: int) -> dict[str, str]:
+        """Map each row of `ranking` with two runs of each task at one capacity to the first with the same results."""
+        first: dict[tuple[tuple[float, ...], ...], str] = {}
+        return {
+            label: first.setdefault(tuple(tuple(sorted(column)) for column in columns), label)
+            for label, columns in self._columns(k).items()
+        }
 
-        Rows without two runs of each task there are left out, and pairs of rows that are the same runs.
-        """
+    def _columns(self, k: int) -> dict[str, list[Array]]:
+        """Scores [runs] of each task, by the labels of rows with two runs of each."""
         runs = {row.label: row.capacities[k].runs for row in self.ranking if k in row.capacities}
-        columns = {
+        return {
             label: [np.array(list(by_id.values())) for _, by_id in sorted(by_env.items())]
             for label, by_env in runs.items()
             if by_env.keys() == set(self.envs) and min(map(len, by_env.values())) >= 2
         }
-        pairs = [(a, b) for a, b in combinations(columns, 2) if runs[a] != runs[b]]
+
+    def pair_tests(self, k: int) -> dict[tuple[str, str], PairTest]:
+        """Tests of every two rows of `ranking` at one capacity: labels -> test, in both orders.
+
+        Rows without two runs of each task there are left out, and pairs of rows with the same results, which are one
+        computation: Holm's correction counts it once.
+        """
+        columns, twins = self._columns(k), self.twins(k)
+        pairs = list(combinations(dict.fromkeys(twins.values()), 2))
         tests = [welch(columns[a], columns[b]) for a, b in pairs]
-        table: dict[tuple[str, str], PairTest] = {}
+        found: dict[tuple[str, str], PairTest] = {}
         for (a, b), test, p in zip(pairs, tests, holm([test.p for test in tests]), strict=True):
-            table[a, b] = PairTest(test.value, test.low, test.high, float(p))
+            found[a, b] = PairTest(test.value, test.low, test.high, float(p))
             low, high = (None if end is None else -end for end in (test.high, test.low))
-            table[b, a] = PairTest(-test.value, low, high, float(p))
-        return table
+            found[b, a] = PairTest(-test.value, low, high, float(p))
+        return {(a, b): found[twins[a], twins[b]] for a, b in permutations(columns, 2) if twins[a] != twins[b]}
 
     @property
     def rows_without_rank(self) -> list[LeaderboardRow]:

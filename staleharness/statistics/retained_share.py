@@ -87,19 +87,28 @@ def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: S
     sizes = {len(runs) for label in labels for at in (1, k) for runs in run_grid.tasks(label, at).values()}
     n = min(sizes)
     seeds = f"{NUMBERS[n] if n < len(NUMBERS) else n} {'seed' if n == 1 else 'seeds'}"
-    pairs = clear_pairs(run_grid, k, score, accuracy, labels)
+    tests = compare_pairs(run_grid, k, score, accuracy, labels)
+    pairs = [pair for pair, p in tests.items() if p < ALPHA]
+    possible = len(labels) * (len(labels) - 1) // 2
+    if not tests:
+        return " of the score without lag; not tested (a test takes two seeds, and the same environments)"
+    tested = "" if len(tests) == possible else f"{len(tests)} of {plural(possible, 'pair')} tested"
     if not pairs:
-        return f" of the score without lag; {seeds} cannot tell them apart"
+        return f" of the score without lag; {seeds} cannot tell them apart{f' ({tested})' if tested else ''}"
     verb = "tells" if n == 1 else "tell"
-    total = plural(len(labels) * (len(labels) - 1) // 2, "pair")
     names = [f"{display_label(a)} above {display_label(b)}" for a, b in pairs]
-    return f" of the score without lag; {seeds} {verb} {len(pairs)} of {total} apart ({listing(names, PAIRS)})"
+    text = "; ".join(filter(None, [listing(names, PAIRS), tested]))
+    return f" of the score without lag; {seeds} {verb} {len(pairs)} of {plural(possible, 'pair')} apart ({text})"
 
 
-def clear_pairs(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: Sequence[str]) -> list[tuple[str, str]]:
-    """Pairs of methods of which the first retains a larger share at K, by Welch's test on jackknife pseudo-values with
-    Holm's correction for all pairs. Methods with the same results at K = 1 are one computation there, whose runs count
-    once."""
+def compare_pairs(
+    run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: Sequence[str]
+) -> dict[tuple[str, str], float]:
+    """Test every two methods with the same environments on the share retained at K: the pair, larger share first -> p.
+
+    Welch's test on jackknife pseudo-values with Holm's correction for all pairs. Methods with the same results at K = 1
+    are one computation there, whose runs count once. Pairs without a spread have no test.
+    """
     gains = {label: _gains(run_grid, label, k, score, accuracy) for label in labels}
     results = {
         label: [run.record["scores"] for env in gains[label] for run in run_grid.cells[Cell(label, 1, env)]]
@@ -115,7 +124,7 @@ def clear_pairs(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: S
             if (p := difference.p_beyond("more")) is not None:
                 p_values[(a, b) if difference.value > 0 else (b, a)] = p
     p_holm = holm(list(p_values.values()))
-    return [pair for pair, p in zip(p_values, p_holm, strict=True) if p < ALPHA]
+    return dict(zip(p_values, p_holm.tolist(), strict=True))
 
 
 def _gains(run_grid: RunGrid, label: str, k: int, score: str, accuracy: bool) -> dict[str, list[Array]]:

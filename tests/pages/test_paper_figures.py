@@ -23,7 +23,7 @@ def figures(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Gall
     with pytest.MonkeyPatch.context() as patch:
         for module in (comparisons, curves_and_summary, learning_curves):
             patch.setattr(module, "REPS", 50)
-        patch.setattr(retained_share, "clear_pairs", lambda *_: [])  # of thousands of pairs; no figure shows them
+        patch.setattr(retained_share, "compare_pairs", lambda *_: {})  # of thousands of pairs; no figure shows them
         shown = load_figures(list(FIGURES.values()), root, reps=50, engine="quick")
         yield dict(zip(FIGURES, shown, strict=True))
 

@@ -14,6 +14,7 @@ from places import ROOT
 from scipy import stats
 
 from staleharness.errors import UserError
+from staleharness.statistics.benchmark.benchmark_row import BenchmarkRow, with_tests
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from staleharness.statistics.benchmark.benchmark_verdict_text import rank, remarks, verdict
 from staleharness.statistics.benchmark.protocol import (
@@ -267,9 +268,37 @@ def test_a_verdict_names_the_side_of_a_difference(score: float, side: str, chang
     assert last is not None and last.difference == pytest.approx(score - 0.8, abs=0.03)
     assert f"K=4: {side} PPO-clip by {abs(last.difference):.2f} (p <.0001)" in lines
     assert any(line.startswith(f"K=4: {change} of its score without lag (p <.0001); keeps") for line in lines)
-    assert first is not None and first.holm == 1 and first.detectable is not None
-    line = "K=1: no significant difference from PPO-clip (p 1); with 80 % power 4 seeds detect a difference of "
+    assert first is not None and first.holm is not None and first.detectable is not None
+    p = f"{first.holm:.4f}".lstrip("0")
+    line = f"K=1: no significant difference from PPO-clip (p {p}); with 80 % power 4 seeds detect a difference of "
     assert f"{line}{first.detectable:.2f}" in lines
+
+
+def test_rows_with_the_same_results_are_one_computation() -> None:
+    """`copy` is PPO-clip without lag and `third` under lag: no test of the former, and one in Holm's family."""
+    places = {"ppo_clip": (1.0, 0.8), "copy": (1.0, 0.82), "third": (1.05, 0.82), "fourth": (1.03, 0.9)}
+    noise = np.array([-0.03, -0.01, 0.01, 0.03])
+    rows = with_tests(
+        [
+            BenchmarkRow(
+                name, name, "toy", k, "reference", 4, 0, score=mean, scores={"A": dict(enumerate(mean + noise))}
+            )
+            for name, means in places.items()
+            for k, mean in zip((1, 4), means, strict=True)
+        ]
+    )
+    found = {(row.method, row.capacity): row for row in rows}
+    first = found["copy", 1]
+    assert first.equals_baseline and (first.difference, first.p, first.holm) == (None, None, None)
+    assert [row for row in rows if row.equals_baseline] == [first]
+    ps = {name: found[name, 4].p or 0.0 for name in ("copy", "third", "fourth")}
+    assert ps["copy"] == ps["third"] > ps["fourth"]
+    assert [found[name, 4].holm for name in ps] == pytest.approx([ps["copy"], ps["copy"], 2 * ps["fourth"]])
+
+
+def test_a_control_that_is_the_baseline_without_lag_is_called_the_same() -> None:
+    table = table_of(method("ppo_clip", {1: 1.0, 4: 0.8}), method("wide", {1: 1.0, 4: 0.9}))
+    assert "K=1: the same results as PPO-clip" in verdict(table, "wide", "reference").splitlines()
 
 
 def test_the_difference_that_would_be_seen_is_that_of_the_power() -> None:

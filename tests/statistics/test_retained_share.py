@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from itertools import combinations
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from scipy import stats
 from statsmodels.stats.multitest import multipletests
 
 from staleharness.statistics import aggregate
-from staleharness.statistics.retained_share import clear_pairs, retained_shares, retention
+from staleharness.statistics.retained_share import compare_pairs, retained_shares, retention
 from staleharness.statistics.scores import fixed_scale
 from staleharness.statistics.table_text import plain
 from staleharness.store.run_grid import RunGrid, grid
@@ -67,6 +68,10 @@ def test_interval_of_a_share_adds_both_variances(runs: RunGrid) -> None:
     assert (share.value, share.low, share.high) == pytest.approx((ratio, ratio - reach, ratio + reach))
 
 
+def clear_pairs(runs: RunGrid, labels: Iterable[str]) -> list[tuple[str, str]]:
+    return [pair for pair, p in compare_pairs(runs, 8, "sampled", False, list(labels)).items() if p < 0.05]
+
+
 def test_pairs_are_tested_together(tmp_path: Path) -> None:
     heights = {"a": (100.0, 101.0, 99.0), "b": (60.0, 62.0, 61.0), "c": (61.0, 59.0, 63.0)}
     base = (120.0, 121.0, 119.0)
@@ -93,7 +98,7 @@ def test_pairs_are_tested_together(tmp_path: Path) -> None:
         ps.append(2 * stats.t.sf(abs(value) / sum(variances) ** 0.5, freedom))
     clear = multipletests(ps, method="holm")[0].tolist()
     assert clear == [True, True, False]
-    assert clear_pairs(runs, 8, "sampled", False, list(heights)) == [("a", "b"), ("a", "c")]
+    assert clear_pairs(runs, heights) == [("a", "b"), ("a", "c")]
 
 
 def test_a_sentence_says_what_lag_costs(runs: RunGrid) -> None:
@@ -134,7 +139,28 @@ def test_a_seed_that_scores_0_without_lag_leaves_no_interval(tmp_path: Path) -> 
     share = retained_shares(grid(made), "deterministic", accuracy=True)["vaco", 8]
     assert (share.value, share.low, share.high, share.p) == (pytest.approx(0.35 / 0.4), None, None, None)
     table = aggregate.cached_table(tmp_path / "report", made, reps=50, engine="quick")
-    assert table.answers[0].endswith("two seeds tell 1 of 3 pairs apart (SPO above TIS).")
+    assert table.answers[0].endswith("two seeds tell 1 of 3 pairs apart (SPO above TIS; 1 of 3 pairs tested).")
+
+
+@pytest.mark.parametrize(
+    ("seeds", "places", "end"),
+    [
+        (1, ("Hopper-v5", "Hopper-v5", "Hopper-v5"), "not tested (a test takes two seeds, and the same environments)."),
+        (3, ("Hopper-v5", "Walker2d-v5", "Ant-v5"), "not tested (a test takes two seeds, and the same environments)."),
+        (3, ("Hopper-v5", "Hopper-v5", "Ant-v5"), "three seeds cannot tell them apart (1 of 3 pairs tested)."),
+    ],
+)
+def test_pairs_without_a_test_are_not_called_alike(
+    tmp_path: Path, seeds: int, places: tuple[str, ...], end: str
+) -> None:
+    made = [
+        write_run(tmp_path, label, seed, env=env, capacity=k, sampled=900.0 - 40 * k + 100 * seed, phases=4)
+        for label, env in zip(("a", "b", "c"), places, strict=True)
+        for seed in range(seeds)
+        for k in (1, 8)
+    ]
+    table = aggregate.table(grid(made), reps=50, engine="quick", normalise="raw")
+    assert table.answers[-1].endswith(f" of the score without lag; {end}")
 
 
 def test_seeds_that_score_0_without_lag_leave_no_bootstrap(tmp_path: Path) -> None:
@@ -158,8 +184,8 @@ def test_runs_without_lag_that_two_methods_share_count_once(tmp_path: Path) -> N
         for seed in range(3)
         for k, x in ((1, base[seed]), (8, height - 1 + seed))
     ]
-    assert clear_pairs(grid(made), 8, "sampled", False, list(heights)) == [("a3po", "ppo_clip")]
+    assert clear_pairs(grid(made), heights) == [("a3po", "ppo_clip")]
     for run in made:  # the same scores by other episodes
         if run.label == "a3po" and run.spec["capacity"] == 1:
             run.record["scores"]["sampled"]["returns"][0] += 1
-    assert clear_pairs(grid(made), 8, "sampled", False, list(heights)) == []
+    assert clear_pairs(grid(made), heights) == []

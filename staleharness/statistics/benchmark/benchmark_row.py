@@ -45,6 +45,7 @@ class BenchmarkRow:
     difference_high: float | None = None
     p: float | None = None  # Welch: no difference from PPO-clip
     holm: float | None = None  # the same, corrected over the rows of this K that learnt
+    equals_baseline: bool = False  # the same results as PPO-clip at this K: one computation, which has no test
     detectable: float | None = None  # difference from PPO-clip that so many runs see with 80 % power
     # D_TV of the learner from the policies that acted, and effective sample size over n: means over the budget of all
     # gradient steps on tokens, of the ends of the phases on control
@@ -122,15 +123,24 @@ def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     out = [_against(row, base.get(row.capacity)) for row in out]
     for k in base:
         places = [i for i, r in enumerate(out) if r.capacity == k and r.p is not None and not r.did_not_learn]
-        for i, p in zip(places, holm([out[i].p or 0.0 for i in places]), strict=True):
-            out[i] = replace(out[i], holm=float(p))
+        p_of = {_results(out[i]): out[i].p or 0.0 for i in places}  # rows with the same results are one computation
+        p_holm = dict(zip(p_of, holm([*p_of.values()]).tolist(), strict=True))
+        for i in places:
+            out[i] = replace(out[i], holm=p_holm[_results(out[i])])
     return out
 
 
+def _results(row: BenchmarkRow) -> tuple[tuple[float, ...], ...]:
+    """Scores of a row's runs, for each task in ascending order."""
+    return tuple(tuple(sorted(column.tolist())) for column in row.columns)
+
+
 def _against(row: BenchmarkRow, base: BenchmarkRow | None) -> BenchmarkRow:
-    """Fill in Welch's test against the baseline at the same capacity."""
+    """Fill in Welch's test against the baseline at the same capacity, unless they have the same results."""
     if base is None or (row.method, row.source) == (base.method, base.source) or min(row.n, base.n) < 2:
         return row
+    if _results(row) == _results(base):
+        return replace(row, equals_baseline=True)
     test, tasks = welch(row.columns, base.columns), len(row.columns)
     effect = detectable_effect(min(row.n, base.n)) * spread([*row.columns, *base.columns]) / tasks**0.5
     return replace(

@@ -71,7 +71,9 @@ def _sentences(table: BenchmarkTable, row: BenchmarkRow) -> list[str]:
     k, lines = row.capacity, []
     if place := rank(table, row):
         lines.append(f"K={k}: rank {place[0]} of {place[1]} by score")
-    if row.p is not None and row.method != BASELINE:
+    if row.equals_baseline:
+        lines.append(f"K={k}: the same results as {BASELINE_NAME}")
+    elif row.p is not None and row.method != BASELINE:
         p = row.p if row.holm is None else row.holm
         if p < ALPHA:
             side = "above" if (row.difference or 0.0) > 0 else "below"
