@@ -4,9 +4,12 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 from .shared.arguments import Help, Presentation, RunFilters, no_run
+
+if TYPE_CHECKING:
+    from ..store.stored_run import StoredRun
 
 
 @dataclass(frozen=True)
@@ -22,6 +25,8 @@ class Command(Presentation, RunFilters):
 def handle(command: Command) -> int:
     from ..api import load, load_plugins
     from ..base.files import safe_name
+    from ..store.run_filters import cell_filter
+    from ..store.run_states import failed_runs
     from ..store.store import Store
     from .shared.train_and_report import check_presentation, publish
 
@@ -36,7 +41,16 @@ def handle(command: Command) -> int:
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
     name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
-    table, page = publish(command, store, name, title, runs, [], [])
+    failures = failed_runs(store, cell_filter(command.env, command.k, command.algo)) if command.where is None else []
+    expected = [*map(_place, runs), *failures] if failures else []
+    table, page = publish(command, store, name, title, runs, expected, failures)
     if command.json and table is not None:
         print(json.dumps({"table": table.rows, "notes": table.notes, "report": str(page)}, sort_keys=True))
     return 0
+
+
+def _place(run: StoredRun) -> dict[str, Any]:
+    from ..store.run_grid import cell_of
+
+    cell = cell_of(run)
+    return {"label": cell.label, "env": cell.env, "capacity": cell.capacity, "seed": run.seed, "problem": None}

@@ -121,8 +121,8 @@ def control_comparisons(board: Leaderboard) -> list[str]:
                     above, between, below = (" · ".join(names) or "none" for names in sides.values())
                     equal = f" the same results: {' · '.join(map(display_label, same))};" if same else ""
                     lines.append(
-                        f"{track.title}, K = {k}: above {display_label(control.label)}: {above};{equal} not significantly "
-                        f"different: {between}; below: {below}."
+                        f"{track.title}, K = {k}: above {display_label(control.label)}: {above};{equal} not "
+                        f"significantly different: {between}; below: {below}."
                     )
     return lines
 

@@ -45,7 +45,7 @@ def table(
     """
     if engine not in ENGINES:
         raise UserError(f"engine={engine!r} is not known; {nearest(engine, ENGINES)}")
-    if reps < 10:
+    if not isinstance(reps, int) or reps < 10:
         raise UserError(f"reps={reps}: a bootstrap needs at least 10 resamples, 2000 for two steady digits")
     run_grid = grid(runs)
     runs = run_grid.runs

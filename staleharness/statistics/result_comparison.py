@@ -13,7 +13,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.text import plural
+from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL, improvement, pooled_iqm, rliable_interval
@@ -24,6 +24,7 @@ COLUMNS = tuple(
     "algorithm env capacity scale n_a n_b n_envs seeds identical a b difference difference_low difference_high "
     "probability probability_low probability_high".split()
 )
+NAMES = 6  # of rows in a note
 
 
 @dataclass(frozen=True)
@@ -66,7 +67,12 @@ def compare_runs(
     ]
     kinds = list(dict.fromkeys((c.label, c.capacity) for c in common_cells))
     members = [{c: p for c, p in common_cells.items() if (c.label, c.capacity) == kind} for kind in kinds]
-    rows = [row(of_kind, scale, pooled_iqm, f"IQM, {normalise}") for of_kind in members]
+    rows = [
+        row(of_kind, scale, pooled_iqm, f"IQM, {normalise}")
+        if has_equal_shares(of_kind)
+        else row(of_kind, scale, _mean_of_iqms, f"mean of IQMs, {normalise}")
+        for of_kind in members
+    ]
     settings = {
         "score": score,
         "measure": score_in_words(all_runs, score),
@@ -80,9 +86,28 @@ def compare_runs(
     notes = [
         *matching.notes,
         *(f"all runs on {e} have the same score: normalised to 0.5" for e in scale.degenerate),
+        *_on_weights([of_kind for of_kind in members if not has_equal_shares(of_kind)]),
         *_on_intervals(cell_rows, n_pairs),
     ]
     return Comparison(cell_rows, rows, notes, settings)
+
+
+def has_equal_shares(cells: Mapping[Cell, Pair]) -> bool:
+    """Return whether every environment has the same share of the runs of A as of those of B."""
+    a, b = (np.array([len(pair[side]) for pair in cells.values()]) for side in (0, 1))
+    return bool((a * b.sum() == b * a.sum()).all())
+
+
+def _mean_of_iqms(*columns: Array) -> Array:
+    """Mean over environments of their IQMs: columns [..., runs] each -> [...]."""
+    return np.asarray(np.mean([pooled_iqm(column) for column in columns], axis=0))
+
+
+def _on_weights(kinds: Sequence[Mapping[Cell, Pair]]) -> list[str]:
+    firsts = [next(iter(cells)) for cells in kinds]
+    names = listing([f"{first.label} K={first.capacity}" for first in firsts], NAMES)
+    text = "A and B have different shares of runs per environment, so that each environment weighs the same"
+    return [f"{text}: {names}"] if firsts else []
 
 
 def _row(

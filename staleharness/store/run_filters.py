@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
 from ..base.parsing import is_empty, parse_assignments, split_list, whole_number
@@ -12,7 +12,7 @@ from .run_grid import flat_settings
 from .stored_run import StoredRun, with_newer_settings
 
 Filter = str | int | Iterable[str | int] | None  # "1,8" as typed, 8, [1, 8]; None and "all" select everything
-Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "epochs": 2}
+Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "seed": [0, 1]}
 
 
 def select_runs(
@@ -21,13 +21,11 @@ def select_runs(
     """Select stored runs by environment (with or without its version), capacity, algorithm (as tables name it, with or
     without ` N=...`) and settings.
 
-    A run that is older than a setting counts with the value that reproduces it. Raises `UserError` for a capacity that
-    is no number, a setting that no run has, and an empty filter.
+    A run that is older than a setting counts with the value that reproduces it; a list in `where` selects any of its
+    values. Raises `UserError` for a capacity that is no number, a setting that no run has, and an empty filter.
     """
     runs = list(runs)
-    envs = {name.lower() for name in _names(env, "ENV")}
-    capacities = {whole_number(number, "K") for number in _names(k, "K")}
-    labels = set(_names(algo, "ALGO"))
+    is_selected = cell_filter(env, k, algo)
     if isinstance(where, str) and is_empty(where):
         raise UserError(f"WHERE={where!r} is empty; give NAME=VALUE, or leave it out for all runs")
     settings = parse_assignments(where, "WHERE") if isinstance(where, str) else dict(where or {})
@@ -39,11 +37,35 @@ def select_runs(
     return [
         run
         for run, spec in zip(runs, specs, strict=True)
-        if (not envs or {plain_env(run.spec["env"]), run.spec["env"].lower()} & envs)
-        and (not capacities or run.spec["capacity"] in capacities)
-        and (not labels or {run.label, run.label.partition(" N=")[0]} & labels)
-        and all(name in spec and (spec[name] == v or str(spec[name]) == str(v)) for name, v in settings.items())
+        if is_selected(run.label, run.spec["env"], run.spec["capacity"])
+        and all(name in spec and _is_one_of(spec[name], v) for name, v in settings.items())
     ]
+
+
+def cell_filter(env: Filter = None, k: Filter = None, algo: Filter = None) -> Callable[[str, str, int], bool]:
+    """Return whether a run's label, environment and capacity are selected, as a function. Raises `UserError`."""
+    envs = {name.lower() for name in _names(env, "ENV")}
+    capacities = {whole_number(number, "K") for number in _names(k, "K")}
+    labels = set(_names(algo, "ALGO"))
+
+    def is_selected(label: str, place: str, capacity: int) -> bool:
+        return (
+            (not envs or bool({plain_env(place), place.lower()} & envs))
+            and (not capacities or capacity in capacities)
+            and (not labels or bool({label, _without_n(label)} & labels))
+        )
+
+    return is_selected
+
+
+def _without_n(label: str) -> str:
+    return label.partition(" N=")[0]
+
+
+def _is_one_of(value: Any, selection: Any) -> bool:
+    """Return whether a setting has the selected value, or one of a list of them."""
+    values = selection if isinstance(selection, list | tuple | set | range) and value != selection else [selection]
+    return any(value == v or str(value) == str(v) for v in values)
 
 
 def _names(values: Filter, option: str) -> list[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ from .attempt_folders import LEASE, attempts_in, log_tail
 from .locks import seems_alive
 from .store import Store
 
+PLACE = ("label", "env", "capacity", "seed", "phase")
 MAX_TEXT = 100  # characters of a running run's last log line
 
 
@@ -40,6 +42,17 @@ def run_states(store: Store) -> dict[str, Any]:
                 LOGGER.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
     counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
     return {"runs": rows, "counts": counts}
+
+
+def failed_runs(store: Store, is_selected: Callable[[str, str, int], bool]) -> list[dict[str, Any]]:
+    """Return the selected runs of a results folder that failed and have no result: place, `problem` (class of the
+    failure), and the content of the failure."""
+    rows = [row for row in run_states(store)["runs"] if row["state"] == "failed"]
+    return [
+        {**row["failure"], **{key: row[key] for key in PLACE}, "problem": row["failure"]["class"]}
+        for row in rows
+        if is_selected(row["label"], row["env"], row["capacity"])
+    ]
 
 
 def _row(run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, phases: int) -> dict[str, Any]:

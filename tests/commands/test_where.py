@@ -10,7 +10,7 @@ from command_line import Cli
 from results_helper import write_run
 
 from staleharness.statistics.claims.study_evidence import Evidence
-from staleharness.statistics.results import Results
+from staleharness.statistics.results import Results, load
 from staleharness.store.run_filters import select_runs
 
 
@@ -67,3 +67,26 @@ def test_a_run_older_than_a_setting_has_its_before_value(tmp_path: Path) -> None
     new = write_run(tmp_path, "vaco", 1, settings={"warm_phases": 3}, said={"before": {"warm_phases": 0}})
     assert select_runs([old, new], where="warm_phases=0") == [old]
     assert select_runs([old, new], where={"warm_phases": 3}) == [new]
+
+
+def test_a_list_selects_any_of_its_values(folder: str) -> None:
+    results = load(folder)
+    assert len(results.select(where={"seed": [0, 7]})) == 2 and len(results.select(where={"seed": range(2)})) == 4
+    assert {run.spec["lag"] for run in results.select(where={"lag": ["oldest"]})} == {"oldest"}
+
+
+def test_a_report_names_the_failed_runs_of_its_folder(tmp_path: Path, cli: Cli) -> None:
+    for seed in range(2):
+        write_run(tmp_path, "ppo_clip", seed, phases=4)
+    attempt = tmp_path / "attempts" / "0123456789ab"
+    attempt.mkdir(parents=True)
+    spec = {"env": "Hopper-v5", "capacity": 8, "seed": 0}
+    (attempt / "job.json").write_text(json.dumps({"label": "mine", "phases": 4, "spec": spec}))
+    (attempt / "failure.json").write_text(json.dumps({"class": "Diverged", "message": "loss is nan", "log_tail": ""}))
+    code, out, err = cli("report", "--out", str(tmp_path))
+    assert code == 0, err
+    assert "1 of 3 runs missing: mine seed 0 (Diverged)" in " ".join(out.split())
+    page = (tmp_path / "reports" / "report-all" / "index.html").read_text()
+    assert "mine on Hopper-v5 K=8 seed 0" in page and "loss is nan" in page
+    code, out, err = cli("report", "--out", str(tmp_path), "--algo", "ppo_clip")
+    assert code == 0 and "missing" not in out

@@ -77,6 +77,24 @@ def test_pairs_of_runs_are_those_of_the_same_seed(tmp_path: Path) -> None:
     assert "2 of 2 pairs of runs are identical bit for bit" in notes  # it was 2 of 5
 
 
+def test_a_comparison_weighs_environments_equally_where_runs_are_spread_differently(tmp_path: Path) -> None:
+    """B is higher by 5 on each; pooled over runs it was lower, as most of its runs are on the lower one."""
+    sides = {}
+    for side, counts in (("a", {"Hopper-v5": 2, "Walker2d-v5": 5}), ("b", {"Hopper-v5": 5, "Walker2d-v5": 2})):
+        sides[side] = [
+            write_run(tmp_path / side, "vaco", seed, env=env, phases=4, sampled=height + seed + 5 * (side == "b"))
+            for env, height in (("Hopper-v5", 100.0), ("Walker2d-v5", 500.0))
+            for seed in range(counts[env])
+        ]
+    made = compare_runs(sides["a"], sides["b"], reps=50, normalise="raw")
+    (row,) = made.rows
+    assert row["scale"] == "mean of IQMs, raw" and row["difference"] == pytest.approx(5.0, abs=2.0)
+    assert (row["a"], row["b"]) == pytest.approx(((100.5 + 502) / 2, (107 + 505.5) / 2))
+    assert any("each environment weighs the same: vaco K=8" in note for note in made.notes)
+    equal = compare_runs(sides["a"], sides["a"], reps=50, normalise="raw")
+    assert equal.rows[0]["scale"] == "IQM, raw" and not any("weighs" in note for note in equal.notes)
+
+
 @pytest.mark.parametrize("figure", ["share_kept", "slowdown"])
 def test_curves_that_join_labels_are_drawn_under_their_own_names(figure: str, tmp_path: Path) -> None:
     for label, lag, mean in (("fixed:0", "fixed:0", 0.0), ("fixed:2", "fixed:2", 2.0)):
