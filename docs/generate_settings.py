@@ -59,7 +59,7 @@ INTRO = """<!-- Made by docs/generate_settings.py from the specs: edit the comme
 Everything here is set with `SET=name=value,...` (in Python `settings={"name": value}`), or for one method alone inside
 its brackets: `ALGO='ppo_clip[learning_rate=1e-4]'`. `STEPS=`, `DEVICE=`, `MODEL=`, `DATA=` and, for minibatches on
 tokens, `N=` have names of their own. The environment, the algorithm with [its options](methods.md), the capacity
-`K=`, the lag model [`LAG=`](staleness.md) and the seeds are axes of a sweep, not settings.
+`K=`, one lag model [`LAG=`](staleness.md) and the seeds are axes of a sweep, not settings.
 
 Every setting is part of a run's identity: another value is another run. `PRESET=` sets several at once
 ([below](#presets)), for some the lag model or a method's options, too; what is given beside it wins."""

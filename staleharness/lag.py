@@ -22,7 +22,7 @@ from .base.options import Options, build_choice, canonical_text, parse_choice_of
 from .base.options import option as option
 from .base.plugins import Registry
 from .base.streams import stream
-from .errors import UserError, nearest, shorten
+from .errors import UserError, nearest, one_line, shorten
 from .rollout_schedule import MAX_ROWS, Demand, Schedule
 from .spec import RunSpec
 
@@ -220,7 +220,12 @@ class DrawnLag(LagModel):
         return {phase - lag: p for lag, p in enumerate(share) if p > 0.0}
 
     def _shares(self, versions: int) -> NDArray[np.float64]:
-        weight = self.weight(np.arange(versions, dtype=np.float64))
+        weight = np.asarray(self.weight(np.arange(versions, dtype=np.float64)), dtype=np.float64)
+        if weight.shape != (versions,) or not (np.isfinite(weight).all() and weight.min() >= 0.0 < weight.max()):
+            raise UserError(
+                f"LAG={self.text}: weight gives {shorten(one_line(str(weight)))} for {versions} lags; give a finite "
+                "number of each, none below 0 and not all 0"
+            )
         return np.asarray(weight / weight.sum())
 
 
@@ -238,6 +243,9 @@ def read_lag(text: str) -> LagModel:
         return build_choice(wrapper[0], {**wrapper[1], "of": inside}, where, wrapper[0].title())
     if (choice := parse_choice_of(text, LAGS, "LAG")) is None:
         name = re.split(r"[:\[/]", text)[0]
+        if "," in re.sub(r"\[[^]]*\]?", "", text):
+            several = "ALGO='ppo_clip[lag=oldest],ppo_clip[lag=uniform]'"
+            raise UserError(f"LAG={shorten(text)!r}: one lag model at a time; for several in one sweep, {several}")
         raise UserError(f"LAG={shorten(text)!r} is not a lag model; {nearest(name, LAGS)}")
     return build_choice(*choice, where, choice[0].title())
 

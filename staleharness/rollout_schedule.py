@@ -19,6 +19,7 @@ from .errors import UserError
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MAX_ROWS = 20_000_000  # of one run, all of which are in memory
+IDLE_ROWS = 1000  # per slot and row of a batch, that may begin under one version
 NEVER = -1  # the phase of rows that are not trained on
 LOST = -2  # less the phase: when rows were lost
 

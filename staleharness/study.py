@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +15,7 @@ from .base.parsing import parse_assignments, parse_choice, read_toml, split_list
 from .base.plugins import builtin_folder
 from .base.typed_values import build
 from .errors import UserError, nearest
+from .spec import RunSpec
 
 MAX_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")
@@ -69,6 +70,9 @@ class Question:
         return [(label, k, env) for env in self.env for k in self.capacity or (1,) for label in labels]
 
 
+NAMES = {f.name for f in fields(Question)}
+
+
 def with_mismatch(method: str, mismatch: str) -> str:
     """Return the label of a method in a sweep over several mismatch models."""
     choice = parse_choice(method)
@@ -92,7 +96,15 @@ def study_file(text: str) -> Path:
 
 def read_study(path: Path) -> Question:
     """Read a study's file. Raises `UserError` naming file, key and remedy."""
-    return build(Question, _as_lists(read_toml(path)), f"spec file {path}")
+    content = _as_lists(read_toml(path))
+    settings, of_runs = content.get("settings"), {f.name for f in fields(RunSpec)}
+    for key in content:
+        if key in of_runs - NAMES - {"seed", "hyper"}:
+            raise UserError(f"spec file {path}: {key} is a setting; write it under [settings]")
+    for key in settings if isinstance(settings, dict) else ():
+        if key in NAMES - {"mismatch"}:
+            raise UserError(f"spec file {path}: {key} stands at the top of the file, not under [settings]")
+    return build(Question, content, f"spec file {path}")
 
 
 def _as_lists(content: Mapping[str, Any]) -> dict[str, Any]:

@@ -134,6 +134,8 @@ def _bounds(s: Mapping[str, Any]) -> list[str]:
     """Lines on the effect of the bounds that were set: a cap is not a lag."""
     cap, max_lag, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
     share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
+    if cap is not None and max_lag is None and cap % 1:  # no row has a fraction of a version as its lag
+        share = f"{1 - lag['share_above_bound']:.1%} of the rows trained on are below it"
     lines = []
     if cap is not None:
         idle = "" if s["slots"].get("admission") else "; it never holds a row back"

@@ -31,6 +31,7 @@ COMPRESSED = ".gz"  # behind one of those
 # Names of the columns of a long table, in lower case.
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
+NAN_FLAG = "is_nan"  # in MLflow's table of metrics, where the value of a NaN is 0
 MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 PIECE = 2**17  # rows of a piece
@@ -93,7 +94,7 @@ def long_columns(names: Sequence[str]) -> tuple[str, str, str | None] | None:
     metric = next((by_word[word] for word in METRIC_WORDS if word in by_word), None)
     if value is None or metric is None:
         return None
-    return metric, value, next((by_word[word] for word in RUN_WORDS if word in by_word), None)
+    return metric, value, _run_column(names)
 
 
 def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
@@ -108,17 +109,28 @@ def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
         elif len(names) > 1:
             raise ValueError("a table with a line per value has no counts: give lag=NAME alone")
         else:
-            rows = ([value] for name, value in _cells(path, long_table[:2]) if name == names[0])
+            flag = next((name for name in columns if name.strip().lower() == NAN_FLAG), long_table[0])
+            cells = _cells(path, [*long_table[:2], flag])
+            rows = ([None if _is_true(nan) else value] for name, value, nan in cells if name == names[0])
         yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
 
 
 def runs_of(path: Path) -> int:
-    """Return how many runs a long table holds; 1 where it does not say. Raises `UserError`."""
+    """Return how many runs a table holds by its column of runs; 1 without one. Raises `UserError`."""
     with _readable(path):
-        long_table = None if EVENTS in path.name else long_columns(_column_names(path))
-        if long_table is None or long_table[2] is None:
+        column = None if EVENTS in path.name else _run_column(_column_names(path))
+        if column is None:
             return 1
-        return len(_distinct(str(run) for (run,) in _cells(path, [long_table[2]])))
+        return max(1, len(_distinct(str(run) for (run,) in _cells(path, [column]) if run is not None)))
+
+
+def _run_column(names: Sequence[str]) -> str | None:
+    by_word = {name.strip().lower(): name for name in names}
+    return next((by_word[word] for word in RUN_WORDS if word in by_word), None)
+
+
+def _is_true(cell: Any) -> bool:
+    return str(cell).strip().lower() in ("true", "t", "1")
 
 
 def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
@@ -231,11 +243,20 @@ def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[
             line = text
             yield text
 
-    rows = csv.reader(lines(), delimiter=delimiter)
+    rows = csv.reader(lines(), delimiter=delimiter, strict=True)
     header = _header(rows)
     places = [header.index(name) for name in names]
     empty = True
-    for row in rows:
+    while True:
+        start = rows.line_num + 1
+        try:
+            row = next(rows)
+        except StopIteration:
+            break
+        except csv.Error as error:
+            if rows.line_num == start and not empty and not line.endswith("\n"):
+                return
+            raise ValueError(f"line {start}: {error}") from error
         if row:
             if len(row) < len(header) and not empty and not line.endswith("\n"):
                 return

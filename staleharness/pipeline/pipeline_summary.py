@@ -97,7 +97,7 @@ def lag_summary(record: PipelineRecord) -> dict[str, Any]:
         "start_max": int(start.max()),
         "oldest_max": int(lags["oldest"].max()),
         "under_way": float(record.under_way[record.warm :].mean() / record.pipeline.batch),
-        "share_at_bound": None if bound is None else float((start == int(bound)).mean()),
+        "share_at_bound": None if bound is None else float((start == bound).mean()),
         "share_above_bound": None if bound is None else float((start > bound).mean()),
         "rows": {str(int(lag)): int(n) for lag, n in zip(*np.unique(start, return_counts=True), strict=True)},
         "tokens": {str(lag): n for lag, n in tokens.items()},

@@ -12,7 +12,7 @@ from heapq import heapify, heappop, heappush, heapreplace
 from math import inf, isnan
 
 from ..errors import UserError
-from ..rollout_schedule import MAX_ROWS
+from ..rollout_schedule import IDLE_ROWS, MAX_ROWS
 from .admission_and_queue import Admission
 from .pipeline_record import EventLog
 from .pipeline_settings import Pipeline
@@ -32,8 +32,7 @@ class RolloutSlots:
     ) -> None:
         self.work, self.admission, self.log, self.deliver = work, admission, log, deliver
         self.group, self.unit, self.return_unit = pipeline.group, pipeline.unit_rows, pipeline.return_rows
-        self.backfills = pipeline.unit == "backfill"
-        self.recompute = pipeline.recompute_seconds
+        self.backfills, self.recompute = pipeline.unit == "backfill", pipeline.recompute_seconds
         self.count = pipeline.slots
         slow = pipeline.slow_slots
         self.pace = [1.0] * (self.count - slow) + [pipeline.slow_factor] * slow  # of each slot
@@ -58,6 +57,8 @@ class RolloutSlots:
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
         self.now = self._since = 0.0  # when a row finished last, and when states were added up
         self._cut: dict[int, int] = {}  # row -> decisions when its weights last changed
+        self._most_rows = IDLE_ROWS * (pipeline.slots + pipeline.batch)  # that may begin under one version
+        self._first_rows = {0: 0}  # version -> the first row that began under it
 
     def next(self) -> float:
         """Return the time at which the next row finishes."""
@@ -243,11 +244,10 @@ class RolloutSlots:
     def _admit(self) -> bool:
         if not self.admission.admits(self.version):
             return False
-        if len(self.log.slot) > MAX_ROWS:
-            raise UserError(
-                f"{MAX_ROWS:,} rows have begun by t = {self.now:.1f} s, far more than are trained on; "
-                "set a cap, or make rows longer"
-            )
+        begun = len(self.log.slot)
+        if begun > min(MAX_ROWS, self._first_rows.setdefault(self.version, begun) + self._most_rows):
+            count = f"{begun:,} rows have begun by t = {self.now:.1f} s"
+            raise UserError(f"{count}, far more than are trained on; set a cap, or make rows longer")
         self.work.next_group(self.version)
         self.log.new_group()
         self.left.append(self.group)

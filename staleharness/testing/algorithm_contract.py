@@ -211,7 +211,7 @@ def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
 
 
 def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
-    """`init_state`, `next_state` and `step_state` give finite floats, or tensors, under the same keys, and change
+    """`init_state`, `next_state` and `step_state` give finite numbers, or tensors, under the same keys, and change
     nothing."""
     state = algorithm.init_state()
     answer = algorithm.policy_loss(examples_for(algorithm))
@@ -220,7 +220,7 @@ def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
     after_step = algorithm.step_state(MappingProxyType(state), means)
     assert set(state) == set(after_phase) == set(after_step)
     for x in (*state.values(), *after_phase.values(), *after_step.values()):
-        assert bool(x.isfinite().all()) if isinstance(x, Tensor) else type(x) is float and math.isfinite(x)
+        assert bool(x.isfinite().all()) if isinstance(x, Tensor) else isinstance(x, int | float) and math.isfinite(x)
     numbers = {key: x for key, x in after_phase.items() if not isinstance(x, Tensor)}
     assert json.loads(json.dumps(numbers)) == numbers
 

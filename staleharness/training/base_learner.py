@@ -91,6 +91,8 @@ class Learner(ABC, Generic[Data, Part]):
         diagnostics = {key.removeprefix("algorithm/"): v for key, v in report.items() if key.startswith("algorithm/")}
         answer = self.algorithm.next_state(self.state, diagnostics)
         self.state = state_of(self.algorithm, "next_state", answer, self.state_parameters.tensors)
+        if clash := sorted(self.state.keys() & diagnostics.keys()):
+            raise UserError(f"{self.algorithm.name}: {clash[0]} is a diagnostic and in its state; rename one of them")
         report |= {f"algorithm/{key}": float(x) for key, x in self.state.items() if isinstance(x, float | int)}
         return report | self.end(), self.seconds()
 

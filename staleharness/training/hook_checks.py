@@ -5,10 +5,12 @@ A tensor of another shape would be broadcast silently, and an unknown word from 
 
 from __future__ import annotations
 
+import contextlib
 import math
 import numbers
 import re
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -36,13 +38,19 @@ DECLARED_BY = {
 def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
     """Return the loss of each decision [R, T], and diagnostics of that shape or []. Raises `UserError`."""
     try:
-        answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
+        with _inputs_unchanged(algorithm, "policy_loss", decisions):
+            answer, shape = algorithm.policy_loss(decisions), decisions.mask.shape
     except (TypeError, AttributeError) as error:
         if "NoneType" in str(error) and (need_error := _undeclared_need(algorithm, decisions, error)) is not None:
             raise need_error from error
         raise
     _check_type(algorithm, "policy_loss", answer, PolicyLoss)
     _check_shape(algorithm, "policy_loss", "loss", answer.loss, shape)
+    if not isinstance(answer.diagnostics, Mapping):
+        found = type(answer.diagnostics).__name__
+        raise UserError(
+            f"{algorithm.name}: the diagnostics of policy_loss are a {found}; give a dict, {{name: tensor}}"
+        )
     for name, x in answer.diagnostics.items():
         _check_shape(algorithm, "policy_loss", name, x, shape, shape[:0])
     return answer
@@ -50,7 +58,8 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
 
 def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
     """Return the advantage and value target of each decision [B, T]. Raises `UserError`."""
-    answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
+    with _inputs_unchanged(algorithm, "targets", trajectories):
+        answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
     _check_type(algorithm, "targets", answer, Targets)
     _check_shape(algorithm, "targets", "advantage", answer.advantage, shape)
     _check_shape(algorithm, "targets", "value_target", answer.value_target, shape)
@@ -59,7 +68,8 @@ def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
 
 def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
     """Return the critic's loss of each decision [R, T]. Raises `UserError`."""
-    answer = algorithm.value_loss(values)
+    with _inputs_unchanged(algorithm, "value_loss", values):
+        answer = algorithm.value_loss(values)
     _check_shape(algorithm, "value_loss", "tensor", answer, values.mask.shape)
     if not answer.requires_grad:
         raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
@@ -126,6 +136,19 @@ def state_of(
                 "tensors"
             )
     return state | dict(trained or {})
+
+
+@contextlib.contextmanager
+def _inputs_unchanged(algorithm: Algorithm, hook: str, inputs: Any) -> Iterator[None]:
+    """Raise `UserError` if a hook writes into a tensor that it was given, from which metrics are computed, too."""
+    from torch import Tensor
+
+    tensors = {f.name: x for f in fields(inputs) if isinstance(x := getattr(inputs, f.name), Tensor)}
+    before = {name: x._version for name, x in tensors.items() if not x.is_inference()}
+    yield
+    for name, version in before.items():
+        if tensors[name]._version != version:
+            raise UserError(f"{algorithm.name}: {hook} changes {name} in place; make a new tensor, as torch.where does")
 
 
 def _in_words(answer: Any) -> str:

@@ -60,6 +60,8 @@ class Lags:
         """
         request = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
         answer = keep(np.full(slots, phase)) if self.warm(phase) else self.model.assign(request)
+        if not isinstance(answer, Assignment):
+            raise UserError(f"LAG={self.model.text}: assign returns a {type(answer).__name__}, not an Assignment")
         self._check_versions(request, answer)
         ledger = {name: self._row_count(name, count) for name, count in answer.ledger.items()}
         if self._phase != phase:

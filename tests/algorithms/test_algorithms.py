@@ -196,9 +196,9 @@ class RowlessTargets(Honest):
         return Targets(gae(t).advantage.sum(1), t.value)
 
 
-class IntegerState(Honest):
+class InfiniteState(Honest):
     def init_state(self) -> dict[str, float]:
-        return {"steps": 0}
+        return {"bound": float("inf")}
 
 
 class ValuesPadding(Honest):
@@ -231,7 +231,7 @@ class Careless(Honest):
         (CrossesEnds, "does_not_look_across_an_end"),
         (RowlessTargets, "has_targets_per_decision"),
         (ValuesPadding, "has_a_value_loss_per_decision"),
-        (IntegerState, "keeps_its_state_in_floats"),
+        (InfiniteState, "keeps_its_state_in_floats"),
         (AnswersNonsense, "answers_the_learner"),
         (Careless, "has_checked_hyper_parameters"),
     ],

@@ -174,6 +174,38 @@ def test_a_wrong_answer_of_any_other_kind_too(name: str, command_words: Any) -> 
             list(simulation_of(run.spec))
 
 
+SILENT = {
+    "loss": ("PolicyLoss(plain + 0 * d.advantage.mul_(2.0))", "", "policy_loss changes advantage in place"),
+    "goal": (
+        PLAIN,
+        "    def targets(self, t):\n        t.reward.add_(1.0)\n        return super().targets(t)",
+        "targets changes reward in place",
+    ),
+    "pair": (
+        "PolicyLoss(plain, {'n': 7 * plain})",
+        "    def init_state(self): return {'n': 1.0}",
+        "n is a diagnostic and in its state; rename",
+    ),
+    "list": ("PolicyLoss(plain, [])", "", "the diagnostics of policy_loss are a list; give a dict"),
+}
+
+
+@pytest.mark.parametrize("name", SILENT)
+def test_an_answer_that_would_spoil_metrics_is_refused(name: str, command_words: Any) -> None:
+    answer, methods, said = SILENT[name]
+    plugin = command_words(name, answer, "bit-chain", methods=methods)[-1]
+    with loaded_plugins(Path(plugin)):
+        (run,) = plan(ask(env="bit-chain", algo=name, k="2", seeds="1", steps="2", settings=TINY[-1])).runs
+        with pytest.raises(UserError, match=re.escape(said)):
+            list(simulation_of(run.spec))
+
+
+def test_an_option_with_the_name_of_a_setting_is_refused(command_words: Any, call: Cli) -> None:
+    option = "    learning_rate: float = 1.0"
+    code, _, errors = call("sweep", *command_words("clash", PLAIN, "bit-chain", *TINY, methods=option))
+    assert code == 2 and "its option learning_rate has the name of a setting of every run; rename it" in errors
+
+
 def test_targets_of_another_shape_are_refused_on_control(command_words: Any, call: Cli) -> None:
     """Both would be flattened, or spread over the decisions."""
     targets = """

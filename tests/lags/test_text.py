@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from numpy.typing import NDArray
 
 from staleharness.errors import UserError
-from staleharness.lag import LAGS, parse_lag, read_lag
+from staleharness.lag import LAGS, DrawnLag, parse_lag, read_lag
 from staleharness.running.plan import plan
 from staleharness.study import ask
 
@@ -104,3 +106,22 @@ def test_one_model_is_one_run_however_it_was_typed() -> None:
     ]
     with pytest.raises(UserError, match="more than once"):
         plan(ask(env="bit-chain", algo=f"{algo},seq_is[lag=geometric:0.7]", k="4", seeds="1"))
+
+
+def test_several_lag_models_at_a_time_name_the_way() -> None:
+    with pytest.raises(
+        UserError, match=r"one lag model at a time; for several in one sweep, ALGO='ppo_clip\[lag=oldest\],"
+    ):
+        read_lag("oldest,uniform")
+
+
+@pytest.mark.parametrize("weight", [[0.0] * 4, [1.0, 0.0, -1.0, -2.0], [np.inf] * 4, [1.0], [1.0, np.nan, 1.0, 1.0]])
+def test_weights_that_are_no_distribution_are_refused(weight: list[float]) -> None:
+    class Broken(DrawnLag):
+        name = "broken"
+
+        def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
+            return np.array(weight)
+
+    with pytest.raises(UserError, match=r"LAG=broken.*: weight gives .* for 4 lags; give a finite number of each"):
+        Broken().probabilities(8, 4)

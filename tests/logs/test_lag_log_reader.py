@@ -152,7 +152,9 @@ def test_trace_is_read_by_decisions(tmp_path: Path) -> None:
         ("run.csv", "age\n1\n", "lag=age,lag=age", "gives lag more than once"),
         ("run.jsonl", "[1]\n", None, "line 1 is not a JSON object"),
         ("run.jsonl", "{\n", None, "cannot be read"),
-        ("run.csv", f"lag,b\n1,{'x' * 200_000}\n", None, "cannot be read: field larger than field limit"),
+        ("run.csv", 'lag,note\n1,"open\n2,a\n3,b\n', None, "line 2: unexpected end of data"),
+        ("run.csv", 'lag,note\n1,"open\n2,a\n3,"b"\n', None, "line 2: ',' expected after"),
+        ("run.csv", f"lag,b\n1,{'x' * 200_000}\n", None, "cannot be read: line 2: field larger than field limit"),
         ("run.jsonl", '{"lag": ' + "[" * 100_000, None, "cannot be read"),
         ("run.jsonl", '{"lag": 1' + "0" * 400 + "}\n", None, "in row 1 of 'lag' is no lag"),
         ("run.txt", "lag\n", None, "give a .csv, a .jsonl, a trace (.parquet) or an event file"),
@@ -183,6 +185,26 @@ def test_a_last_line_that_is_cut_off_is_left_out(tmp_path: Path, name: str) -> N
         assert read_log(log(tmp_path, text, name)).lags.tolist() == lags
     with pytest.raises(UserError, match="cannot be read: line"):  # the writer went on after it
         read_log(log(tmp_path, whole[:-3] + "\n", name))
+
+
+def test_a_quoted_cell_may_hold_lines_and_be_cut_off_at_the_end(tmp_path: Path) -> None:
+    text = 'lag,note\n1,"two\nlines"\n2,""\n3,"cut'
+    assert read_log(log(tmp_path, text)).lags.tolist() == [1, 2]
+
+
+@pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])
+def test_runs_of_a_table_with_a_column_per_metric_are_no_drift(tmp_path: Path, name: str) -> None:
+    rows = [{"run_id": run, "off_policy/mean": lag} for run, lag in (("a", 2), ("b", 4)) for _ in range(40)]
+    as_csv = "run_id,off_policy/mean\n" + "".join(f"{run},{lag}\n" for run, lag in (row.values() for row in rows))
+    text = as_csv if name == "run.csv" else "\n".join(map(json.dumps, rows))
+    found = read_log(log(tmp_path, text, name))
+    assert found.to_json()["runs"] == 2 and found.mean == 3.0 and "drift" not in found.note
+
+
+def test_nan_of_mlflows_table_is_missing(tmp_path: Path) -> None:
+    rows = [f"lag,{0.0 if i % 2 else 4.0},r,{i},{bool(i % 2)}" for i in range(40)]
+    found = read_log(log(tmp_path, "\n".join(["key,value,run_uuid,step,is_nan", *rows])), "lag=lag")
+    assert found.lags.tolist() == [4.0] and found.to_json()["rows"] == 20
 
 
 @pytest.mark.parametrize("name", ["run.csv", "run.jsonl"])

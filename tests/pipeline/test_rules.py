@@ -194,6 +194,12 @@ def test_settings_under_which_training_stops_are_found(settings: dict[str, Any],
         simulate(Pipeline(**settings))
 
 
+def test_generation_without_end_is_found() -> None:
+    """Without a cap a row of an earlier version is always under way, so that no batch is fresh enough."""
+    with pytest.raises(UserError, match=r"rows have begun by t = .*, far more than are trained on; set a cap"):
+        simulate(Pipeline(max_lag=0, stale="wait", cap=None, steps=20, slots=16, batch=16, group=4))
+
+
 def test_a_row_that_ends_as_weights_arrive_is_not_switched() -> None:
     settings = {"in_flight": "switch", "cap": 2.0, "steps": 30, "sync_at": "start"}
     free, costly = (simulate(Pipeline(**settings, recompute_seconds=seconds)) for seconds in (0.0, 0.01))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -60,3 +61,17 @@ def test_seeds_that_are_none_are_one_line(tmp_path: Path, seeds: str) -> None:
     (file := tmp_path / "study.toml").write_text(f'env = "Hopper"\nalgorithm = "spo"\nseeds = {seeds}\n')
     with pytest.raises(UserError, match=r"(?i)seeds.*"):
         plan(read_study(file))
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ('env = "Hopper"\nsteps = 8', "steps is a setting; write it under [settings]"),
+        ('env = "Hopper"\n[settings]\nlag = "oldest"', "lag stands at the top of the file, not under [settings]"),
+        ('env = "Hopper"\nseed = 8', "unknown option 'seed'; did you mean 'seeds'?"),
+    ],
+)
+def test_a_key_in_the_wrong_place_is_told_where_it_belongs(tmp_path: Path, text: str, words: str) -> None:
+    (file := tmp_path / "study.toml").write_text(text)
+    with pytest.raises(UserError, match=re.escape(f"spec file {file}: {words}")):
+        read_study(file)
