@@ -22,7 +22,7 @@ Proximal = Literal["behaviour", "recompute", "ewma"]
 Realign = Literal["phase", "epoch", "step"]
 Stop = Literal["no", "epoch", "phase"]
 
-RESERVED = ("env", "capacity", "seed", "seeds", "steps", "learning_rate", "lag", "mismatch", "device", "threads")
+SETTING_NAMES = ("env", "capacity", "seed", "seeds", "steps", "learning_rate", "lag", "mismatch", "device", "threads")
 """Names that no option of a method may have: `ALGO='name[lag=oldest]'` sets the run's."""
 
 NEEDS: dict[str, str] = {
@@ -67,7 +67,7 @@ class Algorithm(Options):
             raise UserError(f"{where} does not define policy_loss(self, decisions), the loss that it trains with")
         if unknown := sorted(set(cls.needs) - set(NEEDS)):
             raise UserError(f"{where}: no task provides {unknown[0]!r}, which it needs; {nearest(unknown[0], NEEDS)}")
-        if clash := [name for name in cls.hyper_parameter_types() if name in RESERVED]:
+        if clash := [name for name in cls.hyper_parameter_types() if name in SETTING_NAMES]:
             raise UserError(f"{where}: its option {clash[0]} has the name of a setting of every run; rename it")
         try:
             cls()

@@ -244,8 +244,8 @@ def read_lag(text: str) -> LagModel:
     if (choice := parse_choice_of(text, LAGS, "LAG")) is None:
         name = re.split(r"[:\[/]", text)[0]
         if "," in re.sub(r"\[[^]]*\]?", "", text):
-            several = "ALGO='ppo_clip[lag=oldest],ppo_clip[lag=uniform]'"
-            raise UserError(f"LAG={shorten(text)!r}: one lag model at a time; for several in one sweep, {several}")
+            remedy = "ALGO='ppo_clip[lag=oldest],ppo_clip[lag=uniform]'"
+            raise UserError(f"LAG={shorten(text)!r}: one lag model at a time; for several in one sweep, {remedy}")
         raise UserError(f"LAG={shorten(text)!r} is not a lag model; {nearest(name, LAGS)}")
     return build_choice(*choice, where, choice[0].title())
 

@@ -27,7 +27,7 @@ from .json_and_event_readers import json_objects, scalars
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv")
-COMPRESSED = ".gz"  # behind one of those
+GZIP = ".gz"  # behind one of those
 # Names of the columns of a long table, in lower case.
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
@@ -168,11 +168,11 @@ def _readable(path: Path) -> Iterator[None]:
 
 def _suffix(path: Path) -> str:
     """Return the suffix that tells the format, which `.gz` may follow."""
-    return Path(path.stem).suffix if path.suffix == COMPRESSED else path.suffix
+    return Path(path.stem).suffix if path.suffix == GZIP else path.suffix
 
 
 def _text(path: Path) -> TextIO:
-    if path.suffix == COMPRESSED:
+    if path.suffix == GZIP:
         return gzip.open(path, "rt", encoding="utf-8-sig")
     return path.open(encoding="utf-8-sig")
 

@@ -113,13 +113,13 @@ def control_comparisons(board: Leaderboard) -> list[str]:
             for k in track.ks[1:]:
                 tests, twins = track.pair_tests(k), track.twins(k)
                 sides: dict[int, list[str]] = {1: [], 0: [], -1: []}
-                same = [m.label for m in track.methods if twins.get(m.label) == twins.get(control.label, "")]
+                copies = [m.label for m in track.methods if twins.get(m.label) == twins.get(control.label, "")]
                 for row in track.methods:
                     if (test := tests.get((row.label, control.label))) is not None:
                         sides[test.side].append(display_label(row.label))
                 if any(sides.values()):
                     above, between, below = (" · ".join(names) or "none" for names in sides.values())
-                    equal = f" the same results: {' · '.join(map(display_label, same))};" if same else ""
+                    equal = f" the same results: {' · '.join(map(display_label, copies))};" if copies else ""
                     lines.append(
                         f"{track.title}, K = {k}: above {display_label(control.label)}: {above};{equal} not "
                         f"significantly different: {between}; below: {below}."

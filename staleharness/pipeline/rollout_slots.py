@@ -244,9 +244,9 @@ class RolloutSlots:
     def _admit(self) -> bool:
         if not self.admission.admits(self.version):
             return False
-        begun = len(self.log.slot)
-        if begun > min(MAX_ROWS, self._first_rows.setdefault(self.version, begun) + self._most_rows):
-            count = f"{begun:,} rows have begun by t = {self.now:.1f} s"
+        rows = len(self.log.slot)
+        if rows > min(MAX_ROWS, self._first_rows.setdefault(self.version, rows) + self._most_rows):
+            count = f"{rows:,} rows have begun by t = {self.now:.1f} s"
             raise UserError(f"{count}, far more than are trained on; set a cap, or make rows longer")
         self.work.next_group(self.version)
         self.log.new_group()

@@ -216,12 +216,12 @@ class Track:
         columns, twins = self._columns(k), self.twins(k)
         pairs = list(combinations(dict.fromkeys(twins.values()), 2))
         tests = [welch(columns[a], columns[b]) for a, b in pairs]
-        found: dict[tuple[str, str], PairTest] = {}
+        table: dict[tuple[str, str], PairTest] = {}
         for (a, b), test, p in zip(pairs, tests, holm([test.p for test in tests]), strict=True):
-            found[a, b] = PairTest(test.value, test.low, test.high, float(p))
+            table[a, b] = PairTest(test.value, test.low, test.high, float(p))
             low, high = (None if end is None else -end for end in (test.high, test.low))
-            found[b, a] = PairTest(-test.value, low, high, float(p))
-        return {(a, b): found[twins[a], twins[b]] for a, b in permutations(columns, 2) if twins[a] != twins[b]}
+            table[b, a] = PairTest(-test.value, low, high, float(p))
+        return {(a, b): table[twins[a], twins[b]] for a, b in permutations(columns, 2) if twins[a] != twins[b]}
 
     @property
     def rows_without_rank(self) -> list[LeaderboardRow]:

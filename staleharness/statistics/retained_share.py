@@ -92,12 +92,12 @@ def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: S
     possible = len(labels) * (len(labels) - 1) // 2
     if not tests:
         return " of the score without lag; not tested (a test takes two seeds, and the same environments)"
-    tested = "" if len(tests) == possible else f"{len(tests)} of {plural(possible, 'pair')} tested"
+    count = "" if len(tests) == possible else f"{len(tests)} of {plural(possible, 'pair')} tested"
     if not pairs:
-        return f" of the score without lag; {seeds} cannot tell them apart{f' ({tested})' if tested else ''}"
+        return f" of the score without lag; {seeds} cannot tell them apart{f' ({count})' if count else ''}"
     verb = "tells" if n == 1 else "tell"
     names = [f"{display_label(a)} above {display_label(b)}" for a, b in pairs]
-    text = "; ".join(filter(None, [listing(names, PAIRS), tested]))
+    text = "; ".join(filter(None, [listing(names, PAIRS), count]))
     return f" of the score without lag; {seeds} {verb} {len(pairs)} of {plural(possible, 'pair')} apart ({text})"
 
 

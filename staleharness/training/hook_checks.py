@@ -47,10 +47,8 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
     _check_type(algorithm, "policy_loss", answer, PolicyLoss)
     _check_shape(algorithm, "policy_loss", "loss", answer.loss, shape)
     if not isinstance(answer.diagnostics, Mapping):
-        found = type(answer.diagnostics).__name__
-        raise UserError(
-            f"{algorithm.name}: the diagnostics of policy_loss are a {found}; give a dict, {{name: tensor}}"
-        )
+        kind = type(answer.diagnostics).__name__
+        raise UserError(f"{algorithm.name}: the diagnostics of policy_loss are a {kind}; give a dict, {{name: tensor}}")
     for name, x in answer.diagnostics.items():
         _check_shape(algorithm, "policy_loss", name, x, shape, shape[:0])
     return answer

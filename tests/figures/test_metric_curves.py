@@ -77,7 +77,7 @@ def test_pairs_of_runs_are_those_of_the_same_seed(tmp_path: Path) -> None:
     assert "2 of 2 pairs of runs are identical bit for bit" in notes  # it was 2 of 5
 
 
-def test_a_comparison_weighs_environments_equally_where_runs_are_spread_differently(tmp_path: Path) -> None:
+def test_a_comparison_weighs_environments_equally(tmp_path: Path) -> None:
     """B is higher by 5 on each; pooled over runs it was lower, as most of its runs are on the lower one."""
     sides = {}
     for side, counts in (("a", {"Hopper-v5": 2, "Walker2d-v5": 5}), ("b", {"Hopper-v5": 5, "Walker2d-v5": 2})):

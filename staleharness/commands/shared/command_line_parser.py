@@ -159,8 +159,8 @@ class _StoreOnce(argparse.Action):
 
     def __call__(self, parser: Any, namespace: argparse.Namespace, value: Any, flag: str | None = None) -> None:
         if hasattr(namespace, self.dest):
-            several = "; separate several with commas" if ",..." in str(self.metavar) else ""
-            raise UserError(f"{parser.verb}: {flag} is given more than once{several}")
+            remedy = "; separate several with commas" if ",..." in str(self.metavar) else ""
+            raise UserError(f"{parser.verb}: {flag} is given more than once{remedy}")
         if self.nargs != 0 and is_empty(value):
             option = f"{flag or self.metavar}={value!r}"
             remedy = "" if self.required else ", or leave it out"
