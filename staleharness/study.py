@@ -15,7 +15,6 @@ from .base.parsing import parse_assignments, parse_choice, read_toml, split_list
 from .base.plugins import builtin_folder
 from .base.typed_values import build
 from .errors import UserError, nearest
-from .spec import RunSpec
 
 MAX_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")
@@ -96,6 +95,8 @@ def study_file(text: str) -> Path:
 
 def read_study(path: Path) -> Question:
     """Read a study's file. Raises `UserError` naming file, key and remedy."""
+    from .spec import RunSpec
+
     content = _as_lists(read_toml(path))
     settings, of_runs = content.get("settings"), {f.name for f in fields(RunSpec)}
     for key in content:

@@ -127,7 +127,8 @@ def test_reproduce_without_a_figure_lists_what_there_is(call: Cli) -> None:
     assert line.split()[2] == "315" and " 3 " in line
     code, text, _ = call("reproduce", "--json")
     studies = json.loads(text)["studies"]
-    assert all(s["seconds"] > 0 and s["bytes"] > 0 for s in studies) and len(studies) > 10
+    known = [s for s in studies if s["seconds"] is not None]  # of a study without runs it may not be known
+    assert all(s["seconds"] > 0 and s["bytes"] > 0 for s in known) and len(studies) >= len(known) > 10
     assert list(Path.cwd().iterdir()) == []
 
 

@@ -229,6 +229,8 @@ def told_in(text: str) -> list[dict[str, Any]]:
 def test_pandas_and_scipy_come_to_the_same_tests_and_verdicts(paper: str) -> None:
     checked = 0
     for loaded in published_figures(paper):
+        if loaded.state != "drawn":  # its tests wait for all runs
+            continue
         figure, claim_result = loaded.figure, loaded.claim_result
         entry = tomllib.loads((ROOT / "experiments" / paper / f"{figure.name}.toml").read_text())
         family: dict[tuple[float, float], float] = {}
