@@ -123,3 +123,11 @@ def test_a_mistake_is_one_line_and_nothing_is_written(call: Any, arguments: list
     code, shown, err = call("pipeline", *arguments, *out)
     assert (code, shown) == (2, "") and words in err and len(err.splitlines()) == 1
     assert not Path("results").exists()
+
+
+def test_at_a_fractional_cap_rows_are_below_it_or_above(call: Any) -> None:
+    code, out, text = call("pipeline", "--preset=async", "--set", "cap=0.5", "--steps=40", "--json")
+    lag = json.loads(out)["async"]["lag"]
+    below = lag["rows"]["0"] / sum(lag["rows"].values())
+    assert code == 0 and lag["share_at_bound"] == 0 and lag["share_above_bound"] == pytest.approx(1 - below)
+    assert 0.1 < below < 0.9 and f"{below:.1%} of the rows trained on are below it" in text

@@ -9,6 +9,7 @@ import pytest
 from command_line import Cli
 from results_helper import write_run
 
+from staleharness.errors import UserError
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results, load
 from staleharness.store.run_filters import select_runs
@@ -90,3 +91,20 @@ def test_a_report_names_the_failed_runs_of_its_folder(tmp_path: Path, cli: Cli) 
     assert "mine on Hopper-v5 K=8 seed 0" in page and "loss is nan" in page
     code, out, err = cli("report", "--out", str(tmp_path), "--algo", "ppo_clip")
     assert code == 0 and "missing" not in out
+
+
+def test_a_report_links_to_the_logs_that_there_are(tmp_path: Path, cli: Cli) -> None:
+    """Runs that come from a bundle have none."""
+    runs = [write_run(tmp_path, "ppo_clip", seed, phases=4) for seed in range(2)]
+    for run in runs:
+        (run.path / "log.txt").unlink(missing_ok=True)
+    (runs[0].path / "log.txt").write_text("A line.\n")
+    assert cli("report", "--out", str(tmp_path))[0] == 0
+    page = (tmp_path / "reports" / "report-all" / "index.html").read_text()
+    assert [f"{run.id}/log.txt" in page for run in runs] == [True, False]
+    assert all(f"{run.id}/run.json" in page for run in runs)
+
+
+def test_a_wrong_number_of_resamples_is_one_line(folder: str) -> None:
+    with pytest.raises(UserError, match="reps=a: a bootstrap needs at least 10 resamples"):
+        load(folder).select(where="lag=uniform").table(reps="a")
