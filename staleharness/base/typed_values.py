@@ -82,8 +82,11 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if hint is str and isinstance(value, (bool, int, float)):
         text = shorten(value_text(value))
         raise UserError(f'{where}={text} is not a text; write "{text}", in double quotes')
-    if origin in (typing.Union, types.UnionType) and {*arguments} <= {*KINDS_OF_VALUE, type(None)}:
-        choices = [KINDS_OF_VALUE.get(option, "none") for option in arguments]
+    if hint in (int, float) and isinstance(value, str) and is_number(value):
+        raise UserError(f'{where}="{shorten(value)}" is a text; leave out the quotation marks')
+    if origin in (typing.Union, types.UnionType) and {*arguments} <= {*KINDS_OF_VALUE, type(None), tuple[int, ...]}:
+        names = {**KINDS_OF_VALUE, type(None): "none", tuple[int, ...]: "a list of whole numbers"}
+        choices = [names[option] for option in arguments]
         raise UserError(f"{where}={shorten(value_text(value))} is neither {' nor '.join(choices)}")
     if origin is tuple and arguments[0] in KINDS_OF_VALUE:
         entry = KINDS_OF_VALUE[arguments[0]]
@@ -92,6 +95,15 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if origin is Mapping:
         name = "table, name = value"
     raise UserError(f"{where}={shorten(value_text(value))} is not {KINDS_OF_VALUE.get(hint, f'of type {name}')}")
+
+
+def is_number(text: str) -> bool:
+    """Return whether a text reads as a number."""
+    try:
+        float(text)
+    except ValueError:
+        return False
+    return True
 
 
 def plain_value(value: Any) -> Any:

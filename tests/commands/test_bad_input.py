@@ -186,7 +186,9 @@ def test_a_spec_file_with_an_unknown_key_is_refused(call: Cli, tmp_path: Path) -
     for text, words in {
         'env = "Hopper"\ncapcity = [1, 4]\n': ["capcity", "capacity", "spec.toml"],
         'env = "Hopper"\n[settings]\nlearning_rat = 0.1\n': ["learning_rat", "learning_rate"],
-        'env = "Hopper"\nseeds = "three"\n': ["seeds", "three"],
+        'env = "Hopper"\nseeds = "three"\n': ["seeds=three is neither a whole number nor a list of whole numbers"],
+        'env = "Hopper"\nseeds = true\n': ["seeds=true is neither a whole number nor a list"],
+        'env = "Hopper"\ncapacity = ["4"]\n': ['capacity="4" is a text; leave out the quotation marks'],
         'env = "Hopper"\nk = [1, 4]\n': ["unknown option 'k'; did you mean 'capacity'?"],
         'env = "Hopper"\nsettings = 3\n': ["settings=3 is not of type table"],
         "env = \n": ["not TOML"],
