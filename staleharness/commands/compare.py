@@ -44,8 +44,8 @@ def handle(command: Command) -> int:
     target = output_file(command.out, "CSV file", ".csv")
     if user_path(command.a).resolve() == user_path(command.b).resolve():
         raise UserError(f"A and B are the same folder: {command.a}")
-    sides = {f"A={command.a}": command.a, f"B={command.b}": command.b}
-    a, b = (command.select(Store(results_path(folder)), side) for side, folder in sides.items())
+    sides = {f"{side}={folder}": Store(results_path(folder)) for side, folder in (("A", command.a), ("B", command.b))}
+    a, b = command.select_each(sides)
     comparison = compare_runs(a, b, score=command.score, normalise=command.normalise)
     head = f"A = {command.a} | B = {command.b} | {headline(comparison)}"
     stream = sys.stderr if command.json else sys.stdout

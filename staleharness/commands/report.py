@@ -25,7 +25,9 @@ class Command(Presentation, RunFilters):
 def handle(command: Command) -> int:
     from ..api import load, load_plugins
     from ..base.files import safe_name
-    from ..store.run_filters import cell_filter
+    from ..statistics.results import Results
+    from ..store.run_filters import cell_filter, filter_runs, has_settings, read_settings
+    from ..store.run_grid import Cell, cell_of, flat_settings
     from ..store.run_states import failed_runs
     from ..store.store import Store
     from .shared.train_and_report import check_presentation, publish
@@ -35,13 +37,21 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
     all_runs = load(command.out)
-    runs = all_runs.select(env=command.env, k=command.k, algo=command.algo, where=command.where).without_doubtful()
+    is_selected, settings = cell_filter(command.env, command.k, command.algo), read_settings(command.where)
+    runs = Results.of(filter_runs(all_runs, is_selected, command.where)).without_doubtful()
     if not runs:
         raise no_run(f"OUT={command.out}", all_runs)
+    all_failures = failed_runs(store)
+    is_selected.check([*map(cell_of, all_runs), *(Cell(f["label"], f["capacity"], f["env"]) for f, _ in all_failures)])
     parts = [part for part in (command.env, command.k and f"K{command.k}", command.algo, command.where) if part]
     name = safe_name("-".join(["report", *(parts or ["all"])]), parts)
     title = f"Stored runs in {command.out}"
-    failures = failed_runs(store, cell_filter(command.env, command.k, command.algo)) if command.where is None else []
+    failures = [
+        failure
+        for failure, spec in all_failures
+        if is_selected(failure["label"], failure["env"], failure["capacity"])
+        and has_settings(flat_settings(spec), settings)
+    ]
     expected = [*map(_place, runs), *failures] if failures else []
     table, page = publish(command, store, name, title, runs, expected, failures)
     if command.json and table is not None:

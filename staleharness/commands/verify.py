@@ -92,7 +92,8 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..lag import read_lag
-    from ..store.run_filters import select_runs
+    from ..store.run_filters import cell_filter, filter_runs
+    from ..store.run_grid import cell_of
     from ..store.run_lookup import find_run
     from ..store.store import MARKER, Store
 
@@ -102,9 +103,11 @@ def _select(command: Command) -> Sequence[StoredRun]:
     else:
         store = Store(path)
         store.check_readable(command.source)
-        runs = select_runs(all_runs := store.read_all(), command.env, command.k, command.algo, command.where)
+        is_selected, all_runs = cell_filter(command.env, command.k, command.algo), store.read_all()
+        runs = filter_runs(all_runs, is_selected, command.where)
         if not runs:
             raise no_run(command.source, all_runs)
+        is_selected.check(map(cell_of, all_runs))
     if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):
         raise UserError(
             f"{command.source} holds no run that can be made again: the processes of a run with LAG=async raced; only "

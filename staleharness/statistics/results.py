@@ -14,7 +14,7 @@ import numpy as np
 from ..base.reference_results import results_path
 from ..base.text import plural
 from ..store import run_grid
-from ..store.run_filters import Filter, Settings, select_runs
+from ..store.run_filters import Filter, Settings, cell_filter, filter_runs
 from ..store.run_grid import RunGrid, cell_of
 from ..store.store import Store
 from ..store.stored_run import StoredRun, with_newer_settings
@@ -71,8 +71,11 @@ class Results:
 
     def select(self, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None) -> Results:
         """Select runs by environment, capacity, algorithm and settings: `env="Hopper", k=[1, 8],
-        where={"lag": "oldest"}`. Omitted criteria take all. Raises `UserError` for a setting that no run has."""
-        return Results(tuple(select_runs(self.stored_runs, env, k, algo, where)))
+        where={"lag": "oldest"}`. Omitted criteria take all. Raises `UserError` for an environment, a capacity, an
+        algorithm or a setting that no run has."""
+        is_selected = cell_filter(env, k, algo)
+        is_selected.check(map(cell_of, self.stored_runs))
+        return Results(tuple(filter_runs(self.stored_runs, is_selected, where)))
 
     def without_doubtful(self) -> Results:
         """Leave out runs that claim one place and that no setting tells apart, with a line in the log for each place

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import fcntl
 import os
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +25,18 @@ def run_states(store: Store) -> dict[str, Any]:
     state: done | running (a process holds its lock, or its lease) | stopped (resumes from its checkpoint) | failed.
     log: last line of the log, for a running run before its first phase.
     """
+    rows = [row for row, _ in _rows_and_specs(store)]
+    counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
+    return {"runs": rows, "counts": counts}
+
+
+def _rows_and_specs(store: Store) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     rows = []
     for run in store.read_all():
         spec, phases = run.spec, run.record["phases"]
         row = _row(run.id, run.record["label"], spec, "done", phases, phases)
-        rows.append({**row, "seconds": run.record["seconds"]["total"]})
-    done = {row["id"] for row in rows}  # an attempt may be left beside a run that came from elsewhere
+        rows.append(({**row, "seconds": run.record["seconds"]["total"]}, spec))
+    done = {row["id"] for row, _ in rows}  # an attempt may be left beside a run that came from elsewhere
     attempts = sorted(attempts_in(store.root / "attempts"))
     latest = {attempt.run_id: path for attempt, path in attempts if attempt.run_id not in done}
     for run_id, path in sorted(latest.items()):
@@ -40,18 +45,16 @@ def run_states(store: Store) -> dict[str, Any]:
         except (OSError, ValueError, TypeError, KeyError) as error:
             if path.is_dir() and (path / "job.json").exists():  # otherwise it is being published, or started, right now
                 LOGGER.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
-    counts = {state: sum(row["state"] == state for row in rows) for state in ("done", "running", "stopped", "failed")}
-    return {"runs": rows, "counts": counts}
+    return rows
 
 
-def failed_runs(store: Store, is_selected: Callable[[str, str, int], bool]) -> list[dict[str, Any]]:
-    """Return the selected runs of a results folder that failed and have no result: place, `problem` (class of the
-    failure), and the content of the failure."""
-    rows = [row for row in run_states(store)["runs"] if row["state"] == "failed"]
+def failed_runs(store: Store) -> list[tuple[dict[str, Any], dict[str, Any]]]:
+    """Return the runs of a results folder that failed and have no result: place, `problem` (class of the failure) and
+    content of the failure; and beside it the run's spec."""
     return [
-        {**row["failure"], **{key: row[key] for key in PLACE}, "problem": row["failure"]["class"]}
-        for row in rows
-        if is_selected(row["label"], row["env"], row["capacity"])
+        ({**row["failure"], **{key: row[key] for key in PLACE}, "problem": row["failure"]["class"]}, spec)
+        for row, spec in _rows_and_specs(store)
+        if row["state"] == "failed"
     ]
 
 
@@ -60,7 +63,7 @@ def _row(run_id: str, label: str, spec: dict[str, Any], state: str, phase: int, 
     return {"id": run_id, "label": label, **cell, "state": state, "phase": phase, "phases": phases}
 
 
-def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
+def _attempt(store: Store, run_id: str, path: Path) -> tuple[dict[str, Any], dict[str, Any]]:
     job = read_json(path / "job.json")
     spec = job["spec"]
     log = path / "metrics.jsonl"
@@ -71,7 +74,7 @@ def _attempt(store: Store, run_id: str, path: Path) -> dict[str, Any]:
     row = _row(run_id, str(job["label"]), spec, state, phase, int(job.get("phases", 0)))
     if state == "running" and not phase:
         row["log"] = shorten(log_tail(path, 1), MAX_TEXT)  # its preparations
-    return {**row, "failure": failure} if state == "failed" else row
+    return ({**row, "failure": failure} if state == "failed" else row), spec
 
 
 def _is_locked(path: Path) -> bool:

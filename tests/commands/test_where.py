@@ -91,6 +91,24 @@ def test_a_report_names_the_failed_runs_of_its_folder(tmp_path: Path, cli: Cli) 
     assert "mine on Hopper-v5 K=8 seed 0" in page and "loss is nan" in page
     code, out, err = cli("report", "--out", str(tmp_path), "--algo", "ppo_clip")
     assert code == 0 and "missing" not in out
+    code, out, err = cli("report", "--out", str(tmp_path), "--algo", "ppo_clip,mine", "--where", "seed=0")
+    assert code == 0 and "1 of 2 runs missing: mine seed 0 (Diverged)" in " ".join(out.split()), err
+    code, out, err = cli("report", "--out", str(tmp_path), "--where", "seed=1")
+    assert code == 0 and "missing" not in out
+    code, out, err = cli("report", "--out", str(tmp_path), "--algo", "ppo_clip,mind")
+    assert (code, err) == (2, "staleharness: ALGO: no run here is of 'mind'; did you mean 'mine'?\n")
+
+
+def test_a_name_that_no_side_has_is_refused(tmp_path: Path, cli: Cli) -> None:
+    a, b = tmp_path / "a", tmp_path / "b"
+    for seed in range(2):
+        write_run(a, "ppo_clip", seed, phases=4)
+        write_run(b, "ppo_clip", seed, phases=4)
+        write_run(b, "vaco", seed, phases=4)
+    code, out, err = cli("compare", str(a), str(b), "--algo", "ppo_clip,vaco")
+    assert code == 0 and "only B has vaco" in out, err
+    code, out, err = cli("compare", str(a), str(b), "--algo", "ppo_clip,vaca")
+    assert (code, err) == (2, "staleharness: ALGO: no run here is of 'vaca'; did you mean 'vaco'?\n")
 
 
 def test_a_report_links_to_the_logs_that_there_are(tmp_path: Path, cli: Cli) -> None:

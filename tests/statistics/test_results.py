@@ -116,7 +116,14 @@ def test_runs_are_selected_by_text_or_by_values(folder: Path) -> None:
         assert {(r.label, r.spec["capacity"], r.spec["env"]) for r in part} == {("vaco", 4, "A-v1")} and len(part) == 2
     assert len(results.select(k=[1, 4])) == len(results.select(env="all")) == 16
     assert len(results.only(["spo"])) == 8 and results.only(["spo"]).grid.labels == ["spo"]
-    assert not results.select(algo="impala")
+    assert not results.select(env="A", algo="vaco").select(where={"seed": 7}) and not Results.of([]).select(algo="x")
+    for name, typo, message in (
+        ("algo", "vaco,sop", "ALGO: no run here is of 'sop'; did you mean 'spo'"),
+        ("env", "A-v2", "ENV: no run here is of 'A-v2'; did you mean 'A-v1'"),
+        ("k", [1, 5], "K: no run here has 5; known: 1, 4"),
+    ):
+        with pytest.raises(UserError, match=message):
+            results.select(**{name: typo})
     with pytest.raises(UserError, match="K='x'"):
         results.select(k="x")
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, NamedTuple
@@ -121,15 +121,30 @@ class RunFilters:
     """Only runs with these settings, e.g. lag=oldest,learning_rate=3e-4."""
 
     def select(self, store: Store, folder: str) -> Results:
-        """Select the finished runs of a folder, named `folder` in errors. Raises `UserError` if none matches."""
-        from ...statistics.results import Results
-
-        store.check_readable(folder)
-        all_runs = Results.of(store.read_all())
-        runs = all_runs.select(env=self.env, k=self.k, algo=self.algo, where=self.where)
-        if not runs:
-            raise no_run(folder, all_runs)
+        """Select the finished runs of a folder, named `folder` in errors. Raises `UserError` if none matches, or for a
+        name that no run has."""
+        (runs,) = self.select_each({folder: store})
         return runs
+
+    def select_each(self, stores: Mapping[str, Store]) -> list[Results]:
+        """Select the finished runs of several folders, by their names in errors. Raises `UserError` if none of a folder
+        matches, or for a name that no run of any has."""
+        from ...statistics.results import Results
+        from ...store.run_filters import cell_filter, filter_runs
+        from ...store.run_grid import Cell, cell_of
+
+        is_selected = cell_filter(self.env, self.k, self.algo)
+        cells, selections = list[Cell](), list[Results]()
+        for folder, store in stores.items():
+            store.check_readable(folder)
+            all_runs = Results.of(store.read_all())
+            runs = Results(tuple(filter_runs(all_runs, is_selected, self.where)))
+            if not runs:
+                raise no_run(folder, all_runs)
+            cells += map(cell_of, all_runs)
+            selections.append(runs)
+        is_selected.check(cells)
+        return selections
 
 
 def no_run(folder: str, runs: Iterable[StoredRun]) -> UserError:
