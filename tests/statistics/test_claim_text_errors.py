@@ -46,6 +46,13 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
         ("{ess_data vaco K=4 reduce=men}", "reduce='men' is not known; did you mean 'mean'?"),
         ("{ess_data vaco K=4 phases=2}", "phases=2: give the first and the one after the last, as 10:50"),
         ("{ess_data vaco K=4 reduce=turn}", "too few phases for reduce='turn' of 'ess_data'"),
+        ("{iqm vaco K=4 over=ppo_clip}", "iqm has no option over; it has K"),
+        ("{auc vaco K=4 env=Hopper}", "auc has no option env; it has K"),
+        ("{chance vaco K=4 env=Hopper}", "chance has no option env; it has K, over"),
+        ("{reached vaco K=4 over=ppo_clip}", "reached has no option over; it has K, level"),
+        ("{score vaco K=4 phases=0:2}", "score has no option phases; it has K, env, over, over_k, seeds"),
+        ("{kept vaco K=4 over=ppo_clip reduce=max}", "kept has no option reduce; it has K, env, over"),
+        ("{ess_data vaco K=4 over=ppo_clip reduce=men}", "reduce='men' is not known; did you mean 'mean'?"),
     ],
 )
 def test_query_without_matching_runs_is_refused(evidence: Evidence, asked: str, words: str) -> None:

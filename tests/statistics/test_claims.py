@@ -124,6 +124,20 @@ def test_every_one_of_several_comparisons_counts(evidence: Evidence) -> None:
     assert [row.outcome for row in result.rows] == ["no", "yes"] and result.outcome == "no"
 
 
+def test_a_difference_is_of_the_reduced_columns(evidence: Evidence) -> None:
+    def number(query: str) -> float:
+        return float(fill_numbers(f"{{tv_data {query} plain digits=9}}", lambda _: evidence).replace("−", "-"))
+
+    most, mean = (number(f"vaco K=4 over=ppo_clip reduce={reduce}") for reduce in ("max", "mean"))
+    assert most != mean
+    assert most == pytest.approx(number("vaco K=4 reduce=max") - number("ppo_clip K=4 reduce=max"), abs=2e-9)
+
+
+def test_phases_of_a_number_per_run_are_refused(evidence: Evidence) -> None:
+    with pytest.raises(UserError, match="return is one number per run: leave out phases and reduce"):
+        evaluate(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="return", phases=(0, 2))
+
+
 def test_columns_are_reduced_over_phases(evidence: Evidence) -> None:
     run = next(iter(evidence.results))
     for phases, reduce, value in (

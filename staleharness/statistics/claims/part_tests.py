@@ -90,6 +90,7 @@ def evaluate_part(part: ClaimPart, evidence: Evidence, names: Mapping[str, str] 
         counts = count_warnings([run for run in evidence.results if not part.of or run.label in part.of])
         difference = counts.hits_over_half if part.what == "warned first" else counts.hits_over_alarms
         return PartResult(part, [PartComparison(counts.text, difference, difference.outcome(part.be, part.margin))])
+    measure(part.what, evidence, part.phases, part.reduce)  # refuses what no run can answer
     ks = [evidence.capacity(k) for k in part.k] or [evidence.capacity(None)]
     cells = product(ks, part.of, part.over or ("",))
     rows = [_row(part, evidence, label, other, k, names or {}) for k, label, other in cells if other != label]

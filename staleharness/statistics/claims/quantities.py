@@ -7,8 +7,9 @@ from __future__ import annotations
 
 import math
 import operator
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 
@@ -26,16 +27,37 @@ from .claim import ClaimPart
 from .early_warning import METRIC, count_warnings
 from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
-from .run_measures import measure
+from .run_measures import MEASURES, measure
 from .study_evidence import Evidence
 
 BASELINE = "ppo_clip"  # where a query does not say over
 SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them
 Quantity = Callable[[NumberQuery, Evidence], str]
+FORMAT_OPTIONS = ("study", "digits", "as")  # of every quantity
+MEASURE_OPTIONS = ("K", "env", "over", "over_k", "seeds")
+COLUMN_OPTIONS = (*MEASURE_OPTIONS, "phases", "reduce")
+OPTIONS_OF: Mapping[str, Sequence[str]] = {
+    "iqm": ("K",),
+    "auc": ("K",),
+    "chance": ("K", "over"),
+    "reached": ("K", "level"),
+    "slowdown": ("K", "env", "level"),
+    "seeds": ("K",),
+    "runs": (),
+    "above": ("K", "env", "over"),
+    "same": ("K", "env", "over"),
+    "warnings": ("of",),
+    "told": (*COLUMN_OPTIONS, "of"),
+    "environments": ("K",),
+}
 
 
 def quantity_text(query: NumberQuery, evidence: Evidence) -> str:
-    """Evaluate a query on the runs of a study. Raises `UserError`."""
+    """Evaluate a query on the runs of a study. Raises `UserError`, also for an option that the quantity does not
+    take."""
+    options = OPTIONS_OF.get(query.quantity, MEASURE_OPTIONS if query.quantity in MEASURES else COLUMN_OPTIONS)
+    if wrong := [name for name in query.options if name not in (*options, *FORMAT_OPTIONS)]:
+        raise UserError(f"{query.quantity} has no option {wrong[0]}; it has {', '.join(options) or 'none'}")
     if query.quantity in WORDS and query.quantity != "slowdown":  # a slowdown's curves join the runs of several labels
         labels = query.label.split("+") if query.quantity == "warnings" else [query.label]
         evidence.check(filter(None, [*labels, query.over]))
@@ -107,7 +129,8 @@ def _difference(query: NumberQuery, evidence: Evidence) -> Contrast:
     terms = [Term(query.label, k, 1.0), Term(query.over or query.label, other_k, -1.0)]
     ratio, by_seed = query.options.get("as") == "ratio", query.options.get("seeds") == "paired"
     part = ClaimPart("", (query.label,), what=query.quantity, than=0.0, env=query.env, phases=query.phases)
-    return compare_terms(evidence, terms, replace(part, ratio=ratio, by_seed=by_seed))
+    reduce: Any = query.options.get("reduce", "mean")
+    return compare_terms(evidence, terms, replace(part, ratio=ratio, by_seed=by_seed, reduce=reduce))
 
 
 def _difference_text(query: NumberQuery, evidence: Evidence) -> str:

@@ -16,6 +16,7 @@ from .early_warning import fall_of_reward
 from .study_evidence import Evidence
 
 Measure = Callable[[StoredRun], float]
+MEASURES = ("score", "area", "return", "kept", "fell", "seconds")  # the others are columns of the metrics
 
 
 def measure(quantity: str, evidence: Evidence, phases: Sequence[int] = (), reduce: str = "mean") -> Measure:
@@ -23,8 +24,10 @@ def measure(quantity: str, evidence: Evidence, phases: Sequence[int] = (), reduc
 
     score, area: normalised as in the table; return: raw; kept: the return above the zero of its environment (to be
     divided by that at K = 1); fell: steps to the first fall of the reward; seconds: of collecting and learning, without
-    evaluation; otherwise a column of the metrics over `phases`.
+    evaluation; otherwise a column of the metrics over `phases`. Raises `UserError` for phases of a number per run.
     """
+    if quantity in MEASURES and (phases or reduce != "mean"):
+        raise UserError(f"{quantity} is one number per run: leave out phases and reduce")
     score, scale = evidence.table.settings["score"], normaliser_of(evidence.table)
     measures: dict[str, Measure] = {
         "score": lambda run: float(scale(cell_of(run).env, final_score(run, score))),
