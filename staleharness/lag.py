@@ -150,8 +150,11 @@ class LagModel(Options):
     @property
     def identity(self) -> str:
         """Text of the model in run ids: `text`, with the digest of a file in place of its name."""
-        files = path_digests(self, f"LAG={self.name}")
-        return canonical_text(self, files)
+        text = canonical_text(self, path_digests(self, f"LAG={self.name}"))
+        for model in self.parts()[1:]:
+            if len(model.parts()) == 1:  # the innermost, which may name a file
+                text = text.replace(model.text, model.identity)
+        return text
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Return {version: probability that a row of `phase` begins with it}, without versions of probability 0."""

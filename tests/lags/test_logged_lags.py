@@ -70,6 +70,16 @@ def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
         parse_lag(f"log:{tmp_path / 'no.csv'}", 3)
 
 
+@pytest.mark.parametrize("wrapper", ["sync:3", "cap:1", "sync:3/cap:1"])
+def test_the_content_of_a_log_inside_a_wrapper_counts(wrapper: str, tmp_path: Path) -> None:
+    one = f"log[file={log(tmp_path, 'lag 0 1 ')},tail=cut]/{wrapper}"
+    same, other = one.replace("run.csv", "b.csv"), one.replace("run.csv", "c.csv")
+    log(tmp_path, "lag 0 1 ", "b.csv")
+    log(tmp_path, "lag 0 0 ", "c.csv")
+    assert lag_identity(one) == lag_identity(same) != lag_identity(other)
+    assert str(tmp_path) not in lag_identity(one)
+
+
 def test_rows_of_a_trace_count_once_each(tmp_path: Path) -> None:
     made = simulate(preset("async", {"steps": 40, "slots": 64, "batch": 32, "lengths": "lognormal[mean=900,cv=1.2]"}))
     (tmp_path / "async.parquet").write_bytes(to_parquet(made))
