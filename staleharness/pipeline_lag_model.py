@@ -114,8 +114,11 @@ class PipelineLag(LagModel):
 
     def bound(self, demand: Demand) -> int | None:
         rules = self.rules(demand)
-        names = ("max_lag",) if rules.get("cap_version") == "taken" else ("cap", "max_lag")
-        limits = [rules[name] for name in names if rules.get(name) is not None]
+        limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
+        if "max_lag" in rules and (rules.get("cap_version") == "taken" or rules.get("cap_counts") == "finished"):
+            limits = [rules["max_lag"]]  # such a cap bounds what is under way or waits, not lag
+        elif rules.get("cap_version") == "trainer":
+            limits = [limit + rules.get("sync_every", 1) - 1 for limit in limits]  # the slots' version is older
         return math.floor(min(limits)) if limits else None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
