@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 
 from .base.plugins import Registry, source_file
 from .errors import UserError, nearest, shorten
+from .idle_options import check_options
 from .lag import parse_lag, schedule_of
 from .mismatch import NONE, read_mismatch
 from .spec import RunSpec
@@ -115,6 +116,7 @@ class Task:
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
         model = parse_lag(spec.lag, spec.capacity)
+        check_options(model)
         if model.drawn and model.within_rows and not cls.inflight:
             raise UserError(f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform")
         if model.real and not cls.real_time:

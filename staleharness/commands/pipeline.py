@@ -81,6 +81,7 @@ def handle(command: Command) -> int:
 
 def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     """A preset, or the pipeline that a lag model is, with some settings changed. Raises `UserError`."""
+    from ..idle_options import check_options
     from ..lag import LAGS, read_lag
     from ..pipeline.pipeline_settings import PRESETS, Pipeline, preset
     from ..pipeline_lag_model import PipelineLag
@@ -93,6 +94,7 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     if model_name not in systems:
         raise UserError(f"no preset is called {shorten(name)!r}; {nearest(model_name, PRESETS, systems)}")
     model = read_lag(name)
+    check_options(model)
     assert isinstance(model, PipelineLag)
     if model.online:
         raise UserError(f"{name}: pace=length asks for the lengths of a run's own rows; leave it out here")

@@ -1,0 +1,56 @@
+"""Options of lag models that do nothing beside others: refused where a run is planned, and only there."""
+
+from __future__ import annotations
+
+import pytest
+
+from staleharness.commands.pipeline import Command, handle
+from staleharness.control.spec import ControlSpec
+from staleharness.errors import UserError
+from staleharness.idle_options import IDLE_OPTIONS, check_options
+from staleharness.lag import read_lag
+from staleharness.task import find_env
+
+IDLE = {
+    "async[queue=0.5]": "queue=0.5 does nothing, as a queue holds at least 1 batch; leave it out",
+    "async[spread=3]": "spread=3.0 does nothing, as it multiplies a delay, which is 0",
+    "async[actors=1,spread=3,delay=0.01]": "spread=3.0 does nothing, as there is one actor",
+    "async[slow=2,delay=0.01]": "slow=2 does nothing, as no actor is slower with spread=1",
+    "queue[on_stale=requeue]": "on_stale=requeue does nothing, as nothing is too old without a max_lag",
+    "queue[max_lag=2,on_stale=withhold,capacity=4]": "capacity=4.0 does nothing, as on_stale=withhold bounds",
+    "prime_rl[target_lag=3,on_stale=withhold]": "target_lag=3 does nothing, as on_stale=withhold bounds",
+    "pipeline_rl[max_lag=2,buffer=3]": "buffer=3.0 does nothing, as a max_lag holds generation back instead",
+    "nemo_rl[on_stale=requeue]": "on_stale=requeue does nothing, as it is of sampler=windowed",
+    "nemo_rl[buffered=3]": "buffered=3.0 does nothing, as it is of sampler=windowed",
+    "nemo_rl[sampler=windowed,on_stale=withhold,buffered=3]": "buffered=3.0 does nothing, as on_stale=withhold",
+    "miles[on_stale=requeue]": "on_stale=requeue does nothing, as nothing is too old without a max_weight_staleness",
+    "tinker[pipeline_depth=2,on_stale=drop_group]": "on_stale=drop_group does nothing, as nothing is too old with a",
+}
+EFFECTIVE = (
+    "async async[queue=4,train=1] async[delay=0.01,spread=3,slow=2] queue[max_lag=1,on_stale=requeue] "
+    "queue[capacity=4] queue[max_lag=2,on_stale=withhold] prime_rl[target_lag=3] prime_rl[on_stale=withhold] "
+    "pipeline_rl[buffer=3] pipeline_rl[max_lag=2] nemo_rl[sampler=windowed,on_stale=requeue,buffered=3] "
+    "nemo_rl[sampler=weight_fifo] miles[max_weight_staleness=2,on_stale=requeue] tinker[on_stale=drop_group] "
+    "tinker[pipeline_depth=2]"
+)
+
+
+@pytest.mark.parametrize("text", IDLE)
+def test_an_option_that_does_nothing_is_refused(text: str) -> None:
+    spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag=text)
+    with pytest.raises(UserError, match=IDLE[text]):
+        find_env("Hopper-v5")[1].check(spec)
+
+
+def test_each_entry_has_a_case() -> None:
+    assert len(IDLE) == len(IDLE_OPTIONS)
+
+
+@pytest.mark.parametrize("text", EFFECTIVE.split())
+def test_an_option_with_an_effect_is_none_of_them(text: str) -> None:
+    check_options(read_lag(text))
+
+
+def test_a_simulated_pipeline_refuses_them_too() -> None:
+    with pytest.raises(UserError, match=r"capacity=4\.0 does nothing"):
+        handle(Command(preset="queue[max_lag=2,on_stale=withhold,capacity=4]"))
