@@ -16,11 +16,13 @@ SETUP_VALUES = PY TORCH EXTRAS
 VALUES = ENV K ALGO SEEDS STEPS PRESET JOBS RUNNER RUNS_PER_GPU MEMORY SLURM DEVICE OUT LAG MISMATCH SET PLUGIN SPEC NORMALISE SCORE N MODEL DATA KIND NAME FOLDER PAPER FIG SCALE A B TO SEED RESULTS CAP LOG WHERE COLUMNS UNIT BATCH UPDATES KEEP ZERO TRACK ADD
 SWITCHES = DRY LIST PROBE JSON RESTART QUICK ONE_RATE
 
+OFF = 0 no No NO off Off OFF false False FALSE
+
 given = $(strip $(foreach v,$(1),$(if $(filter command,$(firstword $(origin $v))),$v)))
 lower = $(shell printf '%s' '$(1)' | tr A-Z_ a-z-)
 # `--env="$ARG_ENV"` for each value given, `--dry` for each switch that is on.
 flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(call lower,$v)="$$ARG_$v") \
-	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out 0 no off false,$(value $v)),--$(call lower,$v)))
+	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out $(OFF),$(value $v)),--$(call lower,$v)))
 
 # The same for a target, which refuses other variables on the command line, where they would change nothing: $(2) are those
 # that it passes on in another way. With several targets each takes what is its own.
@@ -53,7 +55,7 @@ also = grep -qs $(1) "$(STAMP)" || $(INSTALL) --also=$(1)
 LLM = $(call also,llm)
 SMOLLM2 = $(call also,smollm2)
 TOKENS = word-problems gsm8k
-is_on = $(filter-out 0 no off false,$(if $(call given,$(1)),$(value $(1))))
+is_on = $(filter-out $(OFF),$(if $(call given,$(1)),$(value $(1))))
 dry = $(strip $(foreach v,DRY LIST PROBE,$(call is_on,$v)))
 # what carries runs out elsewhere
 ELSEWHERE = $(if $(dry),:,$(if $(filter ray,$(if $(call given,RUNNER),$(value RUNNER))),$(call also,ray),:))

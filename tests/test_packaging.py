@@ -149,7 +149,7 @@ def test_several_targets_take_what_is_their_own():
 
 
 @needs_make
-@pytest.mark.parametrize("off", ["0", "no", "off", "false"])
+@pytest.mark.parametrize("off", ["0", "no", "off", "false", "False", "NO"])
 def test_a_switch_is_on_unless_it_says_off(program, off):
     assert program("sweep", "DRY=1", "JSON=1")[0] == ["sweep", "--dry", "--json"]
     assert program("sweep", f"DRY={off}")[0] == ["sweep"]
