@@ -70,8 +70,8 @@ sweep: $(STAMP) ## train and compare: ENV=Hopper K=1,8 ALGO= SEEDS= STEPS= PRESE
 status: $(STAMP) ## which runs are done, running or failed: OUT= JSON=1
 	@exec $(STALEHARNESS) status $(call options,OUT JSON)
 
-report: $(STAMP) ## make table and figures from stored results, no training: OUT= ENV= K= ALGO= WHERE=lag=oldest NORMALISE= SCORE= JSON=1
-	@exec $(STALEHARNESS) report $(call options,OUT ENV K ALGO WHERE NORMALISE SCORE JSON)
+report: $(STAMP) ## make table and figures from stored results, no training: OUT= ENV= K= ALGO= WHERE=lag=oldest PLUGIN= NORMALISE= SCORE= JSON=1
+	@exec $(STALEHARNESS) report $(call options,OUT ENV K ALGO WHERE PLUGIN NORMALISE SCORE JSON)
 
 benchmark: $(STAMP) ## StaleBench's verdict on one method: ALGO=my_idea TRACK=tokens|control|paper QUICK=1 ONE_RATE=1 PLUGIN= ADD=bundle JOBS= OUT= DRY=1 JSON=1
 	@$(if $(dry)$(filter-out tokens,$(if $(call given,TRACK),$(value TRACK),tokens)),:,$(LLM))
@@ -92,9 +92,9 @@ compare: $(STAMP) ## two results folders side by side: A=results/reference/... B
 verify: $(STAMP) ## repeat stored runs and compare every bit: A=results/runs/... or a folder; N=3|all JOBS= OUT= JSON=1
 	@exec $(STALEHARNESS) verify $(if $(call given,A),"$$ARG_A",results) $(call options,N ENV K ALGO WHERE JOBS PLUGIN OUT JSON,A)
 
-export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= WHERE= JSON=1
+export: $(STAMP) ## export stored runs to other tools: KIND=csv|tensorboard|wandb OUT= TO= ENV= K= ALGO= WHERE= PLUGIN= JSON=1
 	@$(if $(call given,KIND),$(foreach v,$(filter tensorboard wandb,$(value KIND)),$(call also,$v);):,:)
-	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call options,OUT TO ENV K ALGO WHERE JSON,KIND)
+	@exec $(STALEHARNESS) export $(if $(call given,KIND),"$$ARG_KIND",csv) $(call options,OUT TO ENV K ALGO WHERE PLUGIN JSON,KIND)
 
 pack: $(STAMP) ## pack results into a bundle of few files, to publish: OUT= TO=results/reference/... SPEC=
 	@exec $(STALEHARNESS) pack $(if $(call given,OUT),"$$ARG_OUT",results) $(if $(call given,TO),"$$ARG_TO","") $(call options,SPEC,OUT TO)

@@ -142,6 +142,12 @@ def test_a_variable_that_a_target_does_not_take_is_refused(program, arguments, r
 
 
 @needs_make
+def test_reports_and_exports_take_plugins(program):
+    assert program("report", "PLUGIN=a.py")[0] == ["report", "--plugin=a.py"]
+    assert program("export", "PLUGIN=a.py")[0] == ["export", "csv", "--plugin=a.py"]
+
+
+@needs_make
 def test_several_targets_take_what_is_their_own():
     lines = make("-n", "STALEHARNESS=x", "status", "report", "OUT=r", "K=8").stdout.splitlines()
     assert 'exec x status --out="$ARG_OUT"' in map(str.strip, lines)
