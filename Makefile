@@ -25,11 +25,15 @@ flags = $(foreach v,$(call given,$(filter $(VALUES) $(SETUP_VALUES),$(1))),--$(c
 	$(foreach v,$(call given,$(filter $(SWITCHES),$(1))),$(if $(filter-out $(OFF),$(value $v)),--$(call lower,$v)))
 
 # The same for a target, which refuses other variables on the command line, where they would change nothing: $(2) are those
-# that it passes on in another way. With several targets each takes what is its own.
-OTHERS = VENV ARGS PYTHON STALEHARNESS SHELL CC CXX TMPDIR $(SETUP_VALUES)
-typed = $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(if $(findstring _,$v),$(filter $(VALUES) $(SWITCHES),$v),$v)))
-stray = $(if $(word 2,$(MAKECMDGOALS)),,$(filter-out $(1) $(OTHERS),$(typed)))
-options = $(foreach v,$(call stray,$(1) $(2)),$(error make $@ takes no $v; it takes $(strip $(2) $(1))))$(call flags,$(1))
+# that it passes on in another way. With several targets each takes what is its own. Names with an underscore are for the
+# environment (OMP_NUM_THREADS), unless they begin like one of ours (DRY_RUN).
+OTHERS = VENV ARGS PYTHON STALEHARNESS SHELL CC CXX TMPDIR PARALLEL BENCHMARKS FAULTS $(SETUP_VALUES)
+OURS = $(filter-out SLURM,$(VALUES) $(SWITCHES) $(SETUP_VALUES)) RUN RUNS ONE
+is_ours = $(if $(findstring _,$(1)),$(filter $(OURS),$(firstword $(subst _, ,$(1)))),$(1))
+typed = $(foreach v,$(.VARIABLES),$(if $(filter command,$(firstword $(origin $v))),$(if $(call is_ours,$v),$v)))
+stray = $(filter-out $(if $(word 2,$(MAKECMDGOALS)),$(VALUES) $(SWITCHES),$(1)) $(OTHERS),$(typed))
+refuse = $(foreach v,$(call stray,$(1) $(2)),$(error make $@ takes no $v; it takes $(strip $(2) $(1))))
+options = $(call refuse,$(1),$(2))$(call flags,$(1))
 
 # An unset shell variable (DRY=$UNSET) must not start a sweep where a look was asked for.
 $(foreach v,$(call given,$(SWITCHES)),$(if $(strip $(value $v)),,$(error $v= is empty; give $v=1, or leave it out)))
@@ -119,7 +123,7 @@ new: $(STAMP) ## a working plugin to start from: NAME=my_idea KIND=algorithm FOL
 INSTALL = python3 constraints/install.py --venv="$(VENV)" $(call flags,PY TORCH EXTRAS) >&2
 
 setup: ## create or update .venv, nothing else: TORCH=auto|cpu|cuda EXTRAS=ray,llm PY=python3.12 VENV=.venv
-	@$(INSTALL)
+	@$(call refuse,$(SETUP_VALUES))$(INSTALL)
 
 # A new time on an input asks install.py, which compares contents; so does a choice made on the command line.
 $(STAMP): pyproject.toml $(wildcard constraints/*) $(if $(call given,$(SETUP_VALUES)),FORCE)
@@ -135,15 +139,15 @@ lock: $(STAMP) ## resolve new pins for this Python into constraints/
 PARALLEL = -q -n auto --maxprocesses 8 --dist worksteal
 
 test: $(STAMP) ## the fast tests; ARGS="-k lag" goes to pytest unchanged
-	@$(LLM)
+	@$(call refuse,ARGS)$(LLM)
 	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest $(PARALLEL) -m "not long and not slow and not gpu and not faults" $(ARGS)
 
 test-long: $(STAMP) ## a hundred tests of whole runs and pages, which take as long as all others
-	@$(LLM)
+	@$(call refuse,ARGS)$(LLM)
 	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest $(PARALLEL) -m "long and not slow and not gpu and not faults" $(ARGS)
 
 slow: $(STAMP) ## the slow tests, and those that need a GPU
-	@$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
+	@$(call refuse,ARGS)$(PYTHON) -m pytest -q -m "slow or gpu" $(ARGS)
 
 # Beside the tests marked so: what is deleted, empty values, results that would be wrong in silence, hostile input,
 # set-up, memory, lost actors.
@@ -153,15 +157,15 @@ FAULTS = running/test_deletions commands/test_empty_values training/test_global_
   running/test_trouble test_setup running/test_memory_growth logs/test_streaming asynchronous/test_actor_pool running/test_watch_on_deletions
 none_fits = $(if $(strip $(ARGS)),|| [ $$? -eq 5 ])
 test-faults: $(STAMP) ## hundreds of kills, full disks, hostile files, deletions, set-up, memory; takes a quarter of an hour
-	@$(LLM)
+	@$(call refuse,ARGS)$(LLM)
 	@$(PYTHON) -m pytest -q -m faults $(ARGS) $(none_fits)
 	@$(PYTHON) -m pytest $(PARALLEL) -m "not slow and not gpu and not faults" $(FAULTS:%=tests/%.py) $(ARGS) $(none_fits)
 
 golden: $(STAMP) ## do the golden traces hold? ARGS=--write after a change that is meant to move results
-	@$(PYTHON) tests/golden/traces.py $(ARGS)
+	@$(call refuse,ARGS)$(PYTHON) tests/golden/traces.py $(ARGS)
 
 mutants: $(STAMP) ## break important lines one by one: does a test notice? Slow. ARGS="-k learner --jobs 2"
-	@$(LLM)
+	@$(call refuse,ARGS)$(LLM)
 	@$(PYTHON) tests/mutants/run.py $(ARGS)
 
 # each a file of benchmarks/, with an option after the plus
@@ -169,7 +173,7 @@ BENCHMARKS = start reading logs sweeps stepping acting training training+sweep t
   in_flight mismatch trl_grpo trl_grpo+hidden=256 trl_grpo+smollm2 generating vcpo proximal
 bench: export BENCH_TABLE = $(CURDIR)/build/bench.txt
 bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle cores. ARGS=--quick
-	@$(if $(call given,ALGO TRACK QUICK ONE_RATE ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,:)
+	@$(if $(call given,ALGO TRACK QUICK ONE_RATE ADD),echo "make bench measures speed; for the verdict on a method: make benchmark ALGO=$${ARG_ALGO-my_idea}" >&2; exit 2,$(call refuse,ARGS):)
 	@mkdir -p build && rm -f "$(CURDIR)/build/bench.txt"
 	@$(SMOLLM2)
 	@for each in $(BENCHMARKS); do \
@@ -178,7 +182,7 @@ bench: $(STAMP) ## speed relative to peers and limits; half an hour on idle core
 	@$(PYTHON) benchmarks/bench_table.py "$$BENCH_TABLE"
 
 bench-gpu: $(STAMP) ## a 0.5B model on this GPU: tokens/s, memory, share of the matrix peak. ARGS=--plain
-	@$(LLM)
+	@$(call refuse,ARGS)$(LLM)
 	@$(PYTHON) benchmarks/gpu.py $(ARGS)
 
 site: $(STAMP) ## the documentation as a site of static pages, in build/site

@@ -133,12 +133,30 @@ def test_a_variable_that_is_not_set_passes_no_flag(program):
         (["sweep", "K=8", "ENVS=Hopper"], "make sweep takes no ENVS; it takes ENV K ALGO SEEDS"),
         (["compare", "A=x", "SEED=1"], "make compare takes no SEED; it takes A B ENV K"),
         (["unpack", "A=x", "RUNS_PER_GPU=2"], "make unpack takes no RUNS_PER_GPU; it takes A OUT"),
+        (["sweep", "K=8", "DRY_RUN=1"], "make sweep takes no DRY_RUN; it takes ENV K ALGO SEEDS"),
+        (["sweep", "K=8", "RUN_PER_GPU=2"], "make sweep takes no RUN_PER_GPU; it takes ENV K ALGO SEEDS"),
     ],
 )
 def test_a_variable_that_a_target_does_not_take_is_refused(program, arguments, refusal):
     done = make("-n", *arguments)
     assert done.returncode == 2 and refusal in done.stderr.splitlines()[0]
     assert program(*arguments[:2], "OMP_NUM_THREADS=1", "TMPDIR=/tmp")[1]["OMP_NUM_THREADS"] == "1"
+
+
+@needs_make
+@pytest.mark.parametrize(
+    ("arguments", "refusal"),
+    [
+        (["setup", "EXTRA=llm"], "make setup takes no EXTRA; it takes PY TORCH EXTRAS"),
+        (["test", "ARG=-k lag"], "make test takes no ARG; it takes ARGS"),
+        (["golden", "WRITE=1"], "make golden takes no WRITE; it takes ARGS"),
+        (["status", "report", "KS=8"], "make status takes no KS; it takes OUT JSON"),
+    ],
+)
+def test_a_misspelt_variable_of_setup_and_tests_is_refused(arguments, refusal, tmp_path):
+    (tmp_path / "staleharness-setup.json").touch()
+    done = make("-n", f"VENV={tmp_path}", *arguments)
+    assert done.returncode == 2 and refusal in done.stderr
 
 
 @needs_make
