@@ -84,14 +84,14 @@ def _difference(run_grid: RunGrid, k: int, score: str, accuracy: bool, labels: S
     """End of the sentence: the pairs of methods that differ."""
     if len(labels) < 2:
         return ""
-    sizes = {len(runs) for label in labels for at in (1, k) for runs in run_grid.tasks(label, at).values()}
-    n = min(sizes)
-    seeds = f"{NUMBERS[n] if n < len(NUMBERS) else n} {'seed' if n == 1 else 'seeds'}"
     tests = compare_pairs(run_grid, k, score, accuracy, labels)
     pairs = [pair for pair, p in tests.items() if p < ALPHA]
     possible = len(labels) * (len(labels) - 1) // 2
     if not tests:
         return " of the score without lag; not tested (a test takes two seeds, and the same environments)"
+    methods = {label for pair in tests for label in pair}
+    n = min(len(runs) for label in methods for at in (1, k) for runs in run_grid.tasks(label, at).values())
+    seeds = f"{NUMBERS[n] if n < len(NUMBERS) else n} {'seed' if n == 1 else 'seeds'}"
     count = "" if len(tests) == possible else f"{len(tests)} of {plural(possible, 'pair')} tested"
     if not pairs:
         return f" of the score without lag; {seeds} cannot tell them apart{f' ({count})' if count else ''}"

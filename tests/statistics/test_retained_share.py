@@ -163,6 +163,17 @@ def test_pairs_without_a_test_are_not_called_alike(
     assert table.answers[-1].endswith(f" of the score without lag; {end}")
 
 
+def test_the_seeds_are_those_of_tested_methods(tmp_path: Path) -> None:
+    made = [
+        write_run(tmp_path, label, seed, capacity=k, sampled=900.0 - height * k + seed, phases=4)
+        for label, height, seeds in (("a", 10, 3), ("b", 40, 3), ("c", 20, 1))
+        for seed in range(seeds)
+        for k in (1, 8)
+    ]
+    end = "three seeds tell 1 of 3 pairs apart (a above b; 1 of 3 pairs tested)."
+    assert aggregate.table(grid(made), reps=50, engine="quick", normalise="raw").answers[-1].endswith(end)
+
+
 def test_seeds_that_score_0_without_lag_leave_no_bootstrap(tmp_path: Path) -> None:
     """Three of five seeds score 0: 8 % of resamples hold no other."""
     scores = {1: (0.0, 0.0, 0.0, 0.5, 0.8), 8: (0.3, 0.4, 0.3, 0.3, 0.3)}
