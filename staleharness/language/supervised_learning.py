@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..base.ast_hash import meaning_hash
 from ..base.cache import build_once
+from ..base.cpp_library import compiler_version
 from ..base.streams import integer, stream
 from ..base.system_info import cpu_model, package_version
 from ..errors import Interrupted, UserError
@@ -99,6 +100,7 @@ def fine_tune(
         steps=[spec.warm_start, BATCH, spec.warm_start_rate, MAX_GRAD_NORM, TOKENS],
         arithmetic=[spec.dtype, spec.device, spec.threads, spec.gradient_checkpointing, spec.micro_batch],
         ends="as the chat template does" if spec.chat_template else "",
+        **({"native": compiler_version()} if spec.learner == "native" else {}),
     )
     folder = build_once("taught", key, make)
     shutil.rmtree(folder.with_suffix(".checkpoints"), ignore_errors=True)

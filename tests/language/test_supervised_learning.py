@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import torch
 from language_fixtures import Policies, Specs
+from needs import needs_compiler
 from torch import Tensor
 
 from staleharness.base import cancellation
@@ -176,6 +177,15 @@ def test_every_run_begins_with_the_same_weights_made_once(
     assert not torch.equal(first, start(warm_start=4))
     # Adam's first step is the learning rate, up or down, wherever there is a gradient
     assert float((start(warm_start=1, warm_start_rate=1e-3) - plain).abs().max()) == pytest.approx(1e-3, rel=1e-3)
+
+
+@needs_compiler
+def test_either_learner_begins_with_weights_of_its_own(spec: Specs, own_cache: Path) -> None:
+    # they round differently: whichever is first must not teach for the other
+    for learner in ("torch", "native"):
+        simulation_of(spec(warm_start=3, learner=learner))
+    weights = [path.read_bytes() for path in (own_cache / "taught").glob("*/model.safetensors")]
+    assert len(set(weights)) == 2
 
 
 def test_adapters_begin_on_the_fine_tuned_weights(spec: Specs) -> None:
