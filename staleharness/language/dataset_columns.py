@@ -70,7 +70,7 @@ def _entry(row: Mapping[str, Any], name: str, where: str) -> str:
     value: Any = row
     for key in [name] if name in row else name.split("."):
         value = value.get(key) if isinstance(value, Mapping) else None
-    if value is None:
+    if value is None and name not in row:
         raise UserError(f"{where}: has no {shorten(name)!r}; {_mapping(row)}")
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
