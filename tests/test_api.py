@@ -160,6 +160,10 @@ def test_seeds_may_be_listed_and_a_file_overridden(tmp_path: Path) -> None:
         ({"env": "Hopper", "settings": {1: 2}}, r"SET=\{1: 2\}"),
         ({"env": "Hopper", "settings": 5}, "SET=5"),
         ({"env": "Hopper", "settings": {"epoch": 1}}, "did you mean 'epochs'"),
+        (
+            {"env": "word-problems", "settings": {"temperature": 0.7}},
+            r"no option 'temperature' of word-problems; a sampler that .* is MISMATCH=sampling\[temperature=0.7\]",
+        ),
         ({"env": "Hopper", "jobs": 0}, "JOBS=0"),
         ({"env": "Hopper", "plugin": "nowhere.py"}, "nowhere.py"),
         ({"env": "Hopper", "plugin": 3}, "plugin path 3 does not exist"),

@@ -24,6 +24,7 @@ from ..task import Task, find_env
 from ..training.method_metadata import OTHER, entry_of
 
 LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have
+SAMPLING = ("temperature", "top_p", "top_k")  # options of a mismatch model, which other systems have as settings
 
 
 @dataclass(frozen=True)
@@ -159,6 +160,11 @@ def _with_settings(env: str, family: type[Task], question: Question) -> Requeste
     for key, value in question.settings.items():
         if key in LANGUAGE_ONLY and key not in names:
             raise UserError(f"{key.upper()}={shorten(str(value))} is for language tasks; {family.name} has none")
+        if key in SAMPLING and key not in names and family.mismatch:
+            raise UserError(
+                f"SET: no option {key!r} of {family.name}; a sampler that differs from the trainer's policy is "
+                f"MISMATCH=sampling[{key}={shorten(str(value))}]"
+            )
         if key not in names:
             raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, names)}")
     if question.forward and "N" not in family.axes:
