@@ -72,6 +72,7 @@ def _entry(row: Mapping[str, Any], name: str, where: str) -> str:
         value = value.get(key) if isinstance(value, Mapping) else None
     if value is None and name not in row:
         raise UserError(f"{where}: has no {shorten(name)!r}; {_mapping(row)}")
+    value = _only_entry(value, where, name)
     if isinstance(value, int | float) and not isinstance(value, bool):
         return repr(value)
     return _turns(value, where, name)[0] if isinstance(value, list) else _text(value, where, name)
@@ -115,11 +116,22 @@ def _gold(row: Mapping[str, Any], where: str) -> str | None:
     values = [("reward_model", reward.get("ground_truth"))] if isinstance(reward, Mapping) else []
     values += [(key, row.get(key)) for key in GOLDS]
     for key, value in values:
+        value = _only_entry(value, where, key)
         if isinstance(value, int | float) and not isinstance(value, bool):
             return repr(value)
         if isinstance(value, str) and value.strip() and (key != "solution" or _is_gold(value)):
             return _text(value, where, key).rpartition("####")[2]
     return None
+
+
+def _only_entry(value: Any, where: str, key: str) -> Any:
+    """Return the entry of a list of one answer; a value that is no list of answers unchanged. Raises `UserError` for
+    several."""
+    if not isinstance(value, list) or not value or any(isinstance(entry, Mapping) for entry in value):
+        return value
+    if len(value) > 1:
+        raise UserError(f"{where}: {key!r} has {len(value)} answers; one is read")
+    return value[0]
 
 
 def _turns(turns: Any, where: str, key: str, assistant: bool = False) -> tuple[str, str]:

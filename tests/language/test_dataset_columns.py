@@ -55,6 +55,8 @@ def test_each_case_is_read(tmp_path: Path, kind: str, solution: str) -> None:
         ({"problem": APPLES, "answer": "2 + 3\n#### 5"}, "#### 5", "5"),
         ({"problem": APPLES, "solution": "#### Sum\nIt is five.", "answer": 5}, "#### Sum\nIt is five.\n#### 5", "5"),
         ({"problem": APPLES, "solution": "2 + 3\n#### 5", "answer": " 5"}, "2 + 3\n#### 5", "5"),
+        ({"problem": APPLES, "answer": ["5"], "solution": "\\boxed{4}"}, "\\boxed{4}\n#### 5", "5"),
+        ({"question": APPLES, "answer": ["5"]}, "#### 5", "5"),
     ],
     ids=[
         "TRL text",
@@ -67,6 +69,8 @@ def test_each_case_is_read(tmp_path: Path, kind: str, solution: str) -> None:
         "marked answer",
         "heading",
         "both",
+        "list of one",
+        "bare list of one",
     ],
 )
 def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], solution: str, answer: str) -> None:
@@ -82,6 +86,7 @@ def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], so
         ({"problem": APPLES, "solution": "It is five."}, "no answer was found: no number, '####' or box; SET="),
         ({"problem": APPLES, "solution": "\\boxed{x + 1}"}, "the answer ends in '{x + 1}', which is not a number"),
         ({"text": APPLES, "label": "5"}, "has no 'question'; SET=question=text,answer=label names the columns"),
+        ({"problem": APPLES, "answer": ["17", "18"], "solution": "\\boxed{17}"}, "'answer' has 2 answers; one is read"),
         ({"question": APPLES, "answer": None}, "'answer' is not text, or is empty"),
         ({"text": APPLES}, "SET=question=text,answer=NAME names the columns (there are: text)"),
         (
