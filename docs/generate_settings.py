@@ -22,7 +22,7 @@ from staleharness.spec import COMMON, RunSpec
 
 PAGE = Path(__file__).resolve().parent / "settings.md"
 KINDS: dict[str, type[RunSpec]] = {"control": ControlSpec, "language": LanguageSpec, "chain": ChainSpec}
-DIGESTS = {"model_digest", "data_digest", "decoder_digest", "start_digest"}  # computed, not set by users
+DIGESTS = {"model_digest", "data_digest", "decoder_digest", "start_digest", "env_digest"}  # computed, not set by users
 UNITS = {
     "steps": "below",
     "epochs": "passes",

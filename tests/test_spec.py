@@ -236,6 +236,7 @@ OTHER: dict[str, Any] = {
     "mismatch": "fp8",
     "behaviour": "version",
     "start_digest": "0123456789abcdef",
+    "env_digest": "0123456789abcdef",
     "keep": "none",
     "start": "results/runs/0123456789ab",
 }

@@ -7,16 +7,23 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
+import importlib.util
+import inspect
 import re
 import sys
+from pathlib import Path
 from typing import Any, NamedTuple
 
+from ..base.ast_hash import meaning_hash
 from ..base.console_log import LOGGER
 from ..base.parsing import PluginChoice, parse_assignments
 from ..errors import UserError, nearest, type_and_message
 
 FLATTEN = "flatten"
 """Option that wraps an environment in gymnasium's `FlattenObservation`; any other is a keyword of `gymnasium.make`."""
+
+INSTALLED = {"site-packages", "dist-packages"}
+"""Folders of installed packages, whose code does not count in run ids."""
 
 
 class GymnasiumId(NamedTuple):
@@ -111,6 +118,31 @@ def entry_point(env: str) -> str:
     name = parse(env)
     spec = gymnasium.registry.get(name.id) if name else None
     return str(spec.entry_point) if spec else ""
+
+
+def code_file(env: str) -> Path | None:
+    """Return the file that defines a registered environment; None for one of an installed package, and where no file
+    does."""
+    import gymnasium
+
+    name = parse(env)
+    spec = gymnasium.registry.get(name.id) if name else None
+    point = spec.entry_point if spec else None
+    file: str | None = None
+    with contextlib.suppress(Exception):  # of modules that are not there, of callables without a file
+        if isinstance(point, str):
+            module = importlib.util.find_spec(point.partition(":")[0])
+            file = module.origin if module else None
+        elif point is not None:
+            file = inspect.getsourcefile(point)
+    path = Path(file).resolve() if file else None
+    return path if path and path.is_file() and not INSTALLED & set(path.parts) else None
+
+
+def code_digest(env: str) -> str:
+    """Return the hash of what `code_file` says; empty where there is none."""
+    file = code_file(env)
+    return meaning_hash(file.read_bytes()) if file else ""
 
 
 def _spelling(id: str) -> str | None:

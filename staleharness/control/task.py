@@ -19,6 +19,7 @@ from ..rollout_schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from .env_checks import FIRST_END, checked_step, time_limit, unsupported_space
+from .gymnasium_ids import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
 from .spec import ControlSpec
 
@@ -58,8 +59,9 @@ class ControlTask(Task):
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """Identify the policy that a run starts from by its content, wherever it lies."""
+        """Identify the policy that a run starts from, and the file of a gymnasium id, by content, wherever it lies."""
         assert isinstance(spec, ControlSpec)
+        spec = replace(spec, env_digest=code_digest(spec.env) if cls.fallback else "")
         if not spec.start:
             return replace(spec, start_digest="")
         return replace(spec, start=str(policy_path(spec.start)), start_digest=policy_digest(policy_path(spec.start)))

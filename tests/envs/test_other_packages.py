@@ -18,10 +18,11 @@ from known_plugins import loaded_plugins
 from places import ROOT
 from sweeping import environment, process
 
-from staleharness.errors import UserError
+from staleharness.errors import Changed, UserError
 from staleharness.running.plan import plan
 from staleharness.study import ask
 from staleharness.task import ENVS, find_env
+from staleharness.training.loop import simulation_of
 
 DATA = Path(__file__).resolve().parents[1] / "data" / "envs"
 SMALL = "num_envs=2,num_steps=32,epochs=1,minibatches=1,evaluations=1,evaluation_episodes=1,final_episodes=1"
@@ -178,6 +179,23 @@ def test_a_plugin_file_may_register_a_class_of_its_own(tmp_path: Path) -> None:
     (tmp_path / "own.py").write_text(MODULE)
     with loaded_plugins(tmp_path / "own.py"):
         assert find_env("Stranger/Reach-v0")[0] == "Stranger/Reach-v0"
+
+
+@pytest.mark.filterwarnings("ignore:.*Overriding environment")
+def test_an_edit_of_a_file_with_gymnasium_ids_expires_its_runs(tmp_path: Path) -> None:
+    file, question = tmp_path / "own.py", ask(env="Stranger/Reach-v0[flatten=true]", algo="ppo_clip", seeds="1")
+    runs = []
+    for text in (MODULE, f"{MODULE}# a comment\n", MODULE.replace("speed=1.0", "speed=2.0")):
+        file.write_text(text)
+        with loaded_plugins(file):
+            runs.append(plan(question).runs[0])
+            if len(runs) == 3:
+                with pytest.raises(Changed, match=r"own\.py was edited since the run was planned"):
+                    simulation_of(runs[0].spec, tmp_path)
+    first, comment, edit = (run.run_id for run in runs)
+    assert first == comment != edit
+    (spec,) = (run.spec for run in plan(ask(env="CartPole", algo="ppo_clip", seeds="1")).runs)
+    assert spec.to_dict().get("env_digest", "") == "", "an installed package's code does not count"
 
 
 @pytest.mark.long
