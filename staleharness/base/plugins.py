@@ -33,6 +33,7 @@ T = TypeVar("T", bound=type)
 
 KINDS = ("algorithms", "envs", "lags", "mismatches", "decoders", "figures", "exporters")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
+PREFIX = "staleharness_"  # of the modules that plugin files are executed as
 _registered: set[type] = set()  # classes of any kind
 _files_with_entries: set[Path] = set()  # plugin files that registered something else: a gymnasium id, a figure
 _registries: weakref.WeakSet[Registry[Any]] = weakref.WeakSet()
@@ -66,6 +67,11 @@ class Registry(Generic[T]):
                 raise UserError(
                     f"the name {name!r} in {self.kind} is claimed twice: by {other.__qualname__} in "
                     f"{source_file(other)} and by {cls.__qualname__} in {source_file(cls)}; rename one of them"
+                )
+            in_file = cls.__module__.startswith(PREFIX)  # executed once under this name, unlike a notebook's cell
+            if in_file and other is not None and other is not cls and other.__module__ == cls.__module__:
+                raise UserError(
+                    f"plugin {source_file(cls)} has two classes {name!r} of {self.kind}; rename one of them"
                 )
             cls.name = name  # type: ignore[attr-defined]
             _registered.add(cls)
@@ -122,7 +128,7 @@ class Registry(Generic[T]):
     def _module(self, path: Path) -> str:
         """Flat private module name of a plugin file."""
         path = path.resolve()
-        return f"staleharness_{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
+        return f"{PREFIX}{self.kind}_{path.stem}_{hashlib.sha256(str(path).encode()).hexdigest()[:8]}"
 
     def load_file(self, path: Path) -> None:
         """Execute one plugin file (once per file)."""

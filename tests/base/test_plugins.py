@@ -112,6 +112,13 @@ def idea_and_world(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: 
     return files
 
 
+def test_two_classes_of_one_name_in_a_file_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    idea = IDEA.format(name="my_idea")
+    monkeypatch.setenv(PATH_VARIABLE, str(write(tmp_path / "twice.py", f"{idea}\n\n{idea}")))
+    with pytest.raises(UserError, match=r"twice\.py has two classes 'my_idea' of algorithms; rename one"):
+        list(ALGORITHMS)
+
+
 def test_a_plugin_is_listed_and_planned_like_a_built_in_one(idea_and_world: dict[str, Path]) -> None:
     found = json.loads(json.dumps(catalogue()))
     (idea,) = [entry for entry in found["algorithms"] if entry["name"] == "my_idea"]
