@@ -23,7 +23,7 @@ from .base.options import option as option
 from .base.plugins import Registry
 from .base.streams import stream
 from .errors import UserError, nearest, one_line, shorten
-from .rollout_schedule import MAX_ROWS, Demand, Schedule
+from .rollout_schedule import MAX_ROWS, Demand, Schedule, make_schedule
 from .spec import RunSpec
 
 LEDGER = ("dropped", "waited", "in_flight", "in_queue")
@@ -90,8 +90,11 @@ class Assignment:
 
 
 def keep(versions: NDArray[np.int64]) -> Assignment:
-    """Return an assignment in which rows keep the version [slots] that they begin with."""
-    return Assignment(np.asarray(versions, dtype=np.int64)[:, None])
+    """Return an assignment in which rows keep the version [slots] that they begin with, a whole number each."""
+    array = np.asarray(versions)
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or (array % 1 != 0).any():  # a cut-off fraction is lag
+        raise UserError(f"keep takes a whole number for each row, not {shorten(one_line(repr(versions)))}")
+    return Assignment(array.astype(np.int64)[:, None])
 
 
 @dataclass(frozen=True)
@@ -269,7 +272,7 @@ def _check(model: LagModel, capacity: int) -> None:
 @functools.lru_cache(maxsize=4)
 def cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
     """Return the schedule of a model; `identity` is its own, and part of the key of the cache."""
-    return model.schedule(demand)
+    return make_schedule(model.schedule, demand, f"LAG={shorten(model.text)}")
 
 
 def schedule_of(spec: RunSpec) -> Schedule | None:

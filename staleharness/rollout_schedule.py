@@ -7,6 +7,7 @@ plans one phase at a time (`lag.Assignment`). Either way a phase is described by
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -14,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .errors import UserError
+from .errors import UserError, type_and_message
 
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
@@ -260,6 +261,25 @@ class Schedule:
             rows, phases = np.append(rows, self.reused[:, 0]), np.append(phases, self.reused[:, 1])
         order = np.lexsort((rows, self.place[rows], phases))
         return rows[order], phases[order]
+
+
+def make_schedule(plan: Callable[[Demand], object], demand: Demand, title: str) -> Schedule:
+    """Call a lag model's `schedule`. Raises `UserError` for an error in it, and for arrays of wrong length or type."""
+    try:
+        schedule = plan(demand)
+    except (ArithmeticError, LookupError, TypeError, ValueError) as error:
+        raise UserError(f"{title} cannot plan the run: {type_and_message(error)}") from error
+    if not isinstance(schedule, Schedule):
+        raise UserError(f"{title}: schedule returns a {type(schedule).__name__}, not a Schedule")
+    n, m = (np.size(array) for array in (schedule.group, schedule.version))
+    lengths = dict.fromkeys(("group", "actor", "nth", "phase", "place"), n) | {"first": n + 1}
+    for name, length in (lengths | dict.fromkeys(("version", "end", "kept"), m)).items():
+        array, words = np.asarray(getattr(schedule, name)), "booleans" if name == "kept" else "whole numbers"
+        kinds = "b" if name == "kept" else "iu"
+        if array is not getattr(schedule, name) or array.dtype.kind not in kinds or array.shape != (length,):
+            kind = f"{array.dtype} {list(array.shape)}" if array is getattr(schedule, name) else "no array"
+            raise UserError(f"{title}: {name} of the schedule is {kind}; give an array of {length} {words}")
+    return schedule
 
 
 class PhaseRows(NamedTuple):
