@@ -113,7 +113,8 @@ class Collector:
         self.spec, self.policy, self.first = spec, policy, first
         self.env = restorable(env, spec.env)
         self.models = read_mismatch(spec.mismatch)
-        self.copies = SamplerCopies(actor_copy(self.models, policy, spec.seed), spec.capacity) if self.models else None
+        copy = actor_copy(self.models, policy, spec.seed)
+        self.copies = SamplerCopies(copy, spec.capacity, spec.seed) if self.models else None
         self.size = env.num_envs
         self.to_env = action_converter(env)
         self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)

@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
+from ..base.streams import global_generators_restored, seed_global_generators
 from ..errors import UserError
 from ..mismatch import Mismatch, Place
 from .policy_buffer import PolicyBuffer, Version
@@ -21,17 +22,19 @@ BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
 
 
 class SamplerCopies:
-    """Cache of the copies of the newest `capacity` versions. A copy is a function of its version, so a checkpoint needs
-    none of this."""
+    """Cache of the copies of the newest `capacity` versions. A copy is a function of its version and the run's seed,
+    also where a model draws from a global generator, so a checkpoint needs none of this."""
 
-    def __init__(self, copy: CopyTensors, capacity: int) -> None:
-        self.copy, self.capacity = copy, capacity
+    def __init__(self, copy: CopyTensors, capacity: int, seed: int) -> None:
+        self.copy, self.capacity, self.seed = copy, capacity, seed
         self._copies: dict[int, Version] = {}
 
     def of(self, version: Version) -> Version:
         """Return the copy of a version."""
         if version.phase not in self._copies:
-            self._copies[version.phase] = replace(version, tensors=self.copy(version))
+            with global_generators_restored():
+                seed_global_generators(self.seed, "mismatch", version.phase)
+                self._copies[version.phase] = replace(version, tensors=self.copy(version))
             while len(self._copies) > self.capacity:
                 del self._copies[min(self._copies)]
         return self._copies[version.phase]

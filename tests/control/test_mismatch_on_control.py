@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pytest
@@ -15,7 +15,7 @@ from whole_runs import Metrics, all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.control.networks import views_of
 from staleharness.control.spec import ControlSpec
-from staleharness.mismatch import Place, read_mismatch
+from staleharness.mismatch import MISMATCHES, Mismatch, Place, read_mismatch
 from staleharness.training.policy_buffer import Version
 
 SMALL = small_control(4, 6, 32, capacity=3, lag="oldest", learning_rate=3e-3, evaluations=2)
@@ -24,6 +24,21 @@ CHOICES = replace(SMALL, env="CartPole-v1")
 
 def without_mismatch(metrics: Metrics) -> Metrics:
     return [{k: v for k, v in of_phase.items() if not k.startswith("mismatch/")} for of_phase in metrics]
+
+
+@dataclass(frozen=True)
+class Drawing(Mismatch):
+    """Noise from torch's global generator."""
+
+    def matrix(self, weight: Tensor, place: Place) -> Tensor:
+        return weight + 0.1 * torch.randn_like(weight)
+
+
+def test_a_model_that_draws_globally_resumes(monkeypatch: pytest.MonkeyPatch) -> None:
+    list(MISMATCHES)
+    monkeypatch.setattr(MISMATCHES, "_classes", dict(MISMATCHES._classes))
+    MISMATCHES.register("drawing")(Drawing)
+    assert_resumes(replace(SMALL, num_steps=16, steps=4 * 6 * 16, evaluations=1, lag="uniform", mismatch="drawing"), 2)
 
 
 @pytest.mark.parametrize(
