@@ -12,6 +12,7 @@ import pytest
 from known_plugins import loaded_plugins
 from places import ROOT
 
+from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.statistics.results import load
 
 PAGES = [
@@ -45,6 +46,12 @@ def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
         thing: object = importlib.import_module(found)
         for part in rest:
             thing = getattr(thing, part)
+
+
+def test_every_setting_of_a_pipeline_is_on_its_page() -> None:
+    text = re.sub(r"^```.*?^```$", "", prose(ROOT / "docs" / "pipeline.md"), flags=re.DOTALL | re.MULTILINE)
+    code = " ".join(re.findall(r"`([^`]+)`", text))
+    assert [name for name in Pipeline().to_json() if not re.search(rf"\b{name}\b", code)] == []
 
 
 def test_the_page_of_settings_is_what_the_specs_say() -> None:
