@@ -48,6 +48,13 @@ def test_modules_and_files_that_a_page_names_exist(page: Path) -> None:
             thing = getattr(thing, part)
 
 
+@pytest.mark.parametrize("page", PAGES, ids=NAMES)
+def test_tests_that_a_page_names_exist(page: Path) -> None:
+    for file, name in re.findall(r"`([\w/]+\.py)::(test_\w+)`", prose(page)):
+        found = [ROOT / file] if "/" in file else [*(ROOT / "tests" / "running").glob(file)]
+        assert found and f"\ndef {name}(" in prose(found[0]), f"{file}::{name}"
+
+
 def test_every_setting_of_a_pipeline_is_on_its_page() -> None:
     text = re.sub(r"^```.*?^```$", "", prose(ROOT / "docs" / "pipeline.md"), flags=re.DOTALL | re.MULTILINE)
     code = " ".join(re.findall(r"`([^`]+)`", text))
