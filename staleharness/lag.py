@@ -154,10 +154,8 @@ class LagModel(Options):
     def identity(self) -> str:
         """Text of the model in run ids: `text`, with the digest of a file in place of its name."""
         text = canonical_text(self, path_digests(self, f"LAG={self.name}"))
-        for model in self.parts()[1:]:
-            if len(model.parts()) == 1:  # the innermost, which may name a file
-                text = text.replace(model.text, model.identity)
-        return text
+        inner = self.parts()[-1]  # may name a file
+        return text if inner is self else text.replace(inner.text, inner.identity)
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         """Return {version: probability that a row of `phase` begins with it}, without versions of probability 0."""
@@ -263,15 +261,14 @@ def parse_lag(text: str, capacity: int) -> LagModel:
     return model
 
 
-@functools.lru_cache(maxsize=256)
+@functools.lru_cache(maxsize=256)  # once for all runs of a study: some models go through every phase and version
 def _check(model: LagModel, capacity: int) -> None:
-    """Call `model.check`, once for all runs of a study: some models go through every phase and version."""
     model.check(capacity)
 
 
 @functools.lru_cache(maxsize=4)
 def cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
-    """Return the schedule of a model; `identity` is its own, and part of the key of the cache."""
+    """Return the schedule of a model; `identity` is its own, for the key of the cache."""
     return make_schedule(model.schedule, demand, f"LAG={shorten(model.text)}")
 
 

@@ -22,7 +22,7 @@ from ..errors import UserError, nearest, type_and_message
 FLATTEN = "flatten"
 """Option that wraps an environment in gymnasium's `FlattenObservation`; any other is a keyword of `gymnasium.make`."""
 
-INSTALLED = {"site-packages", "dist-packages"}
+PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 """Folders of installed packages, whose code does not count in run ids."""
 
 
@@ -136,7 +136,7 @@ def code_file(env: str) -> Path | None:
         elif point is not None:
             file = inspect.getsourcefile(point)
     path = Path(file).resolve() if file else None
-    return path if path and path.is_file() and not INSTALLED & set(path.parts) else None
+    return path if path and path.is_file() and not PACKAGE_FOLDERS & set(path.parts) else None
 
 
 def code_digest(env: str) -> str:

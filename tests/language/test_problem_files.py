@@ -108,7 +108,7 @@ BROKEN: dict[str, tuple[str | bytes | dict[str, Any], list[str]]] = {
     "an empty answer": ({**HENS, "answer": ""}, ["'answer' is not text, or is empty"]),
     "a question that is a number": ({**HENS, "question": 3}, ["'question' is not text"]),
     "an answer that is true": ({**HENS, "answer": True}, ["'answer' is not text"]),
-    "an answer that is null": ({**HENS, "answer": None}, ["has no 'answer'"]),
+    "an answer that is null": ({**HENS, "answer": None}, ["'answer' is not text, or is empty"]),
     "a lone surrogate": ({**HENS, "question": "\ud800"}, ["'question' is not valid Unicode"]),
     "an answer without ####": ({**HENS, "answer": "3 hens. ### 3"}, ["no '####'", "#### <number>"]),
     "no gold": ({**HENS, "answer": "3 hens. #### "}, ["ends in ''", "not a number"]),
