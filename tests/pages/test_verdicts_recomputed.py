@@ -65,7 +65,7 @@ def reused_records(folder: Path) -> list[pd.DataFrame]:
     found = []
     for name in study.get("reuse", []):
         frame = records(REFERENCE / name)
-        found.append(frame[frame.label.isin(study["algorithm"]) & frame.k.isin(study["capacity"])])
+        found.append(frame[frame.label.isin(study["algorithm"]) & frame.k.isin(np.atleast_1d(study["capacity"]))])
     return found
 
 
