@@ -5,7 +5,8 @@
 Of each figure with tests: `first`, the day of the first version of its file that had any; `last`, the day since which
 its tests are what they are now; `runs`, the day on which its study's bundle was first committed; `before`, whether the
 tests as they are now (`yes`), or earlier ones (`earlier ones`), were committed before the bundle. A file that differs
-from the last commit counts as changed today. A study with a program of its own has its tests in `compare.py`.
+from the last commit counts as changed today. Studies with a program of their own have their tests in its `compare.py`;
+their names begin with its folder's.
 """
 
 from __future__ import annotations
@@ -87,11 +88,11 @@ def first_commit(path: str) -> str:
     return (_git("log", "--reverse", "--format=%aI", "--diff-filter=A", "--", path).split() or [""])[0]
 
 
-def dates_of(path: Path) -> dict[str, str] | None:
-    """Entry of a figure or of a study's program; None without tests, or without a committed bundle."""
-    text, is_program = path.read_text(encoding="utf-8"), path.suffix == ".py"
-    tests_in = program_definition if is_program else definition
-    study = path.parent.name if is_program else tomllib.loads(text)["study"]
+def dates_of(path: Path, study: str = "") -> dict[str, str] | None:
+    """Entry of a figure, or of a study that a program makes; None without tests, or without a committed bundle."""
+    text = path.read_text(encoding="utf-8")
+    tests_in = program_definition if study else definition
+    study = study or tomllib.loads(text)["study"]
     now = tests_in(text)
     runs = first_commit(f"results/reference/{study}/runs.parquet")
     if not now or not runs:
@@ -108,8 +109,11 @@ def dates_of(path: Path) -> dict[str, str] | None:
 def all_dates() -> dict[str, Any]:
     """Entries by `paper/figure`, or `study/compare`."""
     folder = ROOT / "experiments"
-    files = [p for p in sorted(folder.glob("*/*.toml")) if p.name != "paper.toml"] + sorted(folder.glob("*/compare.py"))
+    files = [p for p in sorted(folder.glob("*/*.toml")) if p.name != "paper.toml"]
     entries = {f"{path.parent.name}/{path.stem}": dates_of(path) for path in files}
+    for path in sorted(folder.glob("*/compare.py")):
+        studies = sorted((ROOT / "results/reference").glob(f"{path.parent.name}*"))
+        entries |= {f"{study.name}/compare": dates_of(path, study.name) for study in studies}
     return {name: entry for name, entry in entries.items() if entry}
 
 

@@ -3,7 +3,8 @@ trace with the same seed and with a fresh one, under a pipeline model fitted to 
 equal mean lag; and without lag. Lags and final scores side by side, with intervals and tests.
 
     python experiments/real_lag                                       # 2 tasks x 3 methods x 5 seeds x 3 loads
-    python experiments/real_lag --scale tiny --seeds 2 --out /tmp/tiny  # minutes: does it work?
+    python experiments/real_lag --study real_lag_deep_queue             # 2 methods x 14 seeds behind a deep queue
+    python experiments/real_lag --study tiny --out /tmp/tiny            # minutes: does it work?
     python experiments/real_lag --record                              # recordings alone; beside the others, if you like
     python experiments/real_lag --publish                             # what there is, as results/reference/real_lag
 
@@ -21,7 +22,7 @@ from pathlib import Path
 from typing import Any
 
 from collect import table
-from design import SCALES, Cell, Task, cells
+from design import STUDIES, Cell, Study
 from figure import draw_lags, draw_scores
 from page import page
 
@@ -41,25 +42,29 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="real_lag", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--out", type=Path, default=Path("results/real_lag"), help="folder of the runs")
-    parser.add_argument("--scale", choices=SCALES, default="small")
-    parser.add_argument("--seeds", type=int, default=5, help="0 to this, less one")
+    parser.add_argument("--study", choices=STUDIES, default="real_lag")
+    parser.add_argument("--out", type=Path, help="folder of the runs; by default results/<study>")
+    parser.add_argument("--seeds", type=int, help="0 to this, less one; by default as many as the study has")
     parser.add_argument("--jobs", type=int, default=1, help="runs at a time, but for recordings")
     parser.add_argument("--record", action="store_true", help="make recordings, and nothing of them")
     parser.add_argument("--publish", action="store_true", help="make nothing: pack what there is and draw it")
-    parser.add_argument("--to", type=Path, default=reference_folder() / "real_lag", help="folder of the bundle")
-    parser.add_argument("--page", type=Path, default=Path("docs/gallery/real_lag"), help="folder of the page")
+    parser.add_argument("--to", type=Path, help="folder of the bundle; by default results/reference/<study>")
+    parser.add_argument("--page", type=Path, help="folder of the page; by default docs/gallery/<study>")
     arguments = parser.parse_args()
+    study = STUDIES[arguments.study]
+    out = arguments.out or Path("results") / study.name
+    seeds = arguments.seeds or study.seeds
     if arguments.publish:
-        if (arguments.out / "recorded").is_dir():
-            publish(arguments.out, arguments.to)
-        show(arguments.to, SCALES[arguments.scale], arguments.seeds, arguments.page)
+        to = arguments.to or reference_folder() / study.name
+        if (out / "recorded").is_dir():
+            publish(study, out, to)
+        show(study, to, seeds, arguments.page or Path("docs/gallery") / study.name)
         return
-    for seed in range(arguments.seeds):
-        some = cells(SCALES[arguments.scale], range(seed, seed + 1))
-        recordings = run(arguments.out / "recorded", [cell.recording() for cell in some], jobs=1)
+    for seed in range(seeds):
+        some = study.cells(range(seed, seed + 1))
+        recordings = run(out / "recorded", [cell.recording() for cell in some], jobs=1)
         if not arguments.record:
-            run(arguments.out / "again", reruns(some, recordings), arguments.jobs)
+            run(out / "again", reruns(some, recordings), arguments.jobs)
 
 
 def reruns(some: Sequence[Cell], recordings: Sequence[StoredRun]) -> list[PlannedRun]:
@@ -81,21 +86,21 @@ def run(folder: Path, runs: Sequence[PlannedRun], jobs: int) -> list[StoredRun]:
     return [by_id[each.run_id] for each in runs]
 
 
-def publish(out: Path, to: Path) -> None:
+def publish(study: Study, out: Path, to: Path) -> None:
     """Pack both folders as one bundle."""
     together = Store(out / "together")
     together.open_for_writing()
     for folder in (out / "recorded", out / "again"):
         store = Store(folder)
         together.adopt(store, {run.id: run.label for run in store.read_all()})
-    print(pack(str(together.root), str(to), None, "python experiments/real_lag"))
+    print(pack(str(together.root), str(to), None, study.command))
 
 
-def show(bundle: Path, tasks: Sequence[Task], seeds: int, folder: Path) -> None:
+def show(study: Study, bundle: Path, seeds: int, folder: Path) -> None:
     """Write the page and its pictures from the runs in the bundle."""
-    frame = table({run.id: run for run in Store(bundle).read_all()}, cells(tasks, range(seeds)))
+    frame = table({run.id: run for run in Store(bundle).read_all()}, study.cells(range(seeds)))
     folder.mkdir(parents=True, exist_ok=True)
-    write_bytes(folder / "README.md", page(frame, tasks, seeds).encode())
+    write_bytes(folder / "README.md", page(frame, study, seeds).encode())
     for name, draw in (("lags", draw_lags), ("scores", draw_scores)):
         write_bytes(folder / picture_file(name, "wide"), draw(frame))
         write_bytes(folder / picture_file(name, "narrow"), reduce_colours(draw(frame, COLUMN)))

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import pandas as pd
 from compare import MARGIN, PAIRS, Comparison, comparisons, gain, lags
-from design import METHODS, ON_POLICY, VARIANTS, Task
+from design import ON_POLICY, Study
 
 from staleharness.pages.figure_facts import dates_note, figure_dates
 from staleharness.pages.markdown_pages import picture
@@ -22,22 +22,20 @@ LABELS = {
     ON_POLICY: "without lag",
 }
 NOTHING = "No two ways have two runs each to compare yet, so nothing is tested."
-DATES = "real_lag/compare"  # of the tests, in experiments/test_dates.json
 MODEL_NAMES = {"pipeline": "the fitted pipeline", "uniform": "the uniform buffer"}
 
 
-def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
+def page(frame: pd.DataFrame, study: Study, seeds: int) -> str:
     """Markdown, with the pictures `lags` and `scores` beside it, wide and narrow."""
-    total = len(METHODS) * seeds * sum(1 + len(VARIANTS) * len(task.loads) for task in tasks)
     results = comparisons(frame)
     parts = [
-        "<!-- Made by `python experiments/real_lag --publish`: edit experiments/real_lag/page.py. -->",
-        "# Is a simulated lag the real one?",
+        f"<!-- Made by `{study.command} --publish`: edit experiments/real_lag/page.py. -->",
+        f"# {study.title}",
         "*Actors and learner race as processes, and the lag is whatever results. Does a simulation reach the same "
         "scores under the recorded lag, under a pipeline fitted to it, or under a uniform buffer of the same mean? Is "
         "the mean lag enough, or does its distribution matter?*",
         "## Runs",
-        _design(frame, tasks, total),
+        _design(frame, study, seeds),
         "## Lag",
         picture("Lag, recorded and modelled", "lags"),
         _lag_words(frame),
@@ -49,35 +47,38 @@ def page(frame: pd.DataFrame, tasks: Sequence[Task], seeds: int) -> str:
         "## Is mean lag enough?",
         _answer(results),
         "## Limits",
-        "The study has two tasks and three methods, at one learning rate each, and other work shared its machines. "
-        "Five runs cannot show differences much smaller than the margin. The real "
-        "actors are paced by stated seconds (`delay`, `train`), so that the load decides the lag, not the machine. Lag "
-        "that swings with the load of a cluster is not covered. The pipeline is fitted with a few numbers from a "
-        "recording: the mean and deviation of a row's time and, with slow actors, how many are slow and by what "
-        "factor. It knows nothing else about how actors differ.",
+        f"The study has {_count(len(study.tasks), 'task')} and {_count(len(study.methods), 'method')}, at one learning "
+        f"rate each, and other work shared its machines. {_number(seeds).capitalize()} runs cannot show differences "
+        "much smaller than the margin. The real actors are paced by stated seconds (`delay`, `train`), so that the "
+        "load decides the lag, not the machine. Lag that swings with the load of a cluster is not covered. The "
+        "pipeline is fitted with a few numbers from a recording: the mean and deviation of a row's time and, with slow "
+        "actors, how many are slow and by what factor. It knows nothing else about how actors differ.",
     ]
     return "\n\n".join(parts) + "\n"
 
 
-def _design(frame: pd.DataFrame, tasks: Sequence[Task], total: int) -> str:
+def _design(frame: pd.DataFrame, study: Study, seeds: int) -> str:
+    total, loads = study.runs(seeds), max(len(task.loads) for task in study.tasks)
     lines = [
-        f"{len(frame)} of {total} runs: {', '.join(map(display_label, METHODS))} under three loads on each task"
+        f"{len(frame)} of {total} runs: {', '.join(map(display_label, study.methods))} under {_count(loads, 'load')} "
+        "on each task"
         + (", the rest still to be made." if len(frame) < total else ".")
         + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
         "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
-        "whose mean lag is nearest (two loads with the same K share one run). Runs without lag have K = 1 and fresh "
-        f"seeds.{_filter_words(frame)} The question is ours, no paper's.{dates_note(figure_dates().get(DATES))}",
+        f"whose mean lag is nearest{' (two loads with the same K share one run)' * (loads > 1)}. Runs without lag have "
+        f"K = 1 and fresh seeds.{_filter_words(frame)} The question is ours, no paper's."
+        + dates_note(figure_dates().get(f"{study.name}/compare")),
         "",
         "| task | load | lag model |",
         "|---|---|---|",
     ]
-    lines += [f"| {task.env} | {load} | `{text}` |" for task in tasks for load, text in task.loads.items()]
+    lines += [f"| {task.env} | {load} | `{text}` |" for task in study.tasks for load, text in task.loads.items()]
     lines += [
         "",
-        "The traces are in `results/reference/real_lag/traces`, and "
-        "`LAG=trace:results/reference/real_lag/traces/<run>.parquet` replays one under any method and "
-        "seed. `python experiments/real_lag` makes the missing runs, and "
-        "`python experiments/real_lag --publish` packs and draws those that exist.",
+        f"The traces are in `results/reference/{study.name}/traces`, and "
+        f"`LAG=trace:results/reference/{study.name}/traces/<run>.parquet` replays one under any method and "
+        f"seed. `{study.command}` makes the missing runs, and "
+        f"`{study.command} --publish` packs and draws those that exist.",
     ]
     return "\n".join(lines)
 
@@ -140,15 +141,18 @@ def _lag_table(frame: pd.DataFrame) -> str:
 
 def _filter_words(frame: pd.DataFrame) -> str:
     """Say with which threshold VACO ran, and how often its filter acted under lag."""
-    rows = frame[(frame["method"] == "vaco") & (frame["load"] != "")]
+    vaco = next((method for method in frame["method"] if method.startswith("vaco")), "")
+    rows = frame[(frame["method"] == vaco) & (frame["load"] != "")]
     if rows.empty:
         return ""
     shares = rows.groupby("task", sort=False)["filtered"].mean()
     places = _and([f"{_percent(share, 1, '')} on {task}" for task, share in shares.items()])
-    return (
-        " VACO has δ = 0.2 throughout, published for control; for language δ = 0.05 is published. Of the minibatches "
-        f"under lag its filter acts in {places}."
+    threshold = (
+        "δ = 0.2 throughout, published for control; for language δ = 0.05 is published"
+        if vaco == "vaco"
+        else "the δ that is published for language"
     )
+    return f" VACO has {threshold}. Of the minibatches under lag its filter acts in {places}."
 
 
 def _lag_effects(frame: pd.DataFrame, results: Sequence[Comparison]) -> str:
@@ -197,6 +201,14 @@ def _mean(c: Comparison) -> str:
 
 def _method(c: Comparison) -> str:
     return display_label(c.method)
+
+
+def _number(n: int) -> str:
+    return {1: "one", 2: "two", 3: "three", 5: "five"}.get(n, str(n))
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{_number(n)} {noun}{'s' * (n > 1)}"
 
 
 def _and(words: Sequence[str]) -> str:

@@ -92,8 +92,12 @@ def simulate_lags(text: str, demand: Demand) -> list[float]:
 def test_two_kinds_are_nearer_to_the_recorded_lag_than_one(study: SimpleNamespace, task: int) -> None:
     """On published traces. One kind is 0.4 to 1.5 phases away, two are 0.03 to 0.5."""
     found = published_runs()
-    cells = study.design.cells(study.design.SCALES["small"][task : task + 1], range(2))
-    slow = [cell for cell in cells if cell.load == "slow actors"]
+    cells = study.design.STUDIES["real_lag"].cells(range(2))
+    slow = [
+        cell
+        for cell in cells
+        if (cell.task, cell.load) == (study.design.STUDIES["real_lag"].tasks[task], "slow actors")
+    ]
     assert len(slow) == 6
     for cell in slow:
         real, load = found[cell.recording().run_id], cell.task.loads[cell.load]
@@ -238,11 +242,12 @@ def test_lags_are_compared_cell_by_cell(study: SimpleNamespace, frame: pd.DataFr
 
 @pytest.mark.long
 def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) -> None:
-    said = study.page.page(frame, (study.design.HOPPER,), 4)
+    hopper = study.design.Study("real_lag", "Is a simulated lag the real one?", (study.design.HOPPER,), 4)
+    said = study.page.page(frame, hopper, 4)
     assert f"{len(frame)} of {len(frame)} runs" in said
     assert "36 of 36 runs had the recorded metrics bit for bit" in said and "on another" not in said
     elsewhere = frame.assign(alike=frame["seed"] > 0, bits=frame["bits"] & (frame["seed"] > 0))
-    moved = study.page.page(elsewhere, (study.design.HOPPER,), 4)
+    moved = study.page.page(elsewhere, hopper, 4)
     assert "27 of 27 runs had the recorded metrics bit for bit" in moved
     assert "Another 9 were recorded on one kind of processor and replayed on another" in moved
     tables = said.split("### ")[1:]
@@ -259,8 +264,8 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     assert "no upper bound" in said
     assert "Of the minibatches under lag its filter acts in 25.0% on Hopper." in said
     assert "The question is ours, no paper's. Its tests were written on 2026-11-22" in said
-    assert "the rest still to be made" in study.page.page(frame, (study.design.HOPPER,), 5)
-    begun = study.page.page(frame[frame["seed"] == 0], (study.design.HOPPER,), 4)
+    assert "the rest still to be made" in study.page.page(frame, hopper, 5)
+    begun = study.page.page(frame[frame["seed"] == 0], hopper, 4)
     assert begun.count("No two ways have two runs each to compare yet, so nothing is tested.") == 2
     for draw in (study.figure.draw_lags, study.figure.draw_scores):
         wide, narrow = draw(frame), draw(frame, 3.5)
@@ -271,7 +276,7 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
 def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace) -> None:
     found = published_runs()
     there = {run_id for run_id, run in found.items() if run.seed in (0, study.design.FRESH)}
-    frame = study.collect.table(found, study.design.cells(study.design.SCALES["small"], range(1)))
+    frame = study.collect.table(found, study.design.STUDIES["real_lag"].cells(range(1)))
     assert set(frame["id"]) == there
     replays = frame[frame["way"] == "same seed"]
     assert replays["alike"].any()
@@ -279,7 +284,7 @@ def test_every_published_run_is_one_that_the_study_makes(study: SimpleNamespace)
 
 
 def test_every_run_of_the_study_is_planned(study: SimpleNamespace) -> None:
-    cells = study.design.cells(study.design.SCALES["small"], range(5))
+    cells = study.design.STUDIES["real_lag"].cells(range(5))
     assert len(cells) == 2 * 3 * 3 * 5 and len({cell.recording().run_id for cell in cells}) == len(cells)
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells), "seed by seed"
     assert len({cell.on_policy().run_id for cell in cells}) == 2 * 3 * 5
