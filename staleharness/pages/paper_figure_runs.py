@@ -20,7 +20,7 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.store import Store
 from ..store.study_runs import StudyRuns, bundle_path, read_study_runs
-from ..study import check_scale_name
+from ..study import check_scale_name, read_study
 from .paper_figure_specs import PaperFigure
 
 # Texts of an entry, which are not in its picture.
@@ -145,7 +145,10 @@ def load_figures(
         path = bundle_path(bundles, study, scale)
         if not path.is_dir():
             raise UserError(f"study={study!r} has no results in {bundles}")
-        results = Results.of(Store(path).read_all())
+        spec = path / "study.toml"
+        question = read_study(spec) if spec.is_file() else None
+        shared = read_study_runs(path, question, scale) if question and question.reuse else None
+        results = Results.of(shared.runs if shared else Store(path).read_all())
         return Evidence(results, results.table(score=score, normalise=normalise, **options))
 
     out = []

@@ -9,6 +9,7 @@ from drawn import texts_outside
 from paper_studies import FIGURES, write_study
 from quick_figures import draw_quickly
 
+from staleharness.base.reference_results import reference_folder
 from staleharness.figures import comparisons, curves_and_summary, learning_curves, palette, plot_layout, registry
 from staleharness.pages.paper_figure_runs import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
@@ -73,3 +74,9 @@ def test_no_text_hangs_over_a_narrow_page(draw: str, figures: dict[str, GalleryF
             figure = registry.draw(draw, shown.results, shown.table, plot_layout.COLUMN, **entry.options)
             assert texts_outside(figure) == []
             return
+
+
+def test_numbers_of_another_study_include_the_runs_that_it_reuses() -> None:
+    shown = load_figures([FIGURES["vaco/width"]], reference_folder(), reps=50)[0]
+    of_other = shown.evidence_of("vaco_ratio_window").results
+    assert {"a3po", "ppo_clip[anchor=proximal]"} <= {run.label for run in of_other}, "A-3PO's runs are vaco_ratio's"
