@@ -25,7 +25,7 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten, type_and_message
-from .ast_hash import meaning_hash
+from .code_hash import code_hash
 from .console_log import LOGGER
 from .parsing import user_path
 
@@ -287,10 +287,11 @@ def _origin(cls: type) -> tuple[str, str]:
 
 
 def source_hash(cls: type, active: frozenset[str] = frozenset()) -> str:
-    """Hash of what the plugin's own file says: editing `spo.py` expires SPO's runs and no others, and a comment, a
-    docstring, the layout or an import line expires none. `active`: the options that were added `later` and do not
-    stand at `before` (`options.active_options`); those that do, and the code that depends on them, do not count."""
-    return meaning_hash(Path(source_file(cls)).read_bytes(), active)
+    """Hash of what the plugin's file, and those of the user's that it imports, say: editing `spo.py` expires SPO's runs
+    and no others, and a comment, a docstring, the layout or the import of a library expires none. `active`: the
+    options that were added `later` and do not stand at `before` (`options.active_options`); those that do, and the
+    code that depends on them, do not count."""
+    return code_hash(Path(source_file(cls)), active)
 
 
 def summary(cls: type) -> str:

@@ -7,23 +7,19 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.metadata
-import importlib.util
 import inspect
 import re
 import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base.ast_hash import meaning_hash
+from ..base.code_hash import code_hash, module_files, package
 from ..base.console_log import LOGGER
 from ..base.parsing import PluginChoice, parse_assignments
 from ..errors import UserError, nearest, type_and_message
 
 FLATTEN = "flatten"
 """Option that wraps an environment in gymnasium's `FlattenObservation`; any other is a keyword of `gymnasium.make`."""
-
-PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
-"""Folders of installed packages, whose code does not count in run ids."""
 
 
 class GymnasiumId(NamedTuple):
@@ -128,21 +124,19 @@ def code_file(env: str) -> Path | None:
     name = parse(env)
     spec = gymnasium.registry.get(name.id) if name else None
     point = spec.entry_point if spec else None
-    file: str | None = None
-    with contextlib.suppress(Exception):  # of modules that are not there, of callables without a file
-        if isinstance(point, str):
-            module = importlib.util.find_spec(point.partition(":")[0])
-            file = module.origin if module else None
-        elif point is not None:
-            file = inspect.getsourcefile(point)
-    path = Path(file).resolve() if file else None
-    return path if path and path.is_file() and not PACKAGE_FOLDERS & set(path.parts) else None
+    file: Path | None = None
+    if isinstance(point, str):
+        *_, file = None, *module_files(point.partition(":")[0].split("."))
+    elif point is not None:
+        with contextlib.suppress(TypeError):  # of callables without a file
+            file = Path(inspect.getsourcefile(point) or "").resolve()
+    return file if file and file.is_file() and not package(file) else None
 
 
 def code_digest(env: str) -> str:
-    """Return the hash of what `code_file` says; empty where there is none."""
+    """Return the hash of what `code_file` and the user's files that it imports say; empty where there is none."""
     file = code_file(env)
-    return meaning_hash(file.read_bytes()) if file else ""
+    return code_hash(file) if file else ""
 
 
 def _spelling(id: str) -> str | None:

@@ -54,7 +54,8 @@ class ControlSimulation(Simulation[ControlData]):
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
         drawn = read_lag(spec.lag).drawn
         if spec.env_digest and code_digest(spec.env) != spec.env_digest:
-            raise Changed(f"{code_file(spec.env)} was edited since the run was planned; start the sweep again")
+            reason = "was edited since the run was planned, itself or a file that it imports"
+            raise Changed(f"{code_file(spec.env)} {reason}; start the sweep again")
         with contextlib.ExitStack() as stack:  # actors of a schedule, or in processes, have environments of their own
             env = task.vector(spec.env, spec.num_envs if drawn else 1, spec.threads if drawn else 1)
             stack.callback(env.close)

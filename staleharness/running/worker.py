@@ -175,13 +175,14 @@ def limit_gpu_memory(job: Job) -> None:
 
 
 def check_plugins(job: Job) -> None:
-    """Raise `Changed` when a plugin file was edited since the sweep was planned: the id names what it was then."""
+    """Raise `Changed` when a plugin was edited since the sweep was planned: the id names what it was then."""
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     if run_id(spec, family) != job.run_id:
         models = *lags_in_hash(spec.lag), *read_mismatch(spec.mismatch)
         files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *map(type, models))]
-        raise Changed(f"{' or '.join(files)} was edited since the sweep began; start the sweep again")
+        reason = "was edited since the sweep began, itself or a file that it imports"
+        raise Changed(f"{' or '.join(files)} {reason}; start the sweep again")
 
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from places import HELPERS
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugins import PATH_VARIABLE
 from staleharness.lag import LAGS
+from staleharness.mismatch import MISMATCHES
 from staleharness.task import ENVS
 
 TABULAR = HELPERS / "tabular_kind.py"
@@ -24,7 +25,7 @@ TABULAR = HELPERS / "tabular_kind.py"
 def loaded_plugins(*files: Path) -> Iterator[None]:
     """The built-in plugins and these, and whatever is loaded meanwhile; forgotten at the end."""
     with pytest.MonkeyPatch.context() as patch:
-        for registry in (ALGORITHMS, ENVS, LAGS):
+        for registry in (ALGORITHMS, ENVS, LAGS, MISMATCHES):
             list(registry)
             patch.setattr(registry, "_classes", dict(registry._classes))
             patch.setattr(registry, "_loaded_files", set(registry._loaded_files))

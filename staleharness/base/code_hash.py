@@ -1,0 +1,106 @@
+"""Hash of a plugin's code: of its file, and of the user's files that it imports, directly or through each other."""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import functools
+import hashlib
+import importlib.util
+import sys
+import warnings
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from .ast_hash import meaning_hash
+
+PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
+"""Folders of installed packages, whose code does not count in run ids."""
+LIBRARIES = {*sys.stdlib_module_names, "staleharness", "gymnasium", "numpy", "pandas", "torch", "transformers"}
+"""Modules that built-in plugins import: they do not count wherever they lie, so that published ids hold everywhere."""
+
+
+class Import(NamedTuple):
+    """One name of an import statement: `from ..module import name as alias`, or `import module as alias`."""
+
+    level: int  # dots before the module
+    module: str
+    name: str
+    alias: str
+
+
+def code_hash(file: Path, active: frozenset[str] = frozenset()) -> str:
+    """Return the hash of what a file says and of what the files say that its import statements find.
+
+    These are the user's own, and for a file of an installed package those of the package too. Import statements that
+    find one count as they are written; where the files lie does not. The hash of a file without such imports is its
+    `meaning_hash`, which explains `active`.
+    """
+    files, lines = [file.resolve()], []
+    owner = package(files[0])
+    for path in files:  # grows
+        source = path.read_bytes()
+        lines.append(meaning_hash(source, active))
+        for statement in import_statements(source):
+            targets = [x for x in files_of(statement, path) if package(x) in ("", owner)]
+            files += [x for x in targets if x not in files]
+            if targets:
+                lines.append(f"{[*statement]} {[files.index(x) for x in targets]}")
+    return lines[0] if len(lines) == 1 else hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def package(file: Path) -> str:
+    """Return the name of the installed package that a file belongs to; empty for a file of the user's."""
+    depths = [depth for depth, part in enumerate(file.parts[:-1]) if part in PACKAGE_FOLDERS]
+    return file.parts[depths[-1] + 1] if depths else ""
+
+
+@functools.lru_cache(maxsize=256)
+def import_statements(source: bytes) -> tuple[Import, ...]:
+    """Return the import statements of a file at any depth, sorted, without those of known libraries."""
+    names = set()
+    with contextlib.suppress(SyntaxError, ValueError), warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Import):
+                names |= {Import(0, alias.name, "", alias.asname or "") for alias in node.names}
+            elif isinstance(node, ast.ImportFrom):
+                names |= {Import(node.level, node.module or "", x.name, x.asname or "") for x in node.names}
+    return tuple(sorted(x for x in names if x.level or x.module.partition(".")[0] not in LIBRARIES))
+
+
+def files_of(statement: Import, importer: Path) -> list[Path]:
+    """Return the Python files that an import statement of a file executes, from the outermost package inwards."""
+    parts = [part for part in (*statement.module.split("."), statement.name) if part]
+    if not statement.level:
+        return module_files(parts, importer.parent)
+    folder = importer.parents[min(statement.level, len(importer.parents)) - 1]
+    package_file = folder / "__init__.py"
+    return [*([package_file] if package_file.is_file() else []), *_walk(parts, folder)]
+
+
+def module_files(parts: list[str], folder: Path | None = None) -> list[Path]:
+    """Return the Python files of a module and of its packages, as far as there are any. Python's search finds them, or
+    else they lie in the folder. Imports none."""
+    return list(_walk(parts, folder, absolute=True))
+
+
+def _walk(parts: list[str], folder: Path | None, absolute: bool = False) -> Iterator[Path]:
+    """Find the files of nested modules, the first of them in a folder. absolute: ask Python first, where it need not
+    import a package for the answer."""
+    folders = [folder] if folder else []
+    for depth, part in enumerate(parts):
+        spec = None
+        if absolute and (depth == 0 or ".".join(parts[:depth]) in sys.modules):
+            with contextlib.suppress(Exception):  # of import hooks, and of modules without a specification
+                spec = importlib.util.find_spec(".".join(parts[: depth + 1]))
+        if spec:
+            file, folders = Path(spec.origin or ""), [Path(x) for x in spec.submodule_search_locations or ()]
+        else:
+            packages = [place / part for place in folders]
+            choices = (x for inner in packages for x in (inner / "__init__.py", inner.with_name(f"{part}.py")))
+            file = next((path for path in choices if path.is_file()), Path())
+            folders = [file.parent] if file.name == "__init__.py" else [] if file.name else packages
+        if file.suffix == ".py" and file.is_file():
+            yield file.resolve()
