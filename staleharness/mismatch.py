@@ -73,12 +73,12 @@ class Mismatch(Options):
         return False
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
-        """Return the sampler's copy of a matrix [out, in]. Deterministic: random numbers come from
-        `place.generator()`."""
+        """Return the sampler's copy of a matrix [out, in], or of experts [E, out, in]: a new tensor. Deterministic:
+        random numbers come from `place.generator()`."""
         return weight
 
     def logits(self, logits: Tensor) -> Tensor:
-        """Return the logits [B, V] that tokens are drawn from."""
+        """Return the logits [B, V] that tokens are drawn from: a new tensor, each row by itself."""
         return logits
 
     @classmethod

@@ -16,6 +16,7 @@ import torch
 from torch import Tensor
 
 from ..algorithm import ALGORITHMS, Algorithm, Proximal, Realign, Stop, defines
+from ..base.options import Choice
 from ..base.plugins import summary
 from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
@@ -36,13 +37,13 @@ Check = Callable[[Algorithm], None]
 NO_POLICY_GRADIENT = "set policy_gradient = False where the method is deliberately no policy gradient on fresh data"
 
 
-def variants(cls: type[Algorithm]) -> list[Algorithm]:
-    """The defaults, and every algorithm that differs from them in one `Literal` or `bool` option."""
-    algorithms, defaults = [cls()], cls.hyper_parameters()
+def variants(cls: type[Choice]) -> list[Choice]:
+    """The defaults, and every instance that differs from them in one `Literal` or `bool` option."""
+    instances, defaults = [cls()], cls.hyper_parameters()
     for key, hint in cls.hyper_parameter_types().items():
         options = get_args(hint) if get_origin(hint) is Literal else (True, False) if hint is bool else ()
-        algorithms += [cls(**{key: option}) for option in options if option != defaults[key]]
-    return algorithms
+        instances += [cls(**{key: option}) for option in options if option != defaults[key]]
+    return instances
 
 
 def is_named_and_explained(algorithm: Algorithm) -> None:
@@ -158,12 +159,12 @@ def leaves_its_inputs_alone(algorithm: Algorithm) -> None:
 
 def is_deterministic_and_draws_nothing(algorithm: Algorithm) -> None:
     """Two calls return the same bits, and no global random generator moves."""
-    before = _global_generators()
+    before = global_generators()
     d, t = examples_for(algorithm), example_trajectories()
     assert torch.equal(algorithm.policy_loss(d).loss, algorithm.policy_loss(d).loss)
     for first, second in zip(_targets(algorithm, t), _targets(algorithm, t), strict=True):
         assert torch.equal(first, second)
-    assert before == _global_generators(), "a global random generator moved; a loss is a function of what it is given"
+    assert before == global_generators(), "a global random generator moved; a loss is a function of what it is given"
 
 
 def does_not_see_the_order_of_rows(algorithm: Algorithm) -> None:
@@ -255,7 +256,7 @@ def check_algorithm(cls: type[Algorithm]) -> None:
                 raise AssertionError(f"{algorithm}: {check.__name__}: {check.__doc__} {error}") from error
 
 
-def parametrize_with_checks(classes: Iterable[type[Algorithm]]) -> Any:
+def parametrize_with_algorithm_checks(classes: Iterable[type[Algorithm]]) -> Any:
     """A pytest decorator: one test `(algorithm, check)` for each check on each variant of each class."""
     import pytest
 
@@ -270,7 +271,8 @@ def _label(algorithm: Algorithm) -> str:
     return "-".join([algorithm.name or type(algorithm).__name__, *changes])
 
 
-def _global_generators() -> tuple[bytes, bytes, bytes]:
+def global_generators() -> tuple[bytes, bytes, bytes]:
+    """States of the global generators of torch, NumPy and Python."""
     numpy_state = np.random.get_state()  # noqa: NPY002 (looked at, not used)
     return torch.get_rng_state().numpy().tobytes(), pickle.dumps(numpy_state), pickle.dumps(random.getstate())
 
