@@ -6,14 +6,17 @@ import random
 import re
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from known_plugins import loaded_plugins
 from torch import Tensor
 
 from staleharness.algorithm import ALGORITHMS
+from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.lag import LAGS
 from staleharness.language.task import LanguageTask
@@ -84,6 +87,12 @@ def test_an_honest_model_passes(registry: None) -> None:
     MISMATCHES.register("honest")(Honest)
     for model in (Honest(), Honest(step=1), Honest(heat=0.5, words="all")):
         check_mismatch_model(model)
+
+
+def test_a_model_as_new_writes_it_passes(tmp_path: Path) -> None:
+    with loaded_plugins(scaffold.write("mismatch", "my_mismatch", str(tmp_path))):
+        check_mismatch_model(MISMATCHES["my_mismatch"]())
+        check_mismatch_model(read_mismatch("my_mismatch:0.5")[0])
 
 
 class WithoutName(Honest):

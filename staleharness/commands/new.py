@@ -33,6 +33,12 @@ TEMPLATES = {
     ),
     "env": Template("an environment family", "staleharness.task:ENVS", "envs", "--algo ppo_clip --env {cls}"),
     "lag": Template("a lag model", "staleharness.lag:LAGS", "lags", "--env Hopper --algo ppo_clip --lag {name}"),
+    "mismatch": Template(
+        "a mismatch model",
+        "staleharness.mismatch:MISMATCHES",
+        "mismatches",
+        "--env Hopper --algo ppo_clip --mismatch {name}",
+    ),
 }
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import runpy
 import sys
 import textwrap
 from pathlib import Path
@@ -17,11 +18,12 @@ from staleharness.base.ast_hash import meaning_hash
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
+from staleharness.mismatch import MISMATCHES
 from staleharness.running.plan import plan
 from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.study import ask
 from staleharness.task import ENVS, find_env
-from staleharness.testing import check_algorithm
+from staleharness.testing import MISMATCH_CHECKS, check_algorithm
 from staleharness.training.loop import simulation_of
 
 TINY = "num_envs=2,num_steps=32,epochs=1,minibatches=2,evaluations=1,evaluation_episodes=1,final_episodes=1"
@@ -64,7 +66,7 @@ METADATA = "Metadata-Version: 2.1\nName: nobody\nVersion: 1.0\n"
 def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """Registries that look for plugins again and are put back afterwards; an empty working folder."""
     monkeypatch.setenv(PATH_VARIABLE, "")
-    for registry in (ALGORITHMS, ENVS):
+    for registry in (ALGORITHMS, ENVS, MISMATCHES):
         list(registry)
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
         monkeypatch.setattr(registry, "_loaded_files", set(registry._loaded_files))
@@ -400,7 +402,13 @@ def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(tmp_path: Path, 
 
 
 @pytest.mark.parametrize(
-    ("kind", "folder"), [("algorithm", "algorithms"), ("env", "envs"), ("lag", "staleharness/lags")]
+    ("kind", "folder"),
+    [
+        ("algorithm", "algorithms"),
+        ("env", "envs"),
+        ("lag", "staleharness/lags"),
+        ("mismatch", "staleharness/mismatches"),
+    ],
 )
 def test_a_new_plugin_is_written_where_the_user_stands(
     kind: str, folder: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -423,6 +431,29 @@ def test_a_new_environment_runs(tmp_path: Path, cli: Cli) -> None:
     assert records[-1].metrics["lag_max"] <= 1
 
 
+def test_a_new_mismatch_model_runs_and_so_does_its_test(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    code, out, _ = cli("new", "mismatch", "my_mismatch", "--folder", str(tmp_path / "p"))
+    file = tmp_path / "p" / "my_mismatch.py"
+    assert code == 0 and f"--env Hopper --algo ppo_clip --mismatch my_mismatch --k 8 --plugin {file}" in out
+    add_user_path(str(file))
+    asked = ask(
+        env="CartPole", algo="ppo_clip", mismatch="my_mismatch:0.5", k="2", seeds="1", steps="128", settings=TINY
+    )
+    records = list(simulation_of(plan(asked).runs[0].spec))
+    assert len(records) == 2 and records[-1].metrics["mismatch/kl_k3"] > 0
+    lines = [line[6:] for line in file.read_text().splitlines() if line.startswith("#     ")]
+    test = write(tmp_path / "p" / "test_my_mismatch.py", "\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path / "p")
+    function = runpy.run_path(str(test))["test_my_mismatch_keeps_the_contract"]
+    cases = function.pytestmark[0].args[1]
+    assert len(cases) == len(MISMATCH_CHECKS)
+    for case in cases:
+        function(*case)
+    sys.modules.pop("my_mismatch")
+
+
 @pytest.mark.parametrize(
     ("kind", "name", "words"),
     [
@@ -436,6 +467,9 @@ def test_a_new_environment_runs(tmp_path: Path, cli: Cli) -> None:
         ("env", "hopper", "mujoco.py"),
         ("env", "mujoco", "mujoco.py"),
         ("env", "lambda", "not a plugin name"),
+        ("mismatch", "noise", "a mismatch model called 'noise' exists already in .*noise.py"),
+        ("mismatch", "none", "None"),
+        ("mismatch", "place", "Place"),
     ],
 )
 def test_an_unusable_plugin_name_is_refused_and_writes_nothing(
