@@ -99,7 +99,7 @@ class Registry(Generic[T]):
         self._load_all()
         if name not in self._classes:
             hints = "; ".join([nearest(name, self._classes), *self.broken])
-            raise UserError(f"no {self.kind[:-1]} is called {shorten(name)!r}; {hints}")
+            raise UserError(f"no {re.sub(r'(?<=ch)es$|s$', '', self.kind)} is called {shorten(name)!r}; {hints}")
         cls = self._classes[name]
         if cls not in self._checked_types:
             self._check(cls)

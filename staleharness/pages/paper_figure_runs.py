@@ -147,8 +147,8 @@ def load_figures(
             raise UserError(f"study={study!r} has no results in {bundles}")
         spec = path / "study.toml"
         question = read_study(spec) if spec.is_file() else None
-        shared = read_study_runs(path, question, scale) if question and question.reuse else None
-        results = Results.of(shared.runs if shared else Store(path).read_all())
+        study_runs = read_study_runs(path, question, scale) if question and question.reuse else None
+        results = Results.of(study_runs.runs if study_runs else Store(path).read_all())
         return Evidence(results, results.table(score=score, normalise=normalise, **options))
 
     out = []
