@@ -102,8 +102,10 @@ def test_every_published_record_says_its_kind_of_task(bundle: Path) -> None:
 def test_a_bundle_has_a_study_or_names_the_program_that_makes_it() -> None:
     rest = {bundle.name for bundle in BUNDLES} - {bundle.name for bundle in STUDIES}
     benchmarks = {name for name in rest if name.startswith("stalebench_v1_")}
-    assert rest - benchmarks == {"real_lag"}
+    assert rest - benchmarks == {"real_lag", "real_lag_deep_queue"}
     assert manifest(move_ids.REFERENCE / "real_lag")["command"] == "python experiments/real_lag"
+    command = "python experiments/real_lag --study real_lag_deep_queue"
+    assert manifest(move_ids.REFERENCE / "real_lag_deep_queue")["command"] == command
     for name in benchmarks:
         assert manifest(move_ids.REFERENCE / name)["command"].startswith("staleharness benchmark ")
 

@@ -99,6 +99,8 @@ def publish(study: Study, out: Path, to: Path) -> None:
 def show(study: Study, bundle: Path, seeds: int, folder: Path) -> None:
     """Write the page and its pictures from the runs in the bundle."""
     frame = table({run.id: run for run in Store(bundle).read_all()}, study.cells(range(seeds)))
+    if frame.empty:
+        sys.exit(f"{bundle} has no runs of {study.name}")
     folder.mkdir(parents=True, exist_ok=True)
     write_bytes(folder / "README.md", page(frame, study, seeds).encode())
     for name, draw in (("lags", draw_lags), ("scores", draw_scores)):

@@ -19,7 +19,8 @@ def table(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> pd.Data
     `alike`: whether it was made on the same kind of machine, without which bits are not promised. What is without lag
     has no load, and the load's seed as all others."""
     frame = pd.DataFrame(list(_rows(study_runs, cells)))
-    return frame.drop_duplicates(["task", "method", "load", "seed", "way"], ignore_index=True)
+    place = ["task", "method", "load", "seed", "way"]
+    return frame.drop_duplicates(place, ignore_index=True) if len(frame) else frame
 
 
 def _rows(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
