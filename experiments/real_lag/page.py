@@ -94,6 +94,9 @@ def _lag_words(frame: pd.DataFrame) -> str:
             sentences.append(
                 f"The histogram of {MODEL_NAMES[way]} is {least:.2f} to {most:.2f} phases away from the recorded one "
                 f"(Wasserstein distance, averaged over the runs of a load); it is furthest away for {load} on {task}."
+                if len(some) > 1
+                else f"The histogram of {MODEL_NAMES[way]} is {most:.2f} phases away from the recorded one (Wasserstein "
+                "distance, averaged over the runs)."
             )
     return " ".join(sentences)
 
@@ -185,7 +188,11 @@ def _load_effect(load: str, of_lag: Sequence[Comparison]) -> str:
         parts.append(f"before Holm's correction {of}{_and([_by(c) for c in alone])}")
     if rest := [c for c in mine if not c.difference.different_alone]:
         parts.append(f"no effect is seen on {_and([f'{_method(c)} ({_mean(c)})' for c in rest])}")
-    about = f"for {_and([_method(c) for c in changed])} alone" if changed else "for no method"
+    about = (
+        f"for {_and([_method(c) for c in changed])}{' alone' * (len(changed) < len(mine))}"
+        if changed
+        else "for no method"
+    )
     effect = f"A significant effect, without which equivalence says little, is shown {about}."
     return f"*{load.capitalize()}:* {'; '.join(parts)}. {effect}"
 

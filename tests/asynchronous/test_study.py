@@ -257,9 +257,7 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     assert f"{pipeline}: lower: all 9" in said
     assert "PPO-clip, full queue on Hopper\\*" in said and "VACO, few actors on Hopper\\*" not in said
     assert "; no effect is seen on VACO (+0% [−" in said and "is shown for PPO-clip and SPO alone." in said
-    assert (
-        "*Full queue:* lag changes PPO-clip by −20% [" in said and "is shown for PPO-clip, VACO and SPO alone." in said
-    )
+    assert "*Full queue:* lag changes PPO-clip by −20% [" in said and "is shown for PPO-clip, VACO and SPO." in said
     assert "In 8 of 9 combinations" in said
     assert "no upper bound" in said
     assert "Of the minibatches under lag its filter acts in 25.0% on Hopper." in said
