@@ -27,6 +27,7 @@ STYLES = {  # colours of Okabe and Ito
     "uniform": ("#D55E00", "D", "uniform buffer, equal mean lag"),
 }
 MODELS = ("recorded", "pipeline", "uniform")  # a replay's histogram is the recorded one
+BARS = 30  # of more lags than these a histogram is an outline
 Panels = dict[tuple[str, str], Axes]  # by task and load
 
 
@@ -37,14 +38,21 @@ def draw_lags(frame: pd.DataFrame, width: float = PAGE) -> bytes:
         figure, panels = _panels(frame, width, 1.45)
         for (task, load), ax in panels.items():
             mine = counts[(counts["task"] == task) & (counts["load"] == load)].set_index("way")
+            widest = max(map(len, mine["histogram"]))
             for i, way in enumerate(MODELS):
                 if way in mine.index:
                     shares, mean = np.array(mine.loc[way, "histogram"]), mine.loc[way, "mean"]
-                    ax.bar(np.arange(len(shares)) + (i - 1) * 0.28, shares, 0.28, color=STYLES[way][0])
+                    if widest > BARS:
+                        ax.stairs(shares, np.arange(len(shares) + 1) - 0.5, color=STYLES[way][0])
+                    else:
+                        ax.bar(np.arange(len(shares)) + (i - 1) * 0.28, shares, 0.28, color=STYLES[way][0])
                     top = ax.get_xaxis_transform()
                     ax.plot([mean], [0.97], "v", color=STYLES[way][0], ms=4, transform=top, clip_on=False)
-            widest = max(map(len, mine["histogram"]))
-            ax.set(xlim=(-0.6, widest - 0.4), ylim=(0, 1), xlabel="lag in phases (triangles: means)")
+            ax.set(
+                xlim=(-0.6, widest - 0.4),
+                ylim=(0, 0.5 if widest > BARS else 1),
+                xlabel="lag in phases (triangles: means)",
+            )
             ax.xaxis.set_major_locator(MaxNLocator(6, integer=True))
         caption = f"all decisions of {_span(frame, ['task', 'load', 'way'])} runs a load, over methods and seeds"
         return _finish(figure, panels, "Lag, recorded and modelled", caption, "share of decisions", MODELS)
@@ -91,9 +99,9 @@ def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, P
     """A panel per task and load, side by side where there is room; one y axis per task."""
     loaded = frame[frame["load"] != ""]
     places = list(dict.fromkeys(zip(loaded["task"], loaded["load"], strict=True)))
-    columns = 1 if width <= COLUMN else 3
+    columns = 1 if width <= COLUMN else min(3, len(places))
     rows = math.ceil(len(places) / columns)
-    figure = Figure(figsize=(width, rows * height + (1.0 if columns == 1 else 0.6)))
+    figure = Figure(figsize=(width, rows * height + (1.0 if width <= COLUMN else 0.6)))
     figure.set_layout_engine("constrained", w_pad=0.06, h_pad=0.05)
     panels: Panels = {}
     for i, (task, load) in enumerate(places):
@@ -104,7 +112,8 @@ def _panels(frame: pd.DataFrame, width: float, height: float) -> tuple[Figure, P
 
 
 def _finish(figure: Figure, panels: Panels, title: str, caption: str, y: str, variants: Sequence[str]) -> bytes:
-    columns = 1 if figure.get_figwidth() <= COLUMN else 3
+    entries = 1 if figure.get_figwidth() <= COLUMN else 3
+    columns = min(entries, len(panels))
     for i, ax in enumerate(panels.values()):
         if i % columns == 0:
             ax.set_ylabel(y)
@@ -114,7 +123,7 @@ def _finish(figure: Figure, panels: Panels, title: str, caption: str, y: str, va
         Line2D([], [], color=colour, marker=marker, ms=4, lw=1.1, label=name)
         for colour, marker, name in map(STYLES.__getitem__, variants)
     ]
-    figure.legend(handles=handles, loc="outside lower left", ncols=columns, frameon=False)
+    figure.legend(handles=handles, loc="outside lower left", ncols=entries, frameon=False)
     lines = textwrap.wrap(caption, int(figure.get_figwidth() * 19))
     figure.set_figheight(figure.get_figheight() + 0.14 * len(lines))
     # The layout leaves room for the faint text; the title stands over its first, empty line.

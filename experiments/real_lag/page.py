@@ -95,8 +95,8 @@ def _lag_words(frame: pd.DataFrame) -> str:
                 f"The histogram of {MODEL_NAMES[way]} is {least:.2f} to {most:.2f} phases away from the recorded one "
                 f"(Wasserstein distance, averaged over the runs of a load); it is furthest away for {load} on {task}."
                 if len(some) > 1
-                else f"The histogram of {MODEL_NAMES[way]} is {most:.2f} phases away from the recorded one (Wasserstein "
-                "distance, averaged over the runs)."
+                else f"The histogram of {MODEL_NAMES[way]} is {most:.2f} phases away from the recorded one "
+                "(Wasserstein distance, averaged over the runs)."
             )
     return " ".join(sentences)
 
@@ -188,12 +188,8 @@ def _load_effect(load: str, of_lag: Sequence[Comparison]) -> str:
         parts.append(f"before Holm's correction {of}{_and([_by(c) for c in alone])}")
     if rest := [c for c in mine if not c.difference.different_alone]:
         parts.append(f"no effect is seen on {_and([f'{_method(c)} ({_mean(c)})' for c in rest])}")
-    about = (
-        f"for {_and([_method(c) for c in changed])}{' alone' * (len(changed) < len(mine))}"
-        if changed
-        else "for no method"
-    )
-    effect = f"A significant effect, without which equivalence says little, is shown {about}."
+    about = _and([_method(c) for c in changed]) + " alone" * (len(changed) < len(mine)) if changed else "no method"
+    effect = f"A significant effect, without which equivalence says little, is shown for {about}."
     return f"*{load.capitalize()}:* {'; '.join(parts)}. {effect}"
 
 
