@@ -10,8 +10,8 @@ from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable
 from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import Array, learning_curve, random_returns, resolve_auto, score_before_training
-from staleharness.statistics.significance_and_power import holm
-from staleharness.statistics.t_tests_and_intervals import t_p_value, t_reach
+from staleharness.statistics.significance_and_power import holm_of_results
+from staleharness.statistics.t_tests_and_intervals import welch
 from staleharness.store.bundle_runs_table import curve_area
 from staleharness.store.stored_run import StoredRun
 
@@ -108,19 +108,28 @@ def _estimate(value: float, replicates: Array) -> ScoreEstimate:
 
 
 def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[ScoreEstimate, float]]:
-    """Difference of each method from the baseline and p after Holm's correction (Welch, mean over environments)."""
-    base, found = columns[BASELINE], {}
-    for label, own in columns.items():
-        if label == BASELINE or own.keys() != base.keys():
-            continue
-        value = float(np.mean([own[env].mean() - base[env].mean() for env in base]))
-        sides = [side[env] for env in base for side in (own, base)]
-        variances = np.array([side.var(ddof=1) / len(side) for side in sides]) / len(base) ** 2
-        reach = float(t_reach(variances, [len(side) for side in sides]))
-        p = t_p_value(value, variances, [len(side) for side in sides]) if reach else 1.0
-        found[label] = ScoreEstimate(value, value - reach, value + reach), p
-    corrected = holm([p for _, p in found.values()])
-    return {label: (e, float(p)) for (label, (e, _)), p in zip(found.items(), corrected, strict=True)}
+    """Difference of each method from the baseline and p after Holm's correction (Welch, mean over environments).
+
+    Methods with the baseline's results have neither.
+    """
+    base = columns[BASELINE]
+    sides = {
+        label: ([own[env] for env in base], [base[env] for env in base])
+        for label, own in columns.items()
+        if label != BASELINE and own.keys() == base.keys()
+    }
+    sides = {label: pair for label, pair in sides.items() if _results(pair[0]) != _results(pair[1])}
+    tests = {label: welch(*pair) for label, pair in sides.items()}
+    p_holm = holm_of_results(
+        [test.p for test in tests.values()], [(_results(own), _results(base)) for own, base in sides.values()]
+    )
+    estimates = {label: ScoreEstimate(test.value, test.low, test.high) for label, test in tests.items()}
+    return {label: (estimate, p) for (label, estimate), p in zip(estimates.items(), p_holm, strict=True)}
+
+
+def _results(columns: Sequence[Array]) -> tuple[tuple[float, ...], ...]:
+    """Scores of each environment in ascending order."""
+    return tuple(tuple(sorted(column.tolist())) for column in columns)
 
 
 def _means(runs: Sequence[StoredRun]) -> dict[str, float | None]:

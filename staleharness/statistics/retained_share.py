@@ -18,7 +18,7 @@ from ..store.run_grid import Cell, RunGrid
 from .bootstrap import REPS, percentiles, resample, stable_seed
 from .method_labels import display_label
 from .scores import Array, final_score, random_returns, score_before_training
-from .significance_and_power import ALPHA, holm
+from .significance_and_power import ALPHA, holm_of_results
 from .t_tests_and_intervals import Contrast, contrast
 
 MIN_GAIN = 0.1  # share of the best method's gain over random that counts as having learned
@@ -114,6 +114,12 @@ def compare_pairs(
         label: [run.record["scores"] for env in gains[label] for run in run_grid.cells[Cell(label, 1, env)]]
         for label in labels
     }
+    all_results = {
+        label: tuple(
+            (env, *(tuple(sorted(scores.tolist())) for scores in at_k_and_1)) for env, at_k_and_1 in own.items()
+        )
+        for label, own in gains.items()
+    }
     p_values = {}
     for a, b in combinations(labels, 2):
         if gains[a].keys() == gains[b].keys():
@@ -123,8 +129,8 @@ def compare_pairs(
             difference = contrast(tasks, lambda m: float(m[0] / m[1] - m[2] / m[1 if len(m) == 3 else 3]))
             if (p := difference.p_beyond("more")) is not None:
                 p_values[(a, b) if difference.value > 0 else (b, a)] = p
-    p_holm = holm(list(p_values.values()))
-    return dict(zip(p_values, p_holm.tolist(), strict=True))
+    p_holm = holm_of_results(list(p_values.values()), [(all_results[a], all_results[b]) for a, b in p_values])
+    return dict(zip(p_values, p_holm, strict=True))
 
 
 def _gains(run_grid: RunGrid, label: str, k: int, score: str, accuracy: bool) -> dict[str, list[Array]]:

@@ -4,7 +4,7 @@ size of every pair; and the seeds needed to see one: a two-sided t-test at 5 %, 
 from __future__ import annotations
 
 import bisect
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations, permutations
 from typing import Any
@@ -61,8 +61,20 @@ def compare_all_pairs(scores: Scores) -> list[MethodDifference]:
 def _differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> list[MethodDifference]:
     pairs = [pair for pair in pairs if all(len(scores[label]) > 1 for label in pair)]
     tests = [welch([scores[a]], [scores[b]]) for a, b in pairs]
-    p_holm = holm([test.p for test in tests]).tolist()
+    results = {label: tuple(sorted(runs.tolist())) for label, runs in scores.items()}
+    p_holm = holm_of_results([test.p for test in tests], [(results[a], results[b]) for a, b in pairs])
     return [MethodDifference(a, b, *test[:4], p) for (a, b), test, p in zip(pairs, tests, p_holm, strict=True)]
+
+
+def holm_of_results(p: Sequence[float], sides: Sequence[tuple[Hashable, Hashable]]) -> list[float]:
+    """Correct p values with `holm`, where `sides` are the results that each test compares.
+
+    Tests of the same results, which methods have that are one computation at some setting, count once; a comparison of
+    equal results is no test and has p = 1.
+    """
+    p_of = {frozenset(pair): value for pair, value in zip(sides, p, strict=True) if pair[0] != pair[1]}
+    corrected = dict(zip(p_of, holm([*p_of.values()]).tolist(), strict=True))
+    return [corrected.get(frozenset(pair), 1.0) for pair in sides]
 
 
 def holm(p: Sequence[float]) -> Array:

@@ -98,6 +98,9 @@ def test_p_values_are_corrected_over_the_rows() -> None:
     found = earlier_tracks._against_baseline(columns)
     plain = sorted(stats.ttest_ind(columns[m]["A"], columns["ppo_clip"]["A"], equal_var=False).pvalue for m in found)
     assert min(p for _, p in found.values()) == pytest.approx(min(1.0, 4 * plain[0]))
+    copies = columns | {"copy": columns["ppo_clip"], "copy of m3": columns["m3"]}
+    again = earlier_tracks._against_baseline(copies)
+    assert "copy" not in again and again == found | {"copy of m3": found["m3"]}
 
 
 def test_methods_that_a_track_refuses_are_named() -> None:

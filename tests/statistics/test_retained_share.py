@@ -99,6 +99,14 @@ def test_pairs_are_tested_together(tmp_path: Path) -> None:
     clear = multipletests(ps, method="holm")[0].tolist()
     assert clear == [True, True, False]
     assert clear_pairs(runs, heights) == [("a", "b"), ("a", "c")]
+    tests = compare_pairs(runs, 8, "sampled", False, list(heights))
+    made += [write_run(tmp_path, "e", s, capacity=1, sampled=base[s] + 2, phases=4) for s in range(3)]
+    made += [write_run(tmp_path, "e", s, capacity=8, sampled=heights["c"][s], phases=4) for s in range(3)]
+    with_copy = compare_pairs(grid(made), 8, "sampled", False, [*heights, "e"])  # a copy of c is no further method
+    assert with_copy["a", "e"] == with_copy["a", "c"] and with_copy["e", "c"] == 1.0
+    assert {pair: p for pair, p in with_copy.items() if "e" not in pair} == {
+        k: pytest.approx(p) for k, p in tests.items()
+    }
 
 
 def test_a_sentence_says_what_lag_costs(runs: RunGrid) -> None:

@@ -54,6 +54,19 @@ def test_many_comparisons_are_corrected_as_statsmodels_does() -> None:
     assert len(pairs) == 6 and [d.holm for d in pairs] == pytest.approx(list(holm([d.p for d in pairs])))
 
 
+def test_methods_with_the_same_results_count_once_in_the_correction() -> None:
+    """Copies are one computation: their tests are one, and they have none against each other."""
+    copies = SCORES | {"copy of base": SCORES["base"], "copy of worse": SCORES["worse"][::-1]}
+    plain = {d.a: d.holm for d in compare_with_baseline(SCORES, "base")}
+    found = {d.a: d.holm for d in compare_with_baseline(copies, "base")}
+    expected = plain | {"copy of base": 1.0, "copy of worse": plain["worse"]}
+    assert found == {label: pytest.approx(p) for label, p in expected.items()}
+    of_pairs = {(d.a, d.b): d.holm for d in compare_all_pairs(SCORES)}
+    found_pairs = {(d.a, d.b): d.holm for d in compare_all_pairs(copies)}
+    assert len(found_pairs) == 15 and found_pairs["base", "copy of base"] == 1.0
+    assert {pair: found_pairs[pair] for pair in of_pairs} == {k: pytest.approx(p) for k, p in of_pairs.items()}
+
+
 def test_a_pair_needs_two_runs_on_both_sides() -> None:
     scores = {"a": np.array([1.0, 3.0, 9.0]), "b": np.array([1.0, 4.0]), "lonely": np.array([1.0])}
     (only,) = compare_all_pairs(scores)
@@ -65,8 +78,8 @@ def test_a_pair_needs_two_runs_on_both_sides() -> None:
 @pytest.mark.parametrize(("n", "p"), [(2, 1 / 3), (3, 0.1), (4, 1 / 35)])
 def test_runs_without_spread_have_the_p_of_the_rank_test(n: int, p: float) -> None:
     """Four runs of 0.5 and four of 1 are two of the 70 ways to split them."""
-    scores = {"base": np.full(n, 0.5), "same": np.full(n, 0.5), "shifted": np.full(n, 1.0)}
-    equal, shifted = compare_with_baseline(scores, "base")
+    levels = {"base": 0.5, "same": 0.5, "shifted": 1.0, "far": 2.0}
+    equal, shifted, _ = compare_with_baseline({label: np.full(n, level) for label, level in levels.items()}, "base")
     assert (equal.mean, equal.p, equal.significant) == (0.0, 1.0, False)
     assert (shifted.mean, shifted.p) == (0.5, pytest.approx(p))
     assert (shifted.low, shifted.high) == (None, None) and shifted.holm == min(1.0, 2 * shifted.p)

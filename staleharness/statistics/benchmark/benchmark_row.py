@@ -11,7 +11,7 @@ import numpy as np
 from ...store.stored_run import StoredRun
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
-from ..significance_and_power import detectable_effect, holm, spread
+from ..significance_and_power import detectable_effect, holm_of_results, spread
 from ..t_tests_and_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol
 from .protocol_runs import area_of
@@ -123,10 +123,9 @@ def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     out = [_against(row, base.get(row.capacity)) for row in out]
     for k in base:
         places = [i for i, r in enumerate(out) if r.capacity == k and r.p is not None and not r.did_not_learn]
-        p_of = {_results(out[i]): out[i].p or 0.0 for i in places}  # rows with the same results are one computation
-        p_holm = dict(zip(p_of, holm([*p_of.values()]).tolist(), strict=True))
-        for i in places:
-            out[i] = replace(out[i], holm=p_holm[_results(out[i])])
+        p_holm = holm_of_results([out[i].p or 0.0 for i in places], [(_results(out[i]), BASELINE) for i in places])
+        for i, p in zip(places, p_holm, strict=True):
+            out[i] = replace(out[i], holm=p)
     return out
 
 
