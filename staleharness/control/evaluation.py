@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from ..base.cancellation import check_stop
 from ..base.streams import integer, stream
-from ..errors import UserError, type_and_message
+from ..errors import Diverged, UserError, type_and_message
 from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
 from .action_distributions import action_converter
@@ -38,8 +38,8 @@ CHECK_EVERY = 256  # steps between checks of whether the process is to end
 def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: Version, episodes: int) -> Scores:
     """Play `episodes` sampled and as many deterministic episodes, each pair from the same initial state.
 
-    Raises `UserError` for a first step that `checked_step` refuses and for an episode that does not end, and
-    `Interrupted` where the process is to end.
+    Raises `UserError` for a first step that `checked_step` refuses and for an episode that does not end, `Diverged` for
+    an observation or reward that is not finite, and `Interrupted` where the process is to end.
     """
     env = task.vector(spec.env, 2 * episodes, spec.threads)
     with contextlib.closing(env):
@@ -68,11 +68,14 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
 def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> list[float]:
     """Play episodes by the likeliest actions, from the initial states of a run's evaluations; returns their returns.
 
-    Raises `UserError` where an episode does not end.
+    Raises `UserError` where an episode does not end, or the environment gives what is not finite.
     """
     vector = task.vector(env, episodes, 1)
     with contextlib.closing(vector):
-        returns, _ = play_episodes(vector, env, seeds_of(episodes), policy.act, LONGEST_EPISODE, LONGEST_EPISODE)
+        try:
+            returns, _ = play_episodes(vector, env, seeds_of(episodes), policy.act, LONGEST_EPISODE, LONGEST_EPISODE)
+        except Diverged as error:
+            raise UserError(str(error)) from None
     return [float(x) for x in returns]
 
 
@@ -87,10 +90,12 @@ def play_episodes(
     """Play an episode in each environment; returns their returns and lengths [N].
 
     first_end, longest: steps within which the first and the last episode have to end.
+    Raises `Diverged` for an observation or reward that is not finite, but not where an action was not finite before it.
     """
     obs, _ = vector.reset(seed=seeds)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
     alive, rest = np.ones(len(seeds), dtype=bool), getattr(vector, "rest", None)
+    sound = alive.copy()  # all actions up to now are finite
     while alive.any():
         length, limit = int(lengths.max()), first_end if alive.all() else longest
         if length >= limit:
@@ -98,10 +103,15 @@ def play_episodes(
         if length % CHECK_EVERY == 0:
             check_stop(f"an evaluation of {env}")
         step = vector.step if length else functools.partial(checked_step, vector, env)
-        obs, reward, terminated, truncated, _ = step(act(obs))
+        action = act(obs)
+        obs, reward, terminated, truncated, _ = step(action)
         returns[alive] += reward[alive]
         lengths[alive] += 1
         done = terminated | truncated
+        sound &= alive & np.isfinite(action).reshape(len(seeds), -1).all(1)
+        for noun, values, rows in (("a reward", reward, sound), ("an observation", obs, sound & ~done)):
+            if not np.isfinite(values[rows]).all():
+                raise Diverged(f"{env} gave {noun} that is not finite in an evaluation")
         alive &= ~done
         if done.any() and alive.any():
             if rest is not None:

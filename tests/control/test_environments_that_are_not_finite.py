@@ -11,8 +11,10 @@ import numpy as np
 import pytest
 from small_specs import small_control
 
+from staleharness.control.evaluation import play_episodes
 from staleharness.errors import Diverged
 from staleharness.training.loop import simulation_of
+from staleharness.training.phase_record import Scores
 
 ENV = "NotFinite-v0"
 SMALL = small_control(2, 3, 20, env=ENV, threads=1)
@@ -63,18 +65,48 @@ def test_what_is_seen_where_the_world_has_ended_counts_for_nothing(run_to_end: A
     assert len(given) == 2 and given == sound
 
 
-@pytest.mark.parametrize(
+CASES = pytest.mark.parametrize(
     ("what", "at", "bad", "words"),
     [
         ("observation", 3, np.nan, "an observation"),
         ("observation", 3, np.inf, "an observation"),
-        ("limit", 7, np.nan, "an observation"),  # whose value is asked for
         ("reward", 3, np.nan, "a reward"),
         ("reward", 7, -np.inf, "a reward"),
     ],
 )
-def test_the_environment_is_named_and_not_the_loss_that_follows(
-    run_to_end: Any, what: str, at: int, bad: float, words: str
+
+
+@CASES
+def test_an_evaluation_names_the_environment(run_to_end: Any, what: str, at: int, bad: float, words: str) -> None:
+    with pytest.raises(Diverged, match=f"^{ENV} gave {words} that is not finite in an evaluation$"):
+        run_to_end(what, at, bad)
+
+
+@CASES
+def test_training_names_the_environment_and_not_the_loss_that_follows(
+    run_to_end: Any, monkeypatch: pytest.MonkeyPatch, what: str, at: int, bad: float, words: str
 ) -> None:
+    scores = Scores({"sampled": [0.0], "deterministic": [0.0]}, {"sampled": [1], "deterministic": [1]}, 2)
+    monkeypatch.setattr("staleharness.control.simulation.evaluate", lambda *_: scores)
     with pytest.raises(Diverged, match=f"^{ENV} gave {words} that is not finite in phase 0$"):
         run_to_end(what, at, bad)
+
+
+def test_the_value_of_a_cut_off_state_that_is_not_finite_is_refused(run_to_end: Any) -> None:
+    with pytest.raises(Diverged, match=f"^{ENV} gave an observation that is not finite in phase 0$"):
+        run_to_end("limit", 7)
+
+
+def test_a_reward_after_an_action_that_is_not_finite_is_the_policys() -> None:
+    class Vector:
+        def __init__(self) -> None:
+            self.num_envs = 1
+
+        def reset(self, **_: Any) -> Any:
+            return np.zeros((1, 2)), {}
+
+        def step(self, action: Any) -> Any:
+            return np.full((1, 2), np.nan), action[:, 0], np.array([False]), np.array([True]), {}
+
+    returns, _ = play_episodes(Vector(), "Mine-v0", [0], lambda _: np.array([[np.nan]]), 10, 10)
+    assert np.isnan(returns).all()
