@@ -8,8 +8,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+from .base.text import plural
 from .errors import UserError, shorten
 from .lag import LagModel
+from .rollout_schedule import Demand
 
 
 class IdleOption(NamedTuple):
@@ -40,11 +42,18 @@ IDLE_OPTIONS = (
 )
 
 
-def check_options(model: LagModel) -> None:
-    """Raise `UserError` for an option that the user gave a lag model and that does nothing beside its others."""
+def check_options(model: LagModel, demand: Demand | None = None) -> None:
+    """Raise `UserError` for an option that the user gave a lag model and that does nothing beside its others, or in
+    phases of so many rows."""
     for part in model.parts():
         defaults = part.hyper_parameters()
         for name, option, is_idle, reason in IDLE_OPTIONS:
             if part.name == name and getattr(part, option) != defaults[option] and is_idle(part):
                 value = getattr(part, option)
                 raise UserError(f"LAG={shorten(part.text)}: {option}={value} does nothing, as {reason}; leave it out")
+        every, lag = (getattr(part, option, 0) for option in ("every", "lag"))
+        if part.name == "slow_actors" and demand is not None and lag and every > demand.groups:
+            raise UserError(
+                f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and every "
+                f"{every}th is; give every={demand.groups} or less"
+            )

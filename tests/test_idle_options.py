@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from staleharness.commands.pipeline import Command, handle
@@ -54,3 +56,13 @@ def test_an_option_with_an_effect_is_none_of_them(text: str) -> None:
 def test_a_simulated_pipeline_refuses_them_too() -> None:
     with pytest.raises(UserError, match=r"capacity=4\.0 does nothing"):
         handle(Command(preset="queue[max_lag=2,on_stale=withhold,capacity=4]"))
+
+
+@pytest.mark.parametrize("lag", ["slow_actors:4", "slow_actors[lag=4,fast=1,every=8]", "slow_actors:4/sync:2"])
+def test_slow_actors_need_an_actor_that_is_slow(lag: str) -> None:
+    spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag=lag, num_envs=8)
+    find_env("Hopper-v5")[1].check(spec)
+    few = replace(spec, num_envs=4)
+    with pytest.raises(UserError, match=r"no actor is slow, as a phase has 4 actors and every 8th is; give every=4 or"):
+        find_env("Hopper-v5")[1].check(few)
+    find_env("Hopper-v5")[1].check(replace(few, lag="slow_actors[lag=4,every=4]"))

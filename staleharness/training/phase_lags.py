@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Mapping
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.streams import stream
-from ..errors import UserError
+from ..errors import UserError, shorten
 from ..lag import LEDGER, Assignment, Draw, LagModel, keep, parse_lag, schedule_of
 from ..rollout_schedule import Bools, Ints, PhaseRows, Schedule
 from ..spec import RunSpec
@@ -63,6 +64,10 @@ class Lags:
         if not isinstance(answer, Assignment):
             raise UserError(f"LAG={self.model.text}: assign returns a {type(answer).__name__}, not an Assignment")
         self._check_versions(request, answer)
+        if not isinstance(answer.ledger, Mapping):
+            raise UserError(
+                f"LAG={self.model.text} has the ledger {shorten(repr(answer.ledger))}; give a dict of counts"
+            )
         ledger = {name: self._row_count(name, count) for name, count in answer.ledger.items()}
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
@@ -72,7 +77,17 @@ class Lags:
         return answer
 
     def _check_versions(self, request: Draw, answer: Assignment) -> None:
-        title, versions, phase = f"LAG={self.model.text}", np.asarray(answer.versions), request.phase
+        title, phase, every = f"LAG={self.model.text}", request.phase, answer.every
+        if every is not None and (isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1):
+            raise UserError(
+                f"{title} assigned stretches of every={every!r} decisions; give a whole number above 0, or None"
+            )
+        try:
+            versions = np.asarray(answer.versions)
+        except ValueError:
+            raise UserError(
+                f"{title} assigned stretches of different numbers; give an array [slots, stretches]"
+            ) from None
         shape = (request.slots, 1 if answer.every is None else -(-request.length // answer.every))
         if versions.shape != shape:
             raise UserError(

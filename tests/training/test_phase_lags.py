@@ -76,6 +76,11 @@ def test_probabilities_and_oldest_are_for_the_buffer_of_the_run() -> None:
         ({"ledger": {"lost": 1}}, "counts 'lost'; a ledger has dropped, waited, in_flight, in_queue"),
         ({"ledger": {"dropped": -1}}, "counts -1 rows as 'dropped'; give a whole number, not below 0"),
         ({"ledger": {"dropped": 0.5}}, "counts 0.5 rows as 'dropped'"),
+        ({"ledger": None}, "has the ledger None; give a dict of counts"),
+        ({"every": 0}, "stretches of every=0 decisions; give a whole number above 0, or None"),
+        ({"every": 2.5}, "stretches of every=2.5 decisions"),
+        ({"every": True}, "stretches of every=True decisions"),
+        ({"versions": [[8, 9], [9]]}, "stretches of different numbers"),
     ],
 )
 def test_an_impossible_answer_is_one_line(
