@@ -53,7 +53,9 @@ def main() -> None:
     arguments = parser.parse_args()
     study = STUDIES[arguments.study]
     out = arguments.out or Path("results") / study.name
-    seeds = arguments.seeds or study.seeds
+    seeds = study.seeds if arguments.seeds is None else arguments.seeds
+    if seeds < 1:
+        parser.error(f"--seeds {seeds}: give a whole number above 0")
     if arguments.publish:
         to = arguments.to or reference_folder() / study.name
         if (out / "recorded").is_dir():

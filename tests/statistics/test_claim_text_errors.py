@@ -36,6 +36,8 @@ def evidence(tmp_path_factory: pytest.TempPathFactory) -> Evidence:
     [
         ("{runs vacoo}", "no run here is of 'vacoo'; did you mean 'vaco'?"),
         ("{seeds vacoo}", "no run here is of 'vacoo'"),
+        ("{score vaco K=4 seeds=paired}", "seeds=paired is for a comparison; give over=<method> or over_k=<K>"),
+        ("{tv vaco K=4 as=ratio}", "as=ratio is for a comparison"),
         ("{seeds vaco K=7}", "no run of vaco is at K=7"),
         ("{above vacoo K=4}", "no run here is of 'vacoo'"),
         ("{same vaco K=4 over=ppo}", "no run here is of 'ppo'; did you mean 'ppo_clip'?"),

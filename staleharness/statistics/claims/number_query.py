@@ -80,4 +80,7 @@ def read_query(text: str) -> NumberQuery:
             plain = True
         else:
             label = f"{label} {word}".strip()
+    comparison = next((f"{x}={options[x]}" for x in ("seeds", "as") if options.get(x) in ("paired", "ratio")), None)
+    if comparison and not {"over", "over_k"} & options.keys():
+        raise UserError(f"{comparison} is for a comparison; give over=<method> or over_k=<K>")
     return NumberQuery(quantity, label, plain, options)
