@@ -54,6 +54,6 @@ def check_options(model: LagModel, demand: Demand | None = None) -> None:
         every, lag = (getattr(part, option, 0) for option in ("every", "lag"))
         if part.name == "slow_actors" and demand is not None and lag and every > demand.groups:
             raise UserError(
-                f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and every "
-                f"{every}th is; give every={demand.groups} or less"
+                f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and "
+                f"every {every}th is; give every={demand.groups} or less"
             )
