@@ -51,9 +51,9 @@ def check_options(model: LagModel, demand: Demand | None = None) -> None:
             if part.name == name and getattr(part, option) != defaults[option] and is_idle(part):
                 value = getattr(part, option)
                 raise UserError(f"LAG={shorten(part.text)}: {option}={value} does nothing, as {reason}; leave it out")
-        every, lag = (getattr(part, option, 0) for option in ("every", "lag"))
-        if part.name == "slow_actors" and demand is not None and lag and every > demand.groups:
+        period, lag = (getattr(part, option, 0) for option in ("every", "lag"))
+        if part.name == "slow_actors" and demand is not None and lag and period > demand.groups:
             raise UserError(
                 f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and "
-                f"every {every}th is; give every={demand.groups} or less"
+                f"every {period}th is; give every={demand.groups} or less"
             )

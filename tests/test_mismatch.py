@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 import pytest
 import torch
+from needs import needs_extra
 from torch import Tensor
 
+from staleharness.control.collector import temperature_of
 from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES, Mismatch, Place, mismatch_text, read_mismatch
 from staleharness.running.plan import Plan, plan
@@ -139,25 +141,56 @@ def test_copies_change_matrices_inside_blocks_and_are_made_once() -> None:
 
 
 class Means(Mismatch):
-    """Returns something else than a matrix of the same shape."""
+    """Returns something else than a matrix of the same shape, and a temperature that is none."""
 
     name = "means"
-    answer: ClassVar[Tensor | None] = None
+    answer: ClassVar[Any] = None
+    temperature: ClassVar[Any] = "0.5"  # type: ignore[misc, assignment]
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
-        return self.answer  # type: ignore[return-value]
+        return self.answer  # type: ignore[no-any-return]
+
+    def logits(self, logits: Tensor) -> Tensor:
+        return self.answer  # type: ignore[no-any-return]
 
 
-@pytest.mark.parametrize(
+ANSWERS = pytest.mark.parametrize(
     ("answer", "words"),
-    [(torch.ones(6, 1), r"one of \[6, 1\]"), (torch.ones(()), r"one of \[\]"), (None, "a NoneType")],
+    [
+        (torch.ones(6, 1), r"one of \[6, 1\], not a tensor \[6, 70\]"),
+        (torch.ones(()), r"one of \[\], not a tensor \[6, 70\]"),
+        (None, r"a NoneType, not a tensor \[6, 70\]"),
+        (np.ones((6, 70), np.float32), r"a ndarray, not a tensor \[6, 70\]"),
+        (torch.ones(6, 70, dtype=torch.float64), "float64, not float32"),
+    ],
 )
-def test_a_copy_of_another_shape_is_refused(answer: Tensor | None, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+
+
+@ANSWERS
+def test_an_answer_of_another_kind_is_refused(answer: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """A row or a number would be spread over the matrix of an actor."""
     monkeypatch.setattr(Means, "answer", answer)
-    said = rf"MISMATCH=means: matrix returns {words}, not a tensor \[6, 70\], for {PLACE.name}"
-    with pytest.raises(UserError, match=said):
+    with pytest.raises(UserError, match=rf"^MISMATCH=means: matrix returns {words}, for {PLACE.name}$"):
         apply([Means()], matrix(), PLACE)
+
+
+@needs_extra("llm")
+@ANSWERS
+def test_logits_of_another_kind_are_refused(answer: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    from staleharness.language.decoding_batch import DecodingBatch
+
+    monkeypatch.setattr(Means, "answer", answer)
+    batch = object.__new__(DecodingBatch)
+    batch.sampling = (Means(),)
+    with pytest.raises(UserError, match=f"^MISMATCH=means: logits returns {words}, for tokens$"):
+        batch.sample_shaped(matrix(), None, lambda *_: (matrix(), matrix()))
+
+
+@pytest.mark.parametrize("value", ["0.5", 0, float("nan"), None])
+def test_a_temperature_is_a_number_above_0(value: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Means, "temperature", value)
+    with pytest.raises(UserError, match=f"^MISMATCH=means: temperature is {value!r}; give a number above 0$"):
+        temperature_of([Means()])
 
 
 def test_a_model_that_changes_nothing_is_refused() -> None:
@@ -215,7 +248,11 @@ def plan_of(env: str = "word-problems", algo: str = "ppo_clip", **given: str) ->
         ),
         ({"env": "Hopper", "mismatch": "sampling[top_p=0.9]"}, "Hopper-v5 support a temperature only; give sampling"),
         ({"env": "Hopper", "mismatch": "fp8", "settings": "density=mixture"}, "MISMATCH=fp8.*give density=component"),
-        ({"mismatch": "int4", "settings": "versions=lora"}, "int4 copies whole matrices.*versions=full"),
+        pytest.param(
+            {"mismatch": "int4", "settings": "versions=lora"},
+            "int4 copies whole matrices.*versions=full",
+            marks=needs_extra("llm"),
+        ),
         ({"mismatch": "sampling[top_p=0.9,logprobs=raw]"}, "logprobs=processed, or SET=behaviour=version"),
         ({"mismatch": "fp8,fp8"}, "MISMATCH names fp8 more than once"),
         ({"mismatch": "fp8,int8", "algo": "ppo_clip[mismatch=int4]"}, "MISMATCH names several models"),
@@ -229,6 +266,7 @@ def test_what_cannot_be_is_refused_when_planned(given: dict[str, str], words: st
     assert "\n" not in str(caught.value)
 
 
+@needs_extra("llm")
 def test_a_mismatch_is_part_of_an_id_only_where_there_is_one() -> None:
     plain, none, noise, same = (
         plan_of(**({"mismatch": text} if text else {})).runs[0].run_id
@@ -237,6 +275,7 @@ def test_a_mismatch_is_part_of_an_id_only_where_there_is_one() -> None:
     assert plain == none != noise == same
 
 
+@needs_extra("llm")
 def test_an_axis_of_models_runs_each_with_every_method() -> None:
     found = plan_of(algo="ppo_clip,vaco[delta=0.1]", mismatch="none,fp8,noise[sigma=0.4]")
     labels = [run.label for run in found.runs]
@@ -257,6 +296,7 @@ def test_an_axis_of_models_runs_each_with_every_method() -> None:
     assert all_runs.run_id == one.run_id and all_runs.label == "ppo_clip"
 
 
+@needs_extra("llm")
 def test_an_edit_of_a_model_expires_its_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     from staleharness.running import identity
 

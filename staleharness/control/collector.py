@@ -18,6 +18,7 @@ from torch import Tensor
 
 from ..base.streams import integer, stream
 from ..batch import Rollout
+from ..errors import UserError, shorten
 from ..mismatch import Mismatch, Place, read_mismatch
 from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.sampler_copies import CopyTensors, SamplerCopies, apply
@@ -35,7 +36,11 @@ STORED_ARRAYS = {name: name for name in ("obs", "episode_return", "episode_lengt
 
 
 def temperature_of(models: Sequence[Mismatch]) -> float:
-    """Return the temperature of all models together."""
+    """Return the temperature of all models together. Raises `UserError` for one that is no number above 0."""
+    for model in models:
+        value: object = model.temperature
+        if not isinstance(value, int | float) or not 0 < value < math.inf:
+            raise UserError(f"MISMATCH={model.text}: temperature is {shorten(repr(value))}; give a number above 0")
     return math.prod(model.temperature for model in models)
 
 

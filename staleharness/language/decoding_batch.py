@@ -12,6 +12,7 @@ from torch import Tensor
 from torch.nn import functional as F
 
 from ..tokens.policy_interface import Forward
+from ..training.sampler_copies import check_like
 from .decoder_interface import Request
 from .model.cached_attention import distinct_prompts
 from .model.causal_lm_policy import CausalLM
@@ -77,7 +78,9 @@ class DecodingBatch:
             return sample(logits, uniform)
         shaped_logits = logits = logits.float()
         for model in self.sampling:
-            shaped_logits = model.logits(shaped_logits)
+            answer = model.logits(shaped_logits)
+            check_like(answer, shaped_logits, f"MISMATCH={model.text}: logits", "for tokens")
+            shaped_logits = answer
         token, logp = sample(shaped_logits, uniform)
         if any(model.raw for model in self.sampling):
             logp = logits.log_softmax(-1).gather(-1, token[:, None])[:, 0]

@@ -116,9 +116,9 @@ def compare_pairs(
     }
     all_results = {
         label: tuple(
-            (env, *(tuple(sorted(scores.tolist())) for scores in at_k_and_1)) for env, at_k_and_1 in own.items()
+            (env, *(tuple(sorted(scores.tolist())) for scores in at_k_and_1)) for env, at_k_and_1 in by_env.items()
         )
-        for label, own in gains.items()
+        for label, by_env in gains.items()
     }
     p_values = {}
     for a, b in combinations(labels, 2):

@@ -73,8 +73,8 @@ def holm_of_results(p: Sequence[float], sides: Sequence[tuple[Hashable, Hashable
     equal results is no test and has p = 1.
     """
     p_of = {frozenset(pair): value for pair, value in zip(sides, p, strict=True) if pair[0] != pair[1]}
-    corrected = dict(zip(p_of, holm([*p_of.values()]).tolist(), strict=True))
-    return [corrected.get(frozenset(pair), 1.0) for pair in sides]
+    p_holm = dict(zip(p_of, holm([*p_of.values()]).tolist(), strict=True))
+    return [p_holm.get(frozenset(pair), 1.0) for pair in sides]
 
 
 def holm(p: Sequence[float]) -> Array:

@@ -77,10 +77,12 @@ class Lags:
         return answer
 
     def _check_versions(self, request: Draw, answer: Assignment) -> None:
-        title, phase, every = f"LAG={self.model.text}", request.phase, answer.every
-        if every is not None and (isinstance(every, bool) or not isinstance(every, int | np.integer) or every < 1):
+        title, phase, stretch = f"LAG={self.model.text}", request.phase, answer.every
+        if stretch is not None and (
+            isinstance(stretch, bool) or not isinstance(stretch, int | np.integer) or stretch < 1
+        ):
             raise UserError(
-                f"{title} assigned stretches of every={every!r} decisions; give a whole number above 0, or None"
+                f"{title} assigned stretches of every={stretch!r} decisions; give a whole number above 0, or None"
             )
         try:
             versions = np.asarray(answer.versions)
@@ -88,7 +90,7 @@ class Lags:
             raise UserError(
                 f"{title} assigned stretches of different numbers; give an array [slots, stretches]"
             ) from None
-        shape = (request.slots, 1 if answer.every is None else -(-request.length // answer.every))
+        shape = (request.slots, 1 if stretch is None else -(-request.length // stretch))
         if versions.shape != shape:
             raise UserError(
                 f"{title} assigned versions of shape {versions.shape} in phase {phase}, where {shape} was asked for"
@@ -105,7 +107,7 @@ class Lags:
             )
         if (np.diff(versions, axis=1) < 0).any():
             raise UserError(f"{title} goes back to an older version inside a row, in phase {phase}")
-        if answer.every is not None and not self.model.within_rows:
+        if stretch is not None and not self.model.within_rows:
             raise UserError(f"{title} changes weights inside a row and does not say within_rows")
 
     def _row_count(self, name: str, count: int) -> int:

@@ -5,18 +5,17 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import TYPE_CHECKING
+
+import torch
+from torch import Tensor
 
 from ..base.streams import global_generators_restored, seed_global_generators
 from ..errors import UserError
 from ..mismatch import Mismatch, Place
 from .policy_buffer import PolicyBuffer, Version
 
-if TYPE_CHECKING:
-    from torch import Tensor
-
 # Function of a version that returns its tensors with the sampler's matrices.
-CopyTensors = Callable[[Version], dict[str, "Tensor"]]
+CopyTensors = Callable[[Version], dict[str, Tensor]]
 ROUTER = re.compile(r"[._]gate\.weight$")  # of a mixture of experts
 BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
 
@@ -75,12 +74,26 @@ def matrices_of_blocks(models: Sequence[Mismatch], seed: int) -> CopyTensors:
 
 
 def apply(models: Sequence[Mismatch], weight: Tensor, place: Place) -> Tensor:
-    """Return the sampler's copy of a matrix under all models in their order. Raises `UserError` for another shape, as
-    of a row that would be spread over the matrix."""
+    """Return the sampler's copy of a matrix under all models in their order. Raises `UserError` (`check_like`)."""
     for model in models:
-        copy, shape = model.matrix(weight, place), list(weight.shape)
-        if not hasattr(copy, "shape") or list(copy.shape) != shape:
-            answer = f"one of {list(copy.shape)}" if hasattr(copy, "shape") else f"a {type(copy).__name__}"
-            raise UserError(f"MISMATCH={model.text}: matrix returns {answer}, not a tensor {shape}, for {place.name}")
+        copy = model.matrix(weight, place)
+        check_like(copy, weight, f"MISMATCH={model.text}: matrix", f"for {place.name}")
         weight = copy
     return weight
+
+
+def check_like(answer: object, tensor: Tensor, method: str, place: str) -> None:
+    """Raise `UserError` for an answer of a model that has not the shape and type of a tensor, as a row that would be
+    spread over the matrix."""
+    shape = list(tensor.shape)
+    if not isinstance(answer, torch.Tensor):
+        raise UserError(f"{method} returns a {type(answer).__name__}, not a tensor {shape}, {place}")
+    if list(answer.shape) != shape:
+        raise UserError(f"{method} returns one of {list(answer.shape)}, not a tensor {shape}, {place}")
+    if answer.dtype != tensor.dtype:
+        raise UserError(f"{method} returns {dtype_name(answer)}, not {dtype_name(tensor)}, {place}")
+
+
+def dtype_name(tensor: Tensor) -> str:
+    """Return the type of the numbers, `float32`."""
+    return str(tensor.dtype).removeprefix("torch.")

@@ -83,7 +83,7 @@ def test_an_evaluation_names_the_environment(run_to_end: Any, what: str, at: int
 
 
 @CASES
-def test_training_names_the_environment_and_not_the_loss_that_follows(
+def test_training_names_the_environment_not_the_loss_that_follows(
     run_to_end: Any, monkeypatch: pytest.MonkeyPatch, what: str, at: int, bad: float, words: str
 ) -> None:
     scores = Scores({"sampled": [0.0], "deterministic": [0.0]}, {"sampled": [1], "deterministic": [1]}, 2)
