@@ -40,7 +40,8 @@ class PromptFormat:
 
 
 def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -> str:
-    """Return the prompt for `question`, after the worked examples `shots` (the first rows of the training split).
+    """Return the prompt for `question`, after the worked examples `shots` (the first rows of the training split, which
+    are not trained on).
 
     Each example is its own prompt, a space or the template's own line break, its solution, and an empty line.
     Raises `UserError` for fewer shots than the format is defined with, and for a worked example that the format's own

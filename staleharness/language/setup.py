@@ -51,8 +51,8 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
     splits = {split: list(task.problems(spec, split)) for split in SPLITS}
+    shots, splits["train"] = splits["train"][: form.shots], splits["train"][form.shots :]  # a shot has its own answer
     problems = {split: select_problems(splits[split], spec, split) for split in SPLITS}
-    shots = problems["train"][: form.shots]
     train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     warnings = [*warnings, *_check_positions(policy, (train, test), spec), *_missing_problems(train, test, spec)]
     if spec.warm_start:

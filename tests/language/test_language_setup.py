@@ -1,4 +1,4 @@
-"""Progress of a run before its first phase: in the log and in `status`."""
+"""Setup of a run: its progress in the log and in `status`, and its worked examples."""
 
 from __future__ import annotations
 
@@ -9,14 +9,19 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from language_fixtures import Specs
 
 from staleharness.base import cancellation
+from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.prompt_formatting import PROMPTS, render
+from staleharness.language.setup import prepare
 from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import PREPARING, Job
 from staleharness.store.run_states import as_text, run_states
 from staleharness.store.store import Store
 from staleharness.study import ask
+from staleharness.task import find_env
 
 SIZE = (
     "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false,"
@@ -58,3 +63,15 @@ def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: 
         assert (state, phase) == ("running", 0)
         assert status.splitlines()[-1].endswith(f"ppo_clip word-problems K=1 seed 0: {text}")
     assert "warm start" not in as_text(run_states(Store(out)))  # it is done
+
+
+@pytest.mark.parametrize("warm_start", [0, 2])
+def test_worked_examples_are_not_trained_on(spec: Specs, own_cache: Path, warm_start: int) -> None:
+    """The prompt of each would hold its own answer."""
+    task = find_env("word-problems")[1]()
+    run = spec(prompt_format="lm_eval_5shot", prompt_tokens=512, warm_start=warm_start)
+    everything = list(task.problems(run, "train"))
+    prompts = prepare(run, task).sampler.prompts
+    assert prompts.problems == everything[5:]
+    text = render(PROMPTS["lm_eval_5shot"], everything[5].question, everything[:5])
+    assert prompts.tokens[0] == CausalLM(run.model, run).tokenizer(text).input_ids
