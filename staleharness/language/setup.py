@@ -14,9 +14,9 @@ from .decoder_interface import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_file_checks import check_memory
-from .problem import Split
+from .problem import Problem, Split
 from .problem_selection import select_problems, warm_start_problems
-from .prompt_formatting import PromptSet, find_prompt, tokenise_prompts
+from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
 from .supervised_learning import fine_tune
@@ -51,7 +51,7 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     extractor = spec.extractor or form.extractor
     find_extractor(extractor)
     splits = {split: list(task.problems(spec, split)) for split in SPLITS}
-    shots, splits["train"] = splits["train"][: form.shots], splits["train"][form.shots :]  # a shot has its own answer
+    shots, splits["train"] = worked_examples(splits["train"], form, spec)
     problems = {split: select_problems(splits[split], spec, split) for split in SPLITS}
     train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     warnings = [*warnings, *_check_positions(policy, (train, test), spec), *_missing_problems(train, test, spec)]
@@ -63,6 +63,20 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
         fit_to_memory(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
     return Setup(policy, sampler, test, warnings)
+
+
+def worked_examples(
+    problems: list[Problem], form: PromptFormat, spec: LanguageSpec
+) -> tuple[list[Problem], list[Problem]]:
+    """Return the problems that every prompt shows with their solutions, the first ones, and those to train on, which
+    leave them out. Raises `UserError` where none is left."""
+    shots = problems[: form.shots]
+    remaining = [problem for problem in problems if problem not in shots] if shots else problems
+    if shots and not remaining:
+        raise UserError(
+            f"prompt {form.name} shows all {len(shots)} training problems of {spec.env}; give more, or lm_eval"
+        )
+    return shots, remaining
 
 
 def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: LanguageSpec) -> list[str]:

@@ -12,6 +12,7 @@ import pytest
 from language_fixtures import Specs
 
 from staleharness.base import cancellation
+from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.prompt_formatting import PROMPTS, render
 from staleharness.language.setup import prepare
@@ -66,12 +67,21 @@ def test_status_and_log_show_the_progress_of_a_warm_start(tiny: Path, tmp_path: 
 
 
 @pytest.mark.parametrize("warm_start", [0, 2])
-def test_worked_examples_are_not_trained_on(spec: Specs, own_cache: Path, warm_start: int) -> None:
-    """The prompt of each would hold its own answer."""
+def test_worked_examples_are_not_trained_on(
+    spec: Specs, own_cache: Path, monkeypatch: pytest.MonkeyPatch, warm_start: int
+) -> None:
+    """The prompt of each would hold its own answer, as would that of a copy."""
     task = find_env("word-problems")[1]()
     run = spec(prompt_format="lm_eval_5shot", prompt_tokens=512, warm_start=warm_start)
-    everything = list(task.problems(run, "train"))
+    everything, test = (list(task.problems(run, split)) for split in ("train", "test"))
+    splits = {"train": [*everything, everything[2]], "test": test}
+    monkeypatch.setattr(task, "problems", lambda _, split: splits[split])
     prompts = prepare(run, task).sampler.prompts
     assert prompts.problems == everything[5:]
     text = render(PROMPTS["lm_eval_5shot"], everything[5].question, everything[:5])
     assert prompts.tokens[0] == CausalLM(run.model, run).tokenizer(text).input_ids
+    splits["train"] = everything[:5]
+    with pytest.raises(
+        UserError, match="lm_eval_5shot shows all 5 training problems of word-problems; give more, or lm_eval"
+    ):
+        prepare(run, task)
