@@ -115,9 +115,7 @@ def compare_pairs(
         for label in labels
     }
     all_results = {
-        label: tuple(
-            (env, *(tuple(sorted(scores.tolist())) for scores in at_k_and_1)) for env, at_k_and_1 in by_env.items()
-        )
+        label: tuple((env, *(tuple(scores.tolist()) for scores in at_k_and_1)) for env, at_k_and_1 in by_env.items())
         for label, by_env in gains.items()
     }
     p_values = {}

@@ -61,7 +61,7 @@ def compare_all_pairs(scores: Scores) -> list[MethodDifference]:
 def _differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> list[MethodDifference]:
     pairs = [pair for pair in pairs if all(len(scores[label]) > 1 for label in pair)]
     tests = [welch([scores[a]], [scores[b]]) for a, b in pairs]
-    results = {label: tuple(sorted(runs.tolist())) for label, runs in scores.items()}
+    results = {label: tuple(runs.tolist()) for label, runs in scores.items()}  # equal seed by seed
     p_holm = holm_of_results([test.p for test in tests], [(results[a], results[b]) for a, b in pairs])
     return [MethodDifference(a, b, *test[:4], p) for (a, b), test, p in zip(pairs, tests, p_holm, strict=True)]
 

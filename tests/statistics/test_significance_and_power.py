@@ -56,7 +56,7 @@ def test_many_comparisons_are_corrected_as_statsmodels_does() -> None:
 
 def test_methods_with_the_same_results_count_once_in_the_correction() -> None:
     """Copies are one computation: their tests are one, and they have none against each other."""
-    copies = SCORES | {"copy of base": SCORES["base"], "copy of worse": SCORES["worse"][::-1]}
+    copies = SCORES | {"copy of base": SCORES["base"], "copy of worse": SCORES["worse"]}
     plain = {d.a: d.holm for d in compare_with_baseline(SCORES, "base")}
     found = {d.a: d.holm for d in compare_with_baseline(copies, "base")}
     expected = plain | {"copy of base": 1.0, "copy of worse": plain["worse"]}
@@ -65,6 +65,9 @@ def test_methods_with_the_same_results_count_once_in_the_correction() -> None:
     found_pairs = {(d.a, d.b): d.holm for d in compare_all_pairs(copies)}
     assert len(found_pairs) == 15 and found_pairs["base", "copy of base"] == 1.0
     assert {pair: found_pairs[pair] for pair in of_pairs} == {k: pytest.approx(p) for k, p in of_pairs.items()}
+    chance = SCORES | {"other seeds": SCORES["worse"][::-1]}  # equal scores of other seeds are no copy
+    p_plain = [d.p for d in compare_with_baseline(chance, "base")]
+    assert [d.holm for d in compare_with_baseline(chance, "base")] == pytest.approx(list(holm(p_plain)))
 
 
 def test_a_pair_needs_two_runs_on_both_sides() -> None:
