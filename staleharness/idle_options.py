@@ -1,4 +1,4 @@
-"""Options of lag models that do nothing beside others. A run with one of them is refused.
+"""Options of lag models that do nothing beside others, or that starve the run. A run with one of them is refused.
 
 The models themselves accept them, as runs may be stored that have them.
 """
@@ -10,7 +10,7 @@ from typing import Any, NamedTuple
 
 from .base.text import plural
 from .errors import UserError, shorten
-from .lag import LagModel
+from .lag import Draw, LagModel
 from .rollout_schedule import Demand
 
 
@@ -42,9 +42,9 @@ IDLE_OPTIONS = (
 )
 
 
-def check_options(model: LagModel, demand: Demand | None = None) -> None:
+def check_options(model: LagModel, demand: Demand | None = None, capacity: int = 1) -> None:
     """Raise `UserError` for an option that the user gave a lag model and that does nothing beside its others, or in
-    phases of so many rows."""
+    phases of so many rows, and for a bound that the rows of a phase never keep."""
     for part in model.parts():
         defaults = part.hyper_parameters()
         for name, option, is_idle, reason in IDLE_OPTIONS:
@@ -57,3 +57,6 @@ def check_options(model: LagModel, demand: Demand | None = None) -> None:
                 f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and "
                 f"every {period}th is; give every={demand.groups} or less"
             )
+        if part.name == "cap" and demand is not None:  # a slow actor is as slow in each redraw
+            phase = min(capacity, demand.phases - 1)
+            part.assign(Draw(phase, demand.groups, capacity, demand.length, demand.seed, (phase,)))

@@ -257,6 +257,8 @@ def read_lag(text: str) -> LagModel:
 def parse_lag(text: str, capacity: int) -> LagModel:
     """Parse a lag model and check that it can work with a buffer of `capacity`. Raises `UserError`."""
     model = read_lag(text).at(capacity)
+    if not isinstance(model, LagModel):  # of a plugin
+        raise UserError(f"LAG={shorten(text)}: at({capacity}) returns {shorten(repr(model))}, not a lag model")
     _check(model, capacity)
     return model
 
@@ -281,10 +283,8 @@ def schedule_of(spec: RunSpec) -> Schedule | None:
         raise UserError(f"LAG={model.text} plans whole runs, which {spec.env} does not support; give uniform")
     rows = spec.demand.phases * spec.demand.groups * spec.demand.rows
     if rows > MAX_ROWS:
-        raise UserError(
-            f"LAG={shorten(model.text)} plans whole runs, of at most {MAX_ROWS:,} rows; this one has {rows:,}; "
-            "give fewer STEPS"
-        )
+        limit = f"at most {MAX_ROWS:,} rows; this run has {rows:,}; give fewer STEPS"
+        raise UserError(f"LAG={shorten(model.text)} plans {limit}")
     schedule = cached_schedule(model, model.identity, spec.demand).with_synchronous_start(spec.fill_phases)
     schedule.check(spec.demand, spec.capacity, f"LAG={shorten(model.text)}", model.longest)
     return schedule

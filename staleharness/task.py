@@ -116,7 +116,7 @@ class Task:
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
         model = parse_lag(spec.lag, spec.capacity)
-        check_options(model, spec.demand)
+        check_options(model, spec.demand, spec.capacity)
         if model.drawn and model.within_rows and not cls.inflight:
             raise UserError(f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform")
         if model.real and not cls.real_time:

@@ -92,6 +92,14 @@ def test_an_impossible_answer_is_one_line(
     assert str(error.value).startswith("LAG=answers ") and "\n" not in str(error.value)
 
 
+def test_a_model_that_gives_no_model_for_a_capacity_is_one_line(
+    assignment_fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(LAGS["answers"], "at", lambda self, capacity: None)
+    with pytest.raises(UserError, match=r"^LAG=answers: at\(4\) returns None, not a lag model$"):
+        lags(lag="answers")
+
+
 def test_the_draw_ledger_sums_the_draws_of_one_phase(assignment_fields: dict[str, Any]) -> None:
     one = lags(lag="answers")
     assert one.draw(0, 3).ledger == {} == one.ledger(0)
