@@ -10,7 +10,7 @@ from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable
 from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import Array, learning_curve, random_returns, resolve_auto, score_before_training
-from staleharness.statistics.significance_and_power import holm_of_results
+from staleharness.statistics.significance_and_power import holm_of_results, results_key
 from staleharness.statistics.t_tests_and_intervals import welch
 from staleharness.store.bundle_runs_table import curve_area
 from staleharness.store.stored_run import StoredRun
@@ -118,18 +118,13 @@ def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[ScoreEs
         for label, own in columns.items()
         if label != BASELINE and own.keys() == base.keys()
     }
-    sides = {label: pair for label, pair in sides.items() if _results(pair[0]) != _results(pair[1])}
+    sides = {label: pair for label, pair in sides.items() if results_key(pair[0]) != results_key(pair[1])}
     tests = {label: welch(*pair) for label, pair in sides.items()}
     p_holm = holm_of_results(
-        [test.p for test in tests.values()], [(_results(own), _results(base)) for own, base in sides.values()]
+        [test.p for test in tests.values()], [(results_key(own), results_key(base)) for own, base in sides.values()]
     )
     estimates = {label: ScoreEstimate(test.value, test.low, test.high) for label, test in tests.items()}
     return {label: (estimate, p) for (label, estimate), p in zip(estimates.items(), p_holm, strict=True)}
-
-
-def _results(columns: Sequence[Array]) -> tuple[tuple[float, ...], ...]:
-    """Scores of each environment in ascending order."""
-    return tuple(tuple(sorted(column.tolist())) for column in columns)
 
 
 def _means(runs: Sequence[StoredRun]) -> dict[str, float | None]:

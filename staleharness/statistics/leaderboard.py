@@ -15,7 +15,7 @@ from typing import NamedTuple
 import numpy as np
 
 from .scores import Array
-from .significance_and_power import ALPHA, holm
+from .significance_and_power import ALPHA, holm, results_key
 from .t_tests_and_intervals import welch
 
 NODES = 31  # of the quadrature: more change no digit that is shown
@@ -193,10 +193,7 @@ class Track:
     def twins(self, k: int) -> dict[str, str]:
         """Map each row of `ranking` with two runs of each task at one capacity to the first with the same results."""
         first: dict[tuple[tuple[float, ...], ...], str] = {}
-        return {
-            label: first.setdefault(tuple(tuple(sorted(column)) for column in columns), label)
-            for label, columns in self._columns(k).items()
-        }
+        return {label: first.setdefault(results_key(columns), label) for label, columns in self._columns(k).items()}
 
     def _columns(self, k: int) -> dict[str, list[Array]]:
         """Scores [runs] of each task, by the labels of rows with two runs of each."""

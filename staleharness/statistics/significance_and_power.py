@@ -77,6 +77,11 @@ def holm_of_results(p: Sequence[float], sides: Sequence[tuple[Hashable, Hashable
     return [p_holm.get(frozenset(pair), 1.0) for pair in sides]
 
 
+def results_key(columns: Iterable[Array]) -> tuple[tuple[float, ...], ...]:
+    """Return the scores [runs] of each task in ascending order: a key that copies of a computation share."""
+    return tuple(tuple(sorted(column.tolist())) for column in columns)
+
+
 def holm(p: Sequence[float]) -> Array:
     """Correct p values so that they bound the probability of any false one among them (Holm, 1979)."""
     order = np.argsort(p, kind="stable")

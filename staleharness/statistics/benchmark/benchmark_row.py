@@ -11,7 +11,7 @@ import numpy as np
 from ...store.stored_run import StoredRun
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
-from ..significance_and_power import detectable_effect, holm_of_results, spread
+from ..significance_and_power import detectable_effect, holm_of_results, results_key, spread
 from ..t_tests_and_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol
 from .protocol_runs import area_of
@@ -123,22 +123,18 @@ def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     out = [_against(row, base.get(row.capacity)) for row in out]
     for k in base:
         places = [i for i, r in enumerate(out) if r.capacity == k and r.p is not None and not r.did_not_learn]
-        p_holm = holm_of_results([out[i].p or 0.0 for i in places], [(_results(out[i]), BASELINE) for i in places])
+        sides = [(results_key(out[i].columns), BASELINE) for i in places]
+        p_holm = holm_of_results([out[i].p or 0.0 for i in places], sides)
         for i, p in zip(places, p_holm, strict=True):
             out[i] = replace(out[i], holm=p)
     return out
-
-
-def _results(row: BenchmarkRow) -> tuple[tuple[float, ...], ...]:
-    """Scores of a row's runs, for each task in ascending order."""
-    return tuple(tuple(sorted(column.tolist())) for column in row.columns)
 
 
 def _against(row: BenchmarkRow, base: BenchmarkRow | None) -> BenchmarkRow:
     """Fill in Welch's test against the baseline at the same capacity, unless they have the same results."""
     if base is None or (row.method, row.source) == (base.method, base.source) or min(row.n, base.n) < 2:
         return row
-    if _results(row) == _results(base):
+    if results_key(row.columns) == results_key(base.columns):
         return replace(row, equals_baseline=True)
     test, tasks = welch(row.columns, base.columns), len(row.columns)
     effect = detectable_effect(min(row.n, base.n)) * spread([*row.columns, *base.columns]) / tasks**0.5
