@@ -17,6 +17,10 @@ Interval: 95 %, percentiles of 2,000 resamples of (study, environment, seed), fo
 The reward itself is among the metrics, with milder levels: what a warning has to beat.
 
 Written later, before the runs that have them: the cosine of successive gradients, and the KL by age.
+
+Written on 29 November 2026, after the rest was computed: a mean of returns is over those of the 8 phases in which an
+episode ended, and missing where none did. Before, a run with a phase without an episode was left out, and so all of
+HalfCheetah. A metric with fewer than `FEW` falls has no interval.
 """
 
 from __future__ import annotations
@@ -42,6 +46,7 @@ from staleharness.store.stored_run import StoredRun
 Floats = NDArray[np.float64]
 Cluster = tuple[str, str, int]  # study, environment, seed
 RESAMPLES = 2_000
+FEW = 10  # falls
 DOWN = (0.95, 0.9, 0.8, 0.7, 0.6, 0.5, 0.4, 0.3, 0.2, 0.1, 0.05)
 UP = (1.1, 1.25, 1.5, 2.0, 3.0, 5.0, 10.0, 20.0, 50.0, 100.0)
 SHARES = (0.01, 0.02, 0.05, 0.1, 0.2, 0.3, 0.4)
@@ -138,6 +143,17 @@ def _median(leads: Iterable[list[float]]) -> float:
     return statistics.median(numbers) if numbers else float("nan")
 
 
+def mean_return(returns: Floats) -> Floats:
+    """Return means over the phases of a window in which an episode ended, NaN where none did: [phases] -> [phases − 7].
+
+    returns: [phases] mean return of the episodes that ended in a phase, NaN where none did.
+    """
+    known = np.isfinite(returns)
+    shares = trailing_mean(known.astype(np.float64), WINDOW)
+    sums = trailing_mean(np.where(known, returns, 0.0), WINDOW)
+    return np.divide(sums, shares, out=np.full_like(sums, np.nan), where=shares > 0)
+
+
 def first(condition: NDArray[np.bool_]) -> float:
     """Index at which a condition [n] first holds; infinite where it never does."""
     at = np.flatnonzero(condition)
@@ -146,7 +162,7 @@ def first(condition: NDArray[np.bool_]) -> float:
 
 def fall_of(reward: Floats) -> float:
     """Phase at which means of the reward have fallen below `SHARE` of their best so far; infinite for none."""
-    best = np.maximum.accumulate(reward)
+    best = np.fmax.accumulate(reward)
     return first((best > 0) & (reward < SHARE * best))
 
 
@@ -154,7 +170,7 @@ def alarm_of(means: Floats, metric: Metric, level: float) -> float:
     """Phase of a metric's first alarm, infinite for none."""
     if metric.rule == "size":
         return first(np.abs(means) > level)
-    best = (np.minimum if metric.rises else np.maximum).accumulate(means)
+    best = (np.fmin if metric.rises else np.fmax).accumulate(means)
     if metric.rule == "change":
         return first((means - best > level) if metric.rises else (best - means > level))
     return first((best > 0) & ((means > level * best) if metric.rises else (means < level * best)))
@@ -166,10 +182,12 @@ def run_of(stored: StoredRun, study: str) -> Run | None:
     columns = {
         m.column: stored.column(ON_CONTROL.get(m.column, m.column) if kind == "control" else m.column) for m in METRICS
     }
-    means = {name: trailing_mean(x[2 * lag :], WINDOW) for name, x in columns.items() if x is not None}
+    late = {name: x[2 * lag :] for name, x in columns.items() if x is not None}
+    means = {name: trailing_mean(x, WINDOW) for name, x in late.items() if name != FELL}
     means = {name: x for name, x in means.items() if len(x) > 1 and np.isfinite(x).all()}
-    if lag == 0 or FELL not in means:
+    if lag == 0 or FELL not in late or np.isfinite(reward := mean_return(late[FELL])).sum() < 2:
         return None
+    means[FELL] = reward
     cluster = study, str(stored.spec["env"]), stored.seed
     return Run(kind, study, cluster, fall_of(means[FELL]), means)
 
@@ -228,8 +246,11 @@ def best_level(runs: Sequence[Run], metric: Metric) -> float | None:
     return max(gains, key=gains.__getitem__)
 
 
-def intervals(counts: Counts) -> dict[str, tuple[float, float]]:
-    """Return the 95 % intervals of the four statistics over resampled clusters."""
+def intervals(counts: Counts, tests: int = 1) -> dict[str, tuple[float, float]]:
+    """Return the 95 % intervals of the four statistics over resampled clusters.
+
+    tests: intervals that shall all hold at once in 95 % of cases (Bonferroni).
+    """
     rng, n = np.random.default_rng(0), len(counts.fell)
     drawn = np.array([rng.integers(n, size=n) for _ in range(RESAMPLES)])
     fell, hits, stood, alarms = (x[drawn].sum(axis=1) for x in counts[:4])
@@ -240,6 +261,6 @@ def intervals(counts: Counts) -> dict[str, tuple[float, float]]:
     resamples = {"hit_rate": hit_rate, "alarm_rate": alarm_rate, "gain": hit_rate - alarm_rate, "lead": lead}
     for name, values in resamples.items():
         values = values[np.isfinite(values)]
-        low, high = np.percentile(values, [2.5, 97.5]) if len(values) else (np.nan, np.nan)
+        low, high = np.percentile(values, [2.5 / tests, 100 - 2.5 / tests]) if len(values) else (np.nan, np.nan)
         found[name] = float(low), float(high)
     return found

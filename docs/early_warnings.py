@@ -7,21 +7,21 @@ from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
-from alarm_counts import METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
+from alarm_counts import FEW, METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
 
 from staleharness.base.text_tables import markdown_table
 from staleharness.statistics.claims.early_warning import WINDOW
 
 WIDTH = 118  # characters of a line
 KINDS = {"language": "Tokens", "control": "Control"}
-FEW = 10  # falls
 HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of results/reference. -->
 
 # Early warnings
 
 Which metric of a run changes before its reward falls, how long before, and how often it also changes without a fall?
 Counted over all published runs with stale data. The [definitions](alarm_counts.py) were written before anything was
-computed, but for two later additions: chains do not count, and the lead has an interval.
+computed, but for later additions: chains do not count, the lead has an interval, a mean of returns is over the phases
+in which an episode ended, and a metric with fewer than {FEW} falls has no interval.
 
 - **Fall**: the reward of the data (control: the return), a mean over {WINDOW} phases, is below two thirds of its best
   so far; counted from twice the largest lag on, since data are fresher before. Shorter runs do not count, which leaves
@@ -29,11 +29,12 @@ computed, but for two later additions: chains do not count, and the lead has an 
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
 - **Level**: chosen on one half of the studies, to make the share of hits less the share of false alarms as large as
-  possible; the table shows the other half. A hash of its name assigns a study to its half. Intervals are 95 %, from
-  resampled triples of study, environment and seed, as runs of one seed share their noise. Bold: the
-  interval excludes 0.
-- **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so it is
-  nearly always a hit, but it comes late (last column).
+  possible; the table shows the other half. The first studies were assigned alternately in order of name, later ones
+  by a hash of it. Intervals are 95 %, from resampled triples of study, environment and seed, as runs of one seed share
+  their noise. Bold: the interval excludes 0, also if widened until all of a table hold at once (Bonferroni).
+- **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so on
+  tokens it is nearly always a hit, but it comes late (last column). On HalfCheetah all episodes end in the same phase,
+  one of ten or so, and the return falls at once.
 
 """
 TAIL = """## Not measured
@@ -44,8 +45,15 @@ records it). Each metric has one level for all methods and environments; one for
 [The ESS before a collapse](gallery/async_rl.md) is one study, drawn run by run."""
 
 
-def row_of(metric: Metric, level: float, counts: Counts) -> list[str]:
-    """Return a row of the page's table: metric, alarm, hits, false alarms, difference, lead."""
+def row_of(metric: Metric, level: float, counts: Counts, tests: int = 1) -> list[str]:
+    """Return a row of the page's table: metric, alarm, hits, false alarms, difference, lead.
+
+    tests: rows of the table with enough falls.
+    """
+    hits, false_alarms = (f"{x.sum():.0f} of {n.sum():.0f}" for x, n in (counts[1::-1], counts[3:1:-1]))
+    lead = f"{counts.lead:.0f}" if counts.hits.sum() else "–"
+    if counts.fell.sum() < FEW:
+        return [metric.name, rule_of(metric, level), hits, false_alarms, "–", lead]
     ranges = intervals(counts)
 
     def percent(name: str, sign: str = "") -> str:
@@ -53,15 +61,15 @@ def row_of(metric: Metric, level: float, counts: Counts) -> list[str]:
         return f"{getattr(counts, name):{sign}z.0%} [{low}, {high}]".replace("-", "−")
 
     gain = percent("gain", "+")
-    is_significant = ranges["gain"][0] > 0 or ranges["gain"][1] < 0
+    lowest, highest = intervals(counts, tests)["gain"]
     low, high = ranges["lead"]
     return [
         metric.name,
         rule_of(metric, level),
-        f"{counts.hits.sum():.0f} of {counts.fell.sum():.0f}, {percent('hit_rate')}",
-        f"{counts.alarms.sum():.0f} of {counts.stood.sum():.0f}, {percent('alarm_rate')}",
-        f"**{gain}**" if is_significant else gain,
-        f"{counts.lead:.0f} [{low:.0f}, {high:.0f}]" if counts.hits.sum() else "–",
+        f"{hits}, {percent('hit_rate')}",
+        f"{false_alarms}, {percent('alarm_rate')}",
+        f"**{gain}**" if lowest > 0 or highest < 0 else gain,
+        f"{lead} [{low:.0f}, {high:.0f}]" if counts.hits.sum() else lead,
     ]
 
 
@@ -77,14 +85,17 @@ def rule_of(metric: Metric, level: float) -> str:
 def section(kind: str, runs: Sequence[Run]) -> str:
     """Return the part of the page on one kind of task."""
     choosing, reporting = halves(runs)
-    rows, silent = [], []
+    results: list[tuple[Metric, float, Counts]] = []
+    silent = []
     for metric in METRICS:
         level = best_level(choosing, metric)
         counts = None if level is None else count(reporting, metric, level)
         if level is None or counts is None or not (counts.fell.sum() and counts.stood.sum()):
             silent.append(metric.name)
         else:
-            rows.append(row_of(metric, level, counts))
+            results.append((metric, level, counts))
+    tests = sum(counts.fell.sum() >= FEW for _, _, counts in results)
+    rows = [row_of(*result, tests) for result in results]
     falls = [sum(bool(np.isfinite(run.fall)) for run in half) for half in (choosing, reporting)]
     studies = [", ".join(sorted({run.study for run in half})) for half in (choosing, reporting)]
     head = ["metric", "alarm", "hits", "false alarms", "hits less false alarms", "phases before the fall"]

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
 from alarm_counts import (
@@ -17,10 +19,13 @@ from alarm_counts import (
     fall_of,
     halves,
     intervals,
+    mean_return,
+    run_of,
     stale_runs,
 )
 from early_warnings import KINDS, early_warnings, row_of, rule_of
 from places import ROOT
+from results_helper import write_run
 
 NEVER = float("inf")
 PUBLISHED = ROOT / "results" / "reference"
@@ -35,6 +40,34 @@ def test_a_fall_is_below_two_thirds_of_the_best_so_far() -> None:
     assert fall_of(np.array([0.3, 0.9, 0.61, 0.59, 0.9])) == 3.0  # 2/3 of 0.9 is 0.6
     assert fall_of(np.array([0.3, 0.2, 0.9, 0.7])) == NEVER  # 0.2 is two thirds of 0.3
     assert fall_of(np.array([-3.0, -9.0])) == NEVER
+
+
+def test_a_mean_return_is_over_the_phases_with_an_episode() -> None:
+    returns = np.array([np.nan, 4.0, np.nan, 2.0, *[np.nan] * 9])
+    assert mean_return(returns) == pytest.approx([3.0, 3.0, 2.0, 2.0, np.nan, np.nan], nan_ok=True)
+    assert fall_of(np.array([4.0, np.nan, 3.0, np.nan, 2.0])) == 4.0
+
+
+def test_a_run_counts_where_few_phases_have_a_return(tmp_path: Path) -> None:
+    """HalfCheetah: all episodes end in one phase of ten. The lag of K = 2 is 1, so phases 0 and 1 do not count."""
+    returns = [100.0 * (1 + phase / 40) if phase % 10 == 9 else None for phase in range(40)]
+    columns = {"rollout_return": returns, "ess_data": [0.9] * 40}
+    run = run_of(write_run(tmp_path, "ppo_clip", 0, capacity=2, phases=40, columns=columns), "study")
+    assert run is not None and run.fall == NEVER and np.isnan(run.means["reward"]).any()
+    columns["rollout_return"] = [None] * 39 + [1.0]
+    assert run_of(write_run(tmp_path, "ppo_clip", 1, capacity=2, phases=40, columns=columns), "study") is None
+
+
+def test_a_metric_with_few_falls_has_no_interval() -> None:
+    few = Counts(np.array([4.0, 5.0]), np.array([4.0, 5.0]), np.array([9.0, 9.0]), np.array([0.0, 1.0]), [[2.0], [4.0]])
+    assert row_of(ESS, 0.5, few)[2:] == ["9 of 9", "1 of 18", "–", "3"]
+
+
+def test_more_tests_widen_the_interval_that_decides() -> None:
+    ones, hits = np.ones(20), np.array([1.0, 1.0, 0.0, 0.0, 1.0] * 4)
+    counts = Counts(ones, hits, ones, np.array([1.0, 0.0, 0.0, 0.0, 1.0] * 4), [[1.0]] * 20)
+    assert intervals(counts, 20)["gain"][0] < intervals(counts)["gain"][0]
+    assert row_of(ESS, 0.5, counts)[4].startswith("**+") and row_of(ESS, 0.5, counts, 1_000)[4].startswith("+")
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,8 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
-from staleharness.statistics.claims.early_warning import falls, trailing_mean
+from staleharness.errors import UserError
+from staleharness.statistics.claims.early_warning import count_warnings, falls, trailing_mean
 
 
 def test_a_missing_value_is_in_the_means_of_its_windows_alone() -> None:
@@ -25,3 +26,21 @@ def test_a_fall_after_a_missing_value_is_found(tmp_path: Path) -> None:
     steps = run.column("steps")
     assert steps is not None
     assert falls(run, "ess_sequence", 2 / 3, 0.0, 2) == (steps[6], steps[8])
+
+
+def test_a_run_too_short_to_fall_is_not_counted(tmp_path: Path) -> None:
+    """K = 2: the lag is 1, so that the first two phases do not count; then two means of 8 phases need nine more."""
+    task = {"env": "word-problems", "kind": "language", "capacity": 2}
+    short = write_run(tmp_path, "tis", 0, phases=10, columns={"ess_sequence": [0.9] * 10, "reward": [0.9] * 10}, **task)
+    whole = write_run(tmp_path, "tis", 1, phases=11, columns={"ess_sequence": [0.9] * 11, "reward": [0.9] * 11}, **task)
+    assert sum(count_warnings([short, whole]).stable) == 1
+    with pytest.raises(UserError, match="no stale run has 9 phases of ess_sequence and reward after twice its largest"):
+        count_warnings([short])
+
+
+def test_a_metric_that_no_run_has_is_refused(tmp_path: Path) -> None:
+    columns = {"ess_sequence": [float("nan")] * 20, "reward": [0.9] * 20}
+    run = write_run(tmp_path, "tis", kind="language", env="word-problems", capacity=2, phases=20, columns=columns)
+    for metric in ("ess_sequence", "nosuch"):
+        with pytest.raises(UserError, match=f"no stale run has 9 phases of {metric} and reward"):
+            count_warnings([run], metric)

@@ -72,17 +72,31 @@ def _over_seeds(rows: Sequence[Sequence[int]], statistic: Callable[[Array], floa
 
 
 def count_warnings(runs: Iterable[StoredRun], metric: str = METRIC) -> WarningCounts:
-    """Count hits and alarms over stale runs, from twice the largest lag on: before, the data are fresher."""
+    """Count hits and alarms over stale runs, from twice the largest lag on: before, the data are fresher.
+
+    Runs in which nothing can fall are left out: without the metric or the reward, or with fewer than two means of
+    `WINDOW` phases. Raises `UserError` where none is left.
+    """
     counts: dict[tuple[str, int], NDArray[np.int64]] = {}
     for run in runs:
-        if lag := largest_lag(run):
-            warning, fall = falls(run, metric, SHARE, steps_after(run, 2 * lag), WINDOW)
+        if (lag := largest_lag(run)) and _can_fall(run, metric, start := steps_after(run, 2 * lag)):
+            warning, fall = falls(run, metric, SHARE, start, WINDOW)
             stable, warns = math.isnan(fall), not math.isnan(warning)
             tally = counts.setdefault((str(run.spec["env"]), run.seed), np.zeros(4, np.int64))
             tally += (not stable, warning < fall, stable, stable and warns)
+    if not counts:
+        raise UserError(f"no stale run has {WINDOW + 1} phases of {metric} and reward after twice its largest lag")
     tallies = [counts[key].tolist() for key in sorted(counts)]
     fell, before, calm, alarms = (tuple(tally[i] for tally in tallies) for i in range(4))
     return WarningCounts(fell, before, calm, alarms, metric)
+
+
+def _can_fall(run: StoredRun, metric: str, start: float) -> bool:
+    """Return whether a metric and the reward have two means of `WINDOW` phases after step `start`."""
+    end, *columns = (run.column(name) for name in ("steps", metric, "reward"))
+    if end is None or any(x is None or not np.isfinite(x).any() for x in columns):
+        return False
+    return int((end > start).sum()) > WINDOW
 
 
 def largest_lag(run: StoredRun) -> int:
