@@ -102,12 +102,15 @@ def _left_out(studies: Sequence[Evidence], panel_shares: Mapping[tuple[str, int]
 
 
 def kept_shares(evidence: Evidence, env: str, k: int) -> Shares:
-    """Share kept by each seed of each method that learned without lag: its score at k over the mean score at K = 1."""
+    """Share kept by each seed of each method that learned without lag: its score at k over the mean score at K = 1,
+    there with the runs of methods that are the same computation."""
     score = evidence.table.settings["score"]
     out = {}
     for label in evidence.results.grid.labels:
-        at_k, at_1 = (list(evidence.runs(label, at, env).values()) for at in (k, 1))
-        if at_k and at_1 and evidence.has_learned(label, env):
+        if not (evidence.runs(label, k, env) and evidence.runs(label, 1, env)):
+            continue
+        at_k, at_1 = (evidence.pool(label, at, env) for at in (k, 1))
+        if evidence.has_learned(label, env):
             zero = evidence.zero(env)
             base = float(np.mean([final_score(run, score) for run in at_1])) - zero
             out[label] = np.array([(final_score(run, score) - zero) / base for run in at_k])

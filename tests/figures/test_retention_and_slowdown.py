@@ -65,6 +65,25 @@ def test_bars_include_the_uncertainty_of_scores_without_lag(tmp_path: Path) -> N
     )
 
 
+def test_the_line_is_in_the_middle_of_its_bar(tmp_path: Path) -> None:
+    """Two methods that are one computation at K = 1, one of them with a seed more, share their runs there."""
+    runs = [
+        write_run(tmp_path, label, seed, env="Hopper-v5", capacity=k, sampled=ZERO + gain + 5 * seed)
+        for label, seeds in (("ppo_clip", 6), ("a3po", 5))
+        for seed in range(seeds)
+        for k, gain in ((1, 80.0 + 30 * (seed == 5)), (16, 50.0))
+    ]
+    results = Results.of(runs)
+    evidence = Evidence(results, results.table(reps=50, engine="quick"))
+    shares = kept_shares(evidence, "Hopper-v5", 16)
+    assert evidence.computation("a3po", 1) == evidence.computation("ppo_clip", 1)
+    for label, values in shares.items():
+        low, high = interval(evidence, label, "Hopper-v5", 16)
+        assert low is not None and high is not None
+        assert values.mean() == pytest.approx((low + high) / 2, abs=0.02), label
+    assert shares["a3po"].mean() == pytest.approx(60 / np.mean([80, 85, 90, 95, 100, 135]))
+
+
 def test_a_panel_without_a_measured_lag_does_not_name_one(tmp_path: Path) -> None:
     runs = [write_run(tmp_path, capacity=k, sampled=ZERO + 100, phases=3, said={"summary": {}}) for k in (1, 16)]
     results = Results.of(runs)

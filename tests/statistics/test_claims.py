@@ -172,6 +172,21 @@ def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
     assert evaluate(evidence, **part, than=10.0).rows[0].contrast.value == pytest.approx(expected - math.log(10))
 
 
+def test_a_ratio_of_shares_kept_is_a_ratio(evidence: Evidence) -> None:
+    """Of geometric means: each method's score at K = 4 over its own at K = 1, then one over the other."""
+    score = measure("kept", evidence)
+    logs = {
+        (label, k): np.mean([math.log(score(run)) for run in evidence.runs(label, k, "Hopper-v5").values()])
+        for label in ("vaco", "ppo_clip")
+        for k in (1, 4)
+    }
+    expected = logs["vaco", 4] - logs["vaco", 1] - logs["ppo_clip", 4] + logs["ppo_clip", 1]
+    made = evaluate(evidence, of=("vaco",), over=("ppo_clip",), k=(4,), what="kept", ratio=True).rows[0].contrast
+    assert made.value == pytest.approx(expected)
+    text = fill_numbers("{kept vaco K=4 over=ppo_clip as=ratio plain digits=4}", lambda study: evidence)
+    assert float(text) == pytest.approx(math.exp(expected), abs=1e-4)
+
+
 def test_untested_part_is_open_with_its_reason(evidence: Evidence) -> None:
     result = evaluate(evidence, untested="no such runs")
     assert result.outcome == "open" and result.rows[0].problem == "no such runs"
@@ -186,7 +201,7 @@ def test_numbers_in_a_text_are_those_of_the_runs(evidence: Evidence) -> None:
         ("{return vaco K=4 over=ppo_clip as=ratio plain digits=3}", "1.807"),
         ("{seconds vaco K=4 plain}", "50.00"),
         ("{clipped vaco K=4 phases=0:2 plain}", "15%"),
-        ("{clipped vaco K=4 as=x plain digits=3}", "0.250"),
+        ("{clipped vaco K=4 as=number plain digits=3}", "0.250"),
         ("{above vaco K=4}", "5 of 5"),
         ("{same vaco K=4}", "0 of 5"),
         ("{told vaco over=ppo_clip K=4}", "above"),

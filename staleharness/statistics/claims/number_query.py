@@ -75,6 +75,8 @@ def read_query(text: str) -> NumberQuery:
                 raise UserError(f"unknown option {name!r}; {nearest(name, OPTIONS)}")
             if name == "seeds" and value != "paired":
                 raise UserError(f"seeds={value} is not known: seeds=paired, or nothing")
+            if name == "as" and value not in ("%", "number", "ratio"):
+                raise UserError(f"as={value} is not known: as=%, as=number or as=ratio")
             options[name] = value
         elif word == "plain":
             plain = True

@@ -173,8 +173,11 @@ def compare_terms(evidence: Evidence, terms: Sequence[Term], part: ClaimPart) ->
     def signed_sum(means: Array) -> float:
         mean_of, total = dict(zip(cells, means, strict=True)), -shift
         for t in terms:
-            mean = mean_of[cell(t.label, t.k)]
-            total += t.sign * float(mean / mean_of[cell(t.label, 1)] if share else mean)
+            value = mean_of[cell(t.label, t.k)]
+            if share:
+                base = mean_of[cell(t.label, 1)]
+                value = value - base if part.ratio else value / base
+            total += t.sign * float(value)
         return total
 
     return contrast(tasks, signed_sum, part.by_seed)

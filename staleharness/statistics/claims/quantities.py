@@ -33,7 +33,7 @@ from .study_evidence import Evidence
 BASELINE = "ppo_clip"  # where a query does not say over
 SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them
 Quantity = Callable[[NumberQuery, Evidence], str]
-FORMAT_OPTIONS = ("study", "digits", "as")  # of every quantity
+FORMAT_OPTIONS = ("digits", "as")  # of every quantity that is a number
 MEASURE_OPTIONS = ("K", "env", "over", "over_k", "seeds")
 COLUMN_OPTIONS = (*MEASURE_OPTIONS, "phases", "reduce")
 OPTIONS_OF: Mapping[str, Sequence[str]] = {
@@ -47,7 +47,7 @@ OPTIONS_OF: Mapping[str, Sequence[str]] = {
     "above": ("K", "env", "over"),
     "same": ("K", "env", "over"),
     "warnings": ("of",),
-    "told": (*COLUMN_OPTIONS, "of"),
+    "told": (*COLUMN_OPTIONS, "of", "as"),
     "environments": ("K",),
 }
 
@@ -56,8 +56,11 @@ def quantity_text(query: NumberQuery, evidence: Evidence) -> str:
     """Evaluate a query on the runs of a study. Raises `UserError`, also for an option that the quantity does not
     take."""
     options = OPTIONS_OF.get(query.quantity, MEASURE_OPTIONS if query.quantity in MEASURES else COLUMN_OPTIONS)
-    if wrong := [name for name in query.options if name not in (*options, *FORMAT_OPTIONS)]:
+    formats = () if query.quantity in WORDS else FORMAT_OPTIONS
+    if wrong := [name for name in query.options if name not in (*options, *formats, "study")]:
         raise UserError(f"{query.quantity} has no option {wrong[0]}; it has {', '.join(options) or 'none'}")
+    if query.options.get("as") == "ratio" and query.quantity in NUMBERS:
+        raise UserError(f"{query.quantity} has no as=ratio; give a measure, such as score")
     if query.quantity in WORDS and query.quantity != "slowdown":  # a slowdown's curves join the runs of several labels
         labels = query.label.split("+") if query.quantity == "warnings" else [query.label]
         evidence.check(filter(None, [*labels, query.over]))
