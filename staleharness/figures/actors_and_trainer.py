@@ -23,7 +23,7 @@ from .timeline import STEPS, VERSIONS
 if TYPE_CHECKING:
     import pandas as pd
 
-LANES = 8  # actors work_by_label
+LANES = 8  # of actors that are drawn
 TRAINER = -1  # its lane
 MIXTURE = -1  # in place of a version where several act
 GREY = "#7A8FA6"
@@ -138,7 +138,8 @@ def _draw_lanes(ax: Axes, work: Work, name: str, duration: float) -> None:
     names = {TRAINER: "trainer"} | {actor: f"actor {actor}" if len(actors) > 1 else "actor" for actor in actors}
     shares = [work.share(lane, trainer.begin[0], trainer.end[-1]) for lane in lanes]
     ax.set_yticks(range(len(lanes)), labels=[f"{names[n]}, {s:.0%}" for n, s in zip(lanes, shares, strict=True)])
-    ax.set_title(f"{name}: {work.seconds_a_phase:.2g} s a phase", loc="left")
+    part = f", {LANES} of {len(actors)} actors" if len(actors) > LANES else ""
+    ax.set_title(f"{name}: {work.seconds_a_phase:.2g} s a phase{part}", loc="left")
     ax.set_ylim(len(lanes) - 0.4, -0.6)
     ax.set_xlim(0, duration)
     ax.tick_params(axis="y", length=0)

@@ -36,7 +36,7 @@ SPARE_COLOURS = (
 # different columns where they fit. A method added later takes a free place.
 OTHER_METHODS = (
     ("otb", "cispo", "tis", "seq_is", "vcpo", "m2po", "topr"),
-    ("mis_seq", "deepseek_mask", "appo", "mis_geo", "gspo", "icepop", "espo"),
+    ("mis_seq", "deepseek_mask", "appo", "mis_geo", "espo", "icepop", "gspo"),
     ("dppo", "geppo", "k3_rejection", "p3o", "tba", "minirl", "verl"),
     ("aspo", "bapo", "ce_gppo", "dcpo", "dg", "gmpo", "oapl"),
     ("ipo", "prime_rl", "sapo", "truly_ppo", "vespo", "gac"),

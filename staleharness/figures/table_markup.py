@@ -87,7 +87,8 @@ class Sheet:
             for label, entries in block.rows
         )
         return (
-            f'{title}<div class="scroll"><table class="sheet">\n<thead><tr><th scope="col">{escape(block.corner)}</th>'
+            f'{title}<div class="scroll" tabindex="0" role="region" aria-label="{escape(block.title or block.corner)}">'
+            f'<table class="sheet">\n<thead><tr><th scope="col">{escape(block.corner)}</th>'
             f"{heads}</tr></thead>\n<tbody>\n{body}\n</tbody></table></div>"
         )
 

@@ -100,7 +100,8 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
     At the end of a bar: the proximal step, and the whole loss, which is an upper bound for a method that
     interpolates its proximal policy inside it (A-3PO's claim, arXiv 2512.06547).
     """
-    grid, names = results.grid, labels(table)
+    grid, looks = results.grid, looks_of(table)
+    names = labels(table)
 
     def mean(label: str, part: str) -> float:
         columns = [run.column(SECONDS + part) for run in grid.runs if run.label == label]
@@ -122,7 +123,7 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
             template = "{}, {}" if width < 5 else "proximal {}, loss {}"
             text = template.format(_short(seconds[label]["proximal"]), _short(seconds[label]["loss"]))
             ax.text(left + 0.01 * longest, at, text, va="center", fontsize=6.5, color=INK)
-        row_axis(ax, [short_label(label) for label in names], spine=True)
+        row_axis(ax, [short_label(looks[label].name or label) for label in names], spine=True)
         bars = width - 1.4  # inches of the panel, about; the words take 1 or 1.8 of them
         ax.set_xlim(0, longest * bars / (bars - (1.0 if width < 5 else 1.8)))
         ax.set_xlabel("seconds per generation round")

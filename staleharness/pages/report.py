@@ -154,6 +154,7 @@ def _page(
     looks = with_names(styles(row["algorithm"] for row in table.rows))
     names = anchors(runs)
     envs = table.settings["envs"]
+    digits = 3 if any(run.record["task"]["normalise"] == "raw" for run in runs) else 1  # of scores between 0 and 1
     # Only what this package wrote itself is trusted as markup: its script, its style, the rewritten SVG and the
     # tables, which escape what they are given.
     markup = dict.fromkeys(("wide", "narrow", "sheet"), Markup)
@@ -178,7 +179,7 @@ def _page(
         run_columns=[{"name": name, "number": name in NUMBERS} for name in RUN_COLUMNS],
         axes=AXES,
         groups=run_groups(runs, table, looks, out_dir),
-        run_rows=(run_row(r, looks, envs) for r in run_records(runs, failures, table)),
+        run_rows=(run_row(r, looks, envs, digits) for r in run_records(runs, failures, table)),
         made=[
             {"title": "Versions and hardware", "entries": entries(r.record["fingerprint"] for r in runs)},
             {"title": "Settings", "entries": entries(flat_settings(r.record["spec"]) for r in runs)},

@@ -145,7 +145,10 @@ def _scores(scores: Mapping[str, Any]) -> dict[str, Any]:
     return out
 
 
-def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequence[str]) -> dict[str, Any]:
+def run_row(
+    record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequence[str], digits: int = 1
+) -> dict[str, Any]:
+    """Return the entries of a run or a failure in the list of runs; digits: of a score."""
     env, cells = record["environment"], []
     for name in RUN_COLUMNS:
         value = record.get(name)
@@ -153,7 +156,7 @@ def run_row(record: Mapping[str, Any], looks: Mapping[str, Style], envs: Sequenc
         if name == "deterministic" and "accuracy" in record:
             text = record["accuracy"]
         elif name in ("sampled", "deterministic") and value is not None:
-            text = f"{value:.1f} ± {record[f'{name}_std']:.1f}"
+            text = f"{value:.{digits}f} ± {record[f'{name}_std']:.{digits}f}"
         elif name in ("time", "evaluation time"):
             text = duration(value)
         elif name in ("steps", "evaluation steps") and value is not None:

@@ -29,7 +29,8 @@ def coverage_text(seeds: int) -> str:
     if seeds not in SHARE_COVERED:
         return ""
     mean, iqm = SHARE_COVERED[seeds]
-    return f", which of {seeds} seeds hold the true mean in {mean:.0%} and the true IQM in {iqm:.0%} of cases"
+    sample = f"{seeds} seeds on one environment"
+    return f", which of {sample} hold the true mean in {mean:.0%} and the true IQM in {iqm:.0%} of cases"
 
 
 def show_single_runs(table: Table, results: Results) -> Table:

@@ -68,3 +68,10 @@ def test_the_figure_has_a_lane_for_each_actor_and_the_trainer() -> None:
         assert lanes[-1] == "trainer" and lanes[0] == "actor 0"
         colours = {bar.get_facecolor()[:3] for bar in ax.patches}
         assert 1 < len(colours) <= len(VERSIONS)
+
+
+def test_the_title_says_how_many_of_the_actors_are_drawn() -> None:
+    stored = Store(Path(__file__).resolve().parents[2] / "results/reference/real_lag").read_all()
+    runs = [run for run in stored if run.trace and run.spec["seed"] == 0 and "actors=14" in run.spec["lag"]]
+    titles = [ax.get_title(loc="left") for ax in draw("actors_and_trainer", Results.of(runs)).axes]
+    assert titles and all(title.endswith("s a phase, 8 of 14 actors") for title in titles)

@@ -56,6 +56,7 @@ def test_bars_are_mean_seconds_by_part_of_a_phase(runs: list[StoredRun], width: 
         COLUMN: ["< 0.1 ms, 3 ms", "250 ms, 3 ms"],
     }
     assert [t.get_text() for t in ax.texts] == wanted[width]
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["A-3PO", "decoupled PPO"]
 
 
 def test_the_words_at_the_bars_stay_on_the_page(runs: list[StoredRun]) -> None:

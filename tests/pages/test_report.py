@@ -296,3 +296,9 @@ def test_the_page_is_rendered_in_pieces(tmp_path: Path, monkeypatch: pytest.Monk
     pieces = list(report._page(*arguments))
     assert all(isinstance(piece, bytes) for piece in pieces)
     assert len(pieces) > 5 and max(map(len, pieces)) < sum(map(len, pieces)) / 4
+
+
+def test_scores_between_0_and_1_have_three_digits_in_the_list() -> None:
+    record = {"sampled": 0.9644, "sampled_std": 0.01, "status": "done", "algorithm": "vaco", "environment": "gsm8k"}
+    texts = {digits: [e["text"] for e in report_tables.run_row(record, {}, [], digits)["cells"]] for digits in (1, 3)}
+    assert "0.964 ± 0.010" in texts[3] and "1.0 ± 0.0" in texts[1]

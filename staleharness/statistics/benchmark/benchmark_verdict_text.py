@@ -48,7 +48,7 @@ def _cells(row: BenchmarkRow) -> list[str]:
         "" if row.retained is None else f"{row.retained:.0%}",
         "" if row.difference is None else f"{row.difference:+.2f}",
         _interval(row.difference_low, row.difference_high),
-        _p(row.holm if row.holm is not None else row.p),
+        _p(row.holm),
         number(row.tv),
         number(row.ess),
         rate,
@@ -73,8 +73,7 @@ def _sentences(table: BenchmarkTable, row: BenchmarkRow) -> list[str]:
         lines.append(f"K={k}: rank {place[0]} of {place[1]} by score")
     if row.equals_baseline:
         lines.append(f"K={k}: the same results as {BASELINE_NAME}")
-    elif row.p is not None and row.method != BASELINE:
-        p = row.p if row.holm is None else row.holm
+    elif (p := row.holm) is not None and row.method != BASELINE:  # none of a method that did not learn
         if p < ALPHA:
             side = "above" if (row.difference or 0.0) > 0 else "below"
             words = f"{side} {BASELINE_NAME} by {abs(row.difference or 0.0):.2f} (p {_p(p)})"

@@ -31,7 +31,8 @@ class ClaimPart:
     over_k: int | None = None  # capacity to compare with
     beyond: bool = False  # compare the difference from `over` at k with that at `over_k`
     than: float | None = None  # number to compare with, or for the difference (with `ratio` the ratio)
-    margin: float = 0.0  # alike: differences up to this; more and less: beyond this; negative: not worse by as much
+    margin: float = 0.0  # alike: differences up to this (of logarithms with `ratio`); more and less: beyond this;
+    # negative: not worse by as much
     env: str = ""  # one environment; empty: all
     study: str = ""  # another study's runs; empty: the figure's
     phases: tuple[int, ...] = ()  # of a column of the metrics: from the first up to before the second; empty: all

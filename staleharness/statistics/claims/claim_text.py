@@ -4,8 +4,9 @@
 
 QUANTITY is one of `quantities.py`, a measure (`run_measures.py`: score, area, return, kept, seconds) or a
 column of the metrics. Options: K, env, study, over=LABEL (the difference from it; with as=ratio the
-ratio, with seeds=paired seed by seed), over_k, phases=10:50, reduce, digits, as=% or as=number, level. A cell of five runs or more
-has an interval; fewer are listed in parentheses, if they are of one environment. `plain`: the number alone.
+ratio, with seeds=paired seed by seed), over_k, phases=10:50, reduce, digits, as=% or as=number, level. A cell of five
+runs or more has an interval; fewer are listed in parentheses, if they are of one environment. `plain`: the number
+alone.
 
     <each OTHER: {told ...} at K = 4; {told ...} at 16>   becomes   above OTHER at K = 4 and 16
 """
