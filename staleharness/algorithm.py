@@ -217,7 +217,13 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
     normalises = spec.normalise_advantage and algorithm.normalise_advantage
-    for name, is_on in (("entropy_coef", spec.entropy_coef > 0), ("normalise_advantage", normalises)):
+    by_completion = {
+        "entropy_coef": spec.entropy_coef > 0,
+        "normalise_advantage": normalises,
+        "discount": spec.discount != 1,
+        "gae_lambda": spec.gae_lambda != 1,
+    }
+    for name, is_on in by_completion.items():
         if is_on and algorithm.optimal_baseline:
             raise UserError(
                 f"{algorithm.name} has a baseline of its own and takes its gradient completion by completion, without "

@@ -119,7 +119,8 @@ class PipelineLag(LagModel):
             limits = [rules["max_lag"]]  # such a cap bounds what is under way or waits, not lag
         elif rules.get("cap_version") == "trainer":
             limits = [limit + rules.get("sync_every", 1) - 1 for limit in limits]  # the slots' version is older
-        return math.floor(min(limits)) if limits else None
+        # a group may begin while fewer than version + 1 + limit batches have, so the last one's lag is ⌈limit⌉
+        return math.ceil(min(limits) - 1e-9) if limits else None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
         raise UserError(

@@ -189,6 +189,11 @@ class RunSpec:
         """Return the fields that were added `later` or removed, each at the value that stored runs without it mean."""
         return _plain({**cls.retired, **values_before(cls)})
 
+    def corrections(self) -> set[str]:
+        """Corrections of the code that moved the results of this run and not of others: with them in its id, runs from
+        before a correction do not count."""
+        return set()
+
     def run_id(
         self,
         algorithm_hash: str,
@@ -211,6 +216,7 @@ class RunSpec:
             "algorithm_file": algorithm_hash,
             "env_file": env_hash,
         }
+        identity |= {"corrections": corrections} if (corrections := sorted(self.corrections())) else {}
         identity["spec"] |= {"lag": lag} if lag else {}
         identity |= {"lag_file": lag_hash} if lag_hash else {}
         identity |= {"mismatch_file": mismatch_hash} if mismatch_hash else {}

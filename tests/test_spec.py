@@ -28,6 +28,7 @@ from staleharness.base.parsing import (
 from staleharness.base.typed_values import build, convert
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
+from staleharness.language.spec import LanguageSpec
 from staleharness.running.grid_axes import MAX_RUNS
 from staleharness.running.plan import plan, plan_as_data
 from staleharness.spec import RunSpec, later
@@ -281,6 +282,23 @@ def test_a_default_that_moves_away_from_before_is_a_changed_id() -> None:
     warm = LaterField.from_dict({**written, "warm": True})
     assert MovedDefault.from_dict(written).run_id("a", "b") == warm.run_id("a", "b") != SPEC.run_id("a", "b")
     assert MovedDefault.from_dict({**written, "warm": False}).run_id("a", "b") == SPEC.run_id("a", "b")
+
+
+def test_a_correction_is_part_of_the_ids_of_what_it_moved() -> None:
+    """Ids of runs from before, to which the correction made no difference, stay; the others count no more."""
+
+    @dataclasses.dataclass(frozen=True)
+    class Corrected(ControlSpec):
+        def corrections(self) -> set[str]:
+            return {"few environments"} if self.num_envs < 4 else set()
+
+    def of(cls: type[ControlSpec], **settings: Any) -> str:
+        return cls.from_dict({**SPEC.to_dict(), **settings}).run_id("a", "b")
+
+    assert of(Corrected, num_envs=8) == of(ControlSpec, num_envs=8)
+    assert of(Corrected, num_envs=2) != of(ControlSpec, num_envs=2)
+    assert not SPEC.corrections() and dataclasses.replace(SPEC, reset_each_phase=True).corrections()
+    assert LanguageSpec(env="gsm8k", algorithm="tis", prompt_format="lm_eval_5shot").corrections()
 
 
 def test_each_plugin_file_is_part_of_the_id() -> None:

@@ -30,7 +30,7 @@ class ControlData(NamedTuple):
 
     rollout: Rollout
     reward: Tensor  # [B, T] scaled
-    fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, whatever the rollout
+    fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, of which no other phase has any
     loss_mask: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 

@@ -29,6 +29,8 @@ class Moments:
 
     def with_samples(self, samples: Tensor) -> Moments:
         """Return the moments with `samples` [N, D] added (Chan et al. 1979, parallel update)."""
+        if not len(samples):
+            return self
         batch = samples.double()
         n = float(batch.shape[0])
         mean, variance = batch.mean(0), batch.var(0, correction=0)

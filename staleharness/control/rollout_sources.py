@@ -51,6 +51,7 @@ class TrainingRows(NamedTuple):
     episodes: Episodes
     flow: Flow
     loss_mask: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are in it
+    first_use: Tensor | None = None  # [B] bool, False: an earlier phase trained on the row, too; None: none did
 
 
 class EnvironmentActor:
@@ -69,6 +70,7 @@ class EnvironmentActor:
         env: gymnasium.vector.VectorEnv | None = None,
     ) -> None:
         self.seed, self.number, self.discount = spec.seed, number, spec.discount
+        self.resets = spec.reset_each_phase
         self.own_generators = env is None
         if env is None:
             seed_global_generators(spec.seed, "construct actor", number)
@@ -82,6 +84,8 @@ class EnvironmentActor:
         if self.own_generators:
             seed_global_generators(self.seed, "act", self.number, nth)
         rollout, episodes = self.collector.generate(buffer, nth, next_versions)
+        if self.resets:
+            self.carry = torch.zeros_like(self.carry)
         done = (rollout.terminated | rollout.truncated).cpu()
         returns, self.carry = discounted_returns(rollout.reward.cpu(), done, self.carry, self.discount)
         return ActorGroup(rollout, returns, episodes)
@@ -137,8 +141,12 @@ class ScheduledRollouts:
         flow = flow_of(schedule, phase, Count(len(rows)).rows(steps)) or Flow(
             generated.rows(steps), dropped=dropped.rows(steps), queued=queued.rows(steps)
         )
+        first_use = torch.from_numpy(schedule.phase[rows] == phase)
         return training_rows(
-            groups, flow, None if loss_mask.all() else torch.from_numpy(loss_mask).to(self.policy.device)
+            groups,
+            flow,
+            None if loss_mask.all() else torch.from_numpy(loss_mask).to(self.policy.device),
+            None if first_use.all() else first_use,
         )
 
     def _plan(self, phase: int) -> PhaseRows:
@@ -218,10 +226,12 @@ def versions_of(versions: Ints) -> NextVersions:
     return lambda t, done: versions[:, t] if t in starts else None
 
 
-def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | None = None) -> TrainingRows:
+def training_rows(
+    groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | None = None, first_use: Tensor | None = None
+) -> TrainingRows:
     """Return groups one under the other, in the form that one vector of environments would have left."""
     if len(groups) == 1:
-        return TrainingRows(*groups[0], flow, loss_mask)
+        return TrainingRows(*groups[0], flow, loss_mask, first_use)
     rollout = concatenate([group.rollout for group in groups])
     order = torch.from_numpy(np.lexsort((rollout.final_row.cpu(), rollout.final_step.cpu())))
     finals = {name: column[order] for name, column in rollout.columns.items() if name.startswith("final_")}
@@ -229,7 +239,7 @@ def training_rows(groups: Sequence[ActorGroup], flow: Flow, loss_mask: Tensor | 
         [x for group in groups for x in group.episodes.returns], [n for group in groups for n in group.episodes.lengths]
     )
     returns = torch.cat([group.returns for group in groups], 1)
-    return TrainingRows(replace(rollout, **finals), returns, episodes, flow, loss_mask)
+    return TrainingRows(replace(rollout, **finals), returns, episodes, flow, loss_mask, first_use)
 
 
 def group_to_dict(group: ActorGroup) -> dict[str, Any]:

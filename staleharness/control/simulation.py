@@ -92,8 +92,9 @@ class ControlSimulation(Simulation[ControlData]):
 
     def collect(self, phase: int) -> PhaseData[ControlData]:
         spec, rows = self.spec, self.actors.collect(self.buffer, phase)
-        self.reward_scale.take_in(rows.returns)
         rollout, flow = rows.rollout, rows.flow
+        fresh = slice(None) if rows.first_use is None else rows.first_use  # counted once in the running statistics
+        self.reward_scale.take_in(rows.returns[:, fresh])
         if spec.mechanism == "replay":
             rollout, flow = self._replay(phase, rows.rollout)
         self._check_finite(rows.rollout)
@@ -106,7 +107,7 @@ class ControlSimulation(Simulation[ControlData]):
             **self.external_lag(phase, rollout.gradient_step),
             **_mismatch(rows.rollout),
         }
-        data = ControlData(rollout, reward, rows.rollout.obs.flatten(0, 1), rows.loss_mask)
+        data = ControlData(rollout, reward, rows.rollout.obs[fresh].flatten(0, 1), rows.loss_mask)
         return PhaseData(data, rows.rollout.behaviour_logp, metrics, {}, flow)
 
     def _replay(self, phase: int, fresh: Rollout) -> tuple[Rollout, Flow]:

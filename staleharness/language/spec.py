@@ -157,6 +157,9 @@ class LanguageSpec(TokenSpec):
         groups = self.minibatches * self.prompts
         return Demand(self.phases, groups, self.completions, self.completion_tokens, self.seed)
 
+    def corrections(self) -> set[str]:
+        return {"worked_examples"} if self.prompt_format == "lm_eval_5shot" else set()  # were trained on, too
+
     def toolchain(self) -> dict[str, str]:
         return {"compiler": compiler_version()} if "native" in (self.learner, self.decoder) else {}
 

@@ -55,7 +55,8 @@ class Lags:
         """Return versions for `slots` rows of up to `length` decisions.
 
         index: number of the draw in its phase.
-        fresh: [slots] rows that begin with the version they get, and are counted; None: all of them.
+        fresh: [slots] rows that begin with the version they get, and are counted; None: all of them, and the ledger of
+            the model, too.
 
         Raises `UserError` where the model answers with something else, or with versions that the buffer does not hold.
         """
@@ -71,7 +72,8 @@ class Lags:
         ledger = {name: self._row_count(name, count) for name, count in answer.ledger.items()}
         if self._phase != phase:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
-        self._ledger.update(ledger)
+        if fresh is None:  # the model counts rows that do not begin, too
+            self._ledger.update(ledger)
         starts = answer.starts if fresh is None else answer.starts[fresh]
         self._rows.update((phase - starts).tolist())
         return answer

@@ -83,10 +83,13 @@ def test_unmet_needs_of_a_method_are_one_error_line() -> None:
         check(Needy(), spec)
 
 
-@pytest.mark.parametrize("setting", [{"entropy_coef": 0.01}, {"normalise_advantage": True}], ids=str)
+IGNORED_BY_COMPLETIONS = [{"entropy_coef": 0.01}, {"normalise_advantage": True}, {"discount": 0.9}, {"gae_lambda": 0.9}]
+
+
+@pytest.mark.parametrize("setting", IGNORED_BY_COMPLETIONS, ids=str)
 def test_what_a_gradient_by_completions_leaves_out_is_refused(setting: dict[str, Any]) -> None:
     own, groups = ALGORITHMS["vcpo"], frozenset({"groups"})
-    plain = RunSpec(env="word-problems", algorithm="vcpo", normalise_advantage=False)
+    plain = RunSpec(env="word-problems", algorithm="vcpo", normalise_advantage=False, discount=1.0, gae_lambda=1.0)
     check(own(), plain, groups)
     asked = replace(plain, **setting)
     check(own.from_options({"baseline": "group"}), asked, groups)

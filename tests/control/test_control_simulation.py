@@ -235,6 +235,17 @@ def test_reset_each_phase_starts_every_row_with_an_episode() -> None:
         assert bool((abs(rollout.obs[:, 0, 0] - 1.25) < 0.006).all())
 
 
+def test_returns_begin_anew_where_each_phase_is_reset() -> None:
+    """Pendulum's episodes outlast a phase, and a reset is no end of an episode in the data."""
+    simulation: Any = simulation_of(replace(SMALL, env="Pendulum-v1", reset_each_phase=True))
+    collect, collected = simulation.actors.collect, []
+    simulation.actors.collect = lambda *args: collected.append(collect(*args)) or collected[-1]
+    list(simulation)
+    assert len(collected) == 6
+    for rows in collected:
+        assert torch.equal(rows.returns[0], rows.rollout.reward[:, 0].double())
+
+
 def test_algorithms_share_their_noise() -> None:
     first = [finish(replace(SMALL, algorithm=name, steps=8 * 64)).collected[0] for name in ("ppo_clip", "vaco", "spo")]
     for other in first[1:]:

@@ -104,9 +104,14 @@ def main() -> int:
     hashes = {case: run["hashes"] for case, run in found.items() if not spec_of(case, Path()).toolchain()}
     sketches = {case: held["sketch"] for case, held in found.items()}
     if "--write" in sys.argv:
-        others = [m for m in kept["makers"] if m["made_with"] != made_with()]
-        still = [m for m in others if not moved_cases(sketches, kept["sketches"])]  # their bits hold while results do
-        content = {"sketches": sketches, "makers": [*still, {"made_with": made_with(), "hashes": hashes}]}
+        moved = moved_cases(sketches, kept["sketches"])
+        others = [  # the bits of other machines hold where the result does
+            {**maker, "hashes": {case: bits for case, bits in maker["hashes"].items() if case not in moved}}
+            for maker in kept["makers"]
+            if maker["made_with"] != made_with()
+        ]
+        sketches = {case: sketches[case] if case in moved else kept["sketches"][case] for case in sketches}
+        content = {"sketches": sketches, "makers": [*others, {"made_with": made_with(), "hashes": hashes}]}
         FILE.write_text(json.dumps(content, sort_keys=True) + "\n")
         return 0
     mine = [m for m in kept["makers"] if m["made_with"] == made_with()]

@@ -72,7 +72,9 @@ def test_control_trains_on_the_same_data_again() -> None:
 
     simulation.learner.begin = keep
     list(simulation)
-    for phase, first in enumerate(first_phases(plan, len(seen))):
+    firsts = first_phases(plan, len(seen))
+    assert simulation.moments.count == simulation.reward_scale.moments.count == len(set(firsts)) * spec.steps_per_phase
+    for phase, first in enumerate(firsts):
         assert torch.equal(seen[phase], seen[first])
         assert sum(torch.equal(seen[phase], other) for other in seen) == sum(
             f == first for f in first_phases(plan, len(seen))

@@ -244,13 +244,20 @@ def test_tinkers_pacing_keeps_its_bound_and_drops_nothing(most: int, depth: int)
 
 def test_a_bound_on_what_is_under_way_is_none_on_lag() -> None:
     assert read_lag("nemo_rl[max_staleness=6,sampler=windowed,buffered=2]").bound(LONG) == 6
-    assert read_lag("areal[eta=2.5]").bound(LONG) == 2
+    assert read_lag("areal[eta=2.5]").bound(LONG) == 3
     assert read_lag("prime_rl[max_off_policy_steps=6]").bound(LONG) == 6  # target_lag counts what is finished
     assert read_lag("nemo_rl[max_staleness=3,sampler=windowed,on_stale=withhold]").bound(LONG) == 3
 
 
 def test_weights_that_come_every_few_steps_raise_the_bound() -> None:
     assert read_lag("slime:4").bound(LONG) == lags(schedule_of("slime:4")).max() == 4
+
+
+@pytest.mark.parametrize("text", ["roll_flash:0.5", "roll_flash:1.5", "roll_flash:2", "megatron[lag=0.5,submit=G]"])
+def test_a_bound_of_part_of_a_batch_is_that_of_the_next_phase(text: str) -> None:
+    demand = Demand(phases=60, groups=16, rows=2, length=9, seed=1)
+    model = read_lag(text)
+    assert lags(model.schedule(demand), 20).max() == model.bound(demand)
 
 
 @pytest.mark.parametrize("size", [1, 2, 3])

@@ -110,6 +110,8 @@ def test_the_draw_ledger_sums_the_draws_of_one_phase(assignment_fields: dict[str
     assert one.ledger(0) == {} == one.ledger(2)
     one.draw(2, 3)
     assert one.ledger(2) == {"lag_dropped": 1, "lag_in_queue": 2}
+    one.draw(3, 3, fresh=np.array([True, False, False]))
+    assert one.ledger(3) == {}, "the model counts all rows, of which one begins"
 
 
 def test_counts_may_be_of_any_integer_type_and_can_be_written_down(assignment_fields: dict[str, Any]) -> None:
