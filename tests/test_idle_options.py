@@ -69,7 +69,7 @@ def test_slow_actors_need_an_actor_that_is_slow(lag: str) -> None:
 
 
 @pytest.mark.parametrize("lag", ["slow_actors:4/cap:1", "slow_actors[lag=2,every=4]/cap:0"])
-def test_a_bound_that_a_slow_actor_never_keeps_is_refused_when_planned(lag: str) -> None:
+def test_a_bound_that_a_slow_actor_never_keeps_is_refused(lag: str) -> None:
     spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=16, lag=lag, num_envs=8)
     with pytest.raises(UserError, match=r"starves in phase 16: 10,000 draws were all too old"):
         find_env("Hopper-v5")[1].check(spec)
