@@ -30,19 +30,21 @@ class ModuleRegistry(Mapping[str, T], Generic[T]):
         self.package, self.plugins = package, plugins
         self.noun = noun  # an entry in words, for messages
         self._entries: dict[str, T] = {}
-        self._origins: dict[str, object] = {}
+        self._origins: dict[str, tuple[str, str]] = {}  # by name: (file, function), or (package, "")
         self._complete = False
 
     def put(self, name: str, entry: T, function: Callable[..., Any] | None = None) -> None:
         """Add an entry. function: the one that it was made from, if that may be in a plugin file.
 
-        Raises `UserError` for a name in use. Where a plugin file is executed again, for another kind of plugin, the
-        first entry stays."""
-        origin = self.package if function is None else note_function(function)
+        Raises `UserError` for a name in use, with both files. Where a plugin file is executed again, for another kind
+        of plugin, the first entry stays."""
+        origin = (self.package, "") if function is None else note_function(function)
         if name in self._entries:
-            if function is not None and self._origins[name] == origin:
+            first = self._origins[name]
+            if function is not None and first == origin:
                 return
-            raise UserError(f"two files register the {self.noun} {name!r}; rename one of them")
+            claims = " and ".join(f"by {text} in {file}" if text else f"in {file}" for file, text in (first, origin))
+            raise UserError(f"the {self.noun} {name!r} is claimed twice: {claims}; rename one of them")
         self._entries[name], self._origins[name] = entry, origin
 
     def __getitem__(self, name: str) -> T:

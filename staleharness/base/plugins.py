@@ -3,8 +3,8 @@
 Files are found in four places of equal rank: the built-in folder (`algorithms/` or `envs/` of a checkout,
 `staleharness/_builtin/...` in a wheel; of lag models `staleharness/lags/`), the files and folders of
 `$STALEHARNESS_PLUGINS` (separated like `$PATH`), files passed with `--plugin`, and the entry points of installed
-packages in the groups `staleharness.algorithms`, `staleharness.envs`, `staleharness.lags`, `staleharness.figures` and
-`staleharness.exporters`.
+packages in the groups `staleharness.algorithms`, `.envs`, `.lags`, `.mismatches`, `.decoders`, `.figures` and
+`.exporters`.
 """
 
 from __future__ import annotations
@@ -28,10 +28,10 @@ from ..errors import UserError, nearest, shorten, type_and_message
 from .code_hash import code_hash
 from .console_log import LOGGER
 from .parsing import user_path
+from .plugin_folders import KINDS, check_plugin_folder, plugin_files
 
 T = TypeVar("T", bound=type)
 
-KINDS = ("algorithms", "envs", "lags", "mismatches", "decoders", "figures", "exporters")
 PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 PREFIX = "staleharness_"  # of the modules that plugin files are executed as
 _registered: set[type] = set()  # classes of any kind
@@ -255,21 +255,8 @@ def _existing(text: str, where: str) -> Path:
     path = user_path(text)
     if not path.exists():
         raise UserError(f"plugin path {text} does not exist (from {where})")
-    if path.is_dir() and not any(plugin_files(path, kind) for kind in KINDS):
-        raise UserError(f"plugin folder {text} holds no plugin, that is no *.py file (from {where})")
+    check_plugin_folder(path, f"plugin folder {text}", where)
     return path
-
-
-def plugin_files(path: Path, kind: str) -> list[Path]:
-    """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
-
-    A folder may hold several kinds, each in a sub-folder of that name; files beside those are then no plugins, nor are
-    files whose name starts with `_`, `.` or `test_`. A single file is loaded for every kind and registers its own.
-    """
-    if path.is_file():
-        return [path]
-    folder = path / kind if any((path / name).is_dir() for name in KINDS) else path
-    return sorted(file for file in folder.glob("*.py") if not file.name.startswith(("_", ".", "test_", "conftest.")))
 
 
 def is_builtin(cls: type, kind: str) -> bool:

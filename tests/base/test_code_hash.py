@@ -13,7 +13,8 @@ from known_plugins import loaded_plugins
 
 from staleharness.base.ast_hash import meaning_hash
 from staleharness.base.code_hash import LIBRARIES, code_hash
-from staleharness.base.plugins import KINDS, builtin_folder, plugin_files
+from staleharness.base.plugin_folders import KINDS, plugin_files
+from staleharness.base.plugins import builtin_folder
 from staleharness.running.plan import plan
 from staleharness.study import ask
 

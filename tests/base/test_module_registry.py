@@ -43,5 +43,5 @@ def test_an_unknown_name_names_the_nearest(things: ModuleRegistry[str]) -> None:
 
 
 def test_a_name_in_use_is_refused(things: ModuleRegistry[str]) -> None:
-    with pytest.raises(UserError, match="two files register the thing 'one'"):
+    with pytest.raises(UserError, match=r"the thing 'one' is claimed twice: in registry_of_tests and in registry_of_t"):
         things.put("one", things["one"])

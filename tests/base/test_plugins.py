@@ -368,6 +368,17 @@ def test_a_plugin_path_without_plugins_is_said(tmp_path: Path, path: str, words:
         add_user_path(str(tmp_path / path))
 
 
+def test_a_folder_of_a_kind_leaves_out_the_files_beside_it(tmp_path: Path) -> None:
+    write(tmp_path / "mine.py", IDEA, name="mine")
+    (tmp_path / "figures").mkdir()
+    words = r"beside its folder figures/, \*\.py files are no plugins; move mine\.py to algorithms/, envs/, .*from --pl"
+    with pytest.raises(UserError, match=words):
+        add_user_path(str(tmp_path))
+    (tmp_path / "algorithms").mkdir()
+    (tmp_path / "mine.py").rename(tmp_path / "algorithms" / "mine.py")
+    add_user_path(str(tmp_path))
+
+
 def test_a_plugins_prints_stay_out_of_standard_output(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import shutil
 import sys
 from collections.abc import Iterator
@@ -85,12 +86,25 @@ def test_figures_and_exporters_are_plugins(way: str, tmp_path: Path, monkeypatch
 
 
 def test_a_figures_name_is_claimed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    (tmp_path / "mine.py").write_text(PLUGIN.replace('"mine"', '"risk_table"').replace("FIGURES", "SHEETS"))
     monkeypatch.setenv(PATH_VARIABLE, str(tmp_path / "mine.py"))
-    name = next(iter(FIGURES._entries))
+    name, entry = next(iter(FIGURES._entries.items()))
     (tmp_path / "mine.py").write_text(PLUGIN.replace('"mine"', repr(name)))
-    with pytest.raises(UserError, match=f"two files register the figure {name!r}; rename one of them"):
+    with pytest.raises(UserError, match=f"the figure {name!r} is claimed twice: .*; rename one of them") as error:
         list(FIGURES)
+    assert f"by {entry.draw.__qualname__} in {inspect.getsourcefile(entry.draw)} and " in str(error.value)
+    assert f"by draw in {tmp_path / 'mine.py'}; " in str(error.value)
+
+
+def test_two_files_with_one_exporter_are_both_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    files = [tmp_path / "first.py", tmp_path / "second.py"]
+    for file in files:
+        file.write_text(PLUGIN[PLUGIN.index("@EXPORTERS") :])
+        file.write_text("from staleharness.exporters.exporter import EXPORTERS\n" + file.read_text())
+    monkeypatch.setenv(PATH_VARIABLE, str(tmp_path))
+    with pytest.raises(UserError) as error:
+        list(EXPORTERS)
+    line = "the export 'latex' is claimed twice: by write in {} and by write in {}; rename one of them"
+    assert str(error.value) == line.format(*files)
 
 
 @pytest.mark.usefixtures("short_report")

@@ -1,0 +1,42 @@
+"""Plugin files of a folder, which may hold several kinds."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from ..errors import UserError
+
+KINDS = ("algorithms", "envs", "lags", "mismatches", "decoders", "figures", "exporters")
+NO_PLUGINS = ("_", ".", "test_", "conftest.")  # beginnings of the names of other *.py files
+
+
+def plugin_files(path: Path, kind: str) -> list[Path]:
+    """Plugin files of `kind` at `path`: the file itself, or the sorted *.py files of a folder.
+
+    A folder may hold several kinds, each in a sub-folder of that name; files beside those are then no plugins, nor are
+    files whose name starts with `_`, `.` or `test_`. A single file is loaded for every kind and registers its own.
+    """
+    if path.is_file():
+        return [path]
+    return _direct_files(path / kind if _kind_folders(path) else path)
+
+
+def check_plugin_folder(path: Path, name: str, where: str) -> None:
+    """Raise `UserError` for a folder without plugin files. name: the folder in words; where: what names it."""
+    if not path.is_dir() or any(plugin_files(path, kind) for kind in KINDS):
+        return
+    folders, files = _kind_folders(path), _direct_files(path)
+    if folders and files:
+        raise UserError(
+            f"{name} holds no plugin: beside its folder {folders[0]}/, *.py files are no plugins; move "
+            f"{files[0].name} to {'/, '.join(KINDS[:-1])}/ or {KINDS[-1]}/ (from {where})"
+        )
+    raise UserError(f"{name} holds no plugin, that is no *.py file (from {where})")
+
+
+def _kind_folders(path: Path) -> list[str]:
+    return [kind for kind in KINDS if (path / kind).is_dir()]
+
+
+def _direct_files(folder: Path) -> list[Path]:
+    return sorted(file for file in folder.glob("*.py") if not file.name.startswith(NO_PLUGINS))
