@@ -288,15 +288,15 @@ def test_a_correction_is_part_of_the_ids_of_what_it_moved() -> None:
     """Ids of runs from before, to which the correction made no difference, stay; the others count no more."""
 
     @dataclasses.dataclass(frozen=True)
-    class Corrected(ControlSpec):
+    class SpecWithCorrections(ControlSpec):
         def corrections(self) -> set[str]:
             return {"few environments"} if self.num_envs < 4 else set()
 
     def of(cls: type[ControlSpec], **settings: Any) -> str:
         return cls.from_dict({**SPEC.to_dict(), **settings}).run_id("a", "b")
 
-    assert of(Corrected, num_envs=8) == of(ControlSpec, num_envs=8)
-    assert of(Corrected, num_envs=2) != of(ControlSpec, num_envs=2)
+    assert of(SpecWithCorrections, num_envs=8) == of(ControlSpec, num_envs=8)
+    assert of(SpecWithCorrections, num_envs=2) != of(ControlSpec, num_envs=2)
     assert not SPEC.corrections() and dataclasses.replace(SPEC, reset_each_phase=True).corrections()
     assert LanguageSpec(env="gsm8k", algorithm="tis", prompt_format="lm_eval_5shot").corrections()
 

@@ -165,14 +165,11 @@ class ControlSpec(RunSpec):
         return phase < self.fill_phases + self.warm_phases
 
     def corrections(self) -> set[str]:
-        return {
-            name
-            for name, moved in {
-                "reset_each_phase": self.reset_each_phase,  # returns that scale rewards ran on across resets
-                "reused_batches": self.lag.startswith("rllib_appo"),  # running statistics counted them again
-            }.items()
-            if moved
+        affects = {
+            "reset_each_phase": self.reset_each_phase,  # returns that scale rewards ran on across resets
+            "reused_batches": self.lag.startswith("rllib_appo"),  # running statistics counted them again
         }
+        return {name for name, is_affected in affects.items() if is_affected}
 
     def toolchain(self) -> dict[str, str]:
         if self.learner == "torch":

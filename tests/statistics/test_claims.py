@@ -173,7 +173,7 @@ def test_a_ratio_is_compared_as_a_ratio(evidence: Evidence) -> None:
 
 
 def test_a_ratio_of_shares_kept_is_a_ratio(evidence: Evidence) -> None:
-    """Of geometric means: each method's score at K = 4 over its own at K = 1, then one over the other."""
+    """Ratio of geometric means: each method's score at K = 4 over its own at K = 1, then one over the other."""
     score = measure("kept", evidence)
     logs = {
         (label, k): np.mean([math.log(score(run)) for run in evidence.runs(label, k, "Hopper-v5").values()])
