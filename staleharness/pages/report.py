@@ -223,7 +223,7 @@ def _key(runs: Sequence[StoredRun], table: Table, failures: Sequence[Mapping[str
     """Digest of the content of the report except the command, which may be spelt differently."""
     content = {
         "code": [__version__, tree_digest(*MAKERS)],
-        "runs": [[r.id, r.seal] for r in runs],
+        "runs": [[r.id, r.seal, r.label] for r in runs],
         "table": table.to_json(),
         "failures": [dict(f) for f in failures],
         "title": title,

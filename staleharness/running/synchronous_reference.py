@@ -32,7 +32,8 @@ class LagReference:
 
 
 def synchronous_reference(plan: Plan, store: Store) -> LagReference:
-    """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only."""
+    """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only; they have
+    the plan's labels (an earlier sweep may have used others)."""
     synchronous = {(run.label, run.spec.env) for run in plan.runs if run.spec.capacity == 1}
     places: dict[str, tuple[str, str]] = {}
     for run in plan.runs:
@@ -42,10 +43,14 @@ def synchronous_reference(plan: Plan, store: Store) -> LagReference:
                 places[run_id(spec, find_env(spec.env)[1])] = place
             except UserError:
                 continue  # a lag model that needs more than one version
-    user_runs = list(store.read_all(list(places))) if places else []
+
+    def with_label(run: StoredRun) -> StoredRun:
+        return replace(run, record={**run.record, "label": places[run.id][0]})
+
+    user_runs = [with_label(run) for run in store.read_all(places)] if places else []
     user_places = {places[run.id] for run in user_runs}
     others = published_runs({i for i, place in places.items() if place not in user_places})
-    return LagReference(user_runs, [run for run, _ in others], sorted({bundle for _, bundle in others}))
+    return LagReference(user_runs, [with_label(run) for run, _ in others], sorted({bundle for _, bundle in others}))
 
 
 def published_runs(run_ids: Collection[str]) -> list[tuple[StoredRun, str]]:

@@ -115,7 +115,7 @@ def cached_table(
 def _key(runs: Sequence[StoredRun], expected: Sequence[Mapping[str, Any]], options: Mapping[str, Any]) -> str:
     content = {
         "code": [__version__, tree_digest(*MAKERS)],
-        "runs": sorted([r.id, r.seal] for r in runs),
+        "runs": sorted([r.id, r.seal, r.label] for r in runs),
         "expected": sorted(json.dumps(dict(e), sort_keys=True) for e in expected),
         "options": dict(options),
     }

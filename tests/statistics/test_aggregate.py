@@ -229,6 +229,8 @@ def test_cache_is_invalid_for_other_runs_or_options(tmp_path: Path):
     assert stats.cached_table(folder, made, [expected_run("spo", 7)], reps=60).notes != four.notes
     (folder / "table.json").write_text("{ torn")
     assert stats.cached_table(folder, made, reps=50) == four
+    other_labels = [replace(run, record={**run.record, "label": f"my_{run.label}"}) for run in made]
+    assert {row["algorithm"] for row in stats.cached_table(folder, other_labels, reps=50).rows} == {"my_spo", "my_vaco"}
 
 
 def test_plain_table_fits_the_width(tmp_path: Path):
