@@ -1,9 +1,5 @@
 """Writer of bundles (`staleharness pack`), and their conversion to a results folder (`unpack`).
 
-A bundle holds the trace of a run with real actors as `traces/<run>.parquet`. The spec of a run that replays a trace
-names the file's path at the time, which exists on one machine only; in a bundle the spec says
-`trace:results/reference/<bundle>/traces/...`. Its id stays, because the id depends on the trace's content.
-
 A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again. Only a table of
 runs gets the columns that it lacks (`bundle_runs_table`).
 """
@@ -30,7 +26,6 @@ from ..base.files import (
     write_json,
 )
 from ..base.parsing import user_path
-from ..base.reference_results import PLACE, results_path
 from ..base.version import __version__
 from ..errors import UserError
 from ..study import Question, read_study
@@ -45,16 +40,15 @@ from .bundle_reader import (
     part_files,
     parts,
     read_ids,
-    trace_path,
 )
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
+from .bundle_traces import find_traces, with_bundle_trace
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
 from .study_runs import read_study_runs, reused_bundles, without_copies
 
 STUDY = "study.toml"  # in a bundle: the study that asks for its runs
-REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace
 
 
 def pack(
@@ -239,29 +233,6 @@ def _write_table(path: Path, table: Any) -> None:
 
     with atomic_write(path) as stream:
         pq.write_table(table, stream, compression="zstd", compression_level=19)
-
-
-def find_traces(runs: Sequence[StoredRun]) -> dict[str, Path]:
-    """Map names in the bundle to files: traces of the runs, and others that runs replay, named by their content."""
-    traces = {trace_path(run.id): path for run in runs if (path := run.trace) is not None}
-    contents = {digest(path) for path in traces.values()}
-    replays = {path for run in runs if (path := _trace_to_replay(run.spec)) is not None}
-    others = {digest(path): path for path in sorted(replays)}
-    return traces | {trace_path(content[:16]): path for content, path in others.items() if content not in contents}
-
-
-def with_bundle_trace(spec: Mapping[str, Any], names: Mapping[str, str], bundle: str) -> dict[str, Any]:
-    """Return a spec in which the trace to replay, if any, is the one in the bundle; `names`: digest -> name there."""
-    if (path := _trace_to_replay(spec)) is None:
-        return dict(spec)
-    return {**spec, "lag": f"{REPLAY}{'/'.join(PLACE)}/{bundle}/{names[digest(path)]}"}
-
-
-def _trace_to_replay(spec: Mapping[str, Any]) -> Path | None:
-    """Return the trace that a run replays, if the file still exists."""
-    lag = str(spec.get("lag", ""))
-    path = results_path(lag.removeprefix(REPLAY)) if lag.startswith(REPLAY) else None
-    return path if path is not None and path.is_file() else None
 
 
 def unpack(source: str, to: str) -> str:
