@@ -99,6 +99,7 @@ def handle(command: Command) -> int:
     if result is not None and not result.missing and not look and source == USER:
         hint = [f"to share this row: staleharness pack {quote(command.out)}/{protocol.track} {quote(f'{name}_row')}"]
     lines = [line for row in keys for line in remarks(table, *row)]
+    store.open_for_writing()  # which nothing has done where no run was missing
     path = write_page(store.root, table, protocol, sources, [*lines, *hint])
     if command.json:
         print(json.dumps(table.to_json(), sort_keys=True))

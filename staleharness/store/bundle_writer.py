@@ -30,19 +30,10 @@ from ..base.version import __version__
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace
-from .bundle_reader import (
-    CONTENT,
-    FILES,
-    TABLES,
-    TRACES,
-    arrow_table,
-    is_packed,
-    part_files,
-    parts,
-    read_ids,
-)
+from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_traces import find_traces, with_bundle_trace
+from .folder_access import is_empty
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
@@ -126,7 +117,7 @@ def _check_target(source: Path, target: Path, run_ids: set[str]) -> None:
     existing = next(path for path in (target, *target.resolve().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"TO={target} cannot be made: {existing} is a file; give a folder")
-    if target.is_dir() and any(target.iterdir()):
+    if target.is_dir() and not is_empty(target):
         if not is_packed(target) or source.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
         if lost := read_ids(target) - run_ids:

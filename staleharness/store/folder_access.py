@@ -14,6 +14,7 @@ from .locks import MARKER
 from .record_schema import FORMAT, is_id
 
 SWEEP_FOLDERS = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # files and folders that a sweep writes in
+BROWSER_FILES = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # which file browsers leave where they look
 
 MARKER_TEXT = json.dumps({"format": FORMAT})  # minimal content of a marker
 
@@ -36,7 +37,7 @@ def _check(root: Path) -> None:
         )
     if problem := _missing_marker(root):
         raise UserError(f"OUT={root} {problem}")
-    if root.is_dir() and any(root.iterdir()) and not (root / MARKER).is_file() and not _only_reference(root):
+    if root.is_dir() and not (root / MARKER).is_file() and not _only_ours(root):
         raise UserError(f"OUT={root} holds something other than staleharness results; give a new or empty folder")
     if (root / MARKER).is_file():
         check_format(root)
@@ -102,9 +103,28 @@ def check_format(root: Path) -> None:
         raise UserError(f"the packed results in {root} are damaged: {RUNS} is missing; get them again")
 
 
-def _only_reference(root: Path) -> bool:
+def is_empty(folder: Path) -> bool:
+    """Return whether a folder holds nothing but what file browsers leave behind. Raises `OSError`."""
+    return not _content(folder)
+
+
+def _content(folder: Path) -> list[Path]:
+    return [path for path in folder.iterdir() if path.name not in BROWSER_FILES]
+
+
+def _only_ours(root: Path) -> bool:
     """Return whether the folder holds nothing but our files. A fresh checkout's `results/` holds the published
-    bundles, the output of `reproduce` and a README; other folders of results may be next to them (OUT=results/mine)."""
+    bundles, the output of `reproduce` and a README; other folders of results may be in it (OUT=results/mine)."""
     partial = {p.name for p in root.glob(f".{MARKER}.*")}  # of a sweep that was killed while it wrote the marker
     names = {"reference", "reproduced", "README.md", ".gitkeep", *partial}
-    return all(p.name in names or (p / MARKER).is_file() for p in root.iterdir())
+    return all(p.name in names or _is_ours(p) for p in _content(root))
+
+
+def _is_ours(path: Path) -> bool:
+    """Return whether this is the page of a benchmark, or a folder of results, or one of such folders at any depth."""
+    if not path.is_dir():
+        return path.name == f"{path.parent.name}.html"
+    if path.is_symlink() or (path / MARKER).is_file():
+        return (path / MARKER).is_file()
+    content = _content(path)
+    return bool(content) and all(map(_is_ours, content))

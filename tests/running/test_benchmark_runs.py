@@ -243,6 +243,14 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
     assert json.loads(dry.stdout) == {"dry": True, "plan": [], "seconds": 0.0, "bytes": 0, "checkpoint_bytes": 0}
 
 
+def test_a_page_without_runs_is_written_again(place: Path) -> None:
+    """Nothing has to run: the method is published."""
+    words = ("benchmark", "--algo=ppo_clip", "--track=toy", f"--out={place / 'page'}")
+    for _ in range(2):
+        done = staleharness(*words)
+        assert done.returncode == 0 and (place / "page/toy/toy.html").is_file(), done.stderr
+
+
 def test_a_dry_run_checks_resources_and_lists_the_runs(place: Path) -> None:
     words = ("benchmark", "--algo=mine", "--track=toy", f"--plugin={place / 'mine.py'}", f"--out={place / 'dry'}")
     done = staleharness(*words, "--dry", "--quick", "--json")

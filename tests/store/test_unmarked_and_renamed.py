@@ -49,6 +49,40 @@ def test_a_folder_of_that_name_that_is_somebody_elses_is_no_results(tmp_path: Pa
         Store(tmp_path).check()
 
 
+@pytest.mark.parametrize(
+    "before",
+    ["stalebench/tokens/staleharness.json", "stalebench/tokens/tokens.html", "a/b/staleharness.json", ".DS_Store"],
+)
+def test_results_of_other_commands_do_not_close_a_folder(before: str, tmp_path: Path) -> None:
+    """`make benchmark` and a sweep, in whichever order, in a fresh checkout."""
+    file = tmp_path / "results" / before
+    file.parent.mkdir(parents=True)
+    file.write_text('{"format": 2}')
+    store = Store(tmp_path / "results")
+    store.open_for_writing()
+    assert (store.root / MARKER).is_file()
+    with pytest.raises(UserError, match="holds something other than a bundle"):
+        pack(str(write_run(tmp_path / "mine", "spo", 0, phases=2).path.parent.parent), str(store.root), None)
+
+
+@pytest.mark.parametrize("other", ["papers/README.md", "papers/notes.html", "stalebench/tokens/a.txt", "empty/empty"])
+def test_folders_of_somebody_else_keep_a_folder_closed(other: str, tmp_path: Path) -> None:
+    (tmp_path / "theirs").mkdir()
+    Store(tmp_path / "theirs/of_ours").open_for_writing()
+    place = tmp_path / "theirs" / other
+    place.parent.mkdir(parents=True)
+    place.mkdir() if other.startswith("empty") else place.write_text("")
+    with pytest.raises(UserError, match="something other than staleharness results"):
+        Store(tmp_path / "theirs").check()
+
+
+def test_a_bundle_goes_where_a_file_browser_has_been(tmp_path: Path) -> None:
+    write_run(tmp_path / "results", "spo", 0, phases=2)
+    (tmp_path / "bundle").mkdir()
+    (tmp_path / "bundle/.DS_Store").write_bytes(b"Bud1")
+    assert "packed 1 runs" in pack(str(tmp_path / "results"), str(tmp_path / "bundle"), None)
+
+
 @pytest.mark.long
 def test_a_study_is_packed_whatever_its_file_calls_methods_and_lag(tmp_path: Path) -> None:
     """A default that is written out is no other method."""
