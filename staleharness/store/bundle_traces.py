@@ -7,36 +7,54 @@ names the file's path at the time, which exists on one machine only; in a bundle
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from ..base.files import digest
 from ..base.reference_results import PLACE, results_path
-from .bundle_reader import trace_path
+from .bundle_reader import NAME, is_packed, read_runs, trace_path
 from .stored_run import StoredRun
 
-REPLAY = "trace:"  # prefix of the lag model of a run that replays a trace
+REPLAY = re.compile(r"(trace:|trace\[file=)([^ ,\[\]]+)(.*)")  # lag model of a run that replays a trace, and its file
 
 
-def find_traces(runs: Sequence[StoredRun]) -> dict[str, Path]:
-    """Map names in the bundle to files: traces of the runs, and others that runs replay, named by their content."""
+@dataclass(frozen=True)
+class BundleTraces:
+    """Traces that go into a bundle."""
+
+    files: Mapping[str, Path]  # by their names in the bundle
+    replays: Mapping[str, str]  # id of a run that replays a trace -> name of the trace in the bundle
+
+    def bundle_spec(self, run_id: str, spec: Mapping[str, Any], bundle: str) -> dict[str, Any]:
+        """Return the spec of a run in which the trace to replay, if there is one, is that of the bundle."""
+        if (name := self.replays.get(run_id)) is None or (lag := REPLAY.fullmatch(str(spec.get("lag")))) is None:
+            return dict(spec)
+        return {**spec, "lag": f"{lag[1]}{'/'.join(PLACE)}/{bundle}/{name}{lag[3]}"}
+
+
+def find_traces(runs: Sequence[StoredRun], target: Path) -> BundleTraces:
+    """Find the traces of runs, and others that they replay, named by their content. A bundle at `target` has those
+    already that its own runs replay, wherever they came from."""
     traces = {trace_path(run.id): path for run in runs if (path := run.trace) is not None}
-    contents = {digest(path) for path in traces.values()}
-    replays = {path for run in runs if (path := _trace_to_replay(run.spec)) is not None}
-    others = {digest(path): path for path in sorted(replays)}
-    return traces | {trace_path(content[:16]): path for content, path in others.items() if content not in contents}
+    names = {digest(path): name for name, path in traces.items()}
+    lags = {run_id: record["spec"].get("lag") for run_id, record, *_ in read_runs(target)} if is_packed(target) else {}
+    replays = {}
+    for run in sorted(runs, key=lambda run: run.id):
+        places = (*_places(lags.get(run.id), target), *_places(run.spec.get("lag"), run.path.parent.parent))
+        if (path := next(filter(Path.is_file, places), None)) is not None:
+            content = digest(path)
+            replays[run.id] = name = names.setdefault(content, trace_path(content[:16]))
+            traces.setdefault(name, path)
+    return BundleTraces(traces, replays)
 
 
-def with_bundle_trace(spec: Mapping[str, Any], names: Mapping[str, str], bundle: str) -> dict[str, Any]:
-    """Return a spec in which the trace to replay, if any, is the one in the bundle; `names`: digest -> name there."""
-    if (path := _trace_to_replay(spec)) is None:
-        return dict(spec)
-    return {**spec, "lag": f"{REPLAY}{'/'.join(PLACE)}/{bundle}/{names[digest(path)]}"}
-
-
-def _trace_to_replay(spec: Mapping[str, Any]) -> Path | None:
-    """Return the trace that a run replays, if the file still exists."""
-    lag = str(spec.get("lag", ""))
-    path = results_path(lag.removeprefix(REPLAY)) if lag.startswith(REPLAY) else None
-    return path if path is not None and path.is_file() else None
+def _places(lag: object, root: Path) -> Iterator[Path]:
+    """Yield the paths at which a trace to replay may be: in the bundle of the run, and the one that the lag names."""
+    if (match := REPLAY.fullmatch(str(lag))) is not None:
+        name = "/".join(Path(match[2]).parts[-2:])
+        if NAME.fullmatch(name) and is_packed(root):
+            yield root / name
+        yield results_path(match[2])

@@ -32,7 +32,7 @@ from ..study import Question, read_study
 from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
-from .bundle_traces import find_traces, with_bundle_trace
+from .bundle_traces import BundleTraces, find_traces
 from .folder_access import is_empty
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
@@ -82,7 +82,7 @@ def pack(
         raise UserError(f"{source} holds no run to pack" + (" that the study asks for" if spec_file else ""))
     _check_target(store.root, target, {run.id for run in runs})
     target.parent.mkdir(parents=True, exist_ok=True)
-    traces = find_traces(runs)
+    traces = find_traces(runs, target)
     rows = _rows(runs, traces, target, protocol_of)
     same_runs = _same_runs(target, rows)
     with temporary_folder(new):
@@ -94,20 +94,22 @@ def pack(
         else:
             new.mkdir()
         write_json(new / MARKER, {"format": FORMAT, "holds": CONTENT})
-        if traces:
+        if traces.files:
             (new / TRACES).mkdir()
-        for name, path in traces.items():
+        for name, path in traces.files.items():
             write_bytes(new / name, path.read_bytes())
         if new_runs := [run for run in runs if run.id not in same_runs]:
             _write_part(new_runs, [rows[run.id] for run in new_runs], new, part_files(len(parts(new))))
         _add_columns(new, rows)
         if spec_file is not None:
             write_bytes(new / STUDY, user_path(spec_file).read_bytes())
-        _write_bundle_manifest(new, target, runs, traces, command or command_of(runs))
+        _write_bundle_manifest(new, target, runs, traces.files, command or command_of(runs))
         replace_folder(new, target)
     names_of_tables = itertools.chain(*parts(target))
-    size, trace_size = (sum((target / name).stat().st_size for name in names) for names in (names_of_tables, traces))
-    also = f", and {len(traces)} traces, {trace_size / 1e6:.1f} MB" if traces else ""
+    size, trace_size = (
+        sum((target / name).stat().st_size for name in names) for names in (names_of_tables, traces.files)
+    )
+    also = f", and {len(traces.files)} traces, {trace_size / 1e6:.1f} MB" if traces.files else ""
     policies = sum((run.path / POLICY).is_file() or (run.path / MODEL).is_dir() for run in runs)
     also += f"; policies are left out ({policies} runs have one)" if policies else ""
     return f"packed {len(runs)}{total} runs into {target}, {size / 1e6:.1f} MB{also}"
@@ -148,15 +150,14 @@ def _write_bundle_manifest(
 
 
 def _rows(
-    runs: Sequence[StoredRun], traces: Mapping[str, Path], target: Path, protocol_of: Callable[[StoredRun], str]
+    runs: Sequence[StoredRun], traces: BundleTraces, target: Path, protocol_of: Callable[[StoredRun], str]
 ) -> dict[str, dict[str, Any]]:
     """Return the rows of the table of runs, by id."""
-    names = {digest(path): name for name, path in traces.items()}
     copies = copies_elsewhere(target)
 
     def row(run: StoredRun) -> dict[str, Any]:
         record, job = (
-            {**content, "spec": with_bundle_trace(content["spec"], names, target.name)}
+            {**content, "spec": traces.bundle_spec(run.id, content["spec"], target.name)}
             for content in (run.record, run.job())
         )
         canonical = is_canonical(str(record["date"]), target.name, copies.get(run.id, ()))
@@ -172,7 +173,7 @@ def _update_columns(target: Path, new: Path, protocol_of: Callable[[StoredRun], 
     runs = Store(target).read_all()
     if lost := sorted(read_ids(target) - {run.id for run in runs}):
         raise UserError(f"TO={target} holds a damaged run, {lost[0]}; its columns cannot be derived")
-    rows = _rows(runs, find_traces(runs), target, protocol_of)
+    rows = _rows(runs, find_traces(runs, target), target, protocol_of)
     with temporary_folder(new):
         shutil.copytree(target, new, symlinks=True)
         names = _add_columns(new, rows)

@@ -105,6 +105,46 @@ def test_a_trace_of_no_run_in_the_bundle_goes_along_by_its_content(
     assert run.spec["lag"].endswith(f"bundle/{name}") and run.trace is None
 
 
+def _replay_of(path: Path, folder: Path, replay: str, lag: str = "trace:{}") -> None:
+    """Write the trace to a file of its own, and let the replay name it."""
+    path.write_bytes(trace_bytes(rows(), {"source": "actors", "decisions": 8, "fetch": 0, "of": "elsewhere"}))
+    for name in ("run.json", "job.json"):
+        file = folder / "runs" / replay / name
+        content = json.loads(file.read_text())
+        content["spec"]["lag"] = lag.format(path)
+        file.write_text(json.dumps(content))
+    write_manifest(folder / "runs" / replay)
+
+
+def _replay_in(bundle: Path, replay: str) -> str:
+    (run,) = [run for run in Store(bundle).read_all() if run.id == replay]
+    return str(run.spec["lag"])
+
+
+@pytest.mark.parametrize("lag", ["trace:{}", "trace[file={},lengths=scale]"])
+@pytest.mark.parametrize("source", ["the same folder", "a folder of the bundle's runs"])
+def test_a_bundle_keeps_a_trace_that_is_nowhere_else(
+    results: tuple[Path, str, str], tmp_path: Path, source: str, lag: str
+) -> None:
+    """The recording may be gone where the bundle is packed again, or the bundle not among the published ones."""
+    folder, _, replay = results
+    _replay_of(tmp_path / "kept.parquet", folder, replay, lag)
+    bundle = tmp_path / "bundle"
+    pack(str(folder), str(bundle), None)
+    before = _replay_in(bundle, replay), digest(bundle / "manifest.json"), len(list(bundle.glob("traces/*")))
+    name = f"traces/{digest(tmp_path / 'kept.parquet')[:16]}.parquet"
+    assert before[0] == lag.format(f"results/reference/bundle/{name}") and before[2] == 2
+    (tmp_path / "kept.parquet").unlink()
+    if source != "the same folder":
+        unpack(str(bundle), str(folder := tmp_path / "again"))
+    pack(str(folder), str(bundle), None)
+    after = _replay_in(bundle, replay), digest(bundle / "manifest.json"), len(list(bundle.glob("traces/*")))
+    assert after == before
+    pack(str(bundle), str(tmp_path / "copy"), None)
+    assert _replay_in(tmp_path / "copy", replay) == lag.format(f"results/reference/copy/{name}")
+    assert (tmp_path / "copy" / name).read_bytes() == (bundle / name).read_bytes()
+
+
 def _no_trace(path: Path) -> None:
     path.write_bytes(b"rows")
 
