@@ -19,6 +19,7 @@ from .runner_interface import OUT_OF_MEMORY, RunEnd, Runner
 
 MAX_LOSSES = 4  # of a run within `LOSS_WINDOW`; with one more the run fails
 LOSS_WINDOW = 600.0  # seconds
+LONGEST_LOOK = 60.0  # seconds from one look at the runs to the next; beyond that the sweep itself was stopped
 
 
 class RetryPolicy:
@@ -72,11 +73,13 @@ class RetryPolicy:
 
 
 class Watchdog:
-    """Finds runs without progress for `patience` seconds, by this process's monotonic clock alone."""
+    """Finds runs without progress for `patience` seconds, by this process's monotonic clock alone. Time in which this
+    process did not look at them, being stopped (Ctrl-Z), does not count."""
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
         self._last: dict[str, float] = {}
+        self._last_look = math.inf
         self._warned_runs: set[str] = set()
         self._stalls: set[str] = set()
 
@@ -87,6 +90,9 @@ class Watchdog:
     def find_stalls(self, active: Mapping[str, PlannedRun]) -> list[str]:
         """Return the runs to kill; log once those that have waited for half of the time."""
         now = time.monotonic()
+        if (gap := now - self._last_look) > LONGEST_LOOK:
+            self._last = {run_id: min(now, last + gap) for run_id, last in self._last.items()}
+        self._last_look = now
         silent = {run_id: now - self._last[run_id] for run_id in active}
         for run_id, seconds in silent.items():
             if seconds > self.patience / 2 and run_id not in self._warned_runs:

@@ -123,11 +123,17 @@ def test_times_are_taken_from_the_environment(monkeypatch: pytest.MonkeyPatch) -
     assert limits_from_environment() == Limits(checkpoint=0.5, stall=float("inf"))
 
 
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """The sweep's monotonic clock."""
+    now = [1000.0]
+    monkeypatch.setattr("staleharness.running.supervision.time.monotonic", lambda: now[0])
+    return now
+
+
 def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
-    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+    clock: list[float], caplog: pytest.LogCaptureFixture
 ) -> None:
-    clock = [1000.0]
-    monkeypatch.setattr("staleharness.running.supervision.time.monotonic", lambda: clock[0])
     (run,) = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="1")).runs
     watch, active = Watchdog(100.0), {run.run_id: run}
     watch.note_progress(run.run_id)
@@ -135,12 +141,34 @@ def test_only_silence_by_a_clock_that_nobody_sets_is_a_stall(
         clock[0] += passed
         assert watch.find_stalls(active) == [] and caplog.text.count("has made no progress") == said
     watch.note_progress(run.run_id)  # it did
-    clock[0] += 99
-    assert watch.find_stalls(active) == [] and caplog.text.count("has made no progress") == 2
+    for passed, said in ((50, 1), (49, 2)):
+        clock[0] += passed
+        assert watch.find_stalls(active) == [] and caplog.text.count("has made no progress") == said
     clock[0] += 2
     assert watch.find_stalls(active) == [run.run_id]
     assert watch.explain(RunEnd(run.run_id, None, "signal SIGKILL")).cause == "a stall: no progress for 1m40s"
     assert watch.explain(RunEnd("another", None, "signal SIGKILL")).cause == "signal SIGKILL"
+
+
+def test_time_in_which_the_sweep_was_stopped_is_no_stall(clock: list[float], caplog: pytest.LogCaptureFixture) -> None:
+    """Ctrl-Z stops the runs as well, and fg lets all go on; one of them reports before the sweep looks again."""
+    first, second = plan(ask(env="Hopper", algo="spo", settings=TINY, steps="64", seeds="2")).runs
+    watch, active = Watchdog(100.0), {run.run_id: run for run in (first, second)}
+
+    def stalls_after(seconds: float) -> list[str]:
+        clock[0] += seconds
+        return watch.find_stalls(active)
+
+    for run_id in active:
+        watch.note_progress(run_id)
+    assert stalls_after(45) == []
+    clock[0] += 7200
+    watch.note_progress(second.run_id)
+    assert stalls_after(0) == [] and not caplog.text
+    assert stalls_after(50) == [] and first.run_id in caplog.text
+    assert stalls_after(6) == [first.run_id]
+    assert stalls_after(43) == [first.run_id]
+    assert stalls_after(2) == [first.run_id, second.run_id]
 
 
 START = """
