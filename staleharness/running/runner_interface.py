@@ -129,6 +129,9 @@ class Runner(Protocol):
     def kill(self, run_id: str) -> None:
         """End the job at once; called again until it has ended."""
 
+    def leave_jobs(self) -> None:
+        """Forget the jobs that outlive this sweep, before `close`: another sweep took over and goes on with them."""
+
     def close(self) -> None:
         """End all remaining jobs at once and release all resources."""
 

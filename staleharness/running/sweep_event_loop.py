@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
@@ -96,11 +96,22 @@ def sweep(
     """
     families = [find_env(env)[1] for env in dict.fromkeys(run.spec.env for run in runs)]
     modules = list(dict.fromkeys(module for family in families for module in family.preload))
-    with store.hold(runner.multi_machine) as lease, note_interrupts() as interrupts, contextlib.closing(runner):
+    with store.hold(runner.multi_machine) as lease, note_interrupts() as interrupts, _closing(runner, store, lease):
         runner.open(modules, store.root.resolve())
         loop = _SweepLoop(store, runner, listener, limits, restart, lease, interrupts)
         loop.find_pending(runs, done)
         return loop.run()
+
+
+@contextlib.contextmanager
+def _closing(runner: Runner, store: Store, lease: Lease | None) -> Iterator[None]:
+    """Close the runner at the end. A sweep that has lost its lease ends no job that another one may have adopted."""
+    try:
+        yield
+    finally:
+        if lease is not None and lease.lost and store.root.is_dir():
+            runner.leave_jobs()
+        runner.close()
 
 
 @dataclass

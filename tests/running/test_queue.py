@@ -10,6 +10,8 @@ from typing import Any
 import pytest
 from sweeping import Silent
 
+from staleharness.base.files import write_bytes
+from staleharness.errors import UserError
 from staleharness.running import sweep_event_loop
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import PREPARING, Event, Job, RunEnd, RunProgress, RunStart, RunWait
@@ -127,6 +129,32 @@ def test_of_a_run_that_has_only_waited_nothing_is_said(tmp_path: Path, runs: tup
     notes = Notes()
     outcome = swept(tmp_path, runs, Queue(stopped=True), notes)
     assert notes.said == [] and not outcome.done and not outcome.failed
+
+
+@pytest.mark.parametrize("what", ["taken over", "deleted"])
+def test_jobs_are_left_to_the_sweep_that_has_taken_over(
+    tmp_path: Path, runs: tuple[PlannedRun, ...], what: str
+) -> None:
+    """A folder that is gone has no other sweep: its jobs end."""
+    order: list[str] = []
+
+    class Takeover(Queue):
+        def poll(self, timeout: float) -> Iterator[Event]:
+            if what == "deleted":
+                (tmp_path / "out").rename(tmp_path / "trash")
+            else:
+                write_bytes(tmp_path / "out/.lease", b'{"token": "of another"}')
+            return iter(())
+
+        def leave_jobs(self) -> None:
+            order.append("leave")
+
+        def close(self) -> None:
+            order.append("close")
+
+    with pytest.raises(UserError, match="another sweep has taken over"):
+        swept(tmp_path / "out", runs, Takeover(), Notes())
+    assert order == (["close"] if what == "deleted" else ["leave", "close"])
 
 
 @pytest.mark.parametrize("looks", [1, 20, 60])

@@ -177,6 +177,20 @@ def test_the_next_call_goes_on_with_the_array_of_a_killed_one(cluster: Cluster, 
     assert not (tmp_path / "slurm").exists()
 
 
+def test_tasks_of_a_sweep_that_lost_its_folder_go_on_for_the_next(cluster: Cluster, tmp_path: Path) -> None:
+    jobs = [job(tmp_path, n, gate=15) for n in range(3)]
+
+    def lose(runner: SlurmRunner) -> None:
+        runner.leave_jobs()
+        raise KilledSweep
+
+    with pytest.raises(KilledSweep):
+        Drive(SlurmRunner(2), jobs, once(lose))
+    drive = Drive(SlurmRunner(2), jobs, go_on(tmp_path))
+    assert drive.words() == dict.fromkeys(range(3), "done")
+    assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1] and len(cluster.calls("sbatch")) == 1
+
+
 def test_an_unrecorded_submission_is_found_by_its_name(cluster: Cluster, tmp_path: Path) -> None:
     jobs = [job(tmp_path, n, gate=15) for n in range(2)]
     abandon(SlurmRunner(), jobs)

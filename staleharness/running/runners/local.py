@@ -102,6 +102,9 @@ class LocalPool:
     def kill(self, run_id: str) -> None:
         self._workers[run_id].process.kill()
 
+    def leave_jobs(self) -> None:
+        """Do nothing: no worker outlives its sweep."""
+
     def close(self) -> None:
         for worker in self._workers.values():
             worker.process.kill()

@@ -256,6 +256,9 @@ class RayRunner:
     def _of(self, run_id: str) -> list[_ActorCall]:
         return [actor for actor in self._actors if actor.job is not None and actor.job.run_id == run_id]
 
+    def leave_jobs(self) -> None:
+        """Do nothing: no actor outlives its sweep."""
+
     def close(self) -> None:
         self._closing.close()
         if self._actors:

@@ -95,6 +95,9 @@ class SlurmRunner:
             self.runs[run_id].kill_request = True
             self._next["order"] = 0.0
 
+    def leave_jobs(self) -> None:
+        self.runs, self.arrays = {}, []
+
     def close(self) -> None:
         left = [run.task for run in self.runs.values() if run.array is not None]
         try:
