@@ -63,12 +63,13 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         config={**run.spec, "label": run.record["label"], "fingerprint": run.record["fingerprint"]},
         reinit="finish_previous",
     )
-    for i, step in enumerate(data.steps.tolist()):
-        row: dict[str, Any] = dict(data.panels(i))
+    session.define_metric("*", step_metric="steps")  # the axis of its panels
+    for i, phase in enumerate(data.phase.tolist()):
+        row: dict[str, Any] = {**data.panels(i), "phase": phase, "steps": int(data.steps[i])}
         if data.lags:
             edges = np.arange(len(data.lags[i]) + 1) - 0.5
             row[HISTOGRAM] = wandb.Histogram(np_histogram=(data.lags[i], edges))
-        session.log({**row, "phase": int(data.phase[i])}, step=step)
+        session.log(row, step=phase)  # W&B merges rows of one step, and phases that fill the buffer take none
     for name, value in final_scores(run).items():
         session.summary[name] = value
     session.finish()

@@ -270,6 +270,9 @@ class StandIn(types.ModuleType):
             raise KeyboardInterrupt
         self.rows.append((step, row))
 
+    def define_metric(self, name: str, step_metric: str) -> None:
+        self.axis = (name, step_metric)
+
     def finish(self) -> None:
         (self.folder / "run.wandb").touch()
 
@@ -288,12 +291,25 @@ def test_each_run_is_one_offline_run_under_its_own_id_with_its_spec(results: Pat
     assert code == 0 and "nothing was sent" in out
     assert given["mode"] == "offline" and given["id"] == run.id and given["name"] == "vaco Hopper-v5 K=2 seed 0"
     assert {k: given["config"][k] for k in run.spec} == run.spec and given["config"]["fingerprint"]["threads"] == 1
-    skip = ("lag_histogram", "phase")
-    held = by_step((step, name, x) for step, row in stand_in.rows for name, x in row.items() if name not in skip)
-    assert held == expected_scalars(run)
+    skip = ("lag_histogram", "phase", "steps")
+    held = by_step((row["steps"], name, x) for _, row in stand_in.rows for name, x in row.items() if name not in skip)
+    assert held == expected_scalars(run) and stand_in.axis == ("*", "steps")
     counts, edges = stand_in.rows[1][1]["lag_histogram"]
     assert list(counts) == list(run.metrics()["lag_histogram"][1]) and list(edges) == [-0.5, 0.5, 1.5]
     assert stand_in.summary == {"final/sampled": 120.0, "final/deterministic": pytest.approx(132.0)}
+
+
+def test_no_two_phases_share_a_step_of_wandb(tmp_path: Path, stand_in: StandIn) -> None:
+    """Rows of one step are merged, and phases that fill the buffer take no steps of training."""
+    run = write_run(tmp_path / "results", phases=4, columns={"steps": [0, 0, 2048, 4096]})
+    (tmp_path / "to").mkdir()
+    wandb_runs.write([run], tmp_path / "to")
+    assert [(step, row["phase"], row["steps"]) for step, row in stand_in.rows] == [
+        (0, 0, 0),
+        (1, 1, 0),
+        (2, 2, 2048),
+        (3, 3, 4096),
+    ]
 
 
 def test_a_run_is_exported_once_and_a_torn_export_leaves_nothing(results: Path, stand_in: StandIn, tmp_path: Path):
@@ -354,10 +370,10 @@ def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_pa
         kept = json.loads(subprocess.run(words, capture_output=True, text=True, check=True).stdout)
         assert kept["id"] == run.id and {k: kept["config"][k] for k in run.spec} == run.spec
         skip = ("lag_histogram", "_")
-        rows = ((row["_step"], *item) for row in kept["history"] for item in row.items())
-        assert by_step(row for row in rows if not row[1].startswith(skip) and row[1] != "phase") == expected_scalars(
-            run
-        )
+        rows = ((row["steps"], *item) for row in kept["history"] for item in row.items())
+        scalars = by_step(row for row in rows if not row[1].startswith(skip) and row[1] not in ("phase", "steps"))
+        assert scalars == expected_scalars(run)
+        assert [row["_step"] for row in kept["history"]] == list(range(len(kept["history"])))
         assert kept["summary"]["final/sampled"] == run.record["scores"]["sampled"]["mean"]
 
 
