@@ -30,7 +30,7 @@ def overrides() -> dict[str, str]:
 
 
 def package_version(name: str) -> str | None:
-    """Version of an installed package, or None."""
+    """Version of an installed package, or None. A folder of its name that can be imported does not count."""
     try:
         return importlib.metadata.version(name)
     except importlib.metadata.PackageNotFoundError:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import sys
 from dataclasses import dataclass
@@ -42,6 +41,7 @@ class Command:
 def handle(command: Command) -> int:
     from ..api import load_plugins
     from ..base.parsing import whole_number
+    from ..base.system_info import package_version
     from ..control.evaluation import play
     from ..control.task import ControlTask
     from ..language.task import LanguageTask
@@ -59,7 +59,7 @@ def handle(command: Command) -> int:
     if not issubclass(family, ControlTask):
         raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
     video = output_file(command.video, "video", ".gif", ".mp4", option="VIDEO")
-    if video is not None and importlib.util.find_spec("imageio") is None:
+    if video is not None and package_version("imageio") is None:
         raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")
     returns = play(family(), policy, env, episodes)
     mean = sum(returns) / len(returns)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
 from ..base.module_registry import ModuleRegistry
+from ..base.system_info import package_version
 from ..errors import missing_extra
 from ..store.stored_run import StoredRun
 
@@ -21,11 +21,11 @@ class Exporter:
     name: str
     write: Write
     then: str  # next step for the user; `{folder}` stands for the folder of the export
-    extra: str | None  # extra that it needs, which is also the name of the package to import
+    extra: str | None  # extra that it needs, which is also the name of its package
 
     def check(self) -> None:
         """Raise `UserError` if its extra is not installed."""
-        if self.extra is not None and importlib.util.find_spec(self.extra) is None:
+        if self.extra is not None and package_version(self.extra) is None:
             raise missing_extra(f"export {self.name}", self.extra)
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import importlib.util
 import json
 import os
 from collections.abc import Callable, Mapping
@@ -17,6 +16,7 @@ from ..base.console_log import notice
 from ..base.cpp_library import compiler
 from ..base.files import digest, stamp
 from ..base.parsing import user_path
+from ..base.system_info import package_version
 from ..errors import UserError, missing_extra, shorten
 from ..lag import read_lag, schedule_of
 from ..pipeline_lag_model import PipelineLag
@@ -138,7 +138,7 @@ class LanguageTask(Task):
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         super().check(spec)
-        if importlib.util.find_spec("transformers") is None:
+        if package_version("transformers") is None:
             raise missing_extra(f"ENV={spec.env}", "llm")
         assert isinstance(spec, LanguageSpec)
         model = read_lag(spec.lag)

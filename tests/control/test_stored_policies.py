@@ -136,8 +136,9 @@ def test_a_video_is_made_before_anything_is_printed(
     run: StoredRun, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = [np.zeros((4, 4, 3), np.uint8)] * 2
-    imageio = SimpleNamespace(__spec__=True, mimsave=lambda path, frames, format: path.write_bytes(b"GIF"))
+    imageio = SimpleNamespace(mimsave=lambda path, frames, format: path.write_bytes(b"GIF"))
     monkeypatch.setitem(sys.modules, "imageio", imageio)
+    monkeypatch.setattr("staleharness.base.system_info.package_version", lambda name: "2.37")
     monkeypatch.setattr("staleharness.control.evaluation.pictures", lambda *_: frames)
     words = ["show", str(run.path), "--episodes", "1", "--json", "--video"]
     code, out, err = cli(*words, str(tmp_path / "a b.gif"))

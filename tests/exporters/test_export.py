@@ -11,7 +11,6 @@ import sys
 import types
 from collections.abc import Iterable
 from dataclasses import replace
-from importlib.machinery import ModuleSpec
 from pathlib import Path
 from typing import Any
 
@@ -19,10 +18,10 @@ import numpy as np
 import pandas as pd
 import pytest
 from command_line import Cli
-from needs import needs_extra
+from needs import has_extra, needs_extra
 from results_helper import write_run
 
-from staleharness.exporters import long_csv, run_data, tensorboard_runs, wandb_runs
+from staleharness.exporters import exporter, long_csv, run_data, tensorboard_runs, wandb_runs
 from staleharness.store.store import Store, StoredRun
 
 HOSTILE = "../../=up[\x1b]<b>"
@@ -247,7 +246,6 @@ class StandIn(types.ModuleType):
 
     def __init__(self) -> None:
         super().__init__("wandb")
-        self.__spec__ = ModuleSpec("wandb", None)
         self.inits: list[dict[str, Any]] = []
         self.rows: list[tuple[int, dict[str, Any]]] = []
         self.summary: dict[str, float] = {}
@@ -281,6 +279,7 @@ class StandIn(types.ModuleType):
 def stand_in(monkeypatch: pytest.MonkeyPatch) -> StandIn:
     module = StandIn()
     monkeypatch.setitem(sys.modules, "wandb", module)
+    monkeypatch.setattr(exporter, "package_version", lambda name: "0.22")
     return module
 
 
@@ -383,10 +382,7 @@ def test_what_wandb_wrote_holds_config_history_and_summary(results: Path, tmp_pa
 def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
     results: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
 ):
-    true = importlib.util.find_spec
-    monkeypatch.setattr(
-        importlib.util, "find_spec", lambda n, *p: None if n in ("tensorboard", "wandb") else true(n, *p)
-    )
+    monkeypatch.setattr(exporter, "package_version", lambda name: None)
     (tmp_path / "file").touch()
     before = sorted(tmp_path.rglob("*"))
     monkeypatch.chdir(tmp_path)
@@ -408,3 +404,15 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         assert err.startswith("staleharness: ") and err.count("\n") == 1, err
         assert all(word in err for word in words), err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.skipif(has_extra("wandb"), reason="the extra wandb is installed")
+def test_a_folder_named_wandb_is_not_taken_for_the_extra(
+    results: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli
+) -> None:
+    """W&B leaves one in the folder that it is called in."""
+    (results.parent / "wandb").mkdir()
+    monkeypatch.syspath_prepend(results.parent)
+    assert importlib.util.find_spec("wandb") is not None
+    code, out, err = cli("export", "wandb", "--out", str(results))
+    assert (code, out) == (2, "") and err.startswith("staleharness: export wandb needs the extra wandb")

@@ -49,7 +49,7 @@ def gguf_of(model: str, folder: Path = Path()) -> Path | None:
 
 def header(model: str, file: Path) -> GGUFHeader:
     """Read the header. Raises `UserError` for a file that is missing, no GGUF file, or cut short."""
-    if importlib.util.find_spec("gguf") is None:
+    if package_version("gguf") is None:
         raise missing_extra(f"MODEL={model}", "llm")
     if not file.is_file():
         raise UserError(f"MODEL={model}: there is no file {file}")

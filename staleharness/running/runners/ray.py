@@ -273,7 +273,7 @@ class RayRunner:
 
 def make(request: ResourceRequest) -> RayRunner:
     """Make the runner. Raises `UserError` if Ray is not installed, or its address is invalid."""
-    if package_version("ray") is None:  # a folder called `ray` in the working directory can be imported too
+    if package_version("ray") is None:
         raise missing_extra("RUNNER=ray", "ray")
     address_from_environment()
     return RayRunner(request)
