@@ -168,11 +168,20 @@ def remove_temporaries(folder: Path, *names: str, age: float = 0.0) -> None:
     age: least seconds since the last write; above 0 where another process may be writing and no lock tells.
     """
     for path in folder.iterdir():
-        match = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", path.name)
-        temporary = match is not None and any(fnmatch.fnmatchcase(match[1], name) for name in names)
         with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by the process that writes it
-            if temporary and path.is_file() and not path.is_symlink() and path.stat().st_mtime <= time.time() - age:
+            if (
+                is_temporary(path.name, *names)
+                and path.is_file()
+                and not path.is_symlink()
+                and path.stat().st_mtime <= time.time() - age
+            ):
                 path.unlink()
+
+
+def is_temporary(name: str, *names: str) -> bool:
+    """Return whether `atomic_write` gives this name to a temporary file; names: patterns of the files it is for."""
+    match = re.fullmatch(r"\.(.+)\.[a-z0-9_]{8}", name)
+    return match is not None and any(fnmatch.fnmatchcase(match[1], pattern) for pattern in names)
 
 
 def check_not_link(path: Path) -> None:

@@ -13,9 +13,18 @@ import shutil
 from pathlib import Path
 
 from ..base.console_log import LOGGER
-from ..base.files import atomic_write, fsync, move_into
+from ..base.files import atomic_write, fsync, is_temporary, move_into
 from ..errors import Interrupted
-from ..store.attempt_folders import FINGERPRINT, LEASE, attempts_in, has_plain_files, parse_attempt_name, released_name
+from ..store.attempt_folders import (
+    CHECKPOINTS,
+    FINGERPRINT,
+    LEASE,
+    RUN_FILES,
+    attempts_in,
+    has_plain_files,
+    parse_attempt_name,
+    released_name,
+)
 from ..store.stored_run import read_run
 from ..training import checkpoint
 from .usable_checkpoints import folders_set_aside, set_aside
@@ -90,10 +99,9 @@ def _copy(source: Path, target: Path) -> None:
         set_aside(target, stale)
     for path in checkpoint.newest_first(target):
         path.unlink()
-    files = [p for p in source.iterdir() if p.is_file() and not p.is_symlink() and p.name[0] != "."]
+    files = [p for p in source.iterdir() if p.is_file() and not p.is_symlink() and p.name not in (".lock", LEASE)]
+    files = [p for p in files if not is_temporary(p.name, *RUN_FILES, CHECKPOINTS)]
     for file in sorted(files, key=lambda file: (file.name.startswith("checkpoint-"), file.name)):
-        if file.name == LEASE:
-            continue
         copy = target / file.name
         is_log = file.name == "log.txt"  # this worker already prints to it
         with open(file, "rb") as reader, open(copy, "ab") if is_log else atomic_write(copy) as writer:

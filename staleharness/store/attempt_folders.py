@@ -13,12 +13,12 @@ from ..errors import shorten
 from .stored_run import MODEL, OPTIONAL, RESULTS
 
 LEASE = "lease.json"  # of the worker in the folder, where machines share the file system
-CHECKPOINTS = "checkpoint-*"
+CHECKPOINTS = f"checkpoint-{'[0-9]' * 8}.pt"  # a plugin may call a file of its own `checkpoint-best.pt`
 ASIDE = "set-aside-*"  # folders of checkpoints that did not fit where the run was continued
 FINGERPRINT = "fingerprint.json"  # of the process that wrote the checkpoints in the same folder
 RELEASE_SUFFIX = ".left"  # ends the name of a folder that was taken away from its holder
-LOGS = ("log.txt", "metrics.jsonl", "timing.jsonl")
-RUN_FILES = (".lock", LEASE, *RESULTS, *OPTIONAL, "manifest.json", FINGERPRINT, "failure.json", *LOGS)
+WORK_FILES = (".lock", LEASE, FINGERPRINT, "failure.json", "metrics.jsonl", "timing.jsonl")  # until the run is finished
+RUN_FILES = (*WORK_FILES, "log.txt", *RESULTS, *OPTIONAL, "manifest.json")
 TAIL_BYTES = 64_000  # of a log's end that are read for its last lines
 MAX_LOG = 16_000_000  # bytes that a log may have when a run is resumed, and when it is published
 

@@ -26,11 +26,20 @@ from pathlib import Path
 from typing import Any
 
 from ..base.console_log import LOGGER
-from ..base.files import fsync, move_into, read_json, read_json_object, temporary_folder, write_json
+from ..base.files import fsync, move_into, read_json, read_json_object, remove_temporaries, temporary_folder, write_json
 from ..base.parsing import user_path
 from ..errors import UserError, shorten
 from . import folder_access
-from .attempt_folders import ASIDE, FINGERPRINT, attempts_in, has_plain_files, holder_name, shorten_log
+from .attempt_folders import (
+    ASIDE,
+    CHECKPOINTS,
+    RUN_FILES,
+    WORK_FILES,
+    attempts_in,
+    has_plain_files,
+    holder_name,
+    shorten_log,
+)
 from .bundle_reader import is_packed, read_runs
 from .locks import MARKER, Lease, hold_folder
 from .record_schema import FORMAT, is_id, warn_damaged
@@ -224,9 +233,10 @@ class Store:
         if not self.is_sealed(run_id):
             shorten_log(attempt / "log.txt")
             write_manifest(attempt)
-        for pattern in ("checkpoint*", ".*", "failure.json", "lease.json", FINGERPRINT, "*.jsonl"):
-            for leftover in filter(Path.is_file, attempt.glob(pattern)):
-                leftover.unlink()
+        remove_temporaries(attempt, *RUN_FILES, CHECKPOINTS)  # other files are a plugin's, whose working folder this is
+        leftovers = (*attempt.glob(CHECKPOINTS), *(attempt / name for name in WORK_FILES))
+        for leftover in filter(Path.is_file, leftovers):
+            leftover.unlink()
         for folder in attempt.glob(ASIDE):  # the finished run is newer than any checkpoint of it
             shutil.rmtree(folder)
         try:

@@ -13,6 +13,7 @@ from typing import Any, BinaryIO
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write
 from ..errors import lacks_memory
+from ..store.attempt_folders import CHECKPOINTS
 
 KEEP = 2
 MAX_FILES = KEEP + 1  # at a time: the next is complete before the oldest is removed, unless the disk has no room
@@ -33,7 +34,7 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
         if error.errno not in (errno.ENOSPC, errno.EDQUOT) or not _make_room(folder):
             raise
         _write(path, state)
-    for earlier in sorted(folder.glob("checkpoint-*.pt"))[:-KEEP]:
+    for earlier in newest_first(folder)[KEEP:]:
         earlier.unlink()
 
 
@@ -75,15 +76,12 @@ class Unusable(Exception):
 
 def newest_first(folder: Path) -> list[Path]:
     """The checkpoints in a folder, the latest phase first."""
-    return sorted(folder.glob("checkpoint-*.pt"), reverse=True)
+    return sorted(folder.glob(CHECKPOINTS), reverse=True)
 
 
 def phase_of(path: Path) -> int:
-    """The phase that a checkpoint's name gives. Raises `Unusable` where it gives none."""
-    number = path.stem.removeprefix("checkpoint-")
-    if not number.isdecimal():
-        raise Unusable("is not named after a phase")
-    return int(number)
+    """The phase that a checkpoint's name gives."""
+    return int(path.stem.removeprefix("checkpoint-"))
 
 
 def load(path: Path) -> dict[str, Any]:
@@ -150,7 +148,7 @@ def next_due(start: float, done: float, interval: float) -> float:
 
 def size(folder: Path) -> int:
     """Bytes of the largest checkpoint there, 0 without one."""
-    return max((path.stat().st_size for path in folder.glob("checkpoint-*.pt")), default=0)
+    return max((path.stat().st_size for path in folder.glob(CHECKPOINTS)), default=0)
 
 
 class _HashingFile(io.RawIOBase):

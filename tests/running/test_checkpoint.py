@@ -24,6 +24,7 @@ from raising import raising
 
 from staleharness.errors import UserError
 from staleharness.running import run_folder, usable_checkpoints, worker
+from staleharness.store.attempt_folders import has_plain_files
 from staleharness.store.stored_run import PARTS
 from staleharness.training import checkpoint
 from staleharness.training.phase_record import PhaseRecord, Scores
@@ -49,6 +50,21 @@ def test_the_newest_two_are_kept(tmp_path: Path) -> None:
     assert names(tmp_path) == ["checkpoint-00000010.pt", "checkpoint-00000011.pt"]
     found = checkpoint.load_newest(tmp_path)
     assert found is not None and torch.equal(found["weights"], torch.full((3,), 11.0))
+
+
+def test_a_plugins_checkpoint_is_none_of_ours(tmp_path: Path) -> None:
+    (tmp_path / "checkpoint-best.pt").write_bytes(b"weights" * 1000)
+    (tmp_path / "checkpoint-best").mkdir()
+    for phase in (1, 2, 3):
+        checkpoint.save(tmp_path, phase, state(phase))
+    ours = ["checkpoint-00000002.pt", "checkpoint-00000003.pt"]
+    assert names(tmp_path) == [*ours, "checkpoint-best", "checkpoint-best.pt"]
+    assert [path.name for path in checkpoint.newest_first(tmp_path)] == ours[::-1] and has_plain_files(tmp_path)
+    assert checkpoint.size(tmp_path) == (tmp_path / ours[0]).stat().st_size
+    for name in ours:
+        (tmp_path / name).write_bytes(b"")
+    assert checkpoint.load_newest(tmp_path) is None
+    assert names(tmp_path) == ["checkpoint-best", "checkpoint-best.pt"]
 
 
 def test_no_checkpoint_is_none(tmp_path: Path) -> None:

@@ -53,6 +53,20 @@ def test_the_next_holder_goes_on_from_what_the_one_before_has_left(
     assert list((Path(job.root) / "attempts").iterdir()) == []
 
 
+def test_files_of_a_plugin_go_along_to_the_finished_run(job: Job) -> None:
+    files = (".notes", "checkpoint-best.pt", "decisions.jsonl", "plots/.first")
+    assert carry_out(for_next_holder(job), stop_after=3) == [1, 2, 3]
+    (attempt,) = (Path(job.root) / "attempts").iterdir()
+    (attempt / "plots").mkdir()
+    for name in files:
+        (attempt / name).write_text(name)
+    (attempt / ".run.json.a0b1c2d3").write_text("torn")
+    carry_out(for_next_holder(job))
+    run = Store(job.root).run_dir(job.run_id)
+    assert [(run / name).read_text() for name in files] == [*files]
+    assert [path.name for path in run.iterdir() if path.name.startswith(".")] == [".notes"]
+
+
 @pytest.mark.parametrize("phase", [1, 3, 5])
 def test_an_orphan_that_works_on_ends_without_a_trace(job: Job, straight: Result, phase: int) -> None:
     """After a phase of its, another takes the run over and finishes it. After the last it has only to publish."""

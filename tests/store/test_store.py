@@ -51,6 +51,9 @@ def record(metrics: str) -> dict[str, object]:
     }
 
 
+OF_A_PLUGIN = (".notes", "MUJOCO_LOG.TXT", "checkpoint-best.pt", "decisions.jsonl")  # in its working folder
+
+
 def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
     """A store with one attempt that has everything but its manifest."""
     store = Store(root)
@@ -66,10 +69,11 @@ def finished_attempt(root: Path, metrics: str = '{"phase": 0}\n') -> Store:
         "job.json": json.dumps({name: record("")[name] for name in ("label", "spec")}),
         "log.txt": "hello\n",
         ".lock": "",
-        ".job.json.x7": "torn",
+        ".job.json.x7_a0b1c": "torn",
+        ".checkpoint-00000004.pt.x7_a0b1c": "torn",
         "checkpoint-00000003.pt": "state",
         "failure.json": "{}",
-        "MUJOCO_LOG.TXT": "a warning",
+        **dict.fromkeys(OF_A_PLUGIN, "its own"),
     }.items():
         (attempt / name).write_text(text)
     (attempt / "plots").mkdir()  # a plugin may leave anything in its working folder
@@ -80,7 +84,7 @@ def test_publishing_keeps_results_and_removes_temporary_files(tmp_path: Path) ->
     store = finished_attempt(tmp_path)
     path = store.publish(RUN)
     assert sorted(p.name for p in path.iterdir()) == [
-        "MUJOCO_LOG.TXT",
+        *OF_A_PLUGIN,
         "job.json",
         "log.txt",
         "manifest.json",
