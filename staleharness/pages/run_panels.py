@@ -76,7 +76,7 @@ def _panel(run: StoredRun, table: Table, settings: Mapping[str, str], folder: Pa
         "settings": list(settings.items()),
         "curves": [c for c in curves if c is not None],
         # From the report to the folder of the run, where it lies in the same folder of results.
-        "files": f"../../runs/{run.id}" if run.path == folder.parents[1] / "runs" / run.id else "",
+        "files": f"../../runs/{run.id}" if run.path == (folder.parents[1] / "runs" / run.id).absolute() else "",
         "has_log": (run.path / "log.txt").is_file(),  # bundles have none
     }
 

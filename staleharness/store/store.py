@@ -156,7 +156,7 @@ class Store:
         if is_packed(self.root):
             ids = None if run_ids is None else set(run_ids)
             return self._in_our_format(
-                StoredRun(self.run_dir(run_id), record, seal)
+                StoredRun(self.run_dir(run_id).absolute(), record, seal)
                 for run_id, record, _, seal in read_runs(self.root)
                 if ids is None or run_id in ids
             )
@@ -167,7 +167,7 @@ class Store:
         return self._in_our_format(run for run_id in names if (run := self._intact(run_id)) is not None)
 
     def _intact(self, run_id: str) -> StoredRun | None:
-        path = self.root / "runs" / run_id
+        path = (self.root / "runs" / run_id).absolute()  # a notebook may change its working folder later
         if not os.path.lexists(path):
             return None
         run = read_run(path) if is_id(run_id) else "its name is not a run id"

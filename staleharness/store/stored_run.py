@@ -39,7 +39,7 @@ PARTS = ("collect", "learn", "evaluate")  # of a phase's time, for every kind of
 class StoredRun:
     """A finished run, read from its folder or from a bundle."""
 
-    path: Path  # <root>/runs/<id>, also in a bundle, where it does not exist
+    path: Path  # <root>/runs/<id>, absolute, also in a bundle, where it does not exist
     record: dict[str, Any]  # run.json
     seal: str  # sha256 of its manifest.json, and so of all its content
 

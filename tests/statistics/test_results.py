@@ -181,3 +181,19 @@ def test_a_damaged_run_is_logged_and_left_out(folder: Path, caplog: pytest.LogCa
         assert len(load(str(folder))) == 15
     (line,) = caplog.messages
     assert "is damaged and does not count" in line
+
+
+@pytest.mark.parametrize("packed", [False, True])
+def test_runs_are_read_from_any_working_folder(packed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A notebook may change it after it has loaded them, by a relative path that leads through a link."""
+    write_run(tmp_path / "there/results", "spo", 0, phases=3)
+    if packed:
+        pack(str(tmp_path / "there/results"), str(tmp_path / "there/bundle"), None)
+    (tmp_path / "here").symlink_to("there")
+    monkeypatch.chdir(tmp_path)
+    results = load("here/bundle" if packed else "here/results")
+    (tmp_path / "other").mkdir()
+    monkeypatch.chdir(tmp_path / "other")
+    (run,) = results.stored_runs
+    assert len(run.metrics()) == 3 and run.column("lag_mean") is not None and run.job()["label"] == "spo"
+    assert run.path == tmp_path / ("here/bundle/runs" if packed else "here/results/runs") / run.id
