@@ -42,6 +42,12 @@ class RunsFailed(RuntimeError):
         self.failed, self.results = dict(failed), results
 
 
+def _check_thread(noun: str) -> None:
+    """Raise `UserError` outside the main thread."""
+    if threading.current_thread() is not threading.main_thread():
+        raise UserError(f"a {noun} is started from the main thread, the only one that receives Ctrl-C")
+
+
 def plan(
     *,
     env: Names | None = None,
@@ -134,8 +140,7 @@ def sweep(
     from .statistics.results import Results
     from .store.store import Store
 
-    if threading.current_thread() is not threading.main_thread():
-        raise UserError("a sweep is started from the main thread, the only one that receives Ctrl-C")
+    _check_thread("sweep")
     check_folder("out", out)
     refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
     for name, text in (("runner", runner), ("slurm", slurm or "")):
@@ -196,6 +201,8 @@ def benchmark(
     from .statistics.results import Results
     from .store.store import Store
 
+    if algo is not None:
+        _check_thread("benchmark")
     refuse_empty(algo=algo, track=track, add=add, jobs=jobs)
     check_folder("out", out)
     protocol = read_protocol(track)

@@ -216,19 +216,24 @@ def test_numbers_of_numpy_are_numbers() -> None:
     assert ask_plan(seeds=np.arange(2), k=np.array([3])) == ask_plan(seeds=[np.int64(0), 1], k=3) == [(0, 3), (1, 3)]
 
 
-def test_a_sweep_outside_the_main_thread_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["sweep", "benchmark"])
+def test_what_trains_outside_the_main_thread_is_refused(name: str, tmp_path: Path) -> None:
     seen: list[BaseException] = []
 
     def work() -> None:
         try:
-            sh.sweep(**ASKED, out=tmp_path / "out")
+            if name == "sweep":
+                sh.sweep(**ASKED, out=tmp_path / "out")
+            else:
+                sh.benchmark("tis[cap=3]", out=tmp_path / "out", quick=True)
         except BaseException as error:
             seen.append(error)
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert isinstance(seen[0], sh.UserError) and "main thread" in str(seen[0])
+    assert isinstance(seen[0], sh.UserError) and f"a {name} is started from the main thread" in str(seen[0])
+    assert not (tmp_path / "out").exists()
 
 
 # --- running
