@@ -99,6 +99,11 @@ def _select(command: Command) -> Sequence[StoredRun]:
 
     path = results_path(command.source)
     if path.parent.name == "runs" and not (path / MARKER).exists():
+        for name in ("env", "k", "algo", "where"):
+            if getattr(command, name) is not None:
+                raise UserError(
+                    f"{command.source} is one run, and {name.upper()} chooses among those of a folder; leave it out"
+                )
         runs = [find_run(str(path), "", "A")]
     else:
         store = Store(path)

@@ -69,6 +69,19 @@ def test_reruns_from_folder_run_and_bundle_have_equal_bits(results: Path, tmp_pa
         assert f"{count} of {count} run" in done.stdout and "0 not the same, 0 not made" in done.stdout
 
 
+@pytest.mark.parametrize(
+    "words",
+    [("--env", "Hopper"), ("--k", "8"), ("--algo", "vaco"), ("--where", "lag=oldest")],
+    ids=lambda words: words[0],
+)
+def test_filters_of_a_folder_are_refused_for_one_run(results: Path, tmp_path: Path, words: tuple[str, str]) -> None:
+    run = Store(results).read_all()[0].path
+    done = staleharness("verify", str(run), *words, "--out", str(tmp_path / "made"))
+    assert (done.returncode, done.stdout) == (2, "") and not (tmp_path / "made").exists()
+    name = words[0].removeprefix("--").upper()
+    assert done.stderr == f"staleharness: {run} is one run, and {name} chooses among those of a folder; leave it out\n"
+
+
 def test_the_first_difference_is_named_and_is_a_failure(results: Path) -> None:
     first, second = Store(results).read_all()
     change(first, lag_mean=(3, 7.5), tv_data=(4, 0.5))
