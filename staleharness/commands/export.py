@@ -41,7 +41,7 @@ def handle(command: Command) -> int:
     store = Store(command.out)
     runs = command.select(store, f"OUT={command.out}")
     to = command.to
-    folder = make_subfolder(store.root, "exports", command.kind) if to is None else _target_folder(to, store.root)
+    folder = make_subfolder(store.root, "exports", command.kind) if to is None else _target_folder(to)
     paths = exporter.write(runs, folder)
     if command.json:
         content = {"kind": command.kind, "folder": str(folder), "runs": [r.id for r in runs]}
@@ -51,13 +51,12 @@ def handle(command: Command) -> int:
     return 0
 
 
-def _target_folder(to: str, root: Path) -> Path:
+def _target_folder(to: str) -> Path:
     from ..base.parsing import user_path
+    from ..store.folder_access import check_apart
 
     folder = user_path(to)
-    for name in ("runs", "attempts"):
-        if folder.resolve().is_relative_to((root / name).resolve()):
-            raise UserError(f"TO={to} lies where the results keep their {name}; give another folder")
+    check_apart(folder, f"TO={to}")
     if folder.exists() and not folder.is_dir():
         raise UserError(f"TO={to} is a file; give a folder")
     try:

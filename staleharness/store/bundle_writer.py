@@ -33,7 +33,7 @@ from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_traces import BundleTraces, find_traces
-from .folder_access import is_empty
+from .folder_access import check_apart, is_empty
 from .store import FORMAT, MARKER, Store
 from .stored_policy import POLICY
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
@@ -119,6 +119,7 @@ def _check_target(source: Path, target: Path, run_ids: set[str]) -> None:
     existing = next(path for path in (target, *target.resolve().parents) if path.exists())
     if not existing.is_dir():
         raise UserError(f"TO={target} cannot be made: {existing} is a file; give a folder")
+    check_apart(target, f"TO={target}")
     if target.is_dir() and not is_empty(target):
         if not is_packed(target) or source.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")

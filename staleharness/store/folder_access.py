@@ -27,9 +27,20 @@ def check_writable(root: Path) -> None:
         raise UserError(f"OUT={root} cannot be used: {getattr(error, 'strerror', error)}") from error
 
 
+def check_apart(folder: Path, name: str) -> None:
+    """Raise `UserError` for a folder among the runs of other results, where it would count as a damaged one; `name`: as
+    the user typed it."""
+    for path in (folder.absolute(), folder.resolve()):
+        for parent in (path, *path.parents):
+            if parent.name in ("runs", "attempts") and (parent.parent / MARKER).is_file():
+                text = f"lies where the results in {parent.parent} keep their {parent.name}"
+                raise UserError(f"{name} {text}; give another folder")
+
+
 def _check(root: Path) -> None:
     if root.exists() and not root.is_dir():
         raise UserError(f"OUT={root} is a file; give a folder for results")
+    check_apart(root, f"OUT={root}")
     if is_packed(root):
         raise UserError(
             f"OUT={root} holds packed results, to which nothing can be added; "

@@ -76,6 +76,19 @@ def test_folders_of_somebody_else_keep_a_folder_closed(other: str, tmp_path: Pat
         Store(tmp_path / "theirs").check()
 
 
+@pytest.mark.parametrize("place", ["runs/new", "runs", "attempts/a/b", "new/../runs/new", "link/new"])
+def test_nothing_is_made_among_the_runs_of_results(place: str, tmp_path: Path) -> None:
+    """Each read warned of a damaged run of that name."""
+    results = tmp_path / "results"
+    write_run(results, "spo", 0, phases=2)
+    (results / "link").symlink_to("runs")
+    there, before = str(results / place), sorted(results.rglob("*"))
+    for words in (("TO", lambda: pack(str(results), there, None)), ("OUT", Store(there).check)):
+        with pytest.raises(UserError, match=f"^{words[0]}=.* lies where the results in .*/results keep their "):
+            words[1]()
+    assert sorted(results.rglob("*")) == before
+
+
 def test_a_bundle_goes_where_a_file_browser_has_been(tmp_path: Path) -> None:
     write_run(tmp_path / "results", "spo", 0, phases=2)
     (tmp_path / "bundle").mkdir()
