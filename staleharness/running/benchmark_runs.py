@@ -204,6 +204,8 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
     where = f"ADD={path}"
     store = Store(results_path(str(path)))
     store.check_readable(where)
+    if (source := store.root.resolve().name) in (REFERENCE, USER):
+        raise UserError(f"{where}: the page calls other rows {source!r}; rename the folder")
     runs = store.read_all()
     settings = {env: _settings_of(protocol, env) for env in protocol.env}
     for run in runs:
@@ -230,7 +232,7 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
                 )
     if not rows:
         raise UserError(f"{where} holds no run")
-    return {store.root.resolve().name: runs}
+    return {source: runs}
 
 
 def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mapping[str, Any]]) -> str | None:

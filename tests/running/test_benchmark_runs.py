@@ -185,6 +185,18 @@ def test_a_bundle_that_lacks_runs_is_refused(place: Path) -> None:
         run(place, add=copy_without(place, seed=100, capacity=1))
 
 
+@pytest.mark.parametrize("name", ["reference", "yours"])
+def test_a_bundle_cannot_take_the_place_of_other_rows(place: Path, name: str) -> None:
+    """Rows of a page are told apart by the names of folders."""
+    copy = place / "named" / name
+    shutil.copytree(place / "out/toy", copy, dirs_exist_ok=True)
+    (place / "link").unlink(missing_ok=True)
+    (place / "link").symlink_to(copy)
+    for bundle in (copy, place / "link"):
+        with pytest.raises(UserError, match=rf"^ADD=.*: the page calls other rows '{name}'; rename the folder$"):
+            run(place, add=bundle)
+
+
 def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
     """The first setting that differs is named, though no rule of the track mentions it."""
     out = place / "strangers"
