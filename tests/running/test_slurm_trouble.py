@@ -311,4 +311,6 @@ def test_a_gpu_is_needed_on_nodes_and_not_where_jobs_start(stand_in: StandIn, mo
 def test_the_memory_of_a_run_is_asked_for_unless_the_user_does(stand_in: StandIn) -> None:
     assert SlurmRunner(1, "--time=5", memory=2**31).options == ["--time=5", "--mem=2048M"]
     assert SlurmRunner(1, "--mem-per-cpu=1G", memory=2**31).options == ["--mem-per-cpu=1G"]
+    assert SlurmRunner(1, "--mem=1G", memory=2**31).options == ["--mem=1G"]
+    assert SlurmRunner(1, "--mem-bind=local", memory=2**31).options == ["--mem-bind=local", "--mem=2048M"]
     assert SlurmRunner(1).options == []

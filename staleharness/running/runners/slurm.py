@@ -43,7 +43,7 @@ class SlurmRunner:
         """memory: bytes for each run, unless `options` set it."""
         self.capacity = jobs or 0
         self.options = parse_options(options)
-        if memory is not None and not any(word.startswith("--mem") for word in self.options):
+        if memory is not None and not any(word.startswith(("--mem=", "--mem-per-")) for word in self.options):
             self.options.append(f"--mem={max(1, memory >> 20)}M")
         if shutil.which("sbatch") is None:
             raise UserError("RUNNER=slurm: there is no sbatch here; start the sweep where jobs are submitted")
