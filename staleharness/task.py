@@ -118,7 +118,7 @@ class Task:
         model = parse_lag(spec.lag, spec.capacity)
         check_options(model, spec.demand, spec.capacity)
         if model.drawn and model.within_rows and not cls.inflight:
-            raise UserError(f"LAG={spec.lag} changes weights inside a completion; {spec.env} has none, give uniform")
+            raise UserError(f"LAG={spec.lag} changes weights inside a row; {spec.env} cannot, give uniform")
         if model.real and not cls.real_time:
             raise UserError(
                 f"LAG={spec.lag} needs actors in their own processes, which {spec.env} does not support; give uniform"

@@ -143,7 +143,7 @@ def test_an_axis_is_swept_only_where_the_kind_has_it() -> None:
 
 def test_weights_change_inside_rows_only_where_the_kind_allows() -> None:
     spec = ControlTask.settings.from_dict({"env": "e", "algorithm": "a", "capacity": 4, "lag": "inflight:8"})
-    with pytest.raises(UserError, match="changes weights inside a completion"):
+    with pytest.raises(UserError, match="changes weights inside a row"):
         ControlTask.check(spec)
 
     class Inflight(ControlTask):

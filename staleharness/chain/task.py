@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, ClassVar
 
-from ..errors import UserError
-from ..lag import parse_lag
 from ..spec import RunSpec
 from ..task import Task
 from .spec import ChainSpec
@@ -27,13 +25,6 @@ class ChainTask(Task):
 
     entry_point: ClassVar[str] = "staleharness.chain.simulation:simulation"
     preload: ClassVar[tuple[str, ...]] = ("staleharness.chain.simulation",)
-
-    @classmethod
-    def check(cls, spec: RunSpec) -> None:
-        model = parse_lag(spec.lag, spec.capacity)
-        if model.drawn and model.within_rows:
-            raise UserError(f"LAG={spec.lag} changes weights inside an episode; {spec.env} has none, give uniform")
-        super().check(spec)
 
     def outcome(self, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDArray[np.bool_]:
         """Return [B], True where an episode of these decisions [B, H] has succeeded."""
