@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar, Literal
@@ -45,7 +44,8 @@ class ChainSpec(TokenSpec):
     normalise_advantage: bool = False  # the baseline does it
     max_grad_norm: float = 1.0
 
-    unit: ClassVar[str] = "optimiser steps"
+    row_noun: ClassVar[str] = "episode"
+    group_setting: ClassVar[str] = "batch"
     alike: ClassVar[tuple[str, ...]] = (*RunSpec.alike, "horizon", "batch", "minibatches")
     positive: ClassVar[str] = f"{RunSpec.positive} horizon batch"
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {
@@ -60,16 +60,6 @@ class ChainSpec(TokenSpec):
             raise UserError(f"share={self.share} must be above 0 and at most 1")
         if not RAREST <= self.start <= 1 - RAREST:
             raise UserError(f"start={self.start} must lie between {RAREST:g} and 1 - {RAREST:g}")
-        if self.steps % self.steps_per_phase:
-            n = self.steps_per_phase
-            below = self.steps // n * n
-            near = f"{below} or {below + n}" if below else f"{n}"
-            raise UserError(f"STEPS={self.steps} is not whole phases of {n} optimiser steps; give {near}")
-        if self.batch == 1 and self.baseline != "none":
-            raise UserError(
-                f"batch=1 leaves the {self.baseline} baseline no other episode to compare with; give at least 2, or "
-                "baseline=none"
-            )
 
     @property
     def completions(self) -> int:
@@ -88,8 +78,3 @@ class ChainSpec(TokenSpec):
     @property
     def size(self) -> str:
         return f"{self.steps} optimiser steps of {self.batch} episodes of {self.horizon} decisions"
-
-    def probe(self) -> ChainSpec:
-        return dataclasses.replace(
-            self, steps=3 * self.steps_per_phase, evaluations=1, fill_phases=0, fill_learning_rate=0.0
-        )

@@ -105,7 +105,7 @@ class LanguageSpec(TokenSpec):
     micro_batch: int = 0  # completions in one forward pass; 0: as many as memory allows, all on a CPU
 
     fills_gpu: ClassVar[bool] = True
-    unit: ClassVar[str] = "optimiser steps"
+    phase_noun: ClassVar[str] = "generation round"
     alike: ClassVar[tuple[str, ...]] = (
         *RunSpec.alike,
         *"model prompts completions completion_tokens minibatches dtype versions".split(),
@@ -125,20 +125,10 @@ class LanguageSpec(TokenSpec):
         super().__post_init__()
         if bool(self.question) != bool(self.answer) or (self.question and not self.data):
             raise UserError("question= and answer= together name the columns of DATA=<folder>")
-        if self.steps % self.steps_per_phase:
-            n = self.steps_per_phase
-            below = self.steps // n * n
-            near = f"{below} or {below + n}" if below else f"{n}"
-            raise UserError(f"STEPS={self.steps} is not whole generation rounds of {n} optimiser steps; give {near}")
         if self.learner == "native":
             for name, instead in {"device": "cpu", "dtype": "float32", "gradient_checkpointing": False}.items():
                 if (value := getattr(self, name)) != instead:
                     raise UserError(f"learner=native has no {name}={value}; use learner=torch or {name}={instead}")
-        if self.completions == 1 and self.baseline != "none":
-            raise UserError(
-                f"completions=1 leaves the {self.baseline} baseline nothing to compare with; "
-                "give at least 2, or baseline=none"
-            )
         if self.warm_start_problems == "others" and not (self.most_steps or self.training_problems):
             raise UserError(
                 "warm_start_problems=others, and the run trains on every problem; most_steps and training_problems "
@@ -174,11 +164,4 @@ class LanguageSpec(TokenSpec):
         return (self.evaluation_problems or problems) * (1 + self.evaluation_samples)
 
     def probe(self) -> LanguageSpec:
-        return dataclasses.replace(
-            self,
-            steps=3 * self.steps_per_phase,
-            evaluations=1,
-            fill_phases=0,
-            fill_learning_rate=0.0,
-            evaluation_problems=self.sequences,
-        )
+        return dataclasses.replace(super().probe(), evaluation_problems=self.sequences)
