@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Help, RunFilters, no_run
+from .shared.arguments import SWITCH, Help, RunFilters
 
 if TYPE_CHECKING:
     from ..running.rerun_comparison import RerunComparison
@@ -92,8 +92,6 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..lag import read_lag
-    from ..store.run_filters import cell_filter, filter_runs
-    from ..store.run_grid import cell_of
     from ..store.run_lookup import find_run
     from ..store.store import MARKER, Store
 
@@ -106,13 +104,7 @@ def _select(command: Command) -> Sequence[StoredRun]:
                 )
         runs = [find_run(str(path), "", "A")]
     else:
-        store = Store(path)
-        store.check_readable(command.source)
-        is_selected, all_runs = cell_filter(command.env, command.k, command.algo), store.read_all()
-        runs = filter_runs(all_runs, is_selected, command.where)
-        if not runs:
-            raise no_run(command.source, all_runs)
-        is_selected.check(map(cell_of, all_runs))
+        runs = list(command.select(Store(path), command.source))
     if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):
         raise UserError(
             f"{command.source} holds no run that can be made again: the processes of a run with LAG=async raced; only "

@@ -17,20 +17,12 @@ Filter = str | int | Iterable[str | int] | None  # "1,8" as typed, 8, [1, 8]; No
 Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "seed": [0, 1]}
 
 
-def select_runs(
-    runs: Iterable[StoredRun], env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None
-) -> list[StoredRun]:
-    """Select stored runs by environment (with or without its version), capacity, algorithm (as tables name it, with or
-    without ` N=...`) and settings.
+def filter_runs(runs: Iterable[StoredRun], is_selected: CellFilter, where: Settings = None) -> list[StoredRun]:
+    """Select stored runs by cell and settings.
 
     A run that is older than a setting counts with the value that reproduces it; a list in `where` selects any of its
-    values. Raises `UserError` for a capacity that is no number, a setting that no run has, and an empty filter.
+    values. Raises `UserError` for a setting that no run has, and an empty `where`.
     """
-    return filter_runs(runs, cell_filter(env, k, algo), where)
-
-
-def filter_runs(runs: Iterable[StoredRun], is_selected: CellFilter, where: Settings = None) -> list[StoredRun]:
-    """Select stored runs by cell and settings, as `select_runs` does."""
     runs = list(runs)
     settings = read_settings(where)
     specs = [flat_settings(run.spec) for run in with_newer_settings(runs)]
@@ -91,7 +83,8 @@ class CellFilter:
 
 
 def cell_filter(env: Filter = None, k: Filter = None, algo: Filter = None) -> CellFilter:
-    """Read filters of environments, capacities and algorithms. Raises `UserError`."""
+    """Read filters of environments (with or without their version), capacities and algorithms (as tables name them,
+    with or without ` N=...`). Raises `UserError` for a capacity that is no number, and an empty filter."""
     capacities = frozenset(whole_number(number, "K") for number in _names(k, "K"))
     return CellFilter(frozenset(_names(env, "ENV")), capacities, frozenset(_names(algo, "ALGO")))
 

@@ -12,7 +12,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results, load
-from staleharness.store.run_filters import select_runs
+from staleharness.store.run_filters import cell_filter, filter_runs
 
 
 @pytest.fixture
@@ -66,8 +66,8 @@ def test_an_environment_named_with_its_version_is_that_one_alone(tmp_path: Path)
 def test_a_run_older_than_a_setting_has_its_before_value(tmp_path: Path) -> None:
     old = write_run(tmp_path, "vaco", 0)
     new = write_run(tmp_path, "vaco", 1, settings={"warm_phases": 3}, said={"before": {"warm_phases": 0}})
-    assert select_runs([old, new], where="warm_phases=0") == [old]
-    assert select_runs([old, new], where={"warm_phases": 3}) == [new]
+    assert filter_runs([old, new], cell_filter(), "warm_phases=0") == [old]
+    assert filter_runs([old, new], cell_filter(), {"warm_phases": 3}) == [new]
 
 
 def test_a_list_selects_any_of_its_values(folder: str) -> None:

@@ -8,7 +8,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.store.run_filters import select_runs
+from staleharness.store.run_filters import cell_filter, filter_runs
 from staleharness.store.store import StoredRun
 
 
@@ -41,9 +41,10 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> list[StoredRun]:
     ids=str,
 )
 def test_runs_are_those_that_every_filter_leaves(runs: list[StoredRun], asked: Any, places: list[int]) -> None:
-    assert select_runs(runs, **asked) == [runs[i] for i in places]
+    cells = {name: value for name, value in asked.items() if name != "where"}
+    assert filter_runs(runs, cell_filter(**cells), asked.get("where")) == [runs[i] for i in places]
 
 
 def test_a_setting_that_no_run_has_is_named(runs: list[StoredRun]) -> None:
     with pytest.raises(UserError, match="no run here has a setting 'epoch'; did you mean 'epochs'"):
-        select_runs(runs, where="epoch=2")
+        filter_runs(runs, cell_filter(), "epoch=2")
