@@ -1,29 +1,19 @@
-"""Tables of text: for a terminal by rich or of fixed width, and in Markdown."""
+"""Tables of text: of fixed width, and in Markdown."""
 
 from __future__ import annotations
 
+import shutil
 from collections.abc import Iterable, Sequence
-from typing import TYPE_CHECKING
+from typing import TextIO
 
 from ..errors import shorten
 
-if TYPE_CHECKING:
-    import rich.table
+WIDTH = 120  # of a table in a file
 
 
-def in_rich(headers: Sequence[str], lines: Sequence[Sequence[str]], caption: str = "") -> rich.table.Table:
-    """Table for a terminal; cells are text, never markup."""
-    import rich.box
-    import rich.table
-    import rich.text
-
-    out = rich.table.Table(box=rich.box.SIMPLE_HEAD, padding=(0, 0, 0, 1), pad_edge=False)
-    out.caption, out.caption_justify = caption or None, "left"
-    for i, header in enumerate(headers):
-        out.add_column(header, justify="right" if i else "left", no_wrap=True, overflow="ellipsis")
-    for line in lines:
-        out.add_row(*(rich.text.Text(cell) for cell in line))
-    return out
+def table_width(stream: TextIO) -> int:
+    """Width of a table for a stream: a terminal's own, else 120 columns."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns if stream.isatty() else WIDTH
 
 
 def fixed_width(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:

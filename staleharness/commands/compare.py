@@ -11,14 +11,12 @@ from typing import TYPE_CHECKING, Annotated, Any
 from ..base.files import write_bytes
 from ..base.parsing import user_path
 from ..base.text import number, printable, rows_to_csv, wrap_lines
-from ..base.text_tables import fit, fixed_width, in_rich
+from ..base.text_tables import WIDTH, fit, fixed_width, table_width
 from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file
 
 if TYPE_CHECKING:
     from ..statistics.result_comparison import Comparison
-
-WIDTH = 120
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -49,10 +47,7 @@ def handle(command: Command) -> int:
     comparison = compare_runs(a, b, score=command.score, normalise=command.normalise)
     head = f"A = {command.a} | B = {command.b} | {headline(comparison)}"
     stream = sys.stderr if command.json else sys.stdout
-    if stream.isatty() and not command.json:
-        _show(comparison, head)
-    else:
-        print(as_text(comparison, head), file=stream)
+    print(as_text(comparison, head, table_width(stream)), file=stream)
     if target is not None:
         write_bytes(target, to_csv(comparison).encode())
         print(f"wrote {target}", file=stream)
@@ -82,19 +77,6 @@ def to_csv(comparison: Comparison) -> str:
     from ..statistics.result_comparison import COLUMNS
 
     return rows_to_csv([*comparison.cells, *comparison.rows], COLUMNS)
-
-
-def _show(comparison: Comparison, head: str) -> None:
-    from rich.console import Console
-
-    console = Console()
-    console.print(printable(head), style="bold", highlight=False, markup=False)
-    for title, headers, lines, hidden in _tables(comparison, console.width - 2):
-        caption = f"no room for {', '.join(hidden)}: --json and --out have them" if hidden else ""
-        console.print(printable(title), highlight=False, markup=False)
-        console.print(in_rich(headers, lines, caption))
-    for note in comparison.notes:
-        console.print(f"note: {printable(note)}", highlight=False, markup=False)
 
 
 def _tables(comparison: Comparison, width: int) -> list[tuple[str, list[str], list[list[str]], list[str]]]:

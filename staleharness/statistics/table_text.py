@@ -3,35 +3,23 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import Any
 
 from ..base.text import duration, number, printable, rows_to_csv, wrap_lines
-from ..base.text_tables import fit, fixed_width, in_rich
+from ..base.text_tables import WIDTH, fit, fixed_width
 from .table import COLUMNS, Table, is_published
 
-if TYPE_CHECKING:
-    import rich.table
 
-
-def render(table: Table, width: int = 120) -> rich.table.Table:
-    """Format the table for a terminal of `width` columns, by rich. Columns without room are left out and named in the
-    caption."""
-    headers, lines, hidden = _fit_columns(table, width - 2)  # rich draws an edge on either side
-    return in_rich(headers, lines, _no_room(hidden))
-
-
-def plain(table: Table, width: int = 120) -> str:
-    """Format the table as fixed-width text of at most `width` columns, headline above and notes below."""
+def plain(table: Table, width: int = WIDTH) -> str:
+    """Format the table as fixed-width text of at most `width` columns, headline above and notes below. Columns without
+    room are left out and named."""
     headers, lines, hidden = _fit_columns(table, width)
     above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
     text = [*above, *fixed_width(headers, lines)]
-    text += wrap_lines([*filter(None, [_no_room(hidden)]), *(f"note: {note}" for note in table.notes)], width)
+    no_room = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []
+    text += wrap_lines([*no_room, *(f"note: {note}" for note in table.notes)], width)
     return "\n".join(map(printable, text))
-
-
-def _no_room(hidden: Sequence[str]) -> str:
-    return f"no room for {', '.join(hidden)}: they are in the report and in table.csv" if hidden else ""
 
 
 def to_csv(table: Table) -> str:

@@ -14,10 +14,11 @@ from typing import TYPE_CHECKING, Any, TextIO
 from ... import api
 from ...base.files import make_subfolder
 from ...base.text import listing, plural, printable
+from ...base.text_tables import table_width
 from ...errors import UserError, nearest
 from ...statistics.results import Results
 from ...statistics.scores import AUTO, NORMALISATIONS, SCORES, fixed_scale, resolve_auto
-from ...statistics.table_text import plain, render
+from ...statistics.table_text import plain
 from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
@@ -154,20 +155,9 @@ def publish(
     if not results:
         print("no run has finished yet, so there is no table", file=sys.stderr)
         return table, None
-    if sys.stdout.isatty() and not command.json:
-        from rich.console import Console
-
-        console = Console()
-        for sentence in table.answers:
-            console.print(sentence, style="bold", highlight=False, markup=False)
-        console.print(table.headline, style="bold", highlight=False, markup=False)
-        console.print(render(table, console.width))
-        for note in table.notes:
-            console.print(f"note: {note}", highlight=False, markup=False)
-    else:
-        print(plain(table), file=sys.stderr if command.json else sys.stdout)
-    page = report.write(folder, results, table, failures, command_line(), title)
     stream = sys.stderr if command.json else sys.stdout
+    print(plain(table, table_width(stream)), file=stream)
+    page = report.write(folder, results, table, failures, command_line(), title)
     print(f"report: {page}", file=stream)
     for sentence in table.answers:
         print(printable(sentence), file=stream)
