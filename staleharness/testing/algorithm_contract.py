@@ -20,6 +20,7 @@ from ..base.options import Choice
 from ..base.plugins import summary
 from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
+from .contract import parametrize, run_checks
 from .example_batches import (
     copy_of,
     example_decisions,
@@ -249,20 +250,13 @@ CHECKS: tuple[Check, ...] = (
 def check_algorithm(cls: type[Algorithm]) -> None:
     """Every check on the defaults and on each variant. Raises `AssertionError` that names both."""
     for algorithm in variants(cls):
-        for check in CHECKS:
-            try:
-                check(algorithm)
-            except Exception as error:
-                raise AssertionError(f"{algorithm}: {check.__name__}: {check.__doc__} {error}") from error
+        run_checks(CHECKS, str(algorithm), algorithm)
 
 
 def parametrize_with_algorithm_checks(classes: Iterable[type[Algorithm]]) -> Any:
     """A pytest decorator: one test `(algorithm, check)` for each check on each variant of each class."""
-    import pytest
-
-    cases = [(algorithm, check) for cls in classes for algorithm in variants(cls) for check in CHECKS]
-    ids = [f"{_label(algorithm)}-{check.__name__}" for algorithm, check in cases]
-    return pytest.mark.parametrize(("algorithm", "check"), cases, ids=ids)
+    cases = [(_label(algorithm), algorithm) for cls in classes for algorithm in variants(cls)]
+    return parametrize("algorithm", cases, CHECKS)
 
 
 def _label(algorithm: Algorithm) -> str:

@@ -14,6 +14,7 @@ from ..base.plugins import summary
 from ..errors import UserError
 from ..lag import LAGS, LEDGER, Assignment, Draw, LagModel, held, read_lag
 from ..rollout_schedule import NEVER, Demand, Schedule
+from .contract import parametrize, run_checks
 
 LagCheck = Callable[[LagModel], None]
 
@@ -145,20 +146,12 @@ LAG_CHECKS: tuple[LagCheck, ...] = (
 
 def check_lag_model(model: LagModel) -> None:
     """Every check. Raises `AssertionError` that names the model and the check."""
-    for check in LAG_CHECKS:
-        try:
-            check(model)
-        except Exception as error:
-            raise AssertionError(f"{model.text}: {check.__name__}: {check.__doc__} {error}") from error
+    run_checks(LAG_CHECKS, model.text, model)
 
 
 def parametrize_with_lag_checks(models: Iterable[LagModel]) -> Any:
     """A pytest decorator: one test `(model, check)` for each check on each model."""
-    import pytest
-
-    cases = [(model, check) for model in models for check in LAG_CHECKS]
-    ids = [f"{model.text}-{check.__name__}" for model, check in cases]
-    return pytest.mark.parametrize(("model", "check"), cases, ids=ids)
+    return parametrize("model", [(model.text, model) for model in models], LAG_CHECKS)
 
 
 def _works(model: LagModel, capacity: int) -> bool:

@@ -17,11 +17,12 @@ from ..control.collector import actor_copy
 from ..control.policy import MLPPolicy
 from ..control.spec import ControlSpec
 from ..control.task import check_copies
-from ..errors import UserError, one_line, type_and_message
+from ..errors import UserError
 from ..mismatch import MISMATCHES, Mismatch, Place, read_mismatch
 from ..training.policy_buffer import Version
 from ..training.sampler_copies import CopyTensors, SamplerCopies, matrices_of_blocks
 from .algorithm_contract import global_generators
+from .contract import parametrize, run_checks
 
 MismatchCheck = Callable[[Mismatch], None]
 Question = tuple[str, Tensor, Place | None]  # words for the answer, matrix, place; or words, logits, None
@@ -211,21 +212,12 @@ MISMATCH_CHECKS: tuple[MismatchCheck, ...] = (
 
 def check_mismatch_model(model: Mismatch) -> None:
     """Every check. Raises `AssertionError`, one line that names the model and the check."""
-    for check in MISMATCH_CHECKS:
-        try:
-            check(model)
-        except Exception as error:
-            text = error if isinstance(error, AssertionError | UserError) else type_and_message(error)
-            raise AssertionError(one_line(f"{model}: {check.__name__}: {check.__doc__} {text}")) from error
+    run_checks(MISMATCH_CHECKS, str(model), model)
 
 
 def parametrize_with_mismatch_checks(models: Iterable[Mismatch]) -> Any:
     """A pytest decorator: one test `(model, check)` for each check on each model."""
-    import pytest
-
-    cases = [(model, check) for model in models for check in MISMATCH_CHECKS]
-    ids = [f"{model.text}-{check.__name__}" for model, check in cases]
-    return pytest.mark.parametrize(("model", "check"), cases, ids=ids)
+    return parametrize("model", [(model.text, model) for model in models], MISMATCH_CHECKS)
 
 
 def _devices() -> tuple[str, ...]:

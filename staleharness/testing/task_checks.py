@@ -19,6 +19,7 @@ from ..language.prompt_formatting import find_prompt
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import ENVS, Task
+from .contract import parametrize, run_checks
 
 TaskCheck = Callable[[type[ControlTask], str], None]
 Step = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # observation, reward, terminated, truncated
@@ -117,19 +118,15 @@ TASK_CHECKS: tuple[TaskCheck, ...] = (
 
 
 def check_task(family: type[ControlTask]) -> None:
-    """Every check on every id the family lists; the first broken promise raises `AssertionError`."""
+    """Every check on every id the family lists. Raises `AssertionError` that names the id and the check."""
     for env in family.ids:
-        for check in TASK_CHECKS:
-            check(family, env)
+        run_checks(TASK_CHECKS, env, family, env)
 
 
 def parametrize_with_task_checks(families: Iterable[type[ControlTask]]) -> Any:
     """A pytest decorator: one test `(family, env, check)` for each check on each id of each family."""
-    import pytest
-
-    cases = [(family, env, check) for family in families for env in family.ids for check in TASK_CHECKS]
-    ids = [f"{env}-{check.__name__}" for _, env, check in cases]
-    return pytest.mark.parametrize(("family", "env", "check"), cases, ids=ids)
+    cases = [(env, family, env) for family in families for env in family.ids]
+    return parametrize("family env", cases, TASK_CHECKS)
 
 
 def _make(family: type[ControlTask], env: str) -> Any:
