@@ -11,7 +11,7 @@ from ..base.files import write_bytes
 from ..base.text import printable
 from ..errors import UserError
 from .shared.advise_output import as_text
-from .shared.arguments import SWITCH, Help, RunFilters, output_file
+from .shared.arguments import Help, JsonOption, RunFilters, output_file
 
 if TYPE_CHECKING:
     from ..logs.lag_log import LagLog
@@ -24,7 +24,7 @@ TOKEN_TASKS = ("word-problems", "gsm8k")
 
 
 @dataclass(frozen=True)
-class Command(RunFilters):
+class Command(JsonOption, RunFilters):
     """Advise on K and method: staleness budgets from stored runs, score against time from a pipeline, and where the
     lag of a real system lies. Trains nothing, and says nothing beyond the data."""
 
@@ -55,8 +55,6 @@ class Command(RunFilters):
     """Evaluation that counts."""
     out: Annotated[str | None, Help("FILE.png|svg|pdf")] = None
     """Draw score against lag and, with a pipeline, against time."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

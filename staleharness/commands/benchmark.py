@@ -8,11 +8,11 @@ from dataclasses import dataclass
 from shlex import quote
 from typing import Annotated
 
-from .shared.arguments import SWITCH, Help, Resources
+from .shared.arguments import SWITCH, Help, JsonOption, PluginOption, Resources
 
 
 @dataclass(frozen=True)
-class Command(Resources):
+class Command(JsonOption, PluginOption, Resources):
     """Run what is missing of one method in a track of StaleBench, and say how it compares with all others."""
 
     algo: Annotated[str | None, Help("NAME")] = None
@@ -25,14 +25,10 @@ class Command(Resources):
     """All seeds at the learning rates of PPO-clip, without the ladder: half of the runs, and not a row."""
     add: Annotated[str | None, Help("BUNDLE")] = None
     """A bundle made elsewhere, whose rows are checked and shown beside the others."""
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders to load besides the built-in ones."""
     out: Annotated[str, Help("FOLDER", "results/stalebench")] = "results/stalebench"
     """Folder for the runs and the page."""
     dry: Annotated[bool, SWITCH] = False
     """Only say what would run and how long it would take."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object last on stdout."""
 
 
 def handle(command: Command) -> int:

@@ -6,7 +6,7 @@ import json
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .shared.arguments import SWITCH, Help
+from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -15,7 +15,7 @@ ABSENT = "–"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(JsonOption):
     """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff: what differs."""
 
     source: Annotated[str, Help("ID|FILE.toml")]
@@ -24,8 +24,6 @@ class Command:
     """Another run or file to compare it with."""
     out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Results folder in which ids are looked up."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

@@ -8,23 +8,17 @@ from pathlib import Path
 from typing import Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Help, RunFilters
+from .shared.arguments import Help, JsonOption, PluginOption, ResultsFolder, RunFilters
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(RunFilters):
+class Command(JsonOption, PluginOption, ResultsFolder, RunFilters):
     """Write stored runs for other tools, each run under its own id: exporting again changes nothing."""
 
     kind: Annotated[str, Help("tensorboard|wandb|csv")]
     """Format: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
-    out: Annotated[str, Help("FOLDER", "results")] = "results"
-    """Folder with results."""
     to: Annotated[str | None, Help("FOLDER", "OUT/exports/KIND")] = None
     """Folder to write to."""
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders with exporters to load besides the built-in ones."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

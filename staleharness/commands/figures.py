@@ -10,14 +10,14 @@ from textwrap import wrap
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Help
+from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
     from ..pages.paper_figure_runs import GalleryFigure
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(JsonOption):
     """Draw the figures of a paper from published results, with what it claims and what we saw. Trains nothing."""
 
     paper: Annotated[str, Help("NAME", "vaco")] = "vaco"
@@ -30,8 +30,6 @@ class Command:
     """Folder with the results, one folder per study."""
     out: Annotated[str | None, Help("FOLDER", "docs/gallery; docs/gallery_paper")] = None
     """Folder for pictures and pages; each scale has its own."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

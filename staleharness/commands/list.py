@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated
 
-from .shared.arguments import SWITCH, Help
+from .shared.arguments import JsonOption, PluginOption
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(JsonOption, PluginOption):
     """List the algorithms, environments, lag models and mismatch models that can be run."""
-
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders to load besides the built-in ones."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

@@ -15,7 +15,7 @@ from ..base.parsing import user_path
 from ..base.text import number, printable
 from ..base.text_tables import fixed_width
 from ..errors import UserError, nearest, shorten
-from .shared.arguments import SWITCH, Help
+from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
     from ..pipeline.pipeline_record import PipelineRecord
@@ -28,7 +28,7 @@ HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "tr
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(JsonOption):
     """Simulate an asynchronous pipeline: its lag, its speed, who waits, and which constraint binds. Trains nothing."""
 
     preset: Annotated[str, Help("NAME,...", "all")] = "sync,one-step-off,async,in-flight"
@@ -41,8 +41,6 @@ class Command:
     """The seed of lengths, environments and failures."""
     out: Annotated[str | None, Help("FOLDER")] = None
     """Write summary, trace and timeline of each pipeline."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

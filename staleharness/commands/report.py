@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import TYPE_CHECKING, Any
 
-from .shared.arguments import Help, Presentation, RunFilters, no_run
+from .shared.arguments import PluginOption, Presentation, ResultsFolder, RunFilters, no_run
 
 if TYPE_CHECKING:
     from ..store.stored_run import StoredRun
 
 
 @dataclass(frozen=True)
-class Command(Presentation, RunFilters):
+class Command(PluginOption, ResultsFolder, Presentation, RunFilters):
     """Make the table and report again from stored results; --env, --k, --algo, --where select runs. Trains nothing."""
-
-    out: Annotated[str, Help("FOLDER", "results")] = "results"
-    """Folder with results."""
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders with figures to load besides the built-in ones."""
 
 
 def handle(command: Command) -> int:

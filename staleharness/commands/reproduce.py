@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from .shared.arguments import SWITCH, Help, Presentation, Resources
+from .shared.arguments import SWITCH, Help, JsonOption, Presentation, Resources
 
 if TYPE_CHECKING:
     from ..running.plan import Plan, PlannedRun
@@ -22,7 +22,7 @@ EXAMPLES: tuple[dict[str, str | bool], ...] = ({"fig": "3"}, {"dry": True}, {"sc
 
 
 @dataclass(frozen=True)
-class Command(Resources):
+class Command(JsonOption, Resources):
     """Make the runs that the figures of a paper need, but for those already stored, then draw the figures. Without
     --paper and --fig: list the studies that there are, and what each takes."""
 
@@ -40,8 +40,6 @@ class Command(Resources):
     """Only say what would run, how long it would take and how much disk, as far as stored runs tell."""
     probe: Annotated[bool, SWITCH] = False
     """With --dry: measure the speed here for a few seconds where no stored run tells it."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 from ..base.text import printable
 from ..errors import UserError, one_line
-from .shared.arguments import SWITCH, Help, output_file
+from .shared.arguments import Help, JsonOption, PluginOption, ResultsFolder, output_file
 
 if TYPE_CHECKING:
     from ..language.task import LanguageTask
@@ -20,7 +20,7 @@ MAX_FRAMES = 1000
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command:
+class Command(JsonOption, PluginOption, ResultsFolder):
     """Play episodes with the policy that a finished run has kept, or print completions by its model."""
 
     run: Annotated[str, Help("RUN")]
@@ -30,12 +30,6 @@ class Command:
     video: Annotated[str | None, Help("FILE")] = None
     """Render the first episode into this file, .gif or .mp4; needs the packages imageio and what the environment draws
     with."""
-    out: Annotated[str, Help("FOLDER", "results")] = "results"
-    """Folder with results."""
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders to load besides the built-in ones."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

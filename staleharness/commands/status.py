@@ -4,19 +4,13 @@ from __future__ import annotations
 
 import json
 from dataclasses import dataclass
-from typing import Annotated
 
-from .shared.arguments import SWITCH, Help
+from .shared.arguments import JsonOption, ResultsFolder
 
 
 @dataclass(frozen=True)
-class Command:
+class Command(JsonOption, ResultsFolder):
     """Show which runs of a results folder are done, running, stopped or failed."""
-
-    out: Annotated[str, Help("FOLDER", "results")] = "results"
-    """Folder with results."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object."""
 
 
 def handle(command: Command) -> int:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
 from ..errors import UserError
-from .shared.arguments import SWITCH, Help, RunFilters
+from .shared.arguments import Help, JsonOption, PluginOption, RunFilters
 
 if TYPE_CHECKING:
     from ..running.rerun_comparison import RerunComparison
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Command(RunFilters):
+class Command(JsonOption, PluginOption, RunFilters):
     """Make stored runs again here and compare them phase by phase: a machine of the same kind gives the same bits."""
 
     source: Annotated[str, Help("RUN|FOLDER")]
@@ -31,10 +31,6 @@ class Command(RunFilters):
     """Runs at a time."""
     out: Annotated[str | None, Help("FOLDER", "a temporary folder")] = None
     """Folder in which the runs are made; they stay there, so that the same command resumes."""
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders to load besides the built-in ones."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object last on stdout."""
 
 
 def handle(command: Command) -> int:

@@ -34,7 +34,31 @@ SWITCH = Help("")
 
 
 @dataclass(frozen=True)
-class GridOptions:
+class JsonOption:
+    """Output for programs."""
+
+    json: Annotated[bool, SWITCH] = False
+    """Print one JSON object last on stdout."""
+
+
+@dataclass(frozen=True)
+class PluginOption:
+    """Plugins of the user."""
+
+    plugin: Annotated[str | None, Help("PATH,...")] = None
+    """Plugin files or folders to load besides the built-in ones."""
+
+
+@dataclass(frozen=True)
+class ResultsFolder:
+    """Folder that results are read from."""
+
+    out: Annotated[str, Help("FOLDER", "results")] = "results"
+    """Folder with results."""
+
+
+@dataclass(frozen=True)
+class GridOptions(PluginOption):
     """Grid of runs and their settings. Lists are separated by commas or spaces."""
 
     env: Annotated[str | None, Help("NAME,...")] = None
@@ -70,8 +94,6 @@ class GridOptions:
     """Device of the networks (physics stays on the CPU)."""
     out: Annotated[str, Help("FOLDER", "results")] = "results"
     """Folder for results."""
-    plugin: Annotated[str | None, Help("PATH,...")] = None
-    """Plugin files or folders to load besides the built-in ones."""
 
 
 @dataclass(frozen=True)
@@ -95,7 +117,7 @@ class Resources:
 
 
 @dataclass(frozen=True)
-class Presentation:
+class Presentation(JsonOption):
     """Presentation of results."""
 
     normalise: Annotated[str, Help("minmax|ppo|frozen|raw", "auto")] = "auto"
@@ -103,8 +125,6 @@ class Presentation:
     (language)."""
     score: Annotated[str, Help("sampled|deterministic", "auto")] = "auto"
     """Evaluation that counts: sampled actions (control), or deterministic ones (greedy, language)."""
-    json: Annotated[bool, SWITCH] = False
-    """Print one JSON object last on stdout."""
 
 
 @dataclass(frozen=True)

@@ -27,6 +27,7 @@ ORDER = (
     "sweep run list status show report benchmark figures reproduce compare verify export config pack unpack pipeline"
     " advise new completion"
 ).split()
+LAST = ("out", "plugin", "json")  # options at the end of a verb's help
 DESCRIPTION = """Policy lag as a controlled, reproducible variable.
 
 `staleharness COMMAND --help` says what each command takes.
@@ -114,7 +115,7 @@ def full_parser() -> argparse.ArgumentParser:
 def parser_of(verb: Verb, flags: Iterable[str] = ()) -> argparse.ArgumentParser:
     """Parser of a verb. A positional whose name is among `flags` is parsed as an option."""
     parser = _Parser(verb.name, description=_one_line(verb.command.__doc__))
-    for field in fields(verb.command):
+    for field in sorted(fields(verb.command), key=lambda field: field.name in LAST):
         flag, metavar, default = flag_of(field.name), verb.helps[field.name].metavar, verb.helps[field.name].default
         text = _one_line(verb.docstrings.get(field.name)) + (f" [{default}]" if default else "")
         if isinstance(field.default, bool):
