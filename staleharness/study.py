@@ -178,6 +178,11 @@ def _number(text: str, option: str) -> int:
         raise UserError(f"{error}; write several with commas, {option}=1,2,3" if is_list else str(error)) from None
 
 
+def without_version(env: str) -> str:
+    """Return the name of an environment without its version."""
+    return re.sub(r"-v\d+$", "", env)
+
+
 def plain_env(env: str) -> str:
     """Return the name of an environment without its version, in lower case."""
-    return re.sub(r"-v\d+$", "", env).lower()
+    return without_version(env).lower()

@@ -48,6 +48,11 @@ def parse_choice(text: str) -> PluginChoice:
     return PluginChoice(name, parse_assignments(inside or "", f"ALGO={text!r}"))
 
 
+def without_n(label: str) -> str:
+    """Remove the forward lag from an algorithm's label: `vaco[delta=0.05] N=4` is `vaco[delta=0.05]`."""
+    return label.partition(" N=")[0]
+
+
 def parse_assignments(text: str, where: str) -> dict[str, Any]:
     """`key=value,key=value` -> {key: value}, values as of `parse_value`. Raises `UserError` for a key given twice."""
     values: dict[str, Any] = {}

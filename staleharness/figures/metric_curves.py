@@ -11,6 +11,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
+from ..base.parsing import without_n
 from ..statistics.results import Results
 from ..statistics.row_diagnostics import BINS, EMPTY, STALENESS, in_bins
 from ..statistics.scores import Array, axis
@@ -125,11 +126,6 @@ def _mean_text(results: Results) -> str:
     return f"mean over environments and seeds ({seeds(results.grid)})"
 
 
-def without_forward(label: str) -> str:
-    """Label of an algorithm without the ` N=4` at its end."""
-    return label.partition(" N=")[0]
-
-
 def capital(name: str) -> str:
     return f"{name[0].upper()}{name[1:]}"
 
@@ -140,14 +136,14 @@ def metric_by_forward(
 ) -> Figure:
     """A column of the metrics over training: one panel per forward lag N, one line per method, mean over runs."""
     fewest = table.settings.get("fewest", 0)
-    looks = with_names(styles(without_forward(r.label) for r in results), table.settings.get("names"))
+    looks = with_names(styles(without_n(r.label) for r in results), table.settings.get("names"))
     runs: dict[int, list[StoredRun]] = {}
     for run in results:
         runs.setdefault(int(run.spec[axis(run, "N") or "minibatches"]), []).append(run)
     subtitle = f"{_mean_text(results)}, {spread(table)}; N = minibatches per generation round"
     with panels(f"{capital(name)} by N", subtitle, [0] * len(runs), table, width, 1.9) as (figure, axes):
         for ax, (n, members) in zip(axes, sorted(runs.items()), strict=True):
-            methods = {label: [r for r in members if without_forward(r.label) == label] for label in looks}
+            methods = {label: [r for r in members if without_n(r.label) == label] for label in looks}
             draw_metric(ax, looks, methods.__getitem__, [metric], fewest=fewest)
             ax.set_title(f"N = {n}", loc="left")
             name_identical_lines(ax, looks)

@@ -16,7 +16,7 @@ from ..statistics.method_labels import (
     option_values,
     ordered_values,
     value_text,
-    without_option,
+    without_options,
 )
 from ..statistics.results import Results
 from ..statistics.table import Table
@@ -76,7 +76,7 @@ class OptionLines:
 def score_against_option(results: Results, table: Table, width: float = PAGE, *, option: str, name: str = "") -> Figure:
     """Normalised IQM with its interval against an option's values: one panel per capacity, a line per method."""
     values, ks = option_values(results, option), table.settings["capacities"]
-    methods = {label: without_option(label, option) for label in values}
+    methods = {label: without_options(label, option) for label in values}
     lines = OptionLines(table, values, methods, ordered_values(values.values()))
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}; values evenly spaced"
     with panels(f"Score against {name or option}", subtitle, [0] * len(ks), table, width, 2.0) as (figure, axes):
@@ -104,7 +104,7 @@ def score_against_two_options(
     method. Raises `UserError` where no run has an option, or runs of one label differ in it.
     """
     along, crossing = option_values(results, option), option_values(results, across)
-    methods = {label: without_option(without_option(label, option), across) for label in along}
+    methods = {label: without_options(label, option, across) for label in along}
     lines = OptionLines(table, along, methods, ordered_values(along.values()))
     values = ordered_values(crossing.values())
     places = [(k, value) for k in table.settings["capacities"] for value in values]
@@ -127,7 +127,7 @@ def phase_diagram(results: Results, table: Table, *, option: str, name: str = ""
     best value at each capacity bold if it is clear."""
     values, ks = option_values(results, option), table.settings["capacities"]
     order = ordered_values(values.values())[::-1]
-    method_of = {label: without_option(label, option) for label in values}
+    method_of = {label: without_options(label, option) for label in values}
     blocks = []
     for method in sorted(set(method_of.values())):
         rows = {
@@ -179,7 +179,7 @@ def score_by_mismatch(results: Results, table: Table) -> Sheet:
     order = list(names)  # of models that a figure names, after the others
     place = {model: order.index(model) if model in names else -1 for model in model_of.values()}
     models = sorted(place, key=lambda model: (model != NO_MISMATCH, place[model], model))
-    methods = {label: without_option(label, "mismatch") for label in model_of}
+    methods = {label: without_options(label, "mismatch") for label in model_of}
     rows: dict[tuple[str, int], dict[tuple[str, str], dict[str, Any]]] = {}
     for row in table.rows:
         if row["iqm"] is not None:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from ..base.parsing import without_n
 from ..statistics.method_labels import display_label
 from ..statistics.table import Table
 
@@ -120,7 +121,7 @@ def _luminance(channels: list[int]) -> float:
 
 def _base(label: str) -> str:
     """Algorithm of a label, without its options and its forward lag; a label with a look of its own is one."""
-    return label if label == WITHOUT_LAG else label.split("[")[0].split(" N=")[0]
+    return label if label == WITHOUT_LAG else without_n(label).partition("[")[0]
 
 
 def sequential_styles(values: Mapping[str, Any]) -> dict[str, Style]:

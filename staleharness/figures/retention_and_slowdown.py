@@ -24,6 +24,7 @@ from ..statistics.retained_share import MIN_GAIN, retained_shares
 from ..statistics.scores import AUTO, Array, final_score, resolve_auto
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table, extent
+from ..study import without_version
 from .captions import size
 from .palette import Style, looks_of, looks_of_curves, styles, with_names
 from .plot_elements import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis
@@ -56,7 +57,7 @@ def budgets(
         (env, i): shares
         for i, study in enumerate(studies)
         for env in study.results.grid.envs
-        if not envs or env.rpartition("-v")[0] in envs
+        if not envs or without_version(env) in envs
         if (shares := kept_shares(study, env, k))
     }
     if not panel_shares:

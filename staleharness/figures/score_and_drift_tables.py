@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.text import number
 from ..statistics.lag_curve import method_of
-from ..statistics.method_labels import display_label, without_option
+from ..statistics.method_labels import display_label, without_options
 from ..statistics.results import Results
 from ..statistics.retained_share import retention
 from ..statistics.scores import Array, random_returns
@@ -132,7 +132,7 @@ def backward_lag(run: StoredRun) -> float:
 
 
 def _method(label: str) -> str:
-    return without_option(without_option(label, "epochs"), "minibatches")
+    return without_options(label, "epochs", "minibatches")
 
 
 def _is_plane(results: Results) -> bool:

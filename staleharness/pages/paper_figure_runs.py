@@ -15,7 +15,7 @@ from ..errors import UserError
 from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim
 from ..statistics.claims.study_evidence import Evidence
 from ..statistics.intervals_or_single_runs import show_single_runs
-from ..statistics.method_labels import option_values, without_option
+from ..statistics.method_labels import option_values, without_options
 from ..statistics.results import Results
 from ..statistics.table import Table
 from ..store.store import Store
@@ -66,9 +66,7 @@ class GalleryFigure:
         axes = [(e.options[key], e.options.get(name, e.options[key])) for key, name in AXES if key in e.options]
         names = dict(e.names)
         for label in {run.label for run in self.results}:
-            base_label = label
-            for option, _ in axes:
-                base_label = without_option(base_label, option)
+            base_label = without_options(label, *(option for option, _ in axes))
             if base_label in e.names and label not in names:
                 values = [f"{name} = {option_values(self.results, o)[label]:g}" for o, name in axes]
                 names[label] = ", ".join([e.names[base_label], *values])

@@ -11,6 +11,7 @@ from typing import Any
 from ..statistics.claims.study_evidence import Evidence
 from ..statistics.method_labels import display_label
 from ..statistics.scores import final_score
+from ..study import without_version
 from .paper_figure_runs import GalleryFigure
 
 
@@ -44,7 +45,7 @@ def _list(study: str, evidence: Evidence) -> dict[str, Any]:
                 "anchor": "" if anchor in anchors else anchor,  # the first environment's row
                 "method": display_label(cell.label),
                 "k": cell.capacity,
-                "env": cell.env.rpartition("-v")[0] or cell.env,
+                "env": without_version(cell.env),
                 "runs": [(run.id, run.seed, f"{final_score(run, score):.{digits}f}") for run in cells[cell]],
             }
         )

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..algorithm import check, unmet
 from ..base.console_log import single_notices
+from ..base.parsing import without_n
 from ..errors import UserError
 from ..spec import RunSpec
 from ..study import Question
@@ -112,7 +113,7 @@ def with_stored_labels(question: Question) -> Question:
     try:
         with single_notices():
             axes = resolve_axes(replace(question, paper={}))
-            labels = dict.fromkeys(label.partition(" N=")[0] for label in _expand(axes).labels)
+            labels = dict.fromkeys(without_n(label) for label in _expand(axes).labels)
     except UserError:
         return question
     mismatch = () if len(question.mismatch) > 1 else question.mismatch  # several are in the labels

@@ -13,12 +13,13 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.parsing import split_list
+from ..base.parsing import without_n
 from ..base.text import word
 from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
 from .matching import by_settings
+from .method_labels import without_options
 from .scores import AUTO, SCORES, Array, final_score, random_returns, resolve_auto
 
 LEAST_SEEDS = 3  # of every setting of a curve
@@ -138,12 +139,7 @@ def _convert(lag: float, source: Array | None, target: Array | None) -> float:
 
 def method_of(label: str) -> str:
     """Remove lag settings from a label: `ppo_clip[clip=0.1,lag=fixed:2]` is `ppo_clip[clip=0.1]`."""
-    match = re.fullmatch(r"([^\[]+)\[(.*)\](.*)", label)
-    if match is None:
-        return label
-    name, inside, rest = match.groups()
-    options = [part for part in split_list(inside) if part.partition("=")[0] not in OPEN]
-    return f"{name}[{','.join(options)}]{rest}" if options else name + rest
+    return without_options(label, *OPEN) + label.removeprefix(without_n(label))
 
 
 def _by_model(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:

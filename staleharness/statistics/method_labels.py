@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-from ..base.parsing import PluginChoice, format_value, parse_choice, read_toml
+from ..base.parsing import PluginChoice, format_value, parse_choice, read_toml, without_n
 from ..errors import UserError
 from ..store.stored_run import StoredRun
 
@@ -73,13 +73,10 @@ def value_text(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
-def without_option(label: str, option: str) -> str:
-    """Remove an option from a label, to name a line over that option.
-
-    N, the forward lag, follows the brackets: `vaco[delta=0.05] N=4`.
-    """
-    plain, _, _ = label.partition(" N=")
+def without_options(label: str, *options: str) -> str:
+    """Remove options and the forward lag from a label, to name a line over those options."""
+    plain = without_n(label)
     if "[" not in plain:
         return plain
     choice = parse_choice(plain)
-    return PluginChoice(choice.name, {k: v for k, v in choice.options.items() if k != option}).label
+    return PluginChoice(choice.name, {k: v for k, v in choice.options.items() if k not in options}).label

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.parsing import is_empty, parse_assignments, split_list, whole_number
+from ..base.parsing import is_empty, parse_assignments, split_list, whole_number, without_n
 from ..errors import UserError, nearest
 from ..study import plain_env
 from .run_grid import Cell, flat_settings
@@ -61,7 +61,7 @@ class CellFilter:
         return (
             (not self.envs or bool(_spellings(env) & self._lower))
             and (not self.capacities or capacity in self.capacities)
-            and (not self.labels or bool({label, _without_n(label)} & self.labels))
+            and (not self.labels or bool({label, without_n(label)} & self.labels))
         )
 
     @functools.cached_property
@@ -76,7 +76,7 @@ class CellFilter:
         spellings = set[str]().union(*map(_spellings, envs))
         for env in sorted(env for env in self.envs if env.lower() not in spellings):
             raise UserError(f"ENV: no run here is of {env!r}; {nearest(env, envs)}")
-        for label in sorted(self.labels - labels - set(map(_without_n, labels))):
+        for label in sorted(self.labels - labels - set(map(without_n, labels))):
             raise UserError(f"ALGO: no run here is of {label!r}; {nearest(label, labels)}")
         for k in sorted(self.capacities - capacities):
             raise UserError(f"K: no run here has {k}; known: {', '.join(map(str, sorted(capacities)))}")
@@ -91,10 +91,6 @@ def cell_filter(env: Filter = None, k: Filter = None, algo: Filter = None) -> Ce
 
 def _spellings(env: str) -> set[str]:
     return {plain_env(env), env.lower()}
-
-
-def _without_n(label: str) -> str:
-    return label.partition(" N=")[0]
 
 
 def _is_one_of(value: Any, selection: Any) -> bool:

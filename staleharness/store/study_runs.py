@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from ..base.parsing import parse_choice
+from ..base.parsing import parse_choice, without_n
 from ..base.reference_results import reference_folder
 from ..errors import UserError, nearest
 from ..study import USUAL_LAG, Question, plain_env
@@ -101,7 +101,7 @@ def without_copies(runs: Sequence[StoredRun], bundles: Sequence[Path]) -> list[S
 
 def label_options(label: str) -> Mapping[str, Any]:
     """Parse the options in the brackets of an algorithm's label; ` N=...`, the forward lag, follows the brackets."""
-    return parse_choice(label.partition(" N=")[0]).options if "[" in label else {}
+    return parse_choice(without_n(label)).options if "[" in label else {}
 
 
 def equals_setting(value: Any, setting: Any) -> bool:

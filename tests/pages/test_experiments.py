@@ -11,7 +11,7 @@ from needs import require_model
 from paper_studies import FIGURES, LANGUAGE, PAPERS, STUDIES, is_published, published_figures
 from places import ROOT
 
-from staleharness.base.parsing import parse_choice
+from staleharness.base.parsing import parse_choice, without_n
 from staleharness.figures import registry
 from staleharness.pages import paper_gallery
 from staleharness.pages.paper_figure_specs import read_paper
@@ -19,7 +19,7 @@ from staleharness.pages.paper_summary import summary_page
 from staleharness.pages.verdict_text import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
-from staleharness.statistics.method_labels import without_option
+from staleharness.statistics.method_labels import without_options
 from staleharness.study import SCALES, plain_env, read_study
 from staleharness.task import ENVS
 
@@ -66,10 +66,10 @@ def test_a_figure_names_a_drawing_function_that_takes_its_options(name: str) -> 
     assert entry.claim or entry.motivation
     labels = {label for label, _, _ in FIGURES[name].question.cells()}
     assert set(entry.only) <= labels
-    lines = {label.partition(" N=")[0] for label in labels}  # of a figure over N
+    lines = {without_n(label) for label in labels}  # of a figure over N
     for option in ("option", "across"):
-        lines |= {without_option(label, entry.options.get(option, "")) for label in lines}
-    models = {parse_choice(label.partition(" N=")[0]).options.get("mismatch") for label in labels}  # heads of columns
+        lines |= {without_options(label, entry.options.get(option, "")) for label in lines}
+    models = {parse_choice(without_n(label)).options.get("mismatch") for label in labels}  # heads of columns
     assert set(entry.names) <= (set(entry.only) or labels | lines | models)
 
 

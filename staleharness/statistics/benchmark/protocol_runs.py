@@ -10,13 +10,13 @@ import numpy as np
 from ...errors import UserError
 from ...store.stored_run import StoredRun
 from ..aggregate import area
-from ..method_labels import without_option
+from ..method_labels import without_options
 from .protocol import BASELINE, Protocol, all_protocols
 
 
 def method_of(run: StoredRun) -> str:
     """Return the label of a run's method without its learning rate, which is the ladder's."""
-    return without_option(run.label, "learning_rate")
+    return without_options(run.label, "learning_rate")
 
 
 def digest_of(run: StoredRun) -> str:
