@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from pathlib import Path
 
+from staleharness.base.parsing import value_text
 from staleharness.base.plugins import builtin_folder, source_file
 from staleharness.lag import DRAWN, LAGS, LagModel
 from staleharness.pipeline_lag_model import PipelineLag
@@ -55,14 +56,10 @@ def section(cls: type[LagModel]) -> str:
     options = {key: value for key, value in cls.hyper_parameters().items() if key not in shared}
     parts = [f"### `{cls.usage()}`", inspect.cleandoc(cls.__doc__ or "")]
     if options:
-        parts.append("Options: " + ", ".join(f"`{key}={option_text(value)}`" for key, value in options.items()) + ".")
+        parts.append("Options: " + ", ".join(f"`{key}={value_text(value)}`" for key, value in options.items()) + ".")
     source = f"Source: {cls.paper}. " if cls.paper else ""
     parts.append(f"{source}[staleharness/lags/{file}](../staleharness/lags/{file})")
     return "\n\n".join(parts)
-
-
-def option_text(value: object) -> str:
-    return str(value).lower() if isinstance(value, bool) else str(value)
 
 
 if __name__ == "__main__":

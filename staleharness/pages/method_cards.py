@@ -7,6 +7,7 @@ from typing import Any
 
 from ..base.text import plural
 from ..figures.palette import Style
+from ..statistics.method_labels import value_text
 from ..statistics.results import Results
 from ..statistics.row_diagnostics import MECHANISMS, Share
 from ..statistics.table_notes import on_warnings
@@ -41,7 +42,7 @@ def _card(label: str, results: Results, look: Style) -> dict[str, Any]:
         "look": look,
         "summary": method.get("summary", ""),
         "paper": method.get("paper", ""),
-        "facts": [(heading, _option_text(method[key])) for key, heading in FACTS if method.get(key)],
+        "facts": [(heading, value_text(method[key])) for key, heading in FACTS if method.get(key)],
         "options": _options(runs),
         "warnings": on_warnings(runs),
         "capacities": ks,
@@ -57,7 +58,7 @@ def _options(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
     values: dict[str, dict[str, None]] = {}
     for run in runs:
         for key, value in dict(run.record["spec"].get("hyper", {})).items():
-            values.setdefault(key, {})[_option_text(value)] = None
+            values.setdefault(key, {})[value_text(value)] = None
     return [(key, " or ".join(texts)) for key, texts in sorted(values.items())]
 
 
@@ -81,11 +82,3 @@ def percent(value: float) -> str:
     if value == 0:
         return "0%"
     return f"{100 * value:.1f}%" if value >= 0.001 else f"{100 * value:.1g}%"
-
-
-def _option_text(value: Any) -> str:
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, list | tuple):
-        return ", ".join(map(str, value))
-    return f"{value:g}" if isinstance(value, float) else str(value)

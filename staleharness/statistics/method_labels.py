@@ -69,7 +69,11 @@ def ordered_values(values: Iterable[Any]) -> list[Any]:
 
 
 def value_text(value: Any) -> str:
-    """Write a value of an option, numbers in as few digits as they need."""
+    """Write a value of an option, or several, numbers in as few digits as they need."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list | tuple):
+        return ", ".join(map(value_text, value))
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
