@@ -19,6 +19,7 @@ import leaderboard
 from corrections import corrections
 from early_warnings import early_warnings
 from fields import descriptions, option_text
+from marks import between_marks
 from staleness_budgets import staleness_budgets
 
 from staleharness.algorithm import ALGORITHMS, NEEDS, Algorithm
@@ -209,9 +210,7 @@ def with_table(page: str) -> str:
         head = ("method", "ratio", "weight", "trust region", "anchor", "passes")
         parts += [f"**{family.capitalize()}.** {text[0].upper()}{text[1:]}."]
         parts.append(markdown_table(head, [row(cls) for cls in members]))
-    before, after = TABLE.format("Begin"), TABLE.format("End")
-    head_text, _, rest = page.partition(before)
-    return head_text + "\n\n".join([before, *parts, after]) + rest.partition(after)[2]
+    return between_marks(page, TABLE.format("Begin"), TABLE.format("End"), "\n\n".join(["", *parts, ""]))
 
 
 def row(cls: type[Algorithm]) -> tuple[str, ...]:
@@ -249,10 +248,8 @@ def main() -> None:
 def with_map(page: str) -> str:
     """Insert each map of backward and forward lag between its two marks."""
     for bundle in re.findall(MAP.format("Begin", r"(\w+)"), page):
-        head, begin, rest = page.partition(MAP.format("Begin", bundle))
-        _, end, tail = rest.partition(MAP.format("End", bundle))
         table = sheet("backward_forward", load(PUBLISHED / bundle)).markdown()
-        page = f"{head}{begin}\n\n{table}\n\n{end}{tail}"
+        page = between_marks(page, MAP.format("Begin", bundle), MAP.format("End", bundle), f"\n\n{table}\n\n")
     return page
 
 

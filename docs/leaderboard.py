@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 from earlier_tracks import EARLIER, TOKEN_NAMES, earlier_track
+from marks import between_marks
 from pictures import write_both
 
 from staleharness.algorithm import ALGORITHMS, make_algorithm
@@ -245,11 +246,7 @@ def _above_controls(tracks: Sequence[Track]) -> str:
 
 def with_readme_table(page: str, published: Path) -> str:
     """Return the README with its picture and table made anew, between their marks; `ValueError` without these."""
-    if [page.count(mark) for mark in README_MARKS] != [1, 1]:
-        raise ValueError("README.md has not one begin and one end of its generated table: put the marks back")
-    head, begin, rest = page.partition(README_MARKS[0])
-    _, end, tail = rest.partition(README_MARKS[1])
-    return f"{head}{begin}\n{readme_table(board(published))}\n{end}{tail}"
+    return between_marks(page, *README_MARKS, f"\n{readme_table(board(published))}\n")
 
 
 def _few_rows(track: Track) -> list[str]:

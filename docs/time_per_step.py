@@ -10,6 +10,7 @@ from __future__ import annotations
 import textwrap
 from pathlib import Path
 
+from marks import between_marks
 from matplotlib.figure import Figure
 from pictures import write_both
 
@@ -106,8 +107,7 @@ def figure(results: dict[str, dict[int, list[CapResult]]], width: float = PAGE) 
 
 def with_table(text: str, new: str) -> str:
     """The page with the table between its two marks."""
-    before, _, rest = text.partition(BEGIN)
-    return f"{before}{BEGIN}\n\n{new}\n\n{END}{rest.partition(END)[2]}"
+    return between_marks(text, BEGIN, END, f"\n\n{new}\n\n")
 
 
 if __name__ == "__main__":
