@@ -7,7 +7,7 @@ from pathlib import Path
 
 from matplotlib.figure import Figure
 
-from staleharness.figures.plot_layout import COLUMN, PAGE, reduce_colours, to_bytes
+from staleharness.figures.plot_layout import FORMS, reduce_colours, to_bytes
 from staleharness.pages.markdown_pages import picture_file
 
 HERE = Path(__file__).resolve().parent
@@ -16,7 +16,7 @@ RESULTS = HERE.parent / "results" / "reference" / "vaco_control"
 
 def write_both(folder: Path, name: str, draw: Callable[[float], Figure]) -> None:
     """Write `name`.png and `name`_narrow.png; `draw` gets a width in inches."""
-    for form, width in ("wide", PAGE), ("narrow", COLUMN):
+    for form, width in FORMS.items():
         (folder / picture_file(name, form)).write_bytes(reduce_colours(to_bytes(draw(width), "png")))
 
 

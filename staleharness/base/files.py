@@ -23,6 +23,7 @@ from ..errors import UserError
 from .parsing import canonical_json
 
 FILE_LIST = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
+TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 
 
 def digest(path: Path) -> str:
@@ -98,7 +99,7 @@ def replace_own(folder: Path, contents: Mapping[str, bytes]) -> list[Path]:
     before anything is written, for any other file in the way."""
     digests = check_own(folder, contents)
     folder.mkdir(parents=True, exist_ok=True)
-    remove_temporaries(folder, *contents, FILE_LIST, age=3600.0)
+    remove_temporaries(folder, *contents, FILE_LIST)
     for name, data in contents.items():
         path, sha = folder / name, hashlib.sha256(data).hexdigest()
         digests[name] = [sha, *([digest(path)] if path.is_file() else [])]
@@ -161,11 +162,11 @@ def json_bytes(content: Any) -> bytes:
     return (json.dumps(content, sort_keys=True, indent=1, allow_nan=False) + "\n").encode()
 
 
-def remove_temporaries(folder: Path, *names: str, age: float = 0.0) -> None:
+def remove_temporaries(folder: Path, *names: str, age: float = TEMPORARY_AGE) -> None:
     """Remove the temporary files that `atomic_write` leaves in a folder when its process is killed.
 
     names: patterns (`fnmatch`) of the files that were written; other hidden files may belong to the user.
-    age: least seconds since the last write; above 0 where another process may be writing and no lock tells.
+    age: least seconds since the last write; 0 where a lock tells that no other process is writing.
     """
     for path in folder.iterdir():
         with contextlib.suppress(FileNotFoundError):  # renamed or removed meanwhile, by the process that writes it

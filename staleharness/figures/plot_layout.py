@@ -31,6 +31,7 @@ from .captions import run_facts
 from .palette import Style, text_colour
 
 PAGE, COLUMN = 7.0, 3.5  # inches
+FORMS = {"wide": PAGE, "narrow": COLUMN}  # widths of a figure on a page; narrow: for telephones
 NARROWEST = 1.6  # inches: the least width of a panel
 LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # so many rows fit below any panels; inches of each beyond them
 TITLE, LEAST_TITLE = 9.0, 7.5  # points

@@ -61,10 +61,10 @@ def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str
 
 
 def _plots(board: Leaderboard) -> dict[str, str]:
-    from ..figures.plot_layout import COLUMN, PAGE, to_bytes
+    from ..figures.plot_layout import FORMS, to_bytes
     from .figure_embedding import hover_axes, inline_svg
 
-    drawings = {"wide": draw_scores(board, PAGE), "narrow": draw_scores(board, COLUMN)}
+    drawings = {form: draw_scores(board, width) for form, width in FORMS.items()}
     return {
         form: inline_svg(to_bytes(figure, "svg"), f"{form}-", "Score at each K", hover_axes(figure))
         for form, figure in drawings.items()

@@ -36,8 +36,6 @@ from .paper_summary import conclusion_on_page, summary_page
 from .run_lists import evidence_by_study, run_lists, test_links
 from .verdict_text import claims_text, finding, planned_tests, test_rows, verdict_lines, verdict_on_page, verdict_words
 
-TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
-
 
 def make(
     paper: Paper, figures: Sequence[PaperFigure], entries: Sequence[GalleryFigure], redraw: Sequence[str], out: Path
@@ -49,7 +47,7 @@ def make(
     written unless a figure on it is left as it was. Raises `UserError`, before anything is written, if another file
     is in the place of the page.
     """
-    from ..figures.plot_layout import COLUMN, PAGE, reduce_colours, retitle, to_bytes
+    from ..figures.plot_layout import FORMS, reduce_colours, retitle, to_bytes
     from ..figures.registry import SHEETS, check_drawing, draw, sheet
     from .figure_embedding import hover_axes, inline_svg
 
@@ -59,7 +57,7 @@ def make(
     check_replaceable(summary, f"# {paper.title}\n", "a page of this gallery")
     check_replaceable(page, f"# {paper.title}: evidence\n", "a page of this gallery")
     for place in filter(Path.is_dir, (out, folder)):
-        remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png", age=TEMPORARY_AGE)
+        remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png")
     files_written, inline, sheets = [], {}, {}
     for s in entries:
         e = s.figure.entry
@@ -73,7 +71,7 @@ def make(
             continue
         folder.mkdir(parents=True, exist_ok=True)
         forms = {}
-        for form, width in (("wide", PAGE), ("narrow", COLUMN)):
+        for form, width in FORMS.items():
             figure = draw(e.draw, s.results, s.table, width, **s.options)
             retitle(figure, s.figure.heading)
             svg = to_bytes(figure, "svg", s.source)

@@ -45,7 +45,6 @@ from .report_tables import (
 from .run_panels import anchors, run_groups
 
 PACKAGE = Path(__file__).parents[1]
-TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 # A report is made anew when one of these packages changes.
 MAKERS = [PACKAGE / name for name in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
 
@@ -81,7 +80,7 @@ def write(
     }
     figures, sheets, contents = _drawings(results, table)
     csv_files |= sheets
-    remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf", age=TEMPORARY_AGE)
+    remove_temporaries(out_dir, "*.csv", "*.json", "*.html", "*.zip", "*.png", "*.pdf")
     for name, pieces in csv_files.items():
         with atomic_write(out_dir / name) as stream:
             stream.writelines(piece.encode() for piece in pieces)
@@ -103,7 +102,7 @@ def _drawings(
     results: Results, table: Table
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
     """Contents of the page, a record per figure; its csv_files as CSV and its pictures, each by file name."""
-    from ..figures.plot_layout import COLUMN, PAGE, to_bytes
+    from ..figures.plot_layout import FORMS, to_bytes
     from ..figures.registry import SHEETS, sections
     from .figure_embedding import PdfBook, hover_axes, inline_svg
 
@@ -123,7 +122,7 @@ def _drawings(
                 content["sheet"] = sheet.html()
                 csv_files[f"{name}.csv"] = [sheet.to_csv()]
                 continue
-            for form, width in (("wide", PAGE), ("narrow", COLUMN)):
+            for form, width in FORMS.items():
                 figure = drawing.draw(results, table, width)
                 content[form] = inline_svg(to_bytes(figure, "svg"), f"{name}-{form}-", heading, hover_axes(figure))
                 if form == "wide":

@@ -58,7 +58,7 @@ class RunFolder:
         store = Store(job.root, job.holder)
         path = store.attempt_dir(job.run_id)
         with hold_by_lease(path) if job.holder else hold_by_lock(path) as lease:
-            remove_temporaries(path, *RUN_FILES, CHECKPOINTS)
+            remove_temporaries(path, *RUN_FILES, CHECKPOINTS, age=0.0)
             take_over(path, store.root / "damaged")
             run = cls(store, path, job, spec, lease)
             with run._closing:

@@ -45,7 +45,7 @@ def hold_folder(root: Path, multi_machine: bool) -> Iterator[Lease | None]:
             raise _in_use(root, f"{holder.get('pid', 'unknown')} on {holder.get('host', 'another machine')}")
         os.ftruncate(handle, 0)
         os.pwrite(handle, str(os.getpid()).encode(), 0)
-        remove_temporaries(root, *SWEEP_FILES)
+        remove_temporaries(root, *SWEEP_FILES, age=0.0)
         with hold_lease(path) if multi_machine else contextlib.nullcontext() as lease:
             yield lease
     finally:

@@ -21,5 +21,5 @@ def test_a_temporary_renamed_meanwhile_is_no_error(tmp_path: Path, monkeypatch: 
         return False
 
     monkeypatch.setattr(Path, "is_symlink", finish_write)
-    remove_temporaries(tmp_path, "*.csv")
+    remove_temporaries(tmp_path, "*.csv", age=0.0)
     assert [path.name for path in tmp_path.iterdir()] == ["table.csv"]

@@ -350,7 +350,7 @@ def test_whole_leaves_what_a_sweep_takes_for_torn(tmp_path: Path, monkeypatch: p
     for name in ("staleharness.json", ".lease", ".probe.01234567", "checkpoint-00000001.pt", "mine"):
         files.write_bytes(tmp_path / name, b"")
     assert len(list(tmp_path.iterdir())) == 5
-    files.remove_temporaries(tmp_path, *SWEEP_FILES, CHECKPOINTS)
+    files.remove_temporaries(tmp_path, *SWEEP_FILES, CHECKPOINTS, age=0.0)
     assert [p.name[:6] for p in tmp_path.iterdir()] == [".mine."]
 
 
