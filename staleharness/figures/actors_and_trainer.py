@@ -16,9 +16,9 @@ from ..store.stored_run import SECONDS, StoredRun
 from ..trace import read_trace
 from .captions import seeds
 from .palette import looks_of
+from .pipeline_timeline import STEPS, VERSIONS
 from .plot_layout import PAGE, panels
 from .registry import FIGURES, Section
-from .timeline import STEPS, VERSIONS
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -12,8 +12,8 @@ import pytest
 
 from staleharness.figures import actors_and_trainer as drawing
 from staleharness.figures.actors_and_trainer import MIXTURE, TRAINER, work_of
+from staleharness.figures.pipeline_timeline import VERSIONS
 from staleharness.figures.registry import draw
-from staleharness.figures.timeline import VERSIONS
 from staleharness.statistics.results import Results
 from staleharness.store.store import Store
 

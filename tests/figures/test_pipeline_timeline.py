@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from staleharness.figures.pipeline_timeline import LANES, VERSIONS, timeline
 from staleharness.figures.plot_layout import to_bytes
-from staleharness.figures.timeline import LANES, VERSIONS, timeline
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import preset
 
