@@ -33,9 +33,9 @@ from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_traces import BundleTraces, find_traces
+from .final_policy import POLICY
 from .folder_access import check_apart, is_empty
 from .store import FORMAT, MARKER, Store
-from .stored_policy import POLICY
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
 from .study_runs import read_study_runs, reused_bundles, without_copies
 
