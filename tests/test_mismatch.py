@@ -177,7 +177,7 @@ def test_an_answer_of_another_kind_is_refused(answer: Any, words: str, monkeypat
 @needs_extra("llm")
 @ANSWERS
 def test_logits_of_another_kind_are_refused(answer: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    from staleharness.language.decoding_batch import DecodingBatch
+    from staleharness.language.batched_generation import DecodingBatch
 
     monkeypatch.setattr(Means, "answer", answer)
     batch = object.__new__(DecodingBatch)

@@ -17,8 +17,8 @@ from torch import Tensor
 
 from ..base.system_info import memory
 from ..training.policy_buffer import PolicyBuffer, Version
+from .batched_generation import GrowingBatch
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
-from .decoding_batch import GrowingBatch
 from .model.fused_forward import FusedForward, prepack
 from .model.native_transformer import NativeForward, supports_native_forward
 from .model.routing import of_read_tokens

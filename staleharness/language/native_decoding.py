@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..tokens.policy_interface import Forward
-from .decoding_batch import GrowingBatch
+from .batched_generation import GrowingBatch
 from .model.cached_attention import DistinctPrompts, distinct_prompts
 from .model.fused_forward import linear
 from .model.native_kernels import WIDTH, at, kernels, norm

@@ -20,8 +20,8 @@ from torch import Tensor
 from ..base.console_log import LOGGER
 from ..errors import one_line
 from ..tokens.policy_interface import Forward
+from .batched_generation import CHECK_EVERY, DecodingBatch, sample_blocks
 from .decoder_interface import Request
-from .decoding_batch import CHECK_EVERY, DecodingBatch, sample_blocks
 from .model.cached_attention import READ_TOKENS, StaticCache, distinct_prompts
 from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward, PaddedParts

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import NDArray
 
 from ..training.policy_buffer import PolicyBuffer, Version
-from .decoding_batch import GrowingBatch
+from .batched_generation import GrowingBatch
 
 NO_VERSION = -1  # of rows before their first token, and of those that have ended
 

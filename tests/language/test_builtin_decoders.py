@@ -13,10 +13,10 @@ from language_fixtures import Policies
 from numpy.typing import NDArray
 from torch import Tensor
 
-from staleharness.language import decoding_batch
+from staleharness.language import batched_generation
+from staleharness.language.batched_generation import sample_cumulative
 from staleharness.language.behaviour_scoring import behaviour_logp, teacher_force
 from staleharness.language.decoder_interface import Decoded, make_decoder
-from staleharness.language.decoding_batch import sample_cumulative
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.version_groups import join_stretches
@@ -60,8 +60,8 @@ def test_a_large_vocabulary_gives_the_same_tokens_by_blocks(policy: Policies, mo
     actor, versions, asked = policy(), np.zeros((8, 1), dtype=np.int64), []
     buffer, uniform = versions_of(actor, 1), noise()
     small = sample(actor, buffer, versions, uniform=uniform)
-    monkeypatch.setattr(decoding_batch, "LARGE_VOCABULARY", actor.model.config.vocab_size - 1)
-    monkeypatch.setattr(decoding_batch, "sample_cumulative", lambda *given: asked.append(given))
+    monkeypatch.setattr(batched_generation, "LARGE_VOCABULARY", actor.model.config.vocab_size - 1)
+    monkeypatch.setattr(batched_generation, "sample_cumulative", lambda *given: asked.append(given))
     large = sample(actor, buffer, versions, uniform=uniform)
     assert not asked and torch.equal(small.token, large.token)
     torch.testing.assert_close(small.logp, large.logp, atol=1e-5, rtol=1e-5)

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from torch.utils._python_dispatch import TorchDispatchMode
 from torch.utils._pytree import tree_leaves
 
-from staleharness.language import decoding_batch, static_decoding
+from staleharness.language import batched_generation, static_decoding
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward, PaddedParts
@@ -47,7 +47,7 @@ def assert_same(found: Decoded, wanted: Decoded) -> None:
 @pytest.fixture(params=[2, 16], ids=["looking-often", "looking-late"])
 def looks(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> int:
     """Tokens between looks; rows leave as soon as one has ended. With few, prompts are read in pieces, too."""
-    for module in (decoding_batch, static_decoding):
+    for module in (batched_generation, static_decoding):
         monkeypatch.setattr(module, "CHECK_EVERY", request.param)
     monkeypatch.setattr(static_decoding, "COMPACT_SHARE", 0.99)
     monkeypatch.setattr(static_decoding, "COLUMNS", 4)
@@ -90,7 +90,7 @@ def test_stops_are_found_across_two_checks(policy: Policies, looks: int, monkeyp
     for first in range(1, 6):  # a stop that lies on both sides of a look, at one place or another
         stop = plain.tokenizer.decode(free.token[row, first : first + 3].tolist())
         with monkeypatch.context() as context:
-            for module in (decoding_batch, static_decoding):
+            for module in (batched_generation, static_decoding):
                 context.setattr(module, "CHECK_EVERY", 16)
             wanted = sample(plain, buffer, versions, uniform=uniform, stops=(stop,))
         found = sample(in_place(policy()), buffer, versions, uniform=uniform, stops=(stop,))
@@ -101,7 +101,7 @@ def test_stops_are_found_across_two_checks(policy: Policies, looks: int, monkeyp
 def test_only_tails_are_decoded_for_stops(policy: Policies, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whole completions again and again cost their length squared."""
     actor, sizes = policy(), []
-    monkeypatch.setattr(decoding_batch, "CHECK_EVERY", 4)
+    monkeypatch.setattr(batched_generation, "CHECK_EVERY", 4)
     decode = actor.tokenizer.decode
     monkeypatch.setattr(actor.tokenizer, "decode", lambda ids: sizes.append(len(ids)) or decode(ids))
     sample(actor, versions_of(actor, 1), np.zeros((8, 1), dtype=np.int64), uniform=noise(), stops=("zz",))

@@ -13,7 +13,7 @@ from language_fixtures import Policies
 from tiny_model import tiny_config
 from torch import Tensor
 
-from staleharness.language import decoding_batch
+from staleharness.language import batched_generation
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
 from staleharness.language.model.cached_attention import (
@@ -133,10 +133,10 @@ def sample(actor: CausalLM, versions: int = 1) -> Decoded:
 def test_sampling_is_the_same_without_any_shortcut(
     policy: Policies, settings: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(decoding_batch, "COMPACT_SHARE", 0.99)  # rows leave as soon as they end
+    monkeypatch.setattr(batched_generation, "COMPACT_SHARE", 0.99)  # rows leave as soon as they end
     found = sample(policy(**settings), versions=2)
     assert 0 < int(found.ended.sum()) < len(found.ended)
-    monkeypatch.setattr(decoding_batch, "COMPACT_SHARE", 0.0)
+    monkeypatch.setattr(batched_generation, "COMPACT_SHARE", 0.0)
     slow = policy(**{**settings, "gradient_checkpointing": False})
     slow.shares_prompts = slow.fuses = False
     wanted = sample(slow, versions=2)

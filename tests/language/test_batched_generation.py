@@ -8,7 +8,7 @@ import pytest
 import torch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from staleharness.language.decoding_batch import BLOCK, sample_blocks, sample_cumulative
+from staleharness.language.batched_generation import BLOCK, sample_blocks, sample_cumulative
 
 
 def inputs(vocabulary: int, rows: int = 64) -> tuple[torch.Tensor, torch.Tensor]:
