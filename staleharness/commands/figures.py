@@ -13,7 +13,7 @@ from ..errors import UserError
 from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
-    from ..pages.paper_figure_runs import GalleryFigure
+    from ..pages.gallery_figure import GalleryFigure
 
 
 @dataclass(frozen=True)

@@ -50,7 +50,7 @@ def handle(command: Command) -> int:
     from ..base.parsing import user_path
     from ..base.text import plural
     from ..errors import UserError
-    from ..pages.paper_figure_runs import load_figures
+    from ..pages.gallery_figure import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
     from ..pages.paper_gallery import make
     from ..store.store import Store

@@ -14,7 +14,7 @@ from ..statistics.table import Table, extent
 from ..store.stored_run import StoredRun
 from ..store.study_overlap import overlap_with
 from ..store.study_runs import StudyRuns
-from .paper_figure_runs import GalleryFigure
+from .gallery_figure import GalleryFigure
 from .paper_figure_specs import experiments
 
 DRAFT = "DRAFT, runs are missing"

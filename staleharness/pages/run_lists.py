@@ -12,7 +12,7 @@ from ..statistics.claims.study_evidence import Evidence
 from ..statistics.method_labels import display_label
 from ..statistics.scores import final_score
 from ..study import without_version
-from .paper_figure_runs import GalleryFigure
+from .gallery_figure import GalleryFigure
 
 
 def evidence_by_study(entries: Iterable[GalleryFigure]) -> dict[str, Evidence]:

@@ -15,7 +15,7 @@ from sweeping import staleharness
 
 from staleharness.figures import plot_layout, registry, staleness_cost
 from staleharness.pages import paper_gallery, report
-from staleharness.pages.paper_figure_runs import load_figures
+from staleharness.pages.gallery_figure import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.aggregate import table
 from staleharness.statistics.results import load

@@ -8,7 +8,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.pages import paper_gallery
 from staleharness.pages.figure_facts import figure_facts
-from staleharness.pages.paper_figure_runs import load_figures
+from staleharness.pages.gallery_figure import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.store.study_runs import StudyRuns, label_options, read_study_runs
 
