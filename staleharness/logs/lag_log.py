@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from .lag_columns import System
+from .framework_lag_metrics import System
 from .log_statistics import Drift
 
 
@@ -43,7 +43,7 @@ class LagLog:
     weights: NDArray[np.float64]
     note: str  # source of the column's meaning
     rows: int
-    over: str = "rows"  # of `lag_columns.OVER`: what `mean` is a mean over
+    over: str = "rows"  # of `framework_lag_metrics.OVER`: what `mean` is a mean over
     system: System = UNKNOWN
     statistics: dict[str, Statistic] = field(default_factory=dict)  # of the system's own columns
     others: tuple[OtherLag, ...] = ()

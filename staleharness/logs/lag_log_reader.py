@@ -11,7 +11,7 @@ import numpy as np
 
 from ..base.text import plural
 from ..errors import UserError, nearest, shorten
-from .lag_columns import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
+from .framework_lag_metrics import OVER, UNITS, System, lag_column, other_lags, statistic_columns, system_of
 from .lag_log import UNKNOWN, LagLog, OtherLag, Statistic
 from .log_statistics import DriftMeter, LagHistogram
 from .log_table import find_log, log_columns, log_rows, runs_of

@@ -1,4 +1,4 @@
-"""Logs of real systems at the right column, unit and mean, as each system's source says (`lag_columns.toml`)."""
+"""Logs of real systems at the right column, unit and mean, as its source says (`framework_lag_metrics.toml`)."""
 
 from __future__ import annotations
 
