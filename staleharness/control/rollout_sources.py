@@ -18,8 +18,8 @@ from ..base.streams import seed_global_generators
 from ..batch import Rollout
 from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
-from ..training.phase_lags import Lags, drawn_rows
 from ..training.policy_buffer import PolicyBuffer
+from ..training.run_lag_model import Lags, drawn_rows
 from ..training.sample_ledger import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns

@@ -21,8 +21,8 @@ from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..tokens.token_minibatch import parts
 from ..training.lag_stats import add_histograms
-from ..training.phase_lags import Lags
 from ..training.policy_buffer import PolicyBuffer, Version
+from ..training.run_lag_model import Lags
 from ..training.sample_ledger import Count, Flow, dropped_groups, flow_of
 from .decoder_interface import Request
 from .length_paced_groups import PacedGroups

@@ -9,8 +9,8 @@ from .sample_ledger import UNITS, Count, Flow, Ledger
 
 if TYPE_CHECKING:
     from .base_learner import Learner
-    from .phase_lags import Lags
     from .phase_record import PhaseData
+    from .run_lag_model import Lags
 
 KINDS = ("assigned", "realised", "trained")
 TOTALS = ("sequences/", "decisions/")  # cumulative columns, whose mean has no meaning

@@ -19,9 +19,9 @@ from .lag_accounts import Accounts
 from .lag_stats import external_lag_metrics
 from .method_metadata import describe
 from .method_warnings import warnings_of
-from .phase_lags import Lags
 from .phase_record import Data, PhaseData, PhaseRecord, Scores
 from .policy_buffer import PolicyBuffer, Version
+from .run_lag_model import Lags
 
 if TYPE_CHECKING:
     from torch import Tensor
