@@ -60,7 +60,7 @@ def _json(line: bytes, where: str) -> Any:
 
 
 def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
-    from .model.model_file_checks import hub_file  # loads numpy
+    from .model.model_preflight import hub_file  # loads numpy
 
     remedy = f"give DATA=<folder with {FORMAT}>"
     name = f"main/{split}-00000-of-00001.parquet"

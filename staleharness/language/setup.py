@@ -13,7 +13,7 @@ from .answer_grading import find_extractor
 from .decoder_interface import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
-from .model.model_file_checks import check_memory
+from .model.model_preflight import check_memory
 from .problem import Problem, Split
 from .problem_selection import select_problems, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts

@@ -26,7 +26,7 @@ from ..task import Task
 from .answer_grading import find_extractor
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .model.gguf_conversion import dequantise, gguf_of, header
-from .model.model_file_checks import base_of, check_fits, check_model, check_replay, has_template, is_chat
+from .model.model_preflight import base_of, check_fits, check_model, check_replay, has_template, is_chat
 from .problem import Problem
 from .problem_files import write_rows
 from .prompt_formatting import find_prompt

@@ -12,8 +12,8 @@ from raising import raising
 
 from staleharness.errors import UserError
 from staleharness.language import setup
-from staleharness.language.model import model_file_checks
-from staleharness.language.model.model_file_checks import check_memory, shapes_in, trainable
+from staleharness.language.model import model_preflight
+from staleharness.language.model.model_preflight import check_memory, shapes_in, trainable
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
 from staleharness.running.plan import plan
@@ -181,7 +181,7 @@ def test_versions_beyond_memory_are_refused_with_the_largest_k(
     store = Store(tmp_path / "out")
     asked = {"env": "word-problems", "algo": "ppo_clip", "model": str(model)}
     fits, large = plan(ask(**asked, k="8")), plan(ask(**asked, k="9"))
-    for module in (model_file_checks, setup):
+    for module in (model_preflight, setup):
         monkeypatch.setattr(module, "memory", lambda: 10 * size)
     assert runner_for(fits, store, jobs="1").capacity == 1
     for begin in (lambda: runner_for(large, store), lambda: simulation_of(large.runs[0].spec)):

@@ -15,7 +15,7 @@ from tiny_model import write_problems
 import staleharness as sh
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.model_file_checks import shapes_in
+from staleharness.language.model.model_preflight import shapes_in
 from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask

@@ -25,7 +25,7 @@ from .cached_attention import PreallocatedCache, PrefixCache, PrefixLayer
 from .device_to_host import HostCopies
 from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_forward
 from .loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
-from .model_file_checks import is_mixture, replay_refusal
+from .model_preflight import is_mixture, replay_refusal
 from .native_transformer import NativeForward, supports_native_forward
 from .resident_versions import ResidentVersions
 from .routing import Routers

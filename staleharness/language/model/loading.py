@@ -19,7 +19,7 @@ from ...base.system_info import memory, package_version
 from ...errors import UserError, missing_extra, one_line, shorten
 from ..spec import LanguageSpec
 from .gguf_conversion import missing_weights
-from .model_file_checks import is_causal
+from .model_preflight import is_causal
 
 
 def load(source: str) -> tuple[Any, Any]:
