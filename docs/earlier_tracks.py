@@ -12,7 +12,7 @@ from staleharness.statistics.results import Results
 from staleharness.statistics.scores import Array, learning_curve, random_returns, resolve_auto, score_before_training
 from staleharness.statistics.significance_and_power import holm_of_results, results_key
 from staleharness.statistics.t_tests_and_intervals import welch
-from staleharness.store.bundle_runs_table import curve_area
+from staleharness.store.bundle_flat_columns import curve_area
 from staleharness.store.stored_run import StoredRun
 
 EARLIER: dict[str, tuple[str, str]] = {  # track -> study, its settings
