@@ -8,13 +8,14 @@ from __future__ import annotations
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from ...base.text import plural
 from ...errors import UserError
+from ...study import without_version
 from ..bootstrap import REPS, fast_interval, mean_of_tasks
 from ..intervals_or_single_runs import MIN_RUNS
 from ..lag_curve import lag_curves
@@ -32,40 +33,37 @@ from .study_evidence import Evidence
 
 BASELINE = "ppo_clip"  # where a query does not say over
 SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them
-Quantity = Callable[[NumberQuery, Evidence], str]
+Evaluation = Callable[[NumberQuery, Evidence], str]
 FORMAT_OPTIONS = ("digits", "as")  # of every quantity that is a number
 MEASURE_OPTIONS = ("K", "env", "over", "over_k", "seeds")
 COLUMN_OPTIONS = (*MEASURE_OPTIONS, "phases", "reduce")
-OPTIONS_OF: Mapping[str, Sequence[str]] = {
-    "iqm": ("K",),
-    "auc": ("K",),
-    "chance": ("K", "over"),
-    "reached": ("K", "level"),
-    "slowdown": ("K", "env", "level"),
-    "seeds": ("K",),
-    "runs": (),
-    "above": ("K", "env", "over"),
-    "same": ("K", "env", "over"),
-    "warnings": ("of",),
-    "told": (*COLUMN_OPTIONS, "of", "as"),
-    "environments": ("K",),
-}
+
+
+@dataclass(frozen=True)
+class Quantity:
+    """Quantity with a rule of its own."""
+
+    evaluate: Evaluation
+    options: Sequence[str] = ()
+    is_number: bool = False  # else it is words
 
 
 def quantity_text(query: NumberQuery, evidence: Evidence) -> str:
     """Evaluate a query on the runs of a study. Raises `UserError`, also for an option that the quantity does not
     take."""
-    options = OPTIONS_OF.get(query.quantity, MEASURE_OPTIONS if query.quantity in MEASURES else COLUMN_OPTIONS)
-    formats = () if query.quantity in WORDS else FORMAT_OPTIONS
+    quantity = QUANTITIES.get(query.quantity)
+    is_number = quantity is None or quantity.is_number
+    options = quantity.options if quantity else MEASURE_OPTIONS if query.quantity in MEASURES else COLUMN_OPTIONS
+    formats = FORMAT_OPTIONS if is_number else ()
     if wrong := [name for name in query.options if name not in (*options, *formats, "study")]:
         raise UserError(f"{query.quantity} has no option {wrong[0]}; it has {', '.join(options) or 'none'}")
-    if query.options.get("as") == "ratio" and query.quantity in NUMBERS:
+    if quantity and is_number and query.options.get("as") == "ratio":
         raise UserError(f"{query.quantity} has no as=ratio; give a measure, such as score")
-    if query.quantity in WORDS and query.quantity != "slowdown":  # a slowdown's curves join the runs of several labels
-        labels = query.label.split("+") if query.quantity == "warnings" else [query.label]
-        evidence.check(filter(None, [*labels, query.over]))
-    if evaluate := WORDS.get(query.quantity) or NUMBERS.get(query.quantity):
-        return evaluate(query, evidence)
+    if quantity:
+        if not is_number and query.quantity != "slowdown":  # its curves join the runs of several labels
+            labels = query.label.split("+") if query.quantity == "warnings" else [query.label]
+            evidence.check(filter(None, [*labels, query.over]))
+        return quantity.evaluate(query, evidence)
     if "over" in query.options or "over_k" in query.options:
         return _difference_text(query, evidence)
     return (_retention if query.quantity == "kept" else _mean)(query, evidence)
@@ -93,7 +91,7 @@ def _values(query: NumberQuery, evidence: Evidence) -> list[Array]:
     return tasks
 
 
-def _table_column(column: str, score: str) -> Quantity:
+def _table_column(column: str, score: str) -> Evaluation:
     """Make the quantity of a column of the table; `score` is the measure that it aggregates."""
 
     def of(query: NumberQuery, evidence: Evidence) -> str:
@@ -196,7 +194,7 @@ def _chance(query: NumberQuery, evidence: Evidence) -> str:
     raise UserError(f"{query.label} is not compared with {over} at K={k}")
 
 
-def _pair_count(relation: Callable[[float, float], bool]) -> Quantity:
+def _pair_count(relation: Callable[[float, float], bool]) -> Evaluation:
     """Make the quantity of pairs of runs, same seed and environment, whose final scores have a relation: `15 of 15`."""
 
     def of(query: NumberQuery, evidence: Evidence) -> str:
@@ -236,7 +234,7 @@ def _warnings(query: NumberQuery, evidence: Evidence) -> str:
 def _environments(query: NumberQuery, evidence: Evidence) -> str:
     """Environments in which a method has runs, and how many: `HalfCheetah (1 seed)`."""
     k = evidence.capacity(query.k)
-    counts = {e.rpartition("-v")[0] or e: len(evidence.runs(query.label, k, e)) for e in evidence.envs()}
+    counts = {without_version(e): len(evidence.runs(query.label, k, e)) for e in evidence.envs()}
     if not any(counts.values()):
         raise UserError(f"{query.label} has no run at K={k}")
     return ", ".join(f"{env} ({plural(n, 'seed')})" for env, n in counts.items() if n)
@@ -246,19 +244,17 @@ def _runs(query: NumberQuery, evidence: Evidence) -> str:
     return plural(sum(query.label in ("", run.label) for run in evidence.results), "run")
 
 
-NUMBERS: Mapping[str, Quantity] = {
-    "iqm": _table_column("iqm", "score"),
-    "auc": _table_column("auc", "area"),
-    "chance": _chance,
-    "reached": _share_reaching,
-}
-WORDS: Mapping[str, Quantity] = {
-    "slowdown": _slowdown,
-    "seeds": _seeds,
-    "runs": _runs,
-    "above": _pair_count(operator.gt),
-    "same": _pair_count(operator.eq),
-    "warnings": _warnings,
-    "told": _direction,
-    "environments": _environments,
+QUANTITIES: Mapping[str, Quantity] = {
+    "iqm": Quantity(_table_column("iqm", "score"), ("K",), is_number=True),
+    "auc": Quantity(_table_column("auc", "area"), ("K",), is_number=True),
+    "chance": Quantity(_chance, ("K", "over"), is_number=True),
+    "reached": Quantity(_share_reaching, ("K", "level"), is_number=True),
+    "slowdown": Quantity(_slowdown, ("K", "env", "level")),
+    "seeds": Quantity(_seeds, ("K",)),
+    "runs": Quantity(_runs),
+    "above": Quantity(_pair_count(operator.gt), ("K", "env", "over")),
+    "same": Quantity(_pair_count(operator.eq), ("K", "env", "over")),
+    "warnings": Quantity(_warnings, ("of",)),
+    "told": Quantity(_direction, (*COLUMN_OPTIONS, "of", "as")),
+    "environments": Quantity(_environments, ("K",)),
 }
