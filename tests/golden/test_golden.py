@@ -29,7 +29,7 @@ def test_the_golden_trace_has_not_moved(case: str, model: Path) -> None:
     torch.set_num_threads(1)
     found = trace(case, model)
     torch.set_num_threads(before)
-    hint = "if meant, raise MATHS_VERSION or add to corrections(), run `make golden ARGS=--write`, attach the table before and after"
+    hint = "if meant, raise MATHS_VERSION or name it in corrections(), and run `make golden ARGS=--write`"
     assert sketch_distance(found["sketch"], RECORDED["sketches"][case]) < TOLERANCE, (
         f"this change moves results: {hint}"
     )
