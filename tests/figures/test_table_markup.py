@@ -147,7 +147,7 @@ def test_values_of_an_option_may_be_texts_and_lists(tmp_path: Path) -> None:
         write_run(tmp_path, f"spo[depth={i}]", 0, settings={"depth": value, "hyper": {}})
     runs = read(tmp_path)
     (block,) = option_scores.phase_diagram(Results.of(runs), quick(runs), option="depth").blocks
-    assert [name for name, _ in block.rows] == ["uniform", "oldest", "(64, 64)", "4"]
+    assert [name for name, _ in block.rows] == ["uniform", "oldest", "64, 64", "4"]
     with pytest.raises(UserError, match=r"option='depth' has the value .*; this table multiplies it and needs numbers"):
         sheet("collapse", Results.of(runs), quick(runs), option="depth")
 
