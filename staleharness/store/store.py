@@ -233,7 +233,8 @@ class Store:
         if not self.is_sealed(run_id):
             shorten_log(attempt / "log.txt")
             write_manifest(attempt)
-        remove_temporaries(attempt, *RUN_FILES, CHECKPOINTS)  # other files are a plugin's, whose working folder this is
+        # other files are a plugin's, whose working folder this is
+        remove_temporaries(attempt, *RUN_FILES, CHECKPOINTS, age=0.0)
         leftovers = (*attempt.glob(CHECKPOINTS), *(attempt / name for name in WORK_FILES))
         for leftover in filter(Path.is_file, leftovers):
             leftover.unlink()
