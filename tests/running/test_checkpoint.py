@@ -24,6 +24,7 @@ from raising import raising
 
 from staleharness.errors import UserError
 from staleharness.running import run_folder, usable_checkpoints, worker
+from staleharness.running.run_record import fingerprint_differences
 from staleharness.store.attempt_folders import has_plain_files
 from staleharness.store.stored_run import PARTS
 from staleharness.training import checkpoint
@@ -425,3 +426,12 @@ def test_a_lock_is_worth_nothing_once_the_attempt_was_published(
     assert run_folder.lock(folder) is None
     with run_folder.hold_by_lock(folder):
         assert (folder / ".lock").is_file()
+
+
+def test_checkpoints_of_another_release_are_used() -> None:
+    """Another version of staleharness computes the same, or has another `MATHS_VERSION`; another Python may not."""
+    fingerprints = [{"staleharness": "0.3.0", "maths": 1, "python": "3.11.7"}, {"staleharness": "0.4.0", "maths": 1}]
+    fingerprints[1] |= {"python": "3.11.7"}
+    assert fingerprint_differences(*fingerprints) == []
+    fingerprints[1] |= {"maths": 2, "python": "3.11.8"}
+    assert fingerprint_differences(*fingerprints) == ["maths: 1 -> 2", "python: 3.11.7 -> 3.11.8"]

@@ -125,7 +125,7 @@ def test_another_version_of_the_harness_excuses_nothing(twice: tuple[StoredRun, 
     results, made = twice
     other = {"fingerprint": {**results.record["fingerprint"], "staleharness": "0.0.1"}}
     verdict = compare(change(results, other, lag_mean=(0, 1e-9)), made)
-    assert not verdict.holds and verdict.machine_changes[0].startswith("staleharness: 0.0.1 -> ")
+    assert not verdict.holds and not verdict.machine_changes
 
 
 def test_changed_plugins_are_named(results: Path, tmp_path: Path) -> None:
