@@ -78,7 +78,9 @@ def value_text(value: Any) -> str:
 
 
 def without_options(label: str, *options: str) -> str:
-    """Remove options and the forward lag from a label, to name a line over those options."""
+    """Remove options, and with them the forward lag, from a label, to name a line over those options."""
+    if not options:
+        return label
     plain = without_n(label)
     if "[" not in plain:
         return plain
