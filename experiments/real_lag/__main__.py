@@ -71,7 +71,7 @@ def main() -> None:
 
 def reruns(some: Sequence[Cell], recordings: Sequence[StoredRun]) -> list[PlannedRun]:
     """Plan the runs that repeat recordings, and those without lag."""
-    planned = [cell.on_policy() for cell in some]
+    planned = [run for cell in some for run in cell.on_policy()]
     for cell, real in zip(some, recordings, strict=True):
         planned += cell.reruns(real).values()
     return planned

@@ -16,8 +16,8 @@ from staleharness.store.stored_run import StoredRun
 
 def table(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> pd.DataFrame:
     """Columns task, method, load, seed, way, `row`'s, `bits`: whether the run is the recorded one, bit for bit, and
-    `alike`: whether it was made on the same kind of machine, without which bits are not promised. What is without lag
-    has no load, and the load's seed as all others."""
+    `alike`: whether it was made on the same kind of machine, without which bits are not promised. A run without lag
+    has no load and its own seed; all others have the seed of the recorded run."""
     frame = pd.DataFrame(list(_rows(study_runs, cells)))
     place = ["task", "method", "load", "seed", "way"]
     return frame.drop_duplicates(place, ignore_index=True) if len(frame) else frame
@@ -26,8 +26,10 @@ def table(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> pd.Data
 def _rows(study_runs: Mapping[str, StoredRun], cells: Sequence[Cell]) -> Iterator[dict[str, Any]]:
     for cell in cells:
         place = {"task": cell.task.env, "method": cell.method, "seed": cell.seed}
-        if (run := study_runs.get(cell.on_policy().run_id)) is not None:
-            yield place | {"load": "", "way": ON_POLICY, "bits": False, "alike": False} | row(run, cell)
+        for planned in cell.on_policy():
+            if (run := study_runs.get(planned.run_id)) is not None:
+                without = {"load": "", "seed": run.seed, "way": ON_POLICY, "bits": False, "alike": False}
+                yield place | without | row(run, cell)
         if (real := study_runs.get(cell.recording().run_id)) is None:
             continue
         ids = {"recorded": real.id} | {way: request.run_id for way, request in cell.reruns(real).items()}

@@ -119,7 +119,7 @@ class Study:
 
     def runs(self, seeds: int) -> int:
         """Number of runs with so many seeds, if no two loads share a uniform buffer."""
-        return seeds * sum(len(task.methods) * (1 + len(VARIANTS) * len(task.loads)) for task in self.tasks)
+        return seeds * sum(len(task.methods) * (2 + len(VARIANTS) * len(task.loads)) for task in self.tasks)
 
 
 @dataclass(frozen=True)
@@ -145,9 +145,9 @@ class Cell:
             "uniform": fresh._run("uniform", equal_mean(real)),
         }
 
-    def on_policy(self) -> PlannedRun:
-        """The same without lag; one for all loads."""
-        return replace(self, seed=self.seed + FRESH)._run("uniform", 1)
+    def on_policy(self) -> list[PlannedRun]:
+        """Runs without lag, with the recorded run's seed and with the fresh one; the same for all loads."""
+        return [replace(self, seed=seed)._run("uniform", 1) for seed in (self.seed, self.seed + FRESH)]
 
     def _run(self, lag: str, capacity: int = 0) -> PlannedRun:
         settings = {key: value for key, value in self.task.settings.items() if key != "steps"}
