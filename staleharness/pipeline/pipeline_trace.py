@@ -38,7 +38,8 @@ def trace_of(record: PipelineRecord) -> pd.DataFrame:
             "left_in": record.exit_step,
         }
     )
-    table.insert(3, "nth", table.groupby("actor").cumcount())
+    # by time: a row that a failure stopped may begin again in another slot, after rows with higher numbers
+    table.insert(3, "nth", table.sort_values("began_at", kind="stable").groupby("actor").cumcount())
     table.insert(6, "place", places(record))
     return table
 

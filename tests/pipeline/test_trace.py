@@ -62,6 +62,14 @@ def test_rows_of_an_actor_are_counted_and_times_go_forward(record: PipelineRecor
     assert (trained.groupby("phase").size() == record.pipeline.batch).all()
 
 
+def test_rows_begun_again_elsewhere_count_in_the_order_of_time() -> None:
+    settings = {"slots": 16, "workers": 4, "batch": 8, "group": 2, "steps": 40, "cap": None}
+    rows = trace_of(simulate(preset("async", {**settings, "worker_mtbf": 200.0, "worker_restart": 30.0})))
+    for _, mine in rows.groupby("actor"):
+        by_time = mine.sort_values("nth")["began_at"].to_numpy()
+        assert (np.diff(by_time) >= 0).all(), "nth counts what its slot had begun before"
+
+
 @pytest.mark.parametrize("order", ["completed", "began"])
 def test_places_are_those_of_the_schedule(order: Any) -> None:
     record = simulate(Pipeline(order=order, cap=2.0, steps=20))
