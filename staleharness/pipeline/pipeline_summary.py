@@ -57,7 +57,8 @@ def row_lags(record: PipelineRecord) -> dict[str, NDArray[np.float64]]:
     first = np.searchsorted(record.stretch_row, np.arange(len(rows)))
     last = np.append(first[1:], len(record.stretch_row)) - 1
     step = record.step[rows]
-    at_queue = np.searchsorted(record.step_end, record.queue_time[rows], side="right")
+    # a step that takes no time ends at the moment at which it takes a row
+    at_queue = np.minimum(np.searchsorted(record.step_end, record.queue_time[rows], side="right"), step)
     start = record.stretch_version[first][rows]
     return {
         "start": (step - start).astype(float),

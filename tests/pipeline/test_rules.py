@@ -87,6 +87,12 @@ def test_presets_have_the_lags_that_they_are_named_for() -> None:
         np.testing.assert_array_equal(found["start"], found["before_queue"] + found["in_queue"])
 
 
+def test_a_trainer_that_takes_no_time_leaves_nothing_in_the_queue() -> None:
+    found = row_lags(simulate(preset("async", {"train_seconds": 0.0, "steps": 60})))
+    np.testing.assert_array_equal(found["start"], found["before_queue"] + found["in_queue"])
+    assert found["in_queue"].min() == 0
+
+
 def test_settings_and_seed_say_everything() -> None:
     pipeline = preset("in-flight", {"steps": 30, "worker_mtbf": 200.0})
     one, same, other = simulate(pipeline, 3), simulate(pipeline, 3), simulate(pipeline, 4)
