@@ -40,8 +40,10 @@ def draws_of(model: LagModel, slots: int = 6) -> list[tuple[Draw, Assignment]]:
 
 
 def schedules_of(model: LagModel) -> list[tuple[Demand, Schedule]]:
-    """Demands with the model's schedules, at K = 5 if they depend on K; none for a model that draws."""
-    return [] if model.drawn else [(demand, model.at(5).schedule(demand)) for demand in DEMANDS]
+    """Demands with the model's schedules, at K = 5 if they depend on K; none for a model that draws, and for one whose
+    rows follow from the run itself (`real`, `online`)."""
+    plans_ahead = not (model.drawn or model.real or model.online)
+    return [(demand, model.at(5).schedule(demand)) for demand in DEMANDS] if plans_ahead else []
 
 
 def is_a_listed_model(model: LagModel) -> None:

@@ -59,6 +59,11 @@ def test_every_lag_model_keeps_the_contract(text: str) -> None:
     check_lag_model(read_lag(text))
 
 
+@pytest.mark.parametrize("text", ["queue[pace=length]", "async", "async[actors=2]"])
+def test_models_that_plan_nothing_before_the_run_keep_it(text: str) -> None:
+    check_lag_model(read_lag(text))
+
+
 @parametrize_with_lag_checks([read_lag("uniform")])
 def test_a_model_and_its_checks_may_be_tests_of_their_own(model: LagModel, check: LagCheck) -> None:
     check(model)
