@@ -97,7 +97,7 @@ class ChainSimulation(Simulation[Completions]):
 
     def collect(self, phase: int) -> PhaseData[Completions]:
         """Generate N × B episodes with the versions that the lag model assigns. The noise of a decision is a function
-        of (seed, actor, episode of that actor, position), whatever the size of the batch."""
+        of (seed, actor, episode of that actor, position), and of N × B for actors numbered from that on."""
         spec, device = self.spec, self.policy.device
         size = spec.minibatches * spec.batch
         plan = self.lags.rows(phase, size)
