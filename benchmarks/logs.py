@@ -84,8 +84,8 @@ def write_trace(folder: Path, size: int) -> Path:
     import pyarrow.parquet as pq
 
     from staleharness.pipeline.event_simulation import simulate
+    from staleharness.pipeline.pipeline_rows import to_parquet
     from staleharness.pipeline.pipeline_settings import preset
-    from staleharness.pipeline.pipeline_trace import to_parquet
 
     path, once = folder / "run.parquet", folder / "once.parquet"
     once.write_bytes(to_parquet(simulate(preset("in-flight", {"steps": 200}))))

@@ -34,8 +34,8 @@ def advice_drawing() -> Callable[[float], Figure]:
     """Compute the advice of docs/advise.md, on all its environments, once for both widths."""
     from staleharness.api import load
     from staleharness.figures.staleness_cost import draw_advice
-    from staleharness.pipeline.cap_comparison import over_caps
     from staleharness.pipeline.pipeline_settings import preset
+    from staleharness.pipeline.pipeline_summary import over_caps
     from staleharness.statistics.advice import advise
 
     caps = over_caps(preset("async", {"slots": 128}), [0.0, 1.0, 2.0, 4.0, 8.0])

@@ -16,8 +16,8 @@ from pictures import write_both
 
 from staleharness.figures.palette import MARKERS
 from staleharness.figures.plot_layout import FAINT, INK, PAGE, TITLE, plot_settings
-from staleharness.pipeline.cap_comparison import CapResult, over_caps
 from staleharness.pipeline.pipeline_settings import Pipeline
+from staleharness.pipeline.pipeline_summary import CapResult, over_caps
 
 HERE = Path(__file__).resolve().parent
 LENGTHS = (250, 500, 1000, 2000, 4000)  # decisions of a row, in the mean

@@ -13,8 +13,8 @@ from .base.streams import integer
 from .errors import UserError
 from .lag import LagModel, option
 from .pipeline.event_simulation import simulate
+from .pipeline.pipeline_rows import schedule_of
 from .pipeline.pipeline_settings import MAX_BATCHES, Pipeline
-from .pipeline.row_schedule_and_ledger import schedule_of
 from .pipeline.workload_sampler import Lengths
 from .rollout_schedule import Demand, Schedule
 

@@ -15,7 +15,7 @@ from .shared.arguments import Help, JsonOption, RunFilters, output_file
 
 if TYPE_CHECKING:
     from ..logs.lag_log import LagLog
-    from ..pipeline.cap_comparison import CapResult
+    from ..pipeline.pipeline_summary import CapResult
 
 CAPS = "0,1,2,4,8"
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
@@ -115,8 +115,8 @@ def _published_folder(log: LagLog, env: str | None) -> str:
 def _caps(command: Command) -> list[CapResult]:
     """Pipelines, one per cap; none where no pipeline is described."""
     from ..base.parsing import parse_assignments, split_list
-    from ..pipeline.cap_comparison import over_caps
     from ..pipeline.pipeline_settings import preset
+    from ..pipeline.pipeline_summary import over_caps
 
     if command.preset is None and command.set is None and command.cap is None:
         return []

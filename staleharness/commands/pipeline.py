@@ -182,7 +182,7 @@ def _files(name: str) -> tuple[str, str]:
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
     from ..figures.pipeline_timeline import timeline
     from ..figures.plot_layout import to_bytes
-    from ..pipeline.pipeline_trace import to_parquet
+    from ..pipeline.pipeline_rows import to_parquet
 
     contents = {SUMMARY: json_bytes(summaries)}
     for name, record in records.items():

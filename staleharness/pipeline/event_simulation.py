@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+from heapq import heapify, heappop, heappush
 from math import inf, isnan
 
+from ..base.streams import stream
 from ..errors import UserError
 from .admission_and_queue import Admission, BatchQueue, Fate, GroupQueue
 from .pipeline_record import FATES, EventLog, PipelineRecord, record_of
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
 from .trainer_and_sync import Trainer, WeightSync
-from .worker_failures import WorkerFailures
 from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000
@@ -31,6 +32,39 @@ def simulate(pipeline: Pipeline, seed: int = 0, lengths: Lengths | None = None) 
     where the rules starve the trainer, with the time.
     """
     return _EventLoop(pipeline, seed, lengths).run()
+
+
+class WorkerFailures:
+    """Failures and restarts of workers, each with a range of the slots. Times between failures are exponential."""
+
+    def __init__(self, pipeline: Pipeline, seed: int, slots: RolloutSlots) -> None:
+        self.slots, self.keep = slots, pipeline.lost == "continue"
+        self.mtbf, self.restart = pipeline.worker_mtbf, pipeline.worker_restart
+        self.rng = stream(seed, "pipeline-workers")
+        n, workers = pipeline.slots, pipeline.workers
+        self.slots_of = [range(w * n // workers, (w + 1) * n // workers) for w in range(workers)]
+        self.events: list[tuple[float, int, bool]] = []  # (time, worker, whether it restarts)
+        if self.mtbf is not None:
+            self.events = [(self._lifetime(), worker, False) for worker in range(workers)]
+            heapify(self.events)
+
+    @property
+    def next(self) -> float:
+        return self.events[0][0] if self.events else inf
+
+    def happen(self) -> None:
+        """Carry out the next failure or restart."""
+        now, worker, restarts = heappop(self.events)
+        if restarts:
+            self.slots.restart(self.slots_of[worker], now)
+            heappush(self.events, (now + self._lifetime(), worker, False))
+        else:
+            self.slots.fail(self.slots_of[worker], self.keep, now)
+            self.slots.fill(now)
+            heappush(self.events, (now + self.restart, worker, True))
+
+    def _lifetime(self) -> float:
+        return float(self.rng.exponential(self.mtbf or inf))
 
 
 class _EventLoop:

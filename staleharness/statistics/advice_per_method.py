@@ -10,7 +10,7 @@ import numpy as np
 
 from ..errors import UserError
 from ..logs.lag_log import LagLog
-from ..pipeline.cap_comparison import CapResult
+from ..pipeline.pipeline_summary import CapResult
 from .bootstrap import iqm, percentiles, stable_seed
 from .lag_curve import LagCurve
 from .scores import Array

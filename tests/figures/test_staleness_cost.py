@@ -13,7 +13,7 @@ from staleharness.errors import UserError
 from staleharness.figures.registry import draw
 from staleharness.figures.staleness_cost import GAP, TOP, draw_advice
 from staleharness.logs.lag_log import LagLog
-from staleharness.pipeline.cap_comparison import CapResult
+from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import advise
 from staleharness.statistics.results import Results, load
 

@@ -10,9 +10,9 @@ import pytest
 from staleharness.errors import UserError
 from staleharness.lag import Draw, parse_lag
 from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import row_lags
-from staleharness.pipeline.pipeline_trace import to_parquet
 from staleharness.running.identity import lag_identity
 
 

@@ -16,8 +16,8 @@ from staleharness.base.plugins import source_hash
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, parse_lag, read_lag
 from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
-from staleharness.pipeline.pipeline_trace import to_parquet
 from staleharness.rollout_schedule import NEVER, Demand
 from staleharness.running.identity import lag_identity
 from staleharness.running.plan import PlannedRun, plan

@@ -16,9 +16,9 @@ from staleharness.errors import UserError
 from staleharness.logs.json_and_event_readers import scalars
 from staleharness.logs.lag_log_reader import read_log
 from staleharness.pipeline.event_simulation import simulate
+from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import histogram
-from staleharness.pipeline.pipeline_trace import to_parquet
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:

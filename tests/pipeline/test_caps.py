@@ -6,11 +6,10 @@ import numpy as np
 import pytest
 
 from staleharness.errors import UserError
-from staleharness.pipeline.cap_comparison import over_caps
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import TRAINED
 from staleharness.pipeline.pipeline_settings import preset
-from staleharness.pipeline.pipeline_summary import summary
+from staleharness.pipeline.pipeline_summary import over_caps, summary
 
 
 def test_results_of_caps_are_those_of_the_summary() -> None:

@@ -17,9 +17,9 @@ from summaries import summary_of
 from staleharness.errors import UserError
 from staleharness.pipeline.event_simulation import StarvationError, simulate
 from staleharness.pipeline.pipeline_record import FATES, PipelineRecord, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_rows import ledger
 from staleharness.pipeline.pipeline_settings import PRESETS, Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags, summary
-from staleharness.pipeline.row_schedule_and_ledger import ledger
 from staleharness.pipeline.workload_sampler import Workload
 
 TRAINED = FATES.index("trained")

@@ -10,8 +10,8 @@ import pytest
 from staleharness.lag import read_lag
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import PipelineRecord
+from staleharness.pipeline.pipeline_rows import ledger
 from staleharness.pipeline.pipeline_settings import Pipeline
-from staleharness.pipeline.row_schedule_and_ledger import ledger
 from staleharness.pipeline_lag_model import PipelineLag
 from staleharness.rollout_schedule import Demand
 

@@ -16,10 +16,9 @@ from staleharness.errors import UserError
 from staleharness.logs.lag_log_reader import read_log
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_record import PipelineRecord
+from staleharness.pipeline.pipeline_rows import schedule_of, to_parquet, trace_of
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import histogram, row_lags
-from staleharness.pipeline.pipeline_trace import to_parquet, trace_of
-from staleharness.pipeline.row_schedule_and_ledger import schedule_of
 from staleharness.trace import COLUMNS, KEY, check, read_replay, read_trace
 
 

@@ -19,7 +19,7 @@ from staleharness.lag import parse_lag
 from staleharness.logs.lag_log import LagLog
 from staleharness.logs.lag_log_reader import read_log
 from staleharness.logs.log_statistics import Drift
-from staleharness.pipeline.cap_comparison import CapResult
+from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise
 from staleharness.statistics.log_advice_text import by_share, training_command
 from staleharness.statistics.results import Results, load

@@ -1,4 +1,4 @@
-"""Rows of a simulated pipeline: their ledger, and the `Schedule` that a learner takes.
+"""Rows of a simulated pipeline: their ledger, the `Schedule` that a learner takes, and their trace, with seconds.
 
 Actors are numbered as they are needed: a group is made by the free actor with the smallest number, so that there are as
 many as groups were ever under way at once, and each finishes one before it begins the next.
@@ -7,10 +7,12 @@ many as groups were ever under way at once, and each finishes one before it begi
 from __future__ import annotations
 
 from heapq import heappop, heappush
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from ..rollout_schedule import NEVER, Ints, Schedule
+from ..trace import trace_bytes
 from .pipeline_record import (
     FATES,
     TRAINED,
@@ -22,6 +24,9 @@ from .pipeline_record import (
     stretch_lengths,
     trained_rows,
 )
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 
 def row_ledger(record: PipelineRecord, n: int) -> dict[str, dict[str, int]]:
@@ -125,3 +130,39 @@ def places(record: PipelineRecord) -> Ints:
     place = np.full(len(step), NEVER)
     place[groups] = np.arange(len(groups)) - np.searchsorted(step[groups], step[groups])
     return np.repeat(place, size)[: len(record.slot)]
+
+
+def trace_of(record: PipelineRecord) -> pd.DataFrame:
+    """Return a table with one line per row that began, in order."""
+    import pandas as pd
+
+    n = len(record.slot)
+    first = np.searchsorted(record.stretch_row, np.arange(n))
+    trained = record.fate == TRAINED
+    table = pd.DataFrame(
+        {
+            "row": np.arange(n),
+            "group": np.arange(n) // record.pipeline.group,
+            "actor": record.slot,
+            "fate": np.array(FATES)[record.fate],
+            "phase": record.step,
+            "versions": np.split(record.stretch_version, first[1:]),
+            "ends": np.split(record.stretch_end, first[1:]),
+            "began_at": record.start_time,
+            "made_at": record.finish_time,
+            "queued_at": record.queue_time,
+            "trained_at": np.where(trained, record.step_start[record.step], np.nan),
+            "finished_in": end_steps(record),
+            "left_in": record.exit_step,
+        }
+    )
+    # by time: a row that a failure stopped may begin again in another slot, after rows with higher numbers
+    table.insert(3, "nth", table.sort_values("began_at", kind="stable").groupby("actor").cumcount())
+    table.insert(6, "place", places(record))
+    return table
+
+
+def to_parquet(record: PipelineRecord) -> bytes:
+    """Return the trace as the content of a Parquet file."""
+    header = {"source": "pipeline", "seed": record.seed, "warm_up": record.warm, "pipeline": record.pipeline.to_json()}
+    return trace_bytes(trace_of(record), header)
