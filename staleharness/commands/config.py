@@ -49,7 +49,7 @@ def settings(source: str, out: str) -> dict[str, Any]:
 
         spec: dict[str, Any] = plan(spec=source).runs[0].spec.to_dict()
     else:
-        from ..store.run_lookup import find_run
+        from ..store.run_selection import find_run
 
         spec = dict(find_run(source, out, "ID").spec)
     hyper = {f"hyper.{key}": x for key, x in dict(spec.pop("hyper", {})).items()}

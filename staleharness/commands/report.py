@@ -21,8 +21,8 @@ def handle(command: Command) -> int:
     from ..api import load, load_plugins
     from ..base.files import safe_name
     from ..statistics.results import Results
-    from ..store.run_filters import cell_filter, filter_runs, has_settings, read_settings
     from ..store.run_grid import Cell, cell_of, flat_settings
+    from ..store.run_selection import cell_filter, filter_runs, has_settings, read_settings
     from ..store.run_states import failed_runs
     from ..store.store import Store
     from .shared.train_and_report import check_presentation, publish

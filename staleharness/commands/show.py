@@ -39,7 +39,7 @@ def handle(command: Command) -> int:
     from ..control.evaluation import play
     from ..control.task import ControlTask
     from ..language.task import LanguageTask
-    from ..store.run_lookup import find_run
+    from ..store.run_selection import find_run
     from ..task import find_env
 
     if (episodes := whole_number(command.episodes, "EPISODES")) < 1:

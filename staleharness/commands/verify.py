@@ -88,7 +88,7 @@ def _select(command: Command) -> Sequence[StoredRun]:
     from ..base.parsing import whole_number
     from ..base.reference_results import results_path
     from ..lag import read_lag
-    from ..store.run_lookup import find_run
+    from ..store.run_selection import find_run
     from ..store.store import MARKER, Store
 
     path = results_path(command.source)

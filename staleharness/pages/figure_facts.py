@@ -12,8 +12,7 @@ from ..statistics.intervals_or_single_runs import COVERAGE, MIN_RUNS, coverage_t
 from ..statistics.method_labels import display_label
 from ..statistics.table import Table, extent
 from ..store.stored_run import StoredRun
-from ..store.study_overlap import overlap_with
-from ..store.study_runs import StudyRuns
+from ..store.study_runs import StudyRuns, overlap_with
 from .gallery_figure import GalleryFigure
 from .paper_figure_specs import experiments
 

@@ -14,8 +14,8 @@ import numpy as np
 from ..base.reference_results import results_path
 from ..base.text import plural
 from ..store import run_grid
-from ..store.run_filters import Filter, Settings, cell_filter, filter_runs
 from ..store.run_grid import RunGrid, cell_of
+from ..store.run_selection import Filter, Settings, cell_filter, filter_runs
 from ..store.store import Store
 from ..store.stored_run import StoredRun, with_newer_settings
 from . import aggregate

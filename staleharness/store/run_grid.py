@@ -1,4 +1,4 @@
-"""Cells of a grid of runs, and filters that select runs."""
+"""Cells of a grid of runs, and the settings that tell runs of one cell apart."""
 
 from __future__ import annotations
 

@@ -1,11 +1,12 @@
-"""Runs of a study in a results folder, and the folders of published studies."""
+"""Runs of a study in a results folder, the folders of published studies, and the runs that several of them hold."""
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from ..base.parsing import parse_choice, without_n
 from ..base.reference_results import reference_folder
@@ -107,3 +108,47 @@ def label_options(label: str) -> Mapping[str, Any]:
 def equals_setting(value: Any, setting: Any) -> bool:
     """Return whether a setting of a stored run, where lists stand for tuples, is the one of a question."""
     return bool(value == (list(setting) if isinstance(setting, (list, tuple)) else setting))
+
+
+class Overlap(NamedTuple):
+    """Runs that a study shares with other published ones: their figures are not independent evidence."""
+
+    identical: list[StoredRun]
+    """Runs that another study holds with identical metrics."""
+
+    identical_in: list[str]
+    """Studies that hold them."""
+
+    rerun: list[StoredRun]
+    """Runs that other studies hold with other numbers: executed again on other hardware or with other code."""
+
+    rerun_in: list[str]
+    """Studies that hold those."""
+
+
+@functools.cache
+def _checksums(folder: Path) -> dict[str, dict[str, str]]:
+    """Map each study in a folder of bundles to {run id: checksum of its metrics}."""
+    return {
+        path.name: {run.id: run.record["metrics_sha256"] for run in Store(path).read_all()}
+        for path in folders_of_results(folder)
+    }
+
+
+def overlap_with(bundle: StudyRuns) -> Overlap:
+    """Find the runs that other bundles in the same folder hold too."""
+    runs = {run.id: run for run in sorted(bundle.runs, key=lambda run: run.id)}
+    identical: dict[str, set[str]] = {}  # run -> studies
+    rerun: dict[str, set[str]] = {}
+    for study, checksums in _checksums(bundle.path.parent).items():
+        if study != bundle.path.name:
+            for run_id in runs.keys() & checksums.keys():
+                group = identical if checksums[run_id] == runs[run_id].record["metrics_sha256"] else rerun
+                group.setdefault(run_id, set()).add(study)
+    rerun = {run_id: studies for run_id, studies in rerun.items() if run_id not in identical}
+    return Overlap(
+        [run for run_id, run in runs.items() if run_id in identical],
+        sorted(set().union(*identical.values())),
+        [run for run_id, run in runs.items() if run_id in rerun],
+        sorted(set().union(*rerun.values())),
+    )

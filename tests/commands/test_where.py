@@ -12,7 +12,7 @@ from results_helper import write_run
 from staleharness.errors import UserError
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results, load
-from staleharness.store.run_filters import cell_filter, filter_runs
+from staleharness.store.run_selection import cell_filter, filter_runs
 
 
 @pytest.fixture

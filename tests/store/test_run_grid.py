@@ -8,7 +8,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.store.run_filters import cell_filter, filter_runs
+from staleharness.store.run_selection import cell_filter, filter_runs
 from staleharness.store.store import StoredRun
 
 

@@ -8,7 +8,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.store.run_lookup import find_run
+from staleharness.store.run_selection import find_run
 
 
 @pytest.fixture

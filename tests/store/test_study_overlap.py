@@ -8,8 +8,7 @@ from results_helper import write_run
 
 from staleharness.base.reference_results import reference_folder
 from staleharness.store.store import Store
-from staleharness.store.study_overlap import overlap_with
-from staleharness.store.study_runs import StudyRuns, bundle_path, read_study_runs
+from staleharness.store.study_runs import StudyRuns, bundle_path, overlap_with, read_study_runs
 from staleharness.study import read_study
 
 

@@ -150,8 +150,8 @@ class RunFilters:
         """Select the finished runs of several folders, by their names in errors. Raises `UserError` if none of a folder
         matches, or for a name that no run of any has."""
         from ...statistics.results import Results
-        from ...store.run_filters import cell_filter, filter_runs
         from ...store.run_grid import Cell, cell_of
+        from ...store.run_selection import cell_filter, filter_runs
 
         is_selected = cell_filter(self.env, self.k, self.algo)
         cells, selections = list[Cell](), list[Results]()

@@ -1,4 +1,4 @@
-"""Selection of stored runs by environment, capacity, method and settings."""
+"""Selection of stored runs: one by its id or folder, or many by environment, capacity, method and settings."""
 
 from __future__ import annotations
 
@@ -7,14 +7,22 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from ..base.parsing import is_empty, parse_assignments, split_list, whole_number, without_n
-from ..errors import UserError, nearest
+from ..base.parsing import is_empty, parse_assignments, split_list, user_path, whole_number, without_n
+from ..base.reference_results import results_path
+from ..base.text import listing, plural
+from ..errors import UserError, nearest, shorten
 from ..study import plain_env
+from .bundle_reader import is_packed
+from .locks import MARKER
+from .record_schema import is_id
 from .run_grid import Cell, flat_settings
+from .store import Store
 from .stored_run import StoredRun, with_newer_settings
 
 Filter = str | int | Iterable[str | int] | None  # "1,8" as typed, 8, [1, 8]; None and "all" select everything
 Settings = str | Mapping[str, Any] | None  # "lag=oldest,epochs=2" as typed, {"lag": "oldest", "seed": [0, 1]}
+MAX_NAMES = 3  # of runs, in an error line
+REMEDY = "give the id of a run, or its folder results/runs/<id>"
 
 
 def filter_runs(runs: Iterable[StoredRun], is_selected: CellFilter, where: Settings = None) -> list[StoredRun]:
@@ -110,3 +118,64 @@ def _names(values: Filter, option: str) -> list[str]:
     if not names:
         raise UserError(f"{option}={values!r} is empty; name one or several, or leave it out for all")
     return names
+
+
+def find_run(text: str, out: str, argument: str = "RUN") -> StoredRun:
+    """Return the finished run that `text` names; an id is looked up in the results folder `out`.
+
+    argument: its name, for the error line. Raises `UserError` with the nearest run.
+    """
+    path = user_path(text)
+    home, name = path.resolve().parent.parent, path.resolve().name
+    if is_id(name) and (path.is_dir() or is_packed(home)):  # a bundle has no folders of runs
+        return _in_store(Store(home), name, argument)
+    if path.is_dir():
+        inside = Store(path).read_all() if (path / MARKER).is_file() else []
+        hint = _examples([run.id for run in inside], "it") if inside else REMEDY
+        raise UserError(f"{argument}={shorten(text)} is not the folder of a run; {hint}")
+    if path.exists():
+        raise UserError(f"{argument}={shorten(text)} is a file; {REMEDY}")
+    if path.name != text:
+        folder = next(parent for parent in path.parents if parent.exists())
+        names = [child.name for child in folder.iterdir() if is_id(child.name)] if folder.is_dir() else []
+        absent = f"there is no folder {folder / path.relative_to(folder).parts[0]}"
+        hint = absent if folder != path.parent else _nearest(path.name, names, str(folder))
+        raise UserError(f"{argument}={shorten(text)} does not exist; {hint}")
+    store = Store(results_path(out))
+    store.check_readable(f"OUT={out}")
+    return _in_store(store, text, argument)
+
+
+def _in_store(store: Store, text: str, argument: str) -> StoredRun:
+    """Return the run of the folder whose id begins with `text`. Raises `UserError`."""
+    store.check_readable()
+    if is_id(text) and (run := store.read(text)) is not None:
+        return run
+    if is_id(text) and store.attempts(text):
+        raise UserError(f"{argument}={text} is not finished; `staleharness status` says how far it is")
+    runs = {run.id: run for run in store.read_all()}
+    matches = [run_id for run_id in runs if run_id.startswith(text)]
+    if len(matches) > 1:
+        raise UserError(
+            f"the ids of {plural(len(matches), 'run')} in {store.root} begin with {text!r}; give more of the id"
+        )
+    if not matches:
+        raise UserError(
+            f"{argument}={shorten(text)!r}: there is no finished run of that id in {store.root}; "
+            f"{_nearest(text, list(runs), 'it')}"
+        )
+    return runs[matches[0]]
+
+
+def _nearest(name: str, ids: list[str], where: str) -> str:
+    """Return the end of an error line: the id nearest to a name, or the first of all ids."""
+    hint = nearest(name, ids)
+    return hint if hint.startswith("did you mean") else _examples(ids, where)
+
+
+def _examples(ids: list[str], where: str) -> str:
+    """Return the end of an error line: the first of the ids."""
+    if not ids:
+        return f"{where} holds no finished run"
+    hint = " (`staleharness status`)" if len(ids) > MAX_NAMES else ""
+    return f"{where} holds {listing(sorted(ids), MAX_NAMES)}{hint}"
