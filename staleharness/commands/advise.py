@@ -14,7 +14,7 @@ from .shared.advise_output import as_text
 from .shared.arguments import Help, JsonOption, RunFilters, output_file
 
 if TYPE_CHECKING:
-    from ..logs.lag_log import LagLog
+    from ..logs.lag_log_reader import LagLog
     from ..pipeline.pipeline_summary import CapResult
 
 CAPS = "0,1,2,4,8"

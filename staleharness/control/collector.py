@@ -20,8 +20,7 @@ from ..base.streams import integer, stream
 from ..batch import Rollout
 from ..errors import UserError, shorten
 from ..mismatch import Mismatch, Place, read_mismatch
-from ..training.policy_buffer import PolicyBuffer, Version
-from ..training.sampler_copies import CopyTensors, SamplerCopies, apply
+from ..training.policy_buffer import CopyTensors, PolicyBuffer, SamplerCopies, Version, apply
 from .action_distributions import Distribution, action_converter
 from .networks import views_of
 from .policy import BatchedPolicies, MLPPolicy

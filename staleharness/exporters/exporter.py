@@ -1,15 +1,21 @@
-"""Exporters by name, one per file of this folder."""
+"""Exporters by name, one per file of this folder, and the data of a run that they share: scalars over training, lag
+histogram, final scores and settings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 from ..base.module_registry import ModuleRegistry
 from ..base.system_info import package_version
 from ..errors import missing_extra
-from ..store.stored_run import StoredRun
+from ..store.run_grid import flat_settings
+from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
 
 Write = Callable[[Iterable[StoredRun], Path], list[Path]]  # runs into a folder; returns what was written
 
@@ -43,3 +49,53 @@ class Exporters(ModuleRegistry[Exporter]):
 
 
 EXPORTERS = Exporters("staleharness.exporters", "export", "exporters")
+
+
+HISTOGRAM = "lag_histogram"  # column of metrics.parquet: counts of lags 0, 1, ... in phases
+
+
+@dataclass(frozen=True)
+class Phases:
+    """A run's records, one entry per phase: axes [phases], scalars by name, NaN where a phase has none."""
+
+    phase: NDArray[np.int64]
+    steps: NDArray[np.int64]  # in the unit of the spec
+    seconds: NDArray[np.float64]  # of wall-clock since the start, at the end of each phase
+    scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; of timing.parquet `seconds/...` and memory
+    lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
+
+    def panels(self, i: int) -> dict[str, float]:
+        """Scalars that entry `i` has, by their names in dashboards, which group by the part before the slash."""
+        values = {name if "/" in name else f"phase/{name}": column[i] for name, column in self.scalars.items()}
+        return {name: value for name, value in values.items() if not np.isnan(value)}
+
+
+def phases(run: StoredRun) -> Phases:
+    """Read the run's tables."""
+    metrics, timing = run.metrics(), run.timing()
+    names = [name for name in metrics.columns if name not in ("phase", "steps", HISTOGRAM)]
+    scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
+    seconds = timing.select_dtypes("number").drop(columns="phase", errors="ignore")
+    scalars |= {
+        name if name == MEMORY else SECONDS + name: seconds[name].to_numpy(np.float64)
+        for name in sorted(seconds.columns)
+    }
+    return Phases(
+        metrics["phase"].to_numpy(np.int64),
+        metrics["steps"].to_numpy(np.int64),
+        np.cumsum(seconds[[*PARTS]].fillna(0.0).sum(axis=1).to_numpy(np.float64)),
+        scalars,
+        [np.asarray(counts, np.int64) for counts in metrics[HISTOGRAM]] if HISTOGRAM in metrics else [],
+    )
+
+
+def final_scores(run: StoredRun) -> dict[str, float]:
+    """`final/sampled`, `final/deterministic`: means over the final evaluation."""
+    scores = run.record["scores"]
+    return {f"final/{kind}": float(scores[kind]["mean"]) for kind in sorted(scores)}
+
+
+def settings(run: StoredRun) -> dict[str, Any]:
+    """Return the spec as flat plain data, with the label of tables; lists as text."""
+    values = {"label": run.record["label"], **flat_settings(run.spec)}
+    return {k: v if isinstance(v, (bool, int, float, str)) else str(v) for k, v in sorted(values.items())}

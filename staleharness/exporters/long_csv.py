@@ -13,8 +13,7 @@ from ..base.text import rows_to_csv
 from ..pages.report_tables import run_records
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .exporter import EXPORTERS
-from .run_data import HISTOGRAM, phases, settings
+from .exporter import EXPORTERS, HISTOGRAM, phases, settings
 
 COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "metric", "value")
 

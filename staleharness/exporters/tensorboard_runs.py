@@ -20,8 +20,7 @@ from numpy.typing import NDArray
 from ..base.files import write_bytes
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .exporter import EXPORTERS
-from .run_data import HISTOGRAM, final_scores, phases, settings
+from .exporter import EXPORTERS, HISTOGRAM, final_scores, phases, settings
 
 
 @EXPORTERS.register("tensorboard", "tensorboard --logdir {folder}", extra="tensorboard")

@@ -11,8 +11,7 @@ import numpy as np
 
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .exporter import EXPORTERS
-from .run_data import HISTOGRAM, final_scores, phases
+from .exporter import EXPORTERS, HISTOGRAM, final_scores, phases
 
 PROJECT = "staleharness"
 

@@ -11,7 +11,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import MaxNLocator, NullLocator
 
 from ..base.text import listing, span
-from ..logs.lag_log import LagLog
+from ..logs.lag_log_reader import LagLog
 from ..statistics.advice import Advice, advise
 from ..statistics.advice_per_method import MethodAdvice
 from ..statistics.results import Results

@@ -17,8 +17,7 @@ from ..mismatch import read_mismatch
 from ..rollout_schedule import Ints
 from ..tokens.minibatch_gradient import Timer
 from ..tokens.token_minibatch import parts
-from ..training.policy_buffer import PolicyBuffer
-from ..training.sampler_copies import SamplerCopies, matrices_of_blocks
+from ..training.policy_buffer import PolicyBuffer, SamplerCopies, matrices_of_blocks
 from .answer_grading import Grade, grade
 from .behaviour_scoring import behaviour_logp, teacher_force
 from .decoder_interface import Decoded, Decoder, Request, samples_mu

@@ -27,7 +27,7 @@ from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..training.checkpoint import MAX_FILES
-from ..training.method_warnings import blindness, idle_correction
+from ..training.method_facts import blindness, idle_correction
 from ..training.run_lag_model import WIDEST, expected_lag
 from .plan import Plan, PlannedRun
 

@@ -16,7 +16,7 @@ import numpy as np
 
 from ..base.text import listing, span
 from ..errors import UserError
-from ..logs.lag_log import LagLog
+from ..logs.lag_log_reader import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from ..store.stored_run import StoredRun
 from .advice_per_method import AdviceQuestion, MethodAdvice, advise_on_method

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 
 from ..errors import UserError
-from ..logs.lag_log import LagLog
+from ..logs.lag_log_reader import LagLog
 from ..pipeline.pipeline_summary import CapResult
 from .bootstrap import iqm, percentiles, stable_seed
 from .lag_curve import LagCurve

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from ..base.text import listing, span
-from ..logs.lag_log import LagLog
+from ..logs.lag_log_reader import LagLog
 from .advice_per_method import MethodAdvice
 
 MAX_NAMES = 12  # names in a list

@@ -15,8 +15,18 @@ The contract does not know what a method means; add a truth table of a few lines
     assert gradient_coefficients(ALGORITHMS["ppo_clip"](), d).tolist() == [[2.0, 0.0]]
 """
 
-from .algorithm_contract import CHECKS, Check, check_algorithm, variants
-from .decorator import parametrize_with_checks
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any
+
+from ..algorithm import Algorithm
+from ..base.options import Options
+from ..control.task import ControlTask
+from ..errors import UserError
+from ..lag import LagModel
+from ..mismatch import Mismatch
+from .algorithm_contract import CHECKS, Check, check_algorithm, parametrize_with_algorithm_checks, variants
 from .example_batches import decisions, example_decisions, example_trajectories, gradient_coefficients
 from .lag_model_checks import LAG_CHECKS, LagCheck, check_lag_model, parametrize_with_lag_checks
 from .mismatch_checks import MISMATCH_CHECKS, MismatchCheck, check_mismatch_model, parametrize_with_mismatch_checks
@@ -56,3 +66,42 @@ __all__ = [
     "parametrize_with_task_checks",
     "variants",
 ]
+
+KINDS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
+    (Algorithm, parametrize_with_algorithm_checks),
+    (ControlTask, parametrize_with_task_checks),
+    (LagModel, lambda plugins: parametrize_with_lag_checks(_instances(plugins))),
+    (Mismatch, lambda plugins: parametrize_with_mismatch_checks(_instances(plugins))),
+)
+
+
+def parametrize_with_checks(plugins: Iterable[Any]) -> Any:
+    """A pytest decorator: one test for each check on each plugin, of `(algorithm, check)` for classes of algorithms,
+    `(family, env, check)` for those of environments, `(model, check)` for lag and mismatch models.
+
+    The class of an algorithm or a model stands for its defaults and its variants. Raises `UserError` for plugins of
+    several kinds.
+    """
+    items = list(plugins)
+    for base, decorator in KINDS:
+        if all(issubclass(_class_of(item), base) for item in items):
+            return decorator(items)
+    names = ", ".join(_class_of(item).__name__ for item in items)
+    raise UserError(
+        f"parametrize_with_checks takes algorithms, environments of control, lag models or mismatch models, of one "
+        f"kind at a time, not {names}; language and chain tasks have check_language_task and check_chain_task"
+    )
+
+
+def _class_of(item: Any) -> type:
+    return item if isinstance(item, type) else type(item)
+
+
+def _instances(plugins: Iterable[Any]) -> list[Any]:
+    return [x for item in plugins for x in (_defaults_and_variants(item) if isinstance(item, type) else [item])]
+
+
+def _defaults_and_variants(cls: type[Options]) -> list[Options]:
+    if missing := [key for key in cls.hyper_parameter_types() if key not in cls.hyper_parameters()]:
+        raise UserError(f"{cls.__name__}: {missing[0]} has no default; give models, such as {cls.__name__}(...)")
+    return variants(cls)

@@ -19,8 +19,7 @@ from ..control.spec import ControlSpec
 from ..control.task import check_copies
 from ..errors import UserError
 from ..mismatch import MISMATCHES, Mismatch, Place, read_mismatch
-from ..training.policy_buffer import Version
-from ..training.sampler_copies import CopyTensors, SamplerCopies, matrices_of_blocks
+from ..training.policy_buffer import CopyTensors, SamplerCopies, Version, matrices_of_blocks
 from .algorithm_contract import global_generators
 from .contract import parametrize, run_checks
 

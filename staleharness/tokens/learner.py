@@ -16,7 +16,7 @@ from ..batch import Completions
 from ..objectives import aggregation_weights
 from ..training.base_learner import Gradient, Learner
 from ..training.lag_stats import LearnerRows, handed_lags
-from ..training.method_metadata import extra_passes
+from ..training.method_facts import extra_passes
 from .minibatch_gradient import Timer, gradient, gradient_by_rows
 from .policy_interface import Forward, TokenPolicy, score_completions
 from .spec import TokenSpec

@@ -51,7 +51,7 @@ class Learner(ABC, Generic[Data, Part]):
     def __init__(
         self, spec: RunSpec, algorithm: Algorithm, parameters: Sequence[Tensor], followed_by_shadow: Sequence[Tensor]
     ) -> None:
-        from .method_gradients import StateParameters, SuccessiveGradients
+        from .optimiser import StateParameters, SuccessiveGradients
 
         self.algorithm, self.parameters, self.followed_by_shadow = algorithm, list(parameters), list(followed_by_shadow)
         self.spec = spec

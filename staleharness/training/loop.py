@@ -17,8 +17,7 @@ from ..task import Task, find_env
 from .base_learner import Learner
 from .lag_accounts import Accounts
 from .lag_stats import external_lag_metrics
-from .method_metadata import describe
-from .method_warnings import warnings_of
+from .method_facts import describe, warnings_of
 from .phase_record import Data, PhaseData, PhaseRecord, Scores
 from .policy_buffer import PolicyBuffer, Version
 from .run_lag_model import Lags

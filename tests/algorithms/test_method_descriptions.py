@@ -21,8 +21,15 @@ from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.statistics.row_diagnostics import MECHANISMS
 from staleharness.testing import example_decisions
 from staleharness.training.loop import simulation_of
-from staleharness.training.method_metadata import OTHER, MethodEntry, describe, entry_of, extra_passes, families
-from staleharness.training.method_warnings import warnings_of
+from staleharness.training.method_facts import (
+    OTHER,
+    MethodEntry,
+    describe,
+    entry_of,
+    extra_passes,
+    families,
+    warnings_of,
+)
 
 BUILT_IN = [name for name in ALGORITHMS if Path(source_file(ALGORITHMS[name])).parent == builtin_folder("algorithms")]
 HERE = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)

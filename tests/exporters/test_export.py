@@ -21,7 +21,7 @@ from command_line import Cli
 from needs import has_extra, needs_extra
 from results_helper import write_run
 
-from staleharness.exporters import exporter, long_csv, run_data, tensorboard_runs, wandb_runs
+from staleharness.exporters import exporter, long_csv, tensorboard_runs, wandb_runs
 from staleharness.store.store import Store, StoredRun
 
 HOSTILE = "../../=up[\x1b]<b>"
@@ -63,7 +63,7 @@ def test_time_adds_up_over_phases_and_memory_is_no_part_of_it(tmp_path: Path) ->
     parts = {"collect": [1.0, 2.0, 3.0], "learn": [0.5, 0.5, 0.5], "evaluate": [0.0, 0.0, 1.0]}
     timing = pd.DataFrame({**parts, "train": [0.4] * 3, "memory_mb": [300.0, np.nan, 310.5]})
     timing.to_parquet(run.path / "timing.parquet")
-    data = run_data.phases(run)
+    data = exporter.phases(run)
     assert data.seconds.tolist() == [1.5, 4.0, 8.5]
     assert data.scalars["memory_mb"].tolist()[::2] == [300.0, 310.5]
     times = {name for name in data.scalars if name.startswith("seconds/")}
@@ -111,11 +111,11 @@ def test_an_export_that_dies_leaves_nothing_half_written(
 ):
     runs, calls = Store(results).read_all(), []
 
-    def failing(run: StoredRun) -> run_data.Phases:
+    def failing(run: StoredRun) -> exporter.Phases:
         calls.append(run)
         if len(calls) > 1:
             raise KeyboardInterrupt
-        return run_data.phases(run)
+        return exporter.phases(run)
 
     monkeypatch.setattr(long_csv, "phases", failing)
     folder = tmp_path / "to"

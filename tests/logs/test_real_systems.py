@@ -10,8 +10,7 @@ import pytest
 from places import ROOT
 
 from staleharness.errors import UserError
-from staleharness.logs.lag_log import LagLog
-from staleharness.logs.lag_log_reader import read_log
+from staleharness.logs.lag_log_reader import LagLog, read_log
 from staleharness.logs.log_statistics import SEGMENTS, DriftMeter
 
 CASES = ROOT / "tests" / "data" / "logs"

@@ -16,8 +16,7 @@ from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
 from staleharness.figures.staleness_cost import caption
 from staleharness.lag import parse_lag
-from staleharness.logs.lag_log import LagLog
-from staleharness.logs.lag_log_reader import read_log
+from staleharness.logs.lag_log_reader import LagLog, read_log
 from staleharness.logs.log_statistics import Drift
 from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import Advice, advise

@@ -19,7 +19,7 @@ from staleharness.batch import Completions
 from staleharness.tokens.minibatch_gradient import group_relative_advantage
 from staleharness.tokens.policy_interface import score_completions
 from staleharness.tokens.token_minibatch import Minibatch
-from staleharness.training.method_metadata import extra_passes
+from staleharness.training.method_facts import extra_passes
 
 SERVED = sorted(name for name in ALGORITHMS if "closed_form" not in ALGORITHMS[name].needs)
 

@@ -21,7 +21,7 @@ from staleharness.spec import RunSpec
 from staleharness.task import find_env
 from staleharness.training.base_learner import Learner
 from staleharness.training.loop import simulation_of
-from staleharness.training.method_gradients import SuccessiveGradients
+from staleharness.training.optimiser import SuccessiveGradients
 
 CONTROL = small_control(3, 2, 20, env="Pendulum-v1", hidden=(4,), max_grad_norm=1e9)
 CHAIN = small_chain(9, 4, minibatches=3, max_grad_norm=1e9)
