@@ -144,7 +144,9 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
             absent += pc.list_flatten(column).null_count
         if fault := _column_fault(name, column.type, absent):
             raise UserError(f"trace {path}, column {name}: {fault}")
-    if not _is_complete(header):
+    counts = [header.get(name) for name in ("decisions", "fetch")]
+    are_counts = all(count is None or (type(count) is int and count >= 0) for count in counts)
+    if not are_counts or not isinstance(header.get("source"), str):
         raise UserError(f"trace {path} has a header that does not say where it comes from")
 
 
@@ -211,13 +213,6 @@ def _by_times(rows: pd.DataFrame) -> dict[str, Any]:
     finish_phases = np.where(phases < len(step_starts), phases, -1)
     dropped = rows["fate"].str.startswith("dropped")
     return {"finished_in": finish_phases, "left_in": np.where(dropped, finish_phases, rows["phase"])}
-
-
-def _is_complete(header: Mapping[str, Any]) -> bool:
-    """Return whether a header has the fields that readers rely on."""
-    counts = [header.get(name) for name in ("decisions", "fetch")]
-    are_counts = all(count is None or (type(count) is int and count >= 0) for count in counts)
-    return are_counts and isinstance(header.get("source"), str)
 
 
 def _column_fault(name: str, kind: Any, absent: int) -> str | None:

@@ -156,13 +156,10 @@ class ActorPool:
         """Move groups from the overflow into the queue while it has room; their actors begin another."""
         while self.overflow and len(self.queue) < self.config.room:
             member, group, group_data = self.overflow.popleft()
-            self._enqueue(group, group_data)
+            self.recorder.entries[group].queued_at = self.recorder.now()
+            self.queue.append((group, group_data))
+            self.condition.notify()
             self._next(member)
-
-    def _enqueue(self, group: int, group_data: FinishedGroup) -> None:
-        self.recorder.entries[group].queued_at = self.recorder.now()
-        self.queue.append((group, group_data))
-        self.condition.notify()
 
     def _next(self, member: _ActorProcess) -> None:
         """Tell an actor to make another group."""

@@ -106,7 +106,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 CHARACTERS = 2**20  # of JSON that are read at once
 LONGEST_OBJECT = 2**22  # characters
-BLANK = re.compile(r"\s*")
+SOLID = re.compile(r"\S")
 
 
 def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
@@ -116,7 +116,7 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
     text, at, line, last = "", 0, 1, 1  # lines: where `text` begins, and the last one that is not blank
     in_list, state = False, "value"  # inside a list; "value", "value or ]" or ", or ]"
     while True:
-        at = _after_blanks(text, at)
+        at = match.start() if (match := SOLID.search(text, at)) else len(text)
         if at == len(text):
             last = line + text.count("\n", 0, len(text.rstrip())) if text.strip() else last
             line += text.count("\n")
@@ -158,9 +158,3 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
                 raise ValueError(f"line {line + text.count(chr(10), 0, at)} is not a JSON object")
             yield value
             at, state = end, ", or ]" if in_list else "value"
-
-
-def _after_blanks(text: str, at: int) -> int:
-    match = BLANK.match(text, at)
-    assert match is not None
-    return match.end()

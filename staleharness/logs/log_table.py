@@ -32,6 +32,7 @@ GZIP = ".gz"  # behind one of those
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
 NAN_FLAG = "is_nan"  # in MLflow's table of metrics, where the value of a NaN is 0
+TRUE = ("true", "t", "1")  # cells of that column, in lower case
 MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 PIECE = 2**17  # rows of a piece
@@ -111,7 +112,9 @@ def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
         else:
             flag = next((name for name in columns if name.strip().lower() == NAN_FLAG), long_table[0])
             cells = _cells(path, [*long_table[:2], flag])
-            rows = ([None if _is_true(nan) else value] for name, value, nan in cells if name == names[0])
+            rows = (
+                [None if str(nan).strip().lower() in TRUE else value] for name, value, nan in cells if name == names[0]
+            )
         yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
 
 
@@ -127,10 +130,6 @@ def runs_of(path: Path) -> int:
 def _run_column(names: Sequence[str]) -> str | None:
     by_word = {name.strip().lower(): name for name in names}
     return next((by_word[word] for word in RUN_WORDS if word in by_word), None)
-
-
-def _is_true(cell: Any) -> bool:
-    return str(cell).strip().lower() in ("true", "t", "1")
 
 
 def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:

@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..algorithm import Algorithm
-from ..base.options import Options
 from ..control.task import ControlTask
 from ..errors import UserError
 from ..lag import LagModel
@@ -70,8 +69,8 @@ __all__ = [
 KINDS: tuple[tuple[type, Callable[[Any], Any]], ...] = (
     (Algorithm, parametrize_with_algorithm_checks),
     (ControlTask, parametrize_with_task_checks),
-    (LagModel, lambda plugins: parametrize_with_lag_checks(_instances(plugins))),
-    (Mismatch, lambda plugins: parametrize_with_mismatch_checks(_instances(plugins))),
+    (LagModel, lambda plugins: parametrize_with_lag_checks(_models(plugins))),
+    (Mismatch, lambda plugins: parametrize_with_mismatch_checks(_models(plugins))),
 )
 
 
@@ -83,25 +82,25 @@ def parametrize_with_checks(plugins: Iterable[Any]) -> Any:
     several kinds.
     """
     items = list(plugins)
+    classes = [item if isinstance(item, type) else type(item) for item in items]
     for base, decorator in KINDS:
-        if all(issubclass(_class_of(item), base) for item in items):
+        if all(issubclass(cls, base) for cls in classes):
             return decorator(items)
-    names = ", ".join(_class_of(item).__name__ for item in items)
+    names = ", ".join(cls.__name__ for cls in classes)
     raise UserError(
         f"parametrize_with_checks takes algorithms, environments of control, lag models or mismatch models, of one "
         f"kind at a time, not {names}; language and chain tasks have check_language_task and check_chain_task"
     )
 
 
-def _class_of(item: Any) -> type:
-    return item if isinstance(item, type) else type(item)
-
-
-def _instances(plugins: Iterable[Any]) -> list[Any]:
-    return [x for item in plugins for x in (_defaults_and_variants(item) if isinstance(item, type) else [item])]
-
-
-def _defaults_and_variants(cls: type[Options]) -> list[Options]:
-    if missing := [key for key in cls.hyper_parameter_types() if key not in cls.hyper_parameters()]:
-        raise UserError(f"{cls.__name__}: {missing[0]} has no default; give models, such as {cls.__name__}(...)")
-    return variants(cls)
+def _models(plugins: Iterable[Any]) -> list[Any]:
+    """Return models, for each class its defaults and variants. Raises `UserError` for an option without a default."""
+    models: list[Any] = []
+    for item in plugins:
+        if not isinstance(item, type):
+            models.append(item)
+            continue
+        if missing := [key for key in item.hyper_parameter_types() if key not in item.hyper_parameters()]:
+            raise UserError(f"{item.__name__}: {missing[0]} has no default; give models, such as {item.__name__}(...)")
+        models += variants(item)
+    return models

@@ -47,7 +47,8 @@ def example_matrices() -> list[tuple[Tensor, Place]]:
                 weight[..., -1, :] = 0.0
             weight = weight.t().contiguous().t() if name.startswith("actor") else weight
             examples.append((weight, Place(name, version, 7)))
-    return [(weight.to(device), place) for device in _devices() for weight, place in examples]
+    devices = ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
+    return [(weight.to(device), place) for device in devices for weight, place in examples]
 
 
 def example_logits() -> list[Tensor]:
@@ -217,10 +218,6 @@ def check_mismatch_model(model: Mismatch) -> None:
 def parametrize_with_mismatch_checks(models: Iterable[Mismatch]) -> Any:
     """A pytest decorator: one test `(model, check)` for each check on each model."""
     return parametrize("model", [(model.text, model) for model in models], MISMATCH_CHECKS)
-
-
-def _devices() -> tuple[str, ...]:
-    return ("cpu", "cuda") if torch.cuda.is_available() else ("cpu",)
 
 
 def _answer(model: Mismatch, question: Question) -> Tensor:

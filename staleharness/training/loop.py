@@ -149,9 +149,11 @@ class Simulation(ABC, Generic[Data]):
         metrics, learning = self.learner.train(phase_data.data, phase)
         metrics |= self.between_phases(phase_data.data)
         self.phase += 1
-        self.evaluation_steps += first_scores.steps if first_scores else 0
         metrics |= {"phase": phase, "steps": spec.budget_phase(self.phase) * spec.steps_per_phase}
-        metrics |= _untrained_metrics(first_scores) if first_scores else {}
+        if first_scores:  # of the policy before training, with their standard errors
+            self.evaluation_steps += first_scores.steps
+            metrics |= {f"untrained/{mode}": first_scores.mean(mode) for mode in first_scores.returns}
+            metrics |= {f"untrained/{mode}_error": first_scores.error(mode) for mode in first_scores.returns}
         metrics |= self.lags.ledger(phase) | phase_data.metrics
         metrics |= self.accounts.enter(phase, steps_before, self.learner, phase_data, self.lags)
         seconds = {
@@ -205,12 +207,6 @@ class Simulation(ABC, Generic[Data]):
         self.trained = json.loads(state["trained"])
         for name in self._parts:
             getattr(self, name).load_state_dict(state[name])
-
-
-def _untrained_metrics(scores: Scores) -> dict[str, float]:
-    """Return scores of the policy before training, with their standard errors."""
-    means = {f"untrained/{mode}": scores.mean(mode) for mode in scores.returns}
-    return means | {f"untrained/{mode}_error": scores.error(mode) for mode in scores.returns}
 
 
 def simulation_of(spec: RunSpec, folder: Path = Path()) -> Simulation[Any]:
