@@ -106,7 +106,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 CHARACTERS = 2**20  # of JSON that are read at once
 LONGEST_OBJECT = 2**22  # characters
-SOLID = re.compile(r"\S")
+SOLID = re.compile(r"\S")  # a character that is no blank
 
 
 def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
