@@ -21,6 +21,7 @@ from collections.abc import Callable, Iterable
 from typing import Any
 
 from ..algorithm import Algorithm
+from ..base.options import Options
 from ..control.task import ControlTask
 from ..errors import UserError
 from ..lag import LagModel
@@ -100,7 +101,8 @@ def _models(plugins: Iterable[Any]) -> list[Any]:
         if not isinstance(item, type):
             models.append(item)
             continue
-        if missing := [key for key in item.hyper_parameter_types() if key not in item.hyper_parameters()]:
-            raise UserError(f"{item.__name__}: {missing[0]} has no default; give models, such as {item.__name__}(...)")
-        models += variants(item)
+        cls: type[Options] = item
+        if missing := [key for key in cls.hyper_parameter_types() if key not in cls.hyper_parameters()]:
+            raise UserError(f"{cls.__name__}: {missing[0]} has no default; give models, such as {cls.__name__}(...)")
+        models += variants(cls)
     return models
