@@ -123,7 +123,7 @@ def write_run(
 
 @functools.cache
 def _timing(phases: int) -> bytes:
-    return pd.DataFrame([{"collect": 1.0, "learn": 1.0, "evaluate": 0.0}] * phases).to_parquet()
+    return bytes(pd.DataFrame([{"collect": 1.0, "learn": 1.0, "evaluate": 0.0}] * phases).to_parquet())
 
 
 def _metrics(
@@ -201,6 +201,6 @@ def write_grid(
                     noise = np.random.default_rng([e, k, a, seed]).standard_normal()
                     robustness = 0.05 + 0.03 * (len(algorithms) - a)
                     level = (1500 + 800 * e) * (1.0 - robustness * np.log2(k)) + 120 * noise
-                    options = {"env": env, "capacity": k, "phases": phases, "seconds": 50 + 3.0 * a}
+                    options: dict[str, Any] = {"env": env, "capacity": k, "phases": phases, "seconds": 50 + 3.0 * a}
                     runs.append(write_run(root, label, seed, sampled=float(level), **options))
     return runs

@@ -53,7 +53,7 @@ def sweep_here(out: Path, jobs: int = 2, listener: Silent | None = None, **asked
     """A sweep by this process, without table and report (they take most of a small sweep's time)."""
     store = Store(out)
     store.open_for_writing()
-    return sweep(plan(ask(**asked)).runs, store, LocalPool(jobs), listener or Silent())  # type: ignore[arg-type]
+    return sweep(plan(ask(**asked)).runs, store, LocalPool(jobs), listener or Silent())
 
 
 @contextlib.contextmanager
