@@ -11,7 +11,7 @@ from pathlib import Path
 
 from ..base.text import invocation
 from ..errors import UserError
-from ..statistics.claims.claim_text import fill_numbers
+from ..statistics.claims.claim_evaluation import fill_numbers
 from .gallery_figure import GalleryFigure
 from .markdown_pages import anchor, picture, picture_file, read_page
 from .paper_figure_specs import Paper, PaperFigure

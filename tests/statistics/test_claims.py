@@ -16,8 +16,7 @@ from scipy.stats import t as student_t
 from staleharness.errors import UserError
 from staleharness.statistics.claims import early_warning as warning
 from staleharness.statistics.claims.claim import ClaimPart
-from staleharness.statistics.claims.claim_evaluation import evaluate_claim
-from staleharness.statistics.claims.claim_text import fill_numbers
+from staleharness.statistics.claims.claim_evaluation import evaluate_claim, fill_numbers
 from staleharness.statistics.claims.number_query import read_query
 from staleharness.statistics.claims.part_tests import evaluate_part
 from staleharness.statistics.claims.run_measures import measure

@@ -1,16 +1,36 @@
-"""Evaluation of a claim on stored runs: the tests of its parts, its verdict, and its text with numbers."""
+"""Evaluation of a claim on stored runs: the tests of its parts, its verdict, and its text with numbers.
+
+In a text `{iqm vaco K=16}` becomes `0.19 [0.17, 0.20]`:
+
+    {QUANTITY [LABEL] [OPTION=VALUE ...] [plain]}
+
+QUANTITY is one of `quantities.py`, a measure (`run_measures.py`: score, area, return, kept, seconds) or a
+column of the metrics. Options: K, env, study, over=LABEL (the difference from it; with as=ratio the
+ratio, with seeds=paired seed by seed), over_k, phases=10:50, reduce, digits, as=% or as=number, level. A cell of five
+runs or more has an interval; fewer are listed in parentheses, if they are of one environment. `plain`: the number
+alone.
+
+    <each OTHER: {told ...} at K = 4; {told ...} at 16>   becomes   above OTHER at K = 4 and 16
+"""
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import TypeVar
 
 from ...errors import UserError
-from ..significance_and_power import holm, holm_level
+from ..significance_and_power import ALPHA, holm, holm_level
 from .claim import ClaimPart, verdict
-from .claim_text import fill_numbers, tests_in_text
+from .number_query import NumberQuery, read_query
 from .part_tests import PartResult, correct_part, evaluate_part
+from .quantities import SIDES, quantity_text, told_difference
 from .study_evidence import Evidence
+
+T = TypeVar("T")
+BRACES = r"\{([^{}]+)\}"
+LISTS = r"<each ([^:<>]+): ([^<>]+)>"
 
 
 @dataclass(frozen=True)
@@ -58,3 +78,52 @@ def evaluate_claim(
     return ClaimResult(
         verdict(outcomes) or default_verdict, fill_numbers(observation, evidence_of, holm_level(ps)), results
     )
+
+
+def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float = ALPHA) -> str:
+    """Replace the braces of a text, then its lists; `evidence_of` returns the runs of a study, the figure's own for
+    ``""``.
+
+    alpha: level of the tests behind `told`. Raises `UserError` with the braces.
+    """
+
+    def evaluate(query: NumberQuery) -> str:
+        return quantity_text(replace(query, alpha=alpha), evidence_of(query.options.get("study", "")))
+
+    content = re.sub(BRACES, lambda braces: _with_query(braces[1], evaluate), text)
+    return re.sub(LISTS, lambda match: _by_side(match[1], match[2].split("; ")), content)
+
+
+def _by_side(other: str, places: Sequence[str]) -> str:
+    """Join places, each after its side of `other`, so that a side is said once: `above PPO-clip's at K = 4, not
+    significantly different from it at 16 and 64`. Raises `UserError` for a place without a side."""
+    sides: dict[str, list[str]] = {}
+    for text in places:
+        side = next((side for side in SIDES if text.startswith(f"{side} ")), None)
+        if side is None:
+            raise UserError(f"<each {other}: ...>: {text!r} begins with none of {', '.join(SIDES)}")
+        sides.setdefault(side, []).append(text.removeprefix(f"{side} "))
+    pronouns = iter([other, *["it"] * len(sides)])
+    lists = {side: " and ".join([", ".join(where[:-1]), where[-1]][len(where) == 1 :]) for side, where in sides.items()}
+    return ", ".join(f"{side} {next(pronouns)} {where}" for side, where in lists.items())
+
+
+def _with_query(words: str, function: Callable[[NumberQuery], T]) -> T:
+    """Call a function with the query that is written between two braces. Raises `UserError` that names it."""
+    try:
+        return function(read_query(words))
+    except (UserError, ValueError) as error:  # a ValueError: K=x, phases=1:y
+        raise UserError(f"{{{words}}}: {error}") from None
+
+
+def tests_in_text(text: str, evidence_of: Callable[[str], Evidence]) -> set[tuple[float, float]]:
+    """Value and p of each difference that a text calls above, below or not significantly different."""
+
+    def test(query: NumberQuery) -> set[tuple[float, float]]:
+        if query.quantity != "told":
+            return set()
+        difference = told_difference(query, evidence_of(query.options.get("study", "")))
+        p = difference.p_beyond("more")
+        return set() if p is None else {(difference.value, p)}
+
+    return {pair for words in re.findall(BRACES, text) for pair in _with_query(words, test)}
