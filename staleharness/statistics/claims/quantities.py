@@ -24,9 +24,8 @@ from ..scores import Array, learning_curve, normaliser_of
 from ..significance_and_power import improvement_over
 from ..slowdown import slowdowns
 from ..t_tests_and_intervals import Contrast
-from .claim import ClaimPart
+from .claim import ClaimPart, NumberQuery
 from .early_warning import METRIC, count_warnings
-from .number_query import NumberQuery
 from .part_tests import Term, compare_terms
 from .run_measures import MEASURES, measure
 from .study_evidence import Evidence
