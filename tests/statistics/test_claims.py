@@ -18,8 +18,7 @@ from staleharness.statistics.claims import early_warning as warning
 from staleharness.statistics.claims.claim import ClaimPart, read_query
 from staleharness.statistics.claims.claim_evaluation import evaluate_claim, fill_numbers
 from staleharness.statistics.claims.part_tests import evaluate_part
-from staleharness.statistics.claims.run_measures import measure
-from staleharness.statistics.claims.study_evidence import Evidence
+from staleharness.statistics.claims.study_evidence import Evidence, measure
 from staleharness.statistics.results import Results
 
 RETURNS = {  # Hopper-v5, whose random policy returns 15.23; seeds 0 to 4

@@ -26,7 +26,7 @@ class ClaimPart:
     says: str  # the statement in words
     of: tuple[str, ...] = ()  # algorithms, as the study names them
     be: Literal["more", "less", "alike"] = "more"
-    what: str = "score"  # area, return, kept, seconds, warned, or a column of the metrics (`run_measures.py`)
+    what: str = "score"  # area, return, kept, seconds, warned, or a column of the metrics (`study_evidence.py`)
     over: tuple[str, ...] = ()  # algorithms to compare with
     k: tuple[int, ...] = ()  # capacities; empty: the study's only one
     over_k: int | None = None  # capacity to compare with

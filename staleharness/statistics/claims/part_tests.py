@@ -17,8 +17,7 @@ from ..significance_and_power import ALPHA
 from ..t_tests_and_intervals import Contrast, Outcome, contrast
 from .claim import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
-from .run_measures import measure
-from .study_evidence import Evidence
+from .study_evidence import Evidence, measure
 
 NAMES = {
     "area": "area under the curve",

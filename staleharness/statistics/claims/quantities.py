@@ -1,6 +1,6 @@
 """Quantities for the braces of a text, by name: numbers with their intervals, and words about them.
 
-Beside those registered here, each measure (`run_measures.py`) and each column of the metrics is a quantity.
+Beside those registered here, each measure (`study_evidence.py`) and each column of the metrics is a quantity.
 """
 
 from __future__ import annotations
@@ -27,8 +27,7 @@ from ..t_tests_and_intervals import Contrast
 from .claim import ClaimPart, NumberQuery
 from .early_warning import METRIC, count_warnings
 from .part_tests import Term, compare_terms
-from .run_measures import MEASURES, measure
-from .study_evidence import Evidence
+from .study_evidence import MEASURES, Evidence, measure
 
 BASELINE = "ppo_clip"  # where a query does not say over
 SIDES = ("above", "below", "not significantly different from")  # of 0, as a text tells them
