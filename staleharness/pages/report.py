@@ -23,8 +23,7 @@ from ..figures.palette import styles, with_names
 from ..statistics.results import Results
 from ..statistics.scores import learning_curve
 from ..statistics.significance_and_power import method_pairs
-from ..statistics.table import Table
-from ..statistics.table_text import to_csv
+from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
 from .method_cards import cards

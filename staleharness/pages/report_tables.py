@@ -11,8 +11,7 @@ from typing import Any
 from ..base.text import duration, number, word
 from ..figures.palette import Style
 from ..statistics.scores import SCORES
-from ..statistics.table import AGGREGATES, Table, distinct_aggregates, is_published
-from ..statistics.table_text import count, raw_digits, retained_text
+from ..statistics.table import AGGREGATES, Table, count, distinct_aggregates, is_published, raw_digits, retained_text
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 

@@ -1,15 +1,20 @@
-"""Table of results as data. Imports nothing heavy, so that a cached table shows at once."""
+"""Table of results as data and as text. Imports nothing heavy, so that a cached table shows at once."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import textwrap
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
+
+from ..base.text import duration, number, printable, rows_to_csv, wrap_lines
+from ..base.text_tables import WIDTH, fit, fixed_width
 
 if TYPE_CHECKING:
     import pandas as pd
 
     from ..store.stored_run import StoredRun
+
 
 COLUMNS = tuple(
     "algorithm env capacity n_runs n_tasks iqm iqm_low iqm_high median median_low median_high mean mean_low mean_high "
@@ -91,3 +96,70 @@ def distinct_aggregates(table: Table) -> list[str]:
 def is_published(row: Mapping[str, Any], table: Table) -> bool:
     """Return whether a row is of published runs."""
     return row["capacity"] == 1 and row["algorithm"] in table.published
+
+
+def plain(table: Table, width: int = WIDTH) -> str:
+    """Format the table as fixed-width text of at most `width` columns, headline above and notes below. Columns without
+    room are left out and named."""
+    headers, lines, hidden = _fit_columns(table, width)
+    above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
+    text = [*above, *fixed_width(headers, lines)]
+    no_room = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []
+    text += wrap_lines([*no_room, *(f"note: {note}" for note in table.notes)], width)
+    return "\n".join(map(printable, text))
+
+
+def to_csv(table: Table) -> str:
+    """All columns, full precision, empty where there is no number."""
+    return rows_to_csv(table.rows, COLUMNS)
+
+
+def interval(row: Mapping[str, Any], name: str) -> str:
+    """`0.83 [0.71, 0.90]`; the bracket is a dash where the interval is undefined."""
+    if row[name] is None:
+        return "–"
+    low, high = row[f"{name}_low"], row[f"{name}_high"]
+    return f"{number(row[name])} " + ("[–]" if low is None else f"[{number(low)}, {number(high)}]")
+
+
+def retained_text(row: Mapping[str, Any]) -> str:
+    """`68% [41, 95]`: share of its score at K = 1 that a method retains; a dash at K = 1, and without runs there."""
+    share, low, high = (row.get(f"retained{end}") for end in ("", "_low", "_high"))
+    if share is None:
+        return "–"
+    ends = "" if low is None or high is None else f" [{100 * low:.0f}, {100 * high:.0f}]"
+    return f"{100 * share:.0f}%" + ends
+
+
+def count(row: Mapping[str, Any]) -> str:
+    """Runs × tasks; `*` where runs are missing."""
+    return f"{row['n_runs']}×{row['n_tasks']}" + ("*" if row["missing"] else "")
+
+
+def raw_digits(table: Table) -> int:
+    """Digits of a raw score: an accuracy needs more than a return."""
+    return 3 if table.settings["normalise"] == "raw" else 1
+
+
+def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
+    """Headers, rows of cells, and the headers of the columns without room."""
+    columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
+        "algorithm": lambda row: printable(row["algorithm"]),
+        "K": lambda row: str(row["capacity"]) + ("*" if is_published(row, table) else ""),
+        f"IQM [{table.settings['level']:.0%} CI]": lambda row: interval(row, "iqm"),
+        "retained": retained_text,
+        "median": lambda row: number(row["median"]),
+        "mean": lambda row: number(row["mean"]),
+        "gap": lambda row: number(row["optimality_gap"]),
+        "raw": lambda row: number(row["raw_mean"], raw_digits(table)),
+        "lag": lambda row: number(row["lag_mean"]),
+        "TV": lambda row: number(row["tv"], 3),
+        "ESS": lambda row: number(row["ess"]),
+        "clip%": lambda row: number(None if row["clipped"] is None else 100 * row["clipped"], 1),
+        "n": count,
+        "time": lambda row: duration(row["seconds"]),
+    }
+    if all(row.get("retained") is None for row in table.rows):
+        del columns["retained"]
+    lines = [[text(row) for text in columns.values()] for row in table.rows]
+    return fit(list(columns), lines, width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))

@@ -18,7 +18,7 @@ from results_helper import ALGORITHMS, write_grid, write_run
 from staleharness.base.text import duration
 from staleharness.errors import UserError
 from staleharness.statistics import aggregate as stats
-from staleharness.statistics import scores, table_text
+from staleharness.statistics import scores
 from staleharness.statistics import table as tables
 from staleharness.store import run_grid
 
@@ -92,7 +92,7 @@ def test_missing_runs_are_named_with_their_reason(tmp_path: Path):
     ]
     table = stats.table(made, wanted)
     assert "2 of 4 runs missing: spo seed 1 (Diverged), vaco seed 1 (not run)" in table.notes
-    assert "note: 2 of 4 runs missing" in table_text.plain(table)
+    assert "note: 2 of 4 runs missing" in tables.plain(table)
     assert [r["missing"] for r in table.rows] == [1, 1]
 
 
@@ -101,7 +101,7 @@ def test_algorithm_without_runs_has_a_row_without_numbers(tmp_path: Path):
     table = stats.table(made, [expected_run("spo", 0, "Diverged"), expected_run("spo", 1, "Diverged")], reps=50)
     row = table.rows[0]
     assert (row["algorithm"], row["n_runs"], row["missing"], row["iqm"], row["seconds"]) == ("spo", 0, 2, None, None)
-    assert "spo" in table_text.plain(table)
+    assert "spo" in tables.plain(table)
 
 
 def test_one_run_has_a_score_but_no_interval(tmp_path: Path):
@@ -110,7 +110,7 @@ def test_one_run_has_a_score_but_no_interval(tmp_path: Path):
     assert table.rows[0]["iqm"] == 1.0
     assert table.rows[0]["iqm_low"] is None and table.rows[0]["mean_high"] is None
     assert any("one run only" in note for note in table.notes)
-    assert "1.00 [–]" in table_text.plain(table)
+    assert "1.00 [–]" in tables.plain(table)
 
 
 def test_unequal_seeds_are_all_used_with_a_note(tmp_path: Path):
@@ -237,24 +237,24 @@ def test_plain_table_fits_the_width(tmp_path: Path):
     made = write_grid(tmp_path, (*ALGORITHMS[:2], "mine[delta=0.1,realign_every=step,rho_bar=2.0]"), phases=3)
     table = stats.table(made, reps=50)
     for width in (80, 100, 120):
-        lines = table_text.plain(table, width).splitlines()
+        lines = tables.plain(table, width).splitlines()
         assert max(map(len, lines)) <= width
         body = next(i for i, line in enumerate(lines) if line.startswith("---"))
         assert lines[body - 1].startswith("algorithm") and len(lines[body + 1 : body + 4]) == 3
-    assert " ESS  " in table_text.plain(table, 120) and "no room for gap, clip%" in table_text.plain(table, 80)
+    assert " ESS  " in tables.plain(table, 120) and "no room for gap, clip%" in table_text.plain(table, 80)
 
 
 def test_names_are_text_and_not_terminal_markup(tmp_path: Path):
     made = [write_run(tmp_path, "[red]x[/red]", 0), write_run(tmp_path, "a", 0, sampled=5.0)]
     made[1] = replace(made[1], record=made[1].record | {"label": "a\x1b[31mb"})  # the store lets none of these through
-    text = table_text.plain(stats.table(made))
+    text = tables.plain(stats.table(made))
     assert "[red]x[/red]" in text
     assert "\x1b" not in text and "a?[31mb" in text
 
 
 def test_csv_holds_every_column_and_defuses_formulas(tmp_path: Path):
     made = [write_run(tmp_path, "=cmd()", 0), write_run(tmp_path, "spo", 0, sampled=-5.0)]
-    rows = list(csv.DictReader(io.StringIO(table_text.to_csv(stats.table(made)))))
+    rows = list(csv.DictReader(io.StringIO(tables.to_csv(stats.table(made)))))
     assert tuple(rows[0]) == tables.COLUMNS
     assert rows[0]["algorithm"] == "'=cmd()"
     assert rows[1]["raw_mean"] == "-5.0" and rows[1]["iqm_low"] == ""

@@ -16,7 +16,7 @@ from statsmodels.stats.multitest import multipletests
 from staleharness.statistics import aggregate
 from staleharness.statistics.retained_share import compare_pairs, retained_shares, retention
 from staleharness.statistics.scores import fixed_scale
-from staleharness.statistics.table_text import plain
+from staleharness.statistics.table import plain
 from staleharness.store.run_grid import RunGrid, grid
 
 RANDOM = 15.2257  # sampled return of a random policy on Hopper-v5

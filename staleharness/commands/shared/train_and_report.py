@@ -18,7 +18,7 @@ from ...base.text_tables import table_width
 from ...errors import UserError, nearest
 from ...statistics.results import Results
 from ...statistics.scores import AUTO, NORMALISATIONS, SCORES, fixed_scale, resolve_auto
-from ...statistics.table_text import plain
+from ...statistics.table import Table, plain
 from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from ...running.runner_interface import Runner
     from ...running.sweep_event_loop import Outcome, SweepListener
     from ...running.synchronous_reference import LagReference
-    from ...statistics.table import Table
     from ...store.store import Store, StoredRun
 
 
