@@ -13,7 +13,6 @@ from matplotlib.ticker import MaxNLocator
 
 from ..errors import UserError, nearest
 from ..statistics.bootstrap import LEVEL, REPS, mean_of_tasks, percentiles, resample, stable_seed
-from ..statistics.intervals_or_single_runs import has_intervals, has_small_samples
 from ..statistics.method_labels import display_label
 from ..statistics.results import Results
 from ..statistics.scores import Array, final_score, normaliser_of
@@ -26,7 +25,7 @@ from ..statistics.significance_and_power import (
     final_scores,
     improvement_over,
 )
-from ..statistics.table import Table
+from ..statistics.table import Table, has_intervals, has_small_samples
 from ..store.run_grid import Cell, RunGrid
 from .captions import axis, bars, interval, scale, seeds
 from .curves_and_summary import summary_row

@@ -14,10 +14,10 @@ from matplotlib.ticker import MaxNLocator
 
 from ..base.text import listing, span
 from ..errors import UserError
+from ..statistics.aggregate import MIN_RUNS
 from ..statistics.claims.claim import ClaimPart
 from ..statistics.claims.part_tests import Term, compare_terms
 from ..statistics.claims.study_evidence import Evidence
-from ..statistics.intervals_or_single_runs import MIN_RUNS
 from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
 from ..statistics.retained_share import MIN_GAIN, retained_shares

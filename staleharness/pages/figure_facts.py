@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from ..base.text import plural
 from ..figures.captions import run_facts, scale
-from ..statistics.intervals_or_single_runs import COVERAGE, MIN_RUNS, coverage_text
+from ..statistics.aggregate import COVERAGE, MIN_RUNS, coverage_text
 from ..statistics.method_labels import display_label
 from ..statistics.table import Table, extent
 from ..store.stored_run import StoredRun

@@ -12,9 +12,9 @@ from typing import Any
 
 from ..base.text import invocation
 from ..errors import UserError
+from ..statistics.aggregate import show_single_runs
 from ..statistics.claims.claim_evaluation import ClaimResult, evaluate_claim
 from ..statistics.claims.study_evidence import Evidence
-from ..statistics.intervals_or_single_runs import show_single_runs
 from ..statistics.method_labels import option_values, without_options
 from ..statistics.results import Results
 from ..statistics.table import Table
@@ -155,7 +155,7 @@ def load_figures(
         bundle, results, table = study_runs_of(e.study), runs_of(e.study), table_of(e.study, e.score, e.normalise)
         if table:
             looks = {"names": e.names, "values": option_values(results, e.ordered) if e.ordered else {}}
-            table = show_single_runs(table, results)
+            table = show_single_runs(table, results.grid)
             table = replace(table, settings=table.settings | looks)
         if e.only and bundle and table:  # scores stay normalised by the whole study
             bundle, results = bundle.restrict(e.only), results.only(e.only)

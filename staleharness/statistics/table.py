@@ -93,6 +93,16 @@ def distinct_aggregates(table: Table) -> list[str]:
     return list(distinct)
 
 
+def has_small_samples(table: Table) -> bool:
+    """Return whether any row shows its runs."""
+    return any("dots" in row for row in table.rows)
+
+
+def has_intervals(table: Table) -> bool:
+    """Return whether any row with runs shows an interval."""
+    return any("dots" not in row for row in table.rows if row["n_runs"])
+
+
 def is_published(row: Mapping[str, Any], table: Table) -> bool:
     """Return whether a row is of published runs."""
     return row["capacity"] == 1 and row["algorithm"] in table.published

@@ -14,7 +14,7 @@ from staleharness.figures.comparisons import differences_from_baseline, performa
 from staleharness.figures.option_scores import phase_diagram
 from staleharness.figures.score_and_drift_tables import risk_table
 from staleharness.figures.training_time import score_and_time
-from staleharness.statistics.intervals_or_single_runs import show_single_runs
+from staleharness.statistics.aggregate import show_single_runs
 from staleharness.statistics.results import Results, load
 from staleharness.statistics.table import Table
 
@@ -29,7 +29,7 @@ def write_and_load(root: Path, seeds: dict[str, int], at_1: dict[str, int] | Non
                 height = 900.0 / k + 30 * float(np.random.default_rng([len(label), k, seed]).standard_normal())
                 write_run(root, label, seed, capacity=k, sampled=height, phases=4)
     results = load(root)
-    return results, show_single_runs(results.table(reps=50, engine="quick"), results)
+    return results, show_single_runs(results.table(reps=50, engine="quick"), results.grid)
 
 
 @pytest.fixture(scope="module")

@@ -241,7 +241,7 @@ def test_plain_table_fits_the_width(tmp_path: Path):
         assert max(map(len, lines)) <= width
         body = next(i for i, line in enumerate(lines) if line.startswith("---"))
         assert lines[body - 1].startswith("algorithm") and len(lines[body + 1 : body + 4]) == 3
-    assert " ESS  " in tables.plain(table, 120) and "no room for gap, clip%" in table_text.plain(table, 80)
+    assert " ESS  " in tables.plain(table, 120) and "no room for gap, clip%" in tables.plain(table, 80)
 
 
 def test_names_are_text_and_not_terminal_markup(tmp_path: Path):

@@ -8,16 +8,11 @@ import numpy as np
 import pytest
 from results_helper import write_grid
 
+from staleharness.statistics.aggregate import MIN_RUNS, SHARE_COVERED, coverage_text, show_single_runs
 from staleharness.statistics.bootstrap import iqm
-from staleharness.statistics.intervals_or_single_runs import (
-    MIN_RUNS,
-    SHARE_COVERED,
-    coverage_text,
-    has_small_samples,
-    show_single_runs,
-)
 from staleharness.statistics.method_labels import display_label
 from staleharness.statistics.results import Results
+from staleharness.statistics.table import has_small_samples
 
 
 def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path) -> None:
@@ -25,7 +20,7 @@ def test_rows_of_few_runs_lose_their_intervals_and_get_their_runs(tmp_path: Path
     many = write_grid(tmp_path / "b", ("spo",), capacities=(4,), seeds=MIN_RUNS, phases=6)
     results = Results.of([*few, *many])
     table = results.table(reps=50, engine="quick")
-    made = show_single_runs(table, results)
+    made = show_single_runs(table, results.grid)
     rows = {row["algorithm"]: row for row in made.rows}
     before = {row["algorithm"]: row for row in table.rows}
     assert rows["spo"] == before["spo"] and rows["spo"]["iqm_low"] is not None

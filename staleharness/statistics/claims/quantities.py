@@ -16,8 +16,8 @@ import numpy as np
 from ...base.text import plural
 from ...errors import UserError
 from ...study import without_version
+from ..aggregate import MIN_RUNS
 from ..bootstrap import REPS, fast_interval, mean_of_tasks
-from ..intervals_or_single_runs import MIN_RUNS
 from ..lag_curve import lag_curves
 from ..retained_share import retention
 from ..scores import Array, learning_curve, normaliser_of
