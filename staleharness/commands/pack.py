@@ -24,7 +24,7 @@ class Command:
 def handle(command: Command) -> int:
     from ..base.parsing import user_path
     from ..running.plan import with_stored_labels
-    from ..statistics.benchmark.protocol_runs import benchmark_command, digest_of
+    from ..statistics.benchmark.protocol import benchmark_command, digest_of
     from ..store.bundle_writer import pack
     from ..store.locks import hold_bundle
     from ..study import read_study, study_file

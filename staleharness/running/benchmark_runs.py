@@ -14,8 +14,7 @@ from ..base.parsing import PluginChoice, parse_choice, split_list
 from ..base.reference_results import PLACE, absent_results, results_path
 from ..errors import UserError
 from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-from ..statistics.benchmark.protocol import BASELINE, Protocol
-from ..statistics.benchmark.protocol_runs import MethodRuns, chosen_rate, look_rates, runs_by_row
+from ..statistics.benchmark.protocol import BASELINE, MethodRuns, Protocol, chosen_rate, look_rates, runs_by_row
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
 from ..study import Question

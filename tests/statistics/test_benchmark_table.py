@@ -18,21 +18,19 @@ from staleharness.statistics.benchmark.benchmark_row import BenchmarkRow, with_t
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from staleharness.statistics.benchmark.benchmark_verdict_text import rank, remarks, verdict
 from staleharness.statistics.benchmark.protocol import (
+    MethodRuns,
     Protocol,
     ProtocolPlace,
     WidthControl,
-    count_runs,
-    look_seeds,
-    read_protocol,
-)
-from staleharness.statistics.benchmark.protocol_runs import (
-    MethodRuns,
     area_of,
     benchmark_command,
     choose_rate,
     chosen_rate,
+    count_runs,
     digest_of,
     look_rates,
+    look_seeds,
+    read_protocol,
     runs_by_row,
 )
 from staleharness.statistics.t_tests_and_intervals import welch

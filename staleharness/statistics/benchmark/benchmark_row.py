@@ -13,8 +13,7 @@ from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interva
 from ..scores import Array
 from ..significance_and_power import detectable_effect, holm_of_results, results_key, spread
 from ..t_tests_and_intervals import welch
-from .protocol import BASELINE, LEARNT, Protocol
-from .protocol_runs import area_of
+from .protocol import BASELINE, LEARNT, Protocol, area_of
 
 REFERENCE, USER = "reference", "yours"  # sources of runs; others are the names of third parties' bundles
 

@@ -12,8 +12,7 @@ from typing import Any
 from ...store.stored_run import StoredRun
 from ..method_labels import display_label
 from .benchmark_row import REFERENCE, USER, BenchmarkRow, with_scores, with_tests
-from .protocol import Protocol, count_runs
-from .protocol_runs import MethodRuns, chosen_rate, look_rates, runs_by_row
+from .protocol import MethodRuns, Protocol, chosen_rate, count_runs, look_rates, runs_by_row
 
 
 @dataclass(frozen=True)

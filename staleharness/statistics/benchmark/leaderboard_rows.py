@@ -13,8 +13,7 @@ from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import learning_curve
 from .benchmark_row import REFERENCE, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
-from .protocol import BASELINE, Protocol
-from .protocol_runs import MethodRuns, runs_by_row
+from .protocol import BASELINE, MethodRuns, Protocol, runs_by_row
 
 RunsByRow = Mapping[tuple[str, int], MethodRuns]  # as `runs_by_row` returns
 
