@@ -41,8 +41,7 @@ def handle(command: Command) -> int:
     from ..running.forecast import estimate
     from ..running.plan import Plan, plan_as_data
     from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-    from ..statistics.benchmark.benchmark_table import benchmark_table
-    from ..statistics.benchmark.benchmark_verdict_text import remarks, verdict
+    from ..statistics.benchmark.benchmark_table import benchmark_table, remarks, verdict
     from ..statistics.benchmark.protocol import look_seeds, read_protocol
     from ..store.store import Store
     from .shared.progress_display import listener_for

@@ -18,8 +18,7 @@ from staleharness.errors import UserError
 from staleharness.pages.leaderboard_page import write_page
 from staleharness.running import benchmark_runs
 from staleharness.statistics.benchmark import protocol as protocols
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable
-from staleharness.statistics.benchmark.benchmark_verdict_text import remarks
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, remarks
 from staleharness.statistics.benchmark.protocol import look_rates
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store

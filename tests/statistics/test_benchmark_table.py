@@ -15,8 +15,7 @@ from scipy import stats
 
 from staleharness.errors import UserError
 from staleharness.statistics.benchmark.benchmark_row import BenchmarkRow, with_tests
-from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
-from staleharness.statistics.benchmark.benchmark_verdict_text import rank, remarks, verdict
+from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table, rank, remarks, verdict
 from staleharness.statistics.benchmark.protocol import (
     MethodRuns,
     Protocol,
