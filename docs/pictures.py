@@ -22,7 +22,7 @@ def write_both(folder: Path, name: str, draw: Callable[[float], Figure]) -> None
 
 def draw_pipeline(width: float) -> Figure:
     """Draw the asynchronous pipeline of docs/pipeline.md."""
-    from staleharness.figures.pipeline_timeline import timeline
+    from staleharness.figures.timelines import timeline
     from staleharness.pipeline.event_simulation import simulate
     from staleharness.pipeline.pipeline_settings import preset
 

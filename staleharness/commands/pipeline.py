@@ -180,8 +180,8 @@ def _files(name: str) -> tuple[str, str]:
 
 
 def _write(folder: Path, records: Mapping[str, PipelineRecord], summaries: Mapping[str, Any]) -> list[Path]:
-    from ..figures.pipeline_timeline import timeline
     from ..figures.plot_layout import to_bytes
+    from ..figures.timelines import timeline
     from ..pipeline.pipeline_rows import to_parquet
 
     contents = {SUMMARY: json_bytes(summaries)}

@@ -10,10 +10,9 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from staleharness.figures import actors_and_trainer as drawing
-from staleharness.figures.actors_and_trainer import MIXTURE, TRAINER, work_of
-from staleharness.figures.pipeline_timeline import VERSIONS
+from staleharness.figures import timelines as drawing
 from staleharness.figures.registry import draw
+from staleharness.figures.timelines import MIXTURE, TRAINER, VERSIONS, work_of
 from staleharness.statistics.results import Results
 from staleharness.store.store import Store
 

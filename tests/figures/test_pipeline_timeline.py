@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from staleharness.figures.pipeline_timeline import LANES, VERSIONS, timeline
 from staleharness.figures.plot_layout import to_bytes
+from staleharness.figures.timelines import MAX_SLOTS, VERSIONS, timeline
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_settings import preset
 
@@ -20,7 +20,7 @@ def test_a_timeline_shows_trainer_slots_and_queue_by_version() -> None:
         bar = bars[round(float(record.step_start[step]), 6)]
         assert bar.get_facecolor() == _rgba(VERSIONS[step % 4])
     rows = [bar for bar in slots.patches if bar.get_height() < 1]  # and not the bands of a sync
-    assert len({round(bar.get_y(), 3) for bar in rows}) == LANES
+    assert len({round(bar.get_y(), 3) for bar in rows}) == MAX_SLOTS
     assert len(slots.patches) - len(rows) == sum(state == "syncing" for _, _, state in record.trainer)
     # In a synchronous pipeline slots and trainer never work at the same time.
     for bar in rows:
