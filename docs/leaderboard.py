@@ -31,7 +31,7 @@ from staleharness.pages.leaderboard_page import (
     robustness,
     run_count,
 )
-from staleharness.pages.markdown_pages import picture
+from staleharness.pages.page_parts import picture
 from staleharness.running.benchmark_runs import report_plan
 from staleharness.running.plan import Plan
 from staleharness.statistics.benchmark.benchmark_row import REFERENCE

@@ -8,7 +8,7 @@ from pathlib import Path
 from matplotlib.figure import Figure
 
 from staleharness.figures.plot_layout import FORMS, reduce_colours, to_bytes
-from staleharness.pages.markdown_pages import picture_file
+from staleharness.pages.page_parts import picture_file
 
 HERE = Path(__file__).resolve().parent
 RESULTS = HERE.parent / "results" / "reference" / "vaco_control"

@@ -29,7 +29,7 @@ from page import page
 from staleharness.base.files import write_bytes
 from staleharness.base.reference_results import reference_folder
 from staleharness.figures.plot_layout import COLUMN, reduce_colours
-from staleharness.pages.markdown_pages import picture_file
+from staleharness.pages.page_parts import picture_file
 from staleharness.running.plan import Plan, PlannedRun
 from staleharness.running.plan_execution import execute_plan
 from staleharness.running.runners.local import LocalPool

@@ -10,7 +10,7 @@ from compare import MARGIN, PAIRS, Comparison, comparisons, gain, lags
 from design import ON_POLICY, Study
 
 from staleharness.pages.figure_facts import dates_note, figure_dates
-from staleharness.pages.markdown_pages import picture
+from staleharness.pages.page_parts import picture
 from staleharness.statistics.method_labels import display_label
 
 LABELS = {

@@ -7,8 +7,7 @@ from collections import Counter
 from pathlib import Path
 from typing import Any
 
-from .markdown_pages import anchor, picture_file, prose, read_page, sections_on_page
-from .page_shell import read_template, shell
+from .page_parts import anchor, picture_file, prose, read_page, read_template, sections_on_page, shell
 from .paper_figure_specs import paper_names, read_paper
 from .paper_summary import conclusion_on_page
 from .verdict_text import verdict_on_page

@@ -20,7 +20,7 @@ from ..statistics.leaderboard import CapacityResult, Leaderboard, LeaderboardRow
 from ..statistics.method_labels import display_label
 from ..statistics.significance_and_power import ALPHA
 from ..store.stored_run import StoredRun
-from .page_shell import read_template, shell
+from .page_parts import read_template, shell
 
 KINDS = {"method": "", "control": "width control", "added": "added"}
 WIDTH, HEIGHT = 240.0, 96.0  # of a learning curve in a card

@@ -29,8 +29,7 @@ from ..figures.table_markup import Sheet
 from .figure_facts import DRAFT, figure_facts
 from .gallery_figure import GalleryFigure, at_scale, load_figures
 from .gallery_index import index_page, study_pages
-from .markdown_pages import anchor, picture, picture_file, prose, read_page, sections_on_page
-from .page_shell import read_template, shell
+from .page_parts import anchor, picture, picture_file, prose, read_page, read_template, sections_on_page, shell
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_summary import conclusion_on_page, summary_page
 from .run_lists import evidence_by_study, run_lists, test_links

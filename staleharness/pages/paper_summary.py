@@ -13,7 +13,7 @@ from ..base.text import invocation
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import fill_numbers
 from .gallery_figure import GalleryFigure
-from .markdown_pages import anchor, picture, picture_file, read_page
+from .page_parts import anchor, picture, picture_file, read_page
 from .paper_figure_specs import Paper, PaperFigure
 from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_words
 

@@ -27,7 +27,7 @@ from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
 from .method_cards import cards
-from .page_shell import read_template, shell
+from .page_parts import read_template, shell
 from .report_tables import (
     AXES,
     NUMBERS,

@@ -12,7 +12,7 @@ from pressing import press
 from results_helper import write_run
 
 from staleharness.pages.gallery_index import index_page
-from staleharness.pages.markdown_pages import prose
+from staleharness.pages.page_parts import prose
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_text import NO_CLAIM, UNSEEN
 from staleharness.statistics.claims.claim import VOCABULARY

@@ -19,7 +19,7 @@ from results_helper import write_grid, write_run
 from staleharness.base.files import digest
 from staleharness.figures import plot_layout, registry
 from staleharness.pages import figure_embedding, report, report_tables
-from staleharness.pages.page_shell import PAGE, SCRIPTS
+from staleharness.pages.page_parts import PAGE, SCRIPTS
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
 from staleharness.statistics.table import Table

@@ -1,16 +1,23 @@
-"""Parts of Markdown pages: links, pictures, anchors and sections."""
+"""Parts that pages share: of Markdown, links, pictures, anchors and sections; of HTML, templates, style and script."""
 
 from __future__ import annotations
 
+import base64
+import hashlib
 import posixpath
 import re
 from html import escape
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from ..base.version import __version__
 
 if TYPE_CHECKING:
+    from jinja2 import Template
     from markupsafe import Markup
 
+PAGE = Path(__file__).with_name("templates")  # templates, styles and scripts
+SCRIPTS = ("page.js", "figures.js")
 LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)(#[\w-]+)?\)")
 
 
@@ -53,3 +60,27 @@ def sections_on_page(path: Path) -> dict[str, str]:
     """Read the sections of a page: heading -> text below it."""
     parts = read_page(path).split("\n## ")[1:]
     return {heading: text for heading, _, text in (part.partition("\n") for part in parts)}
+
+
+def read_template(name: str) -> Template:
+    """Template of this folder; it escapes all that is no `Markup`, and refuses names that it is not given."""
+    import jinja2
+
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(PAGE),
+        autoescape=True,
+        undefined=jinja2.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    return environment.get_template(name)
+
+
+def shell(*styles: str) -> dict[str, Any]:
+    """{css, script, script_hash, version} for a template: page.css and then `styles`, and the script with its hash."""
+    from markupsafe import Markup
+
+    files = ("page.css", *styles), SCRIPTS
+    css, script = ("".join((PAGE / name).read_text(encoding="utf-8") for name in names) for names in files)
+    sha = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    return {"css": Markup(css), "script": Markup(script), "script_hash": f"sha256-{sha}", "version": __version__}
