@@ -26,13 +26,12 @@ from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.table_markup import Sheet
-from .figure_facts import DRAFT, figure_facts
+from .figure_facts import DRAFT, figure_facts, run_lists, test_links
 from .gallery_figure import GalleryFigure, at_scale, load_figures
 from .gallery_index import index_page, study_pages
 from .page_parts import anchor, picture, picture_file, prose, read_page, read_template, sections_on_page, shell
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_summary import conclusion_on_page, summary_page
-from .run_lists import evidence_by_study, run_lists, test_links
 from .verdict_text import claims_text, finding, planned_tests, test_rows, verdict_lines, verdict_on_page, verdict_words
 
 
@@ -245,7 +244,7 @@ def html(
                 "facts": figure_facts(s).replace("`", ""),
             }
         )
-    lists = run_lists(evidence_by_study(entries))
+    lists = run_lists(entries)
     return read_template("gallery.html.j2").render(
         **shell(), title=paper.title, name=name, paper=paper, about=prose(paper.about), figures=rows, lists=lists
     )
