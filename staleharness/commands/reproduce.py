@@ -43,8 +43,8 @@ class Command(JsonOption, Resources):
 
 
 def handle(command: Command) -> int:
-    """Run every study that the wanted figures rest on, then draw them into `<out>/figures`. A run that several of
-    them ask for is made once. Exit code as of a sweep."""
+    """Run the study of every wanted figure, then draw them into `<out>/figures`. A run that several of them ask for is
+    made once. Exit code as of a sweep."""
     from .. import api
     from ..base.files import make_subfolder
     from ..base.parsing import user_path

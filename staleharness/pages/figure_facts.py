@@ -50,6 +50,8 @@ def figure_facts(s: GalleryFigure) -> str:
     text += _sharing_note(bundle)
     if s.scale == "small":
         text += dates_note(figure_dates().get(f"{s.figure.paper}/{s.figure.name}"))
+    if absent := s.absent_studies:
+        text += f" Not tested: no results of {_and_list([f'`{name}`' for name in absent])} are here."
     if bundle.strangers:
         text += f" Left out: {plural(bundle.strangers, 'run')} in the folder with other settings."
     return text if bundle.complete else f"{DRAFT}. {text}"
@@ -122,7 +124,7 @@ def run_lists(entries: Iterable[GalleryFigure]) -> list[dict[str, Any]]:
             continue
         study_of_figure = s.figure.entry.study
         for study in [study_of_figure, *(part.study or study_of_figure for part in s.figure.entry.part)]:
-            if study not in studies:
+            if study not in {*studies, *s.absent_studies}:
                 studies[study] = s.evidence_of("" if study == study_of_figure else study)
     return [_list(study, evidence) for study, evidence in studies.items()]
 

@@ -5,8 +5,9 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import re
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +27,7 @@ from .paper_figure_specs import PaperFigure
 # Texts of an entry, which are not in its picture.
 TEXTS = ("question", "claim", "motivation", "observation", "part", "verdict")
 AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
+STUDY = re.compile(r"\bstudy=([\w-]+)")  # in a text, of a number from another study
 LATER = ("names", "beside", "ordered")  # keys added later; empty ones are left out of a picture's digest
 
 
@@ -38,20 +40,31 @@ class GalleryFigure:
     results: Results  # its runs
     table: Table | None
     evidence_of: Callable[[str], Evidence]  # the runs of a study by name; of its own, all of them, by ""
-    companions: Mapping[str, Results] = field(default_factory=dict)  # of the other studies that its drawing shows
-    scale: str = "small"  # of the runs
+    companions: Mapping[str, Results]  # of the other studies that its drawing shows
+    scale: str  # of the runs
+    bundles: Path  # folder of the results of all studies
 
     @functools.cached_property
     def claim_result(self) -> ClaimResult:
-        """Verdict on the claim by the runs, empty while runs are missing. Raises `UserError` if its file needs values
-        that the runs do not have."""
+        """Verdict on the claim by the runs, empty while runs are missing, or a study that it is tested on. Raises
+        `UserError` if its file needs values that the runs do not have."""
         e = self.figure.entry
-        if self.state != "drawn":
+        if self.state != "drawn" or self.absent_studies:
             return ClaimResult("", "", ())
         try:
             return evaluate_claim(e.part, e.observation, e.verdict, self.evidence_of, self._names)
         except UserError as error:
             raise UserError(f"{self.figure.paper}/{self.figure.name}.toml: {error}") from None
+
+    @property
+    def absent_studies(self) -> list[str]:
+        """Other studies that its tests and its text take numbers from, and that have no results here."""
+        e = self.figure.entry
+        return self.absent(*(part.study for part in e.part if part.study), *STUDY.findall(e.observation))
+
+    def absent(self, *studies: str) -> list[str]:
+        """Those of some studies that have no results here, sorted."""
+        return sorted(s for s in {*studies} if not bundle_path(self.bundles, s, self.scale).is_dir())
 
     @property
     def options(self) -> dict[str, Any]:
@@ -165,5 +178,5 @@ def load_figures(
         evidence = functools.partial(evidence_of, e.study, e.score, e.normalise)
         present = [name for name in e.beside if bundle_path(bundles, name, scale).is_dir()]
         companions = {name: other_evidence(name, e.score, e.normalise).results for name in present}
-        out.append(GalleryFigure(f, bundle, results, table, evidence, companions, scale))
+        out.append(GalleryFigure(f, bundle, results, table, evidence, companions, scale, bundles))
     return out

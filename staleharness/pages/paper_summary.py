@@ -12,7 +12,7 @@ from pathlib import Path
 from ..base.text import invocation
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import fill_numbers
-from .gallery_figure import GalleryFigure
+from .gallery_figure import STUDY, GalleryFigure
 from .page_parts import anchor, picture, picture_file, read_page
 from .paper_figure_specs import Paper, PaperFigure
 from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_words
@@ -60,9 +60,11 @@ def summary_page(
 
 
 def conclusion(paper: Paper, name: str, entries: Sequence[GalleryFigure]) -> str:
-    """Conclusion of a paper with its numbers filled in; empty without one, or while runs of its figure are missing."""
+    """Conclusion of a paper with its numbers filled in; empty without one, and while runs of its figure or a study that
+    it quotes are missing."""
     for s in entries:
-        if s.figure.name == paper.conclusion_from and s.state == "drawn":
+        is_complete = s.state == "drawn" and not s.absent(*STUDY.findall(paper.conclusion))
+        if s.figure.name == paper.conclusion_from and is_complete:
             try:
                 return fill_numbers(paper.conclusion, s.evidence_of)
             except UserError as error:

@@ -108,8 +108,10 @@ def verdict_lines(s: GalleryFigure) -> list[str]:
 
 
 def planned_tests(s: GalleryFigure) -> str:
-    """Statements that a figure will test once all its runs are there; empty when they are."""
-    return "" if s.state == "drawn" else "; ".join(part.text for part in s.figure.entry.part)
+    """Statements that a figure will test once all runs are there; empty when they are."""
+    if s.state == "drawn" and not s.absent_studies:
+        return ""
+    return "; ".join(part.text for part in s.figure.entry.part)
 
 
 def test_rows(claim_result: ClaimResult) -> list[list[str]]:

@@ -79,6 +79,25 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
         _ = shown.claim_result
 
 
+def test_a_figure_is_drawn_where_a_study_of_its_tests_is_absent(shelf: Path, tmp_path: Path) -> None:
+    write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
+    with (shelf / "p" / "paper.toml").open("a") as stream:
+        stream.write('conclusion = "It keeps {return vaco K=4 study=t}."\nconclusion_from = "fig2"\n')
+    with (shelf / "p" / "fig2.toml").open("a") as stream:
+        stream.write(
+            'observation = "{return vaco K=4} and {return vaco K=4 study=u}."\n'
+            '[[part]]\nsays = "VACO ends higher"\nof = ["vaco"]\nover = ["ppo_clip"]\nk = [4]\nstudy = "t"\n'
+        )
+    paper, figures = read_paper("p", shelf)
+    entries = load_figures(figures, tmp_path, reps=50)
+    paper_gallery.make(paper, figures, entries, ["fig2"], tmp_path / "out")
+    page = (tmp_path / "out" / "p" / "evidence.md").read_text()
+    assert "**To test, with all runs:** VACO ends higher." in page and "**We saw:**" not in page
+    assert "Not tested: no results of `t` and `u` are here." in page and verdict_on_page(page) == "not looked at yet"
+    assert "Runs of s</h2>" in (tmp_path / "out" / "p.html").read_text()
+    assert "In short" not in (tmp_path / "out" / "p.md").read_text()
+
+
 def test_a_table_is_in_the_page_and_deletes_no_picture(shelf: Path, tmp_path: Path) -> None:
     figure = shelf / "p" / "fig2.toml"
     figure.write_text(figure.read_text().replace("aggregate_scores", "risk_table"))
