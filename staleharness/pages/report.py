@@ -26,8 +26,8 @@ from ..statistics.significance_and_power import method_pairs
 from ..statistics.table import Table, to_csv
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
-from .method_cards import cards
 from .page_parts import read_template, shell
+from .report_panels import anchors, cards, run_groups
 from .report_tables import (
     AXES,
     NUMBERS,
@@ -41,7 +41,6 @@ from .report_tables import (
     score_row,
     squares,
 )
-from .run_panels import anchors, run_groups
 
 PACKAGE = Path(__file__).parents[1]
 # A report is made anew when one of these packages changes.

@@ -8,7 +8,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.figures.palette import styles
-from staleharness.pages.method_cards import cards, percent
+from staleharness.pages.report_panels import cards, percent
 
 METHOD = {
     "summary": "Cuts.",

@@ -14,7 +14,7 @@ from results_helper import write_grid, write_run
 
 from staleharness.figures.palette import styles
 from staleharness.pages import report
-from staleharness.pages.run_panels import POINTS, anchors, curve, run_groups
+from staleharness.pages.report_panels import POINTS, anchors, curve, run_groups
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.results import Results
 from staleharness.store.run_grid import cell_of

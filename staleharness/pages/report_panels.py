@@ -1,10 +1,11 @@
-"""Panels of runs in a report: what stands behind a row of the table, each run with its settings and curves."""
+"""Panels of a report: the runs behind a row of the table, each with its settings and curves, and a card per method with
+its summary, its options and the share of decisions that each of its mechanisms touched."""
 
 from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,10 +13,12 @@ import numpy as np
 
 from ..base.text import duration, number, plural, word
 from ..figures.palette import Style
-from ..statistics.method_labels import display_label
-from ..statistics.row_diagnostics import in_bins
+from ..statistics.method_labels import display_label, value_text
+from ..statistics.results import Results
+from ..statistics.row_diagnostics import MECHANISMS, Share, in_bins
 from ..statistics.scores import Array, learning_curve
 from ..statistics.table import Table
+from ..statistics.table_notes import on_warnings
 from ..store.run_grid import cell_of, flat_settings
 from ..store.stored_run import StoredRun
 from .report_tables import AXES
@@ -23,6 +26,16 @@ from .report_tables import AXES
 WIDTH, TOP, BOTTOM = 180, 3, 57  # of a small curve, in its own units
 POINTS = 40  # of a curve of scores; a longer one is thinned
 BINS = 20  # of a curve of staleness
+FACTS = (  # key in the run's record of its method, and heading
+    ("family", "family"),
+    ("level", "ratio"),
+    ("transform", "weight"),
+    ("trust_region", "trust region"),
+    ("anchor", "anchor"),
+    ("proximal", "proximal policy"),
+    ("passes", "extra passes"),
+    ("needs", "needs"),
+)
 
 
 def anchors(runs: Sequence[StoredRun]) -> dict[tuple[str, int], str]:
@@ -113,3 +126,60 @@ def curve(x: Array, y: Array, label: str, unit: str) -> dict[str, Any] | None:
 
 def _digits(value: float, digits: int) -> float:
     return float(f"{value:.{digits}g}")
+
+
+def cards(runs: Iterable[StoredRun], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
+    """Cards for the template, one per label, in order of name. A run without a record of its method has its settings
+    and its mechanisms alone."""
+    results = Results.of(runs)
+    return [_card(label, results, look) for label, look in looks.items()]
+
+
+def _card(label: str, results: Results, look: Style) -> dict[str, Any]:
+    runs = [run for run in results.grid.runs if run.label == label]
+    methods = [dict(r.record["method"]) for r in runs if "method" in r.record]
+    method = methods[-1] if methods else {}
+    ks = sorted({int(r.record["spec"]["capacity"]) for r in runs})
+    return {
+        "label": label,
+        "look": look,
+        "summary": method.get("summary", ""),
+        "paper": method.get("paper", ""),
+        "facts": [(heading, value_text(method[key])) for key, heading in FACTS if method.get(key)],
+        "options": _options(runs),
+        "warnings": on_warnings(runs),
+        "capacities": ks,
+        "runs": plural(len(runs), "run"),
+        "mechanisms": _mechanisms(
+            [results.diagnostics[label, k].mechanisms for k in ks], dict(method.get("touches", {}))
+        ),
+    }
+
+
+def _options(runs: Sequence[StoredRun]) -> list[tuple[str, str]]:
+    """Hyper-parameters of the runs; several values if the tasks' presets differ."""
+    values: dict[str, dict[str, None]] = {}
+    for run in runs:
+        for key, value in dict(run.record["spec"].get("hyper", {})).items():
+            values.setdefault(key, {})[value_text(value)] = None
+    return [(key, " or ".join(texts)) for key, texts in sorted(values.items())]
+
+
+def _mechanisms(shares: Sequence[Mapping[str, Share]], texts: Mapping[str, str]) -> list[dict[str, Any]]:
+    """A row for each mechanism that any run measured, a cell for each capacity."""
+    rows = []
+    for column, (name, text) in MECHANISMS.items():
+        cells = [at_k.get(column) for at_k in shares]
+        if any(cells):
+            help_text = texts.get(column.removeprefix("algorithm/"), text) if "/" in column else text
+            missing = {"mean": "–", "last": ""}
+            row = [{"mean": percent(c.mean), "last": percent(c.last)} if c else missing for c in cells]
+            rows.append({"name": name, "help": help_text, "cells": row})
+    return rows
+
+
+def percent(value: float) -> str:
+    """Format with two significant digits: `12.3%`, `0.04%`, `0%`."""
+    if value == 0:
+        return "0%"
+    return f"{100 * value:.1f}%" if value >= 0.001 else f"{100 * value:.1g}%"
