@@ -1,5 +1,4 @@
-"""Aggregates of the final scores with their intervals, in rows and against the capacity of the policy buffer; and the
-scores of a leaderboard against it, a panel per track."""
+"""Aggregates of the final scores with their intervals, in rows and against the capacity of the policy buffer."""
 
 from __future__ import annotations
 

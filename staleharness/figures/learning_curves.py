@@ -111,13 +111,14 @@ def curves_by_method(
     return figure
 
 
-def _several_envs(results: Results) -> bool:
-    return len(results.grid.envs) > 1
-
-
 @FIGURES.register(
     "aggregate_curves",
-    Section(20, "Score over training", "All environments together, each run's curve normalised first.", _several_envs),
+    Section(
+        20,
+        "Score over training",
+        "All environments together, each run's curve normalised first.",
+        lambda results: len(results.grid.envs) > 1,
+    ),
 )
 def aggregate_curves(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Normalised score over training, IQM over all environments and seeds: one panel per capacity."""

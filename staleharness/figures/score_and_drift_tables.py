@@ -200,10 +200,6 @@ TAILS = {
 }
 
 
-def _has_mismatch(results: Results) -> bool:
-    return any(samples_apart(run) for run in results)
-
-
 def samples_apart(run: StoredRun) -> bool:
     """Return whether a run's sampler was not its trainer, by its settings or as measured: another engine, number format
     or a kept cache is not set by `MISMATCH`."""
@@ -235,7 +231,7 @@ def two_factors_of(run: StoredRun) -> dict[str, Array] | None:
         "what sampled against the version that it stands for, and that version against the newest policy. Sampler: the "
         "first of these by k3, and the surprisal gap in standard errors. Tails: shares of decisions whose ratio is "
         "above 2 or below ½, over gradient steps.",
-        _has_mismatch,
+        lambda results: any(map(samples_apart, results)),
     ),
 )
 def two_factors(results: Results, table: Table) -> Sheet:

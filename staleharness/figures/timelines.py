@@ -196,17 +196,13 @@ def _work_of_trace(rows: pd.DataFrame, published_at: NDArray[np.float64]) -> Wor
     )
 
 
-def _has_actors(results: Results) -> bool:
-    return any(run.trace is not None for run in results)
-
-
 @FIGURES.register(
     "actors_and_trainer",
     Section(
         75,
         "Actors and trainer",
         "Blank: waiting. A trainer that waits gains from more actors, an actor from fewer.",
-        _has_actors,
+        lambda results: any(run.trace is not None for run in results),
     ),
 )
 def actors_and_trainer(results: Results, table: Table, width: float = PAGE) -> Figure:

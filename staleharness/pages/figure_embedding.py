@@ -54,7 +54,8 @@ def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) ->
             element.set("id", prefix + identity)
         for key in ("d", "points"):
             if (path := element.get(key)) is not None:
-                element.set(key, " ".join(_round_numbers(path).split()))
+                rounded = re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), path)
+                element.set(key, " ".join(rounded.split()))
     x, y, width, height = (float(v) for v in root.attrib.pop("viewBox").split())
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
@@ -62,10 +63,6 @@ def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) ->
     root.set("role", "img")
     root.set("aria-label", label)
     return ET.tostring(root, encoding="unicode")
-
-
-def _round_numbers(path: str) -> str:
-    return re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), path)
 
 
 def hover_axes(figure: Figure) -> list[str]:

@@ -20,7 +20,7 @@ from ..errors import UserError, nearest
 from ..statistics.claims.claim import CANNOT_TELL, ClaimPart
 from ..study import Question, read_study
 
-Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `part.VOCABULARY`
+Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `claim.VOCABULARY`
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class FigureSpec:
     draw: str  # name of the drawing function
     claim: str  # what the paper shows and says, in our words; empty where the figure is ours
     motivation: str = ""  # who asked for it, where no paper shows it
-    observation: str = ""  # its numbers are in braces (`claims/quoted.py`); empty: not looked at yet
+    observation: str = ""  # its numbers are in braces (`claim_evaluation.py`); empty: not looked at yet
     part: tuple[ClaimPart, ...] = ()  # the claim, part by part; the verdict follows from their tests
     verdict: Verdict = ""  # stated only where runs cannot test the claim at all
     beside: tuple[str, ...] = ()  # other studies whose runs the drawing shows, too

@@ -70,10 +70,12 @@ def write(
         return index
 
     pairs = method_pairs(results.grid, table.settings["score"])
+    at = RUN_COLUMNS.index("deterministic")
+    run_columns = [*RUN_COLUMNS[:at], "sampled_std", "deterministic", "deterministic_std", *RUN_COLUMNS[at + 1 :]]
     csv_files: dict[str, Iterable[str]] = {
         "table.csv": [to_csv(table)],
         "pairs.csv": [rows_to_csv(pairs, PAIR_COLUMNS)],
-        "runs.csv": [_runs_csv(runs, failures)],
+        "runs.csv": [rows_to_csv(run_records(runs, failures), run_columns)],
         "curves.csv": _curves_csv(runs),
     }
     figures, sheets, contents = _drawings(results, table)
@@ -195,12 +197,6 @@ def zip_into(stream: BinaryIO, files: Iterable[Path]) -> None:
             entry.compress_type = zipfile.ZIP_DEFLATED
             with path.open("rb") as source, archive.open(entry, "w") as target:
                 shutil.copyfileobj(source, target)
-
-
-def _runs_csv(runs: Sequence[StoredRun], failures: Sequence[Mapping[str, Any]]) -> str:
-    columns = list(RUN_COLUMNS)
-    columns[5:6] = ["sampled_std", "deterministic", "deterministic_std"]
-    return rows_to_csv(run_records(runs, failures), columns)
 
 
 def _curves_csv(runs: Iterable[StoredRun]) -> Iterator[str]:

@@ -58,9 +58,13 @@ def finding(s: GalleryFigure) -> str:
 
 
 def part_text(result: PartResult) -> str:
-    """Outcome, statement and deciding comparison of a part."""
+    """Outcome, statement and deciding comparison of a part: its difference with the interval and runs per side, or the
+    reason why there is none."""
     row = deciding_comparison(result.rows)
-    return f"{OUTCOMES[result.outcome]}: {result.part.text} ({comparison_text(result, row)})"
+    comparison = row.problem or row.text
+    if row.contrast is not None:
+        comparison = f"{interval_text(result, row.contrast)}, n = {runs_text(row.contrast.n)}"
+    return f"{OUTCOMES[result.outcome]}: {result.part.text} ({comparison})"
 
 
 def deciding_comparison(rows: Sequence[PartComparison]) -> PartComparison:
@@ -71,13 +75,6 @@ def deciding_comparison(rows: Sequence[PartComparison]) -> PartComparison:
         return RANK[row.outcome], p if row.outcome == "no" else -p
 
     return min(rows, key=key)
-
-
-def comparison_text(result: PartResult, row: PartComparison) -> str:
-    """Difference with its interval and runs per side, or the reason why there is none."""
-    if row.contrast is None:
-        return row.problem or row.text
-    return f"{interval_text(result, row.contrast)}, n = {runs_text(row.contrast.n)}"
 
 
 def verdict_words(s: GalleryFigure) -> str:

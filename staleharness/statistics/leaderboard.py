@@ -125,7 +125,7 @@ class CapacityResult:
     difference: ScoreEstimate | None = None
     """Score less the baseline's at the same K; None for the baseline."""
     p: float | None = None
-    """p value of no difference from the baseline, after Holm's correction over the rows of the track."""
+    """p value of no difference from the baseline, after Holm's correction over the rows at this K that learned."""
     between_cpus: bool = False
     """True if its runs and the baseline's are of different kinds of CPU."""
     curve: tuple[tuple[float, float], ...] = ()

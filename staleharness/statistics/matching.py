@@ -79,7 +79,8 @@ def differences(shared_cells: Mapping[Cell, Pair]) -> list[str]:
         for pair in shared_cells.values():
             sides = [[read(run) for run in side] for side in pair]
             for name in sorted({n for side in sides for values in side for n in values}):
-                counts_a, counts_b = (Counter(_word(v.get(name)) for v in side) for side in sides)
+                texts = [["not recorded" if v.get(name) is None else word(v[name]) for v in side] for side in sides]
+                counts_a, counts_b = map(Counter, texts)
                 if set(counts_a) != set(counts_b):
                     total = counts.setdefault(name, (Counter(), Counter()))
                     total[0].update(counts_a)
@@ -151,10 +152,6 @@ def _settings(run: StoredRun) -> dict[str, Any]:
 
 def _fingerprint(run: StoredRun) -> dict[str, Any]:
     return {k: v for k, v in run.record["fingerprint"].items() if k not in run.spec}
-
-
-def _word(value: Any) -> str:
-    return "not recorded" if value is None else word(value)
 
 
 def _shares(counts: Counter[str]) -> str:

@@ -108,17 +108,6 @@ def is_published(row: Mapping[str, Any], table: Table) -> bool:
     return row["capacity"] == 1 and row["algorithm"] in table.published
 
 
-def plain(table: Table, width: int = WIDTH) -> str:
-    """Format the table as fixed-width text of at most `width` columns, headline above and notes below. Columns without
-    room are left out and named."""
-    headers, lines, hidden = _fit_columns(table, width)
-    above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
-    text = [*above, *fixed_width(headers, lines)]
-    no_room = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []
-    text += wrap_lines([*no_room, *(f"note: {note}" for note in table.notes)], width)
-    return "\n".join(map(printable, text))
-
-
 def to_csv(table: Table) -> str:
     """All columns, full precision, empty where there is no number."""
     return rows_to_csv(table.rows, COLUMNS)
@@ -151,8 +140,9 @@ def raw_digits(table: Table) -> int:
     return 3 if table.settings["normalise"] == "raw" else 1
 
 
-def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], list[str]]:
-    """Headers, rows of cells, and the headers of the columns without room."""
+def plain(table: Table, width: int = WIDTH) -> str:
+    """Format the table as fixed-width text of at most `width` columns, headline above and notes below. Columns without
+    room are left out and named."""
     columns: dict[str, Callable[[Mapping[str, Any]], str]] = {
         "algorithm": lambda row: printable(row["algorithm"]),
         "K": lambda row: str(row["capacity"]) + ("*" if is_published(row, table) else ""),
@@ -171,5 +161,11 @@ def _fit_columns(table: Table, width: int) -> tuple[list[str], list[list[str]], 
     }
     if all(row.get("retained") is None for row in table.rows):
         del columns["retained"]
-    lines = [[text(row) for text in columns.values()] for row in table.rows]
-    return fit(list(columns), lines, width, ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw"))
+    cells = [[cell_text(row) for cell_text in columns.values()] for row in table.rows]
+    dispensable = ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw")  # in the order in which they go
+    headers, lines, hidden = fit(list(columns), cells, width, dispensable)
+    above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
+    text = [*above, *fixed_width(headers, lines)]
+    no_room = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []
+    text += wrap_lines([*no_room, *(f"note: {note}" for note in table.notes)], width)
+    return "\n".join(map(printable, text))

@@ -15,7 +15,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures import option_scores, score_and_drift_tables
-from staleharness.figures.registry import draw, sheet
+from staleharness.figures.registry import SHEETS, draw, sheet
 from staleharness.figures.table_markup import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retained_share, scores
 from staleharness.statistics.results import Results
@@ -231,9 +231,12 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
                 write_run(tmp_path, label, seed, env="word-problems", capacity=k, sampled=score, **own)
     runs = read(tmp_path)
     results = Results.of(runs)
-    assert option_scores._has_several_models(results)
-    assert not option_scores._has_several_models(Results.of([run for run in runs if run.label == "tis"]))
-    blocks = option_scores.score_by_mismatch(results, quick(runs)).blocks
+    section = SHEETS["score_by_mismatch"].section
+    assert section is not None and section.fits(results)
+    assert not section.fits(Results.of([run for run in runs if run.label == "tis"]))
+    page = option_scores.score_by_mismatch(results, quick(runs))
+    assert "bold: the interval, or each of the runs, is below the estimate without a mismatch" in page.about[0]
+    blocks = page.blocks
     assert [block.title for block in blocks] == ["K = 1", "K = 8"]
     assert list(blocks[0].columns) == ["no mismatch", "int4", "noise:0.1"]
     cells = {name: [(entry.value, entry.bold) for entry in row] for name, row in blocks[0].rows}
@@ -265,8 +268,9 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         write_run(tmp_path, label, settings=settings | {"hyper": {}}, phases=2, columns=columns)
     runs = read(tmp_path)
     results = Results.of(runs)
-    assert score_and_drift_tables._has_mismatch(results)
-    assert not score_and_drift_tables._has_mismatch(Results.of([run for run in runs if run.label == "ppo_clip"]))
+    section = SHEETS["two_factors"].section
+    assert section is not None and section.fits(results)
+    assert not section.fits(Results.of([run for run in runs if run.label == "ppo_clip"]))
     drift, tail = score_and_drift_tables.two_factors(results, quick(runs)).blocks
     assert list(drift.columns) == ["engine", "lag", "both"]
     said = {name.split(",")[0]: [(x.value, x.below) for x in row] for name, row in drift.rows}
@@ -289,7 +293,7 @@ def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
         columns = lag | {"mismatch/kl_k3": k3, "mismatch/surprisal_gap": gap}
         write_run(tmp_path, label, settings={"hyper": {}}, phases=2, columns=columns)
     runs = {run.label: run for run in read(tmp_path)}
-    apart = {label: score_and_drift_tables._has_mismatch(Results.of([run])) for label, run in runs.items()}
+    apart = {label: score_and_drift_tables.samples_apart(run) for label, run in runs.items()}
     assert apart == {"tis": True, "vaco": True, "spo": False}
     results = Results.of([runs["tis"]])
     drift, sampler = score_and_drift_tables.two_factors(results, quick([runs["tis"]])).blocks

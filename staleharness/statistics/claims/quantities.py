@@ -238,10 +238,6 @@ def _environments(query: NumberQuery, evidence: Evidence) -> str:
     return ", ".join(f"{env} ({plural(n, 'seed')})" for env, n in counts.items() if n)
 
 
-def _runs(query: NumberQuery, evidence: Evidence) -> str:
-    return plural(sum(query.label in ("", run.label) for run in evidence.results), "run")
-
-
 QUANTITIES: Mapping[str, Quantity] = {
     "iqm": Quantity(_table_column("iqm", "score"), ("K",), is_number=True),
     "auc": Quantity(_table_column("auc", "area"), ("K",), is_number=True),
@@ -249,7 +245,7 @@ QUANTITIES: Mapping[str, Quantity] = {
     "reached": Quantity(_share_reaching, ("K", "level"), is_number=True),
     "slowdown": Quantity(_slowdown, ("K", "env", "level")),
     "seeds": Quantity(_seeds, ("K",)),
-    "runs": Quantity(_runs),
+    "runs": Quantity(lambda query, of: plural(sum(query.label in ("", run.label) for run in of.results), "run")),
     "above": Quantity(_pair_count(operator.gt), ("K", "env", "over")),
     "same": Quantity(_pair_count(operator.eq), ("K", "env", "over")),
     "warnings": Quantity(_warnings, ("of",)),
