@@ -160,17 +160,13 @@ def _models(results: Results) -> dict[str, str]:
     return {run.label: str(run.spec.get("mismatch", NO_MISMATCH)) for run in results}
 
 
-def _has_several_models(results: Results) -> bool:
-    return len(set(_models(results).values())) > 1
-
-
 @SHEETS.register(
     "score_by_mismatch",
     Section(
         61,
         "Score by mismatch model",
         "Normalised IQM of each method on data that a copy of its policy sampled. Darker is higher.",
-        _has_several_models,
+        lambda results: len(set(_models(results).values())) > 1,
     ),
 )
 def score_by_mismatch(results: Results, table: Table) -> Sheet:
@@ -185,6 +181,8 @@ def score_by_mismatch(results: Results, table: Table) -> Sheet:
         if row["iqm"] is not None:
             key = methods[row["algorithm"]], model_of[row["algorithm"]]
             rows.setdefault((row["env"], row["capacity"]), {})[key] = row
+    headings = {model: option_text("mismatch", model).removeprefix("mismatch ") for model in models}
+    headings |= {NO_MISMATCH: "no mismatch", **names}
     blocks = []
     for (env, k), cells in sorted(rows.items()):
         lines = [
@@ -193,14 +191,12 @@ def score_by_mismatch(results: Results, table: Table) -> Sheet:
             if any((method, model) in cells for model in models)
         ]
         title = f"{env}, K = {k}" if len(results.grid.envs) > 1 else f"K = {k}"
-        blocks.append(Block(title, "algorithm", [_model_heading(model, names) for model in models], lines))
-    about = f"IQM over {size(table)}, with {below(table)}; bold: below the estimate without a mismatch; {scale(table)}"
+        blocks.append(Block(title, "algorithm", [headings[model] for model in models], lines))
+    about = (
+        f"IQM over {size(table)}, with {below(table)}; bold: the interval, or each of the runs, is below the estimate "
+        f"without a mismatch; {scale(table)}"
+    )
     return Sheet("Score by mismatch model", [about, run_facts(table)], blocks, table.draft)
-
-
-def _model_heading(model: str, names: dict[str, str]) -> str:
-    default = "no mismatch" if model == NO_MISMATCH else option_text("mismatch", model).removeprefix("mismatch ")
-    return names.get(model, default)
 
 
 def _mismatch_cell(cells: dict[tuple[str, str], dict[str, Any]], method: str, model: str) -> SheetCell:
