@@ -6,10 +6,12 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from staleharness.statistics.bootstrap import iqm, percentiles, resample, stable_seed
+from staleharness.statistics.benchmark.leaderboard_rows import mean_curve
+from staleharness.statistics.benchmark.protocol import BASELINE, LEARNT
+from staleharness.statistics.bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
 from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.results import Results
-from staleharness.statistics.scores import Array, learning_curve, random_returns, resolve_auto, score_before_training
+from staleharness.statistics.scores import Array, random_returns, resolve_auto, score_before_training
 from staleharness.statistics.significance_and_power import holm_of_results, results_key
 from staleharness.statistics.t_tests_and_intervals import welch
 from staleharness.store.bundle_flat_columns import curve_area
@@ -23,9 +25,6 @@ EARLIER: dict[str, tuple[str, str]] = {  # track -> study, its settings
     )
 }
 TOKEN_NAMES = {"vaco[delta=0.05]": "vaco"}  # labels of the earlier studies on tokens -> names on all tracks
-BASELINE = "ppo_clip"
-LEARNED = 0.5  # share of the baseline's score at the smallest K that a method has to reach
-REPS = 2000  # bootstrap resamples
 Columns = dict[str, Array]  # environment -> score of each run, on the scale of the track
 
 
@@ -68,7 +67,7 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
                 difference=differences[k].get(label, (None, None))[0],
                 p=differences[k].get(label, (None, None))[1],
                 between_cpus=False,
-                curve=_mean_curve(grid.members(label, k), measure, zero, top),
+                curve=mean_curve(grid.members(label, k), measure, lambda env, x: (x - zero[env]) / top[env]),
             )
             for k, runs in by_k.items()
         }
@@ -82,7 +81,7 @@ def earlier_track(results: Results, name: str, title: str, about: str, names: Ma
                 score=_estimate(float(value), replicates) if whole else None,
                 capacities=capacities,
                 retention=_estimate(stale[0] / fresh[0], stale[1] / fresh[1]) if fresh and stale else None,
-                has_learned=fresh is not None and fresh[0] >= LEARNED,
+                has_learned=fresh is not None and fresh[0] >= LEARNT,
                 cpus=tuple(
                     sorted({str(r.record["fingerprint"].get("cpu", "")) for k in ks for r in grid.members(label, k)})
                 ),
@@ -98,13 +97,13 @@ def _columns(runs: Mapping[str, Mapping[str, float]]) -> Columns:
 def _bootstrap(columns: Columns, name: tuple[object, ...]) -> tuple[float, Array]:
     """IQM over the runs of all environments, and its resamples [REPS]."""
     rng = np.random.default_rng(stable_seed("leaderboard", *name))
-    draws = np.concatenate(resample(list(columns.values()), REPS, rng), axis=-1)
-    return float(iqm(np.concatenate(list(columns.values())))), iqm(draws)
+    runs = list(columns.values())
+    return float(pooled_iqm(*runs)), pooled_iqm(*resample(runs, REPS, rng))
 
 
 def _estimate(value: float, replicates: Array) -> ScoreEstimate:
-    low, high = percentiles(replicates[:, None])
-    return ScoreEstimate(value, float(low[0]), float(high[0]))
+    low, high = percentiles(replicates)
+    return ScoreEstimate(value, float(low), float(high))
 
 
 def _against_baseline(columns: Mapping[str, Columns]) -> dict[str, tuple[ScoreEstimate, float]]:
@@ -137,20 +136,3 @@ def _means(runs: Sequence[StoredRun]) -> dict[str, float | None]:
     rates = {run.spec.get("learning_rate") for run in runs}
     rate = rates.pop() if len(rates) == 1 else None
     return {"lag": mean("lag_mean"), "tv": mean("tv_data"), "ess": mean("ess_data"), "learning_rate": rate}
-
-
-def _mean_curve(
-    runs: Sequence[StoredRun], measure: str, zero: Mapping[str, float], top: Mapping[str, float]
-) -> tuple[tuple[float, float], ...]:
-    """Mean learning curve over environments and seeds, on the scale of the track, at shares of training."""
-    curves = []
-    for run in runs:
-        steps, values = learning_curve(run, measure)
-        env = str(run.spec["env"])
-        if len(steps) > 1:
-            curves.append((steps / run.record["steps"], (values - zero[env]) / top[env]))
-    if not curves:
-        return ()
-    at = curves[0][0]
-    heights = np.mean([np.interp(at, steps, values) for steps, values in curves], axis=0)
-    return tuple((round(float(x), 4), round(float(y), 4)) for x, y in zip(at, heights, strict=True))

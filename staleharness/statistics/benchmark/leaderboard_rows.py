@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 
@@ -10,7 +10,7 @@ from ...base.parsing import parse_choice
 from ...store.stored_run import StoredRun
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
 from ..leaderboard import CapacityResult, LeaderboardRow, ScoreEstimate, Track
-from ..scores import learning_curve
+from ..scores import Array, learning_curve
 from .benchmark_row import REFERENCE, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable
 from .protocol import BASELINE, MethodRuns, Protocol, runs_by_row
@@ -95,7 +95,7 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
         difference=None if baseline else _estimate(row.difference, row.difference_low, row.difference_high),
         p=None if baseline else row.holm,
         between_cpus=row.between_cpus,
-        curve=_mean_curve(protocol, all_runs),
+        curve=mean_curve(all_runs, protocol.score, protocol.scale),
     )
 
 
@@ -103,13 +103,15 @@ def _estimate(value: float | None, low: float | None, high: float | None) -> Sco
     return None if value is None else ScoreEstimate(value, low, high)
 
 
-def _mean_curve(protocol: Protocol, runs: Sequence[StoredRun]) -> tuple[tuple[float, float], ...]:
-    """Mean learning curve over tasks and seeds on the protocol's scale, at shares of the budget."""
+def mean_curve(
+    runs: Iterable[StoredRun], measure: str, scale: Callable[[str, Array], Array]
+) -> tuple[tuple[float, float], ...]:
+    """Mean learning curve over tasks and seeds, at shares of training. scale: environment, scores -> scaled scores."""
     curves = []
     for run in runs:
-        steps, values = learning_curve(run, protocol.score)
+        steps, values = learning_curve(run, measure)
         if len(steps) > 1:
-            curves.append((steps / float(protocol.settings["steps"]), protocol.scale(str(run.spec["env"]), values)))
+            curves.append((steps / float(run.record["steps"]), scale(str(run.spec["env"]), values)))
     if not curves:
         return ()
     at = curves[0][0]
