@@ -143,13 +143,14 @@ def method_of(label: str) -> str:
 
 
 def _by_model(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
-    """Group runs by the name of their lag model, with the synchronous runs of all models for a model without its
-    own."""
+    """Group runs by the name of their lag model. A model without synchronous runs of its own gets those of another, the
+    one that has most: without lag all are the same computation."""
     runs = list(runs)
     fresh, stale = [r for r in runs if _lag(r) == 0], [r for r in runs if _lag(r) > 0]
-    names = sorted({_model(run) for run in stale} or {_model(run) for run in fresh})
-    reference = {name: [r for r in fresh if _model(r) == name] or fresh for name in names}
-    return {name: [*reference[name], *(r for r in stale if _model(r) == name)] for name in names}
+    fresh_of = {name: [r for r in fresh if _model(r) == name] for name in sorted(map(_model, fresh))}
+    others = max(fresh_of.values(), key=len, default=[])
+    names = sorted({*map(_model, stale)} or fresh_of)
+    return {name: [*fresh_of.get(name, others), *(r for r in stale if _model(r) == name)] for name in names}
 
 
 def _model(run: StoredRun) -> str:

@@ -108,6 +108,14 @@ def test_lag_model_uses_its_own_synchronous_runs(tmp_path: Path) -> None:
     assert [c.scores[0][0] for c in curves] == pytest.approx([790.0 - 15.23, 890.0 - 15.23])
 
 
+def test_a_lag_model_takes_the_synchronous_runs_of_one_other(tmp_path: Path) -> None:
+    for lag, k in (("uniform", 1), ("geometric:0.7", 1), ("geometric:0.7", 8), ("oldest", 8)):
+        write(tmp_path, capacity=k, score=900.0 - 10 * k, settings={"lag": lag})
+    curves, refused = lag_curves(load(tmp_path))
+    assert not refused and [c.algorithm for c in curves] == ["vaco (geometric)", "vaco (oldest)"]
+    assert [c.n for c in curves] == [3, 3]
+
+
 def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
     write(tmp_path)
     summary = {"lag_mean": 2.0}
