@@ -58,12 +58,12 @@ class GalleryFigure:
 
     @property
     def absent_studies(self) -> list[str]:
-        """Other studies that its tests and its text take numbers from, and that have no results here."""
+        """Studies beside its own that its tests and its text take numbers from, and that have no results here."""
         e = self.figure.entry
         return self.absent(*(part.study for part in e.part if part.study), *STUDY.findall(e.observation))
 
     def absent(self, *studies: str) -> list[str]:
-        """Those of some studies that have no results here, sorted."""
+        """Select the studies that have no results here, sorted."""
         return sorted(s for s in {*studies} if not bundle_path(self.bundles, s, self.scale).is_dir())
 
     @property
