@@ -54,8 +54,8 @@ def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) ->
             element.set("id", prefix + identity)
         for key in ("d", "points"):
             if (path := element.get(key)) is not None:
-                rounded = re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), path)
-                element.set(key, " ".join(rounded.split()))
+                numbers = re.sub(r"-?\d+\.\d+", lambda m: f"{float(m[0]):.1f}".removesuffix(".0"), path)
+                element.set(key, " ".join(numbers.split()))
     x, y, width, height = (float(v) for v in root.attrib.pop("viewBox").split())
     for key in ("width", "height", "version"):
         root.attrib.pop(key, None)
