@@ -80,7 +80,7 @@ def differences(shared_cells: Mapping[Cell, Pair]) -> list[str]:
             sides = [[read(run) for run in side] for side in pair]
             for name in sorted({n for side in sides for values in side for n in values}):
                 texts = [["not recorded" if v.get(name) is None else word(v[name]) for v in side] for side in sides]
-                counts_a, counts_b = map(Counter, texts)
+                counts_a, counts_b = Counter(texts[0]), Counter(texts[1])
                 if set(counts_a) != set(counts_b):
                     total = counts.setdefault(name, (Counter(), Counter()))
                     total[0].update(counts_a)
