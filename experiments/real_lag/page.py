@@ -66,7 +66,8 @@ def _design(frame: pd.DataFrame, study: Study, seeds: int) -> str:
         + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
         "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
         f"whose mean lag is nearest{' (two loads with the same K share one run)' * (loads > 1)}. Runs without lag have "
-        f"K = 1, with the recorded seeds and with the fresh ones.{_filter_words(frame)} The question is ours, no paper's."
+        f"K = 1, with the recorded seeds and with the fresh ones.{_filter_words(frame)} The question is ours, no "
+        "paper's."
         + dates_note(figure_dates().get(f"{study.name}/compare")),
         "",
         "| task | load | lag model |",
