@@ -14,20 +14,23 @@ SEPARATOR = b"\xff"  # after each row: no byte of UTF-8
 
 
 class TokenBytes(NamedTuple):
-    """Bytes of all tokens one after the other, and where each token's begin [V + 1]."""
+    """Bytes of all tokens one after the other, then `SEPARATOR`, and where each begins [V + 2]."""
 
     content: NDArray[np.uint8]
     begin: NDArray[np.int64]
 
     def join(self, rows: Sequence[Sequence[int]]) -> tuple[bytes, NDArray[np.int64]]:
         """Return the bytes of rows of tokens, with `SEPARATOR` after each row, and where each row ends [R]."""
-        count = len(self.begin) - 2  # of tokens; the number after the last one is `SEPARATOR`
-        ids = np.array([token for row in rows for token in (*row, count)], np.int64)
+        separator = len(self.begin) - 2  # its number, after those of all tokens
+        ids = np.array([token for row in rows for token in (*row, -1)], np.int64)
+        is_end = ids == -1
+        is_unknown = ids >= separator  # a model may have more tokens than its tokenizer; they have no text
+        ids[is_end | is_unknown] = separator
         begin = self.begin[ids]
-        size = self.begin[ids + 1] - begin
+        size = (self.begin[ids + 1] - begin) * ~is_unknown
         ends = size.cumsum()
         place = np.arange(size.sum()) - np.repeat(ends - size, size) + np.repeat(begin, size)
-        return self.content[place].tobytes(), ends[ids == count]
+        return self.content[place].tobytes(), ends[is_end]
 
 
 @functools.lru_cache(maxsize=4)
@@ -38,7 +41,7 @@ def token_bytes(tokenizer: Any) -> TokenBytes | None:
     backend = getattr(tokenizer, "backend_tokenizer", None)
     if type(getattr(backend, "decoder", None)).__name__ != "ByteLevel" or tokenizer.clean_up_tokenization_spaces:
         return None
-    names = tokenizer.convert_ids_to_tokens(range(len(tokenizer)))
+    names = tokenizer.convert_ids_to_tokens(range(max(tokenizer.get_vocab().values()) + 1))
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     parts = []
     for name in names:

@@ -50,6 +50,24 @@ def test_a_stop_does_not_reach_from_one_row_to_the_next(tokenizer: Any) -> None:
     assert search.rows_with([newline, newline, [], newline * 2, newline]) == [3]
 
 
+def test_tokens_of_the_model_alone_have_no_text(tokenizer: Any) -> None:
+    first, newline = len(tokenizer), tokenizer("\n")["input_ids"]  # embeddings of a model are often a rounded number
+    search = StopStrings(tokenizer, ["\n\n"])
+    for token in (first, first + 1, first + 100):
+        rows = [[token], newline * 2, newline, [*newline, token, *newline], [*newline, token]]
+        assert search.rows_with(rows) == [i for i, row in enumerate(rows) if search.are_in(row)] == [1, 3]
+
+
+def test_numbers_of_tokens_may_have_gaps() -> None:
+    backend = Tokenizer(models.BPE({character: 3 * i for i, character in enumerate(bytes_to_unicode().values())}, []))
+    backend.decoder = decoders.ByteLevel()
+    tokenizer = PreTrainedTokenizerFast(tokenizer_object=backend, clean_up_tokenization_spaces=False)
+    newline = tokenizer.convert_tokens_to_ids(bytes_to_unicode()[10])
+    search = StopStrings(tokenizer, ["\n\n", "ÿ"])
+    last = [tokenizer.convert_tokens_to_ids(bytes_to_unicode()[byte]) for byte in "ÿ".encode()]
+    assert search.rows_with([[newline], [newline, newline + 1, newline], last]) == [1, 2]
+
+
 def test_other_tokenizers_are_asked_for_the_text(policy: Policies) -> None:
     words = policy().tokenizer
     assert token_bytes(words) is None
