@@ -77,11 +77,15 @@ class ScheduledCompletions:
         left_out = int(((schedule.finished != NEVER) & (schedule.phase == NEVER)).sum())
         return [NOT_COUNTED.format(left_out)] if left_out else []
 
+    def plan(self, buffer: PolicyBuffer, phase: int) -> None:
+        """Make the schedule up to the batch of `phase`, where it depends on the lengths of the run's own rows."""
+        if self.lags.model.online:
+            self.lags.schedule = self.paced.schedule(cast(PipelineLag, self.lags.model), buffer, phase)
+
     def collect(self, buffer: PolicyBuffer, phase: int) -> GenerationRound:
         """Return the N × `prompts` groups that `phase` trains on."""
         spec = self.spec
-        if self.lags.model.online:
-            self.lags.schedule = self.paced.schedule(cast(PipelineLag, self.lags.model), buffer, phase)
+        self.plan(buffer, phase)
         target, group_size = spec.minibatches * spec.prompts, spec.completions
         batches: list[Completions] = []
         candidates: list[Completions] = []

@@ -113,6 +113,8 @@ class LanguageSimulation(Simulation[Completions]):
         if "batch_sizes" in state:  # not in checkpoints of earlier versions
             self.policy.micro_batch, self.policy.decode_batch, resident = state["batch_sizes"]
             self.policy.keep_resident(resident)
+        if isinstance(self.generator, ScheduledCompletions) and self.phase > 0:
+            self.generator.plan(self.buffer, self.phase - 1)  # for the record, where only the last scores are left
 
     def artifacts(self) -> dict[str, bytes]:
         return self.generator.artifacts()

@@ -82,6 +82,17 @@ def test_phases_and_checkpoints_repeat_the_same_simulation(spec: Specs) -> None:
     assert [record.metrics for record in again] == said[3:]
 
 
+def test_run_resumed_before_its_last_scores_has_the_pipeline_ledger(spec: Specs) -> None:
+    whole: Any = simulation_of(paced_spec(spec, DROPS, steps=3))
+    states: list[dict[str, Any]] = []
+    whole.before_evaluation = lambda: states.append(whole.state_dict())
+    records = list(whole)
+    again: Any = simulation_of(whole.spec)
+    again.load_state_dict(states[-1])
+    assert [record.metrics for record in again] == [records[-1].metrics]
+    assert again.lags.schedule.ledger == whole.lags.schedule.ledger
+
+
 def test_groups_are_sampled_once_and_together(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     """With the schedule, the tokens and the lags of groups that are sampled one by one, and again to be trained on."""
 
