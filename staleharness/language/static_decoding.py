@@ -148,17 +148,18 @@ def capture_step(step: Callable[[], None], device: torch.device) -> Callable[[],
     """
     if device.type != "cuda":
         return step
-    graph, side_stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
-    side_stream.wait_stream(torch.cuda.current_stream())
-    try:
-        with torch.cuda.stream(side_stream):
-            step()  # allocations of a library's first call must not be captured
-        torch.cuda.current_stream().wait_stream(side_stream)
-        with torch.cuda.graph(graph, capture_error_mode="thread_local"):
-            step()
-    except torch.cuda.OutOfMemoryError:
-        raise
-    except RuntimeError as error:
-        LOGGER.warning("decoding goes without CUDA graphs: %s", one_line(error)[:160])
-        return step
+    with torch.cuda.device(device):  # streams and graphs are those of the current device, which DEVICE=cuda:1 is not
+        graph, side_stream = torch.cuda.CUDAGraph(), torch.cuda.Stream()
+        side_stream.wait_stream(torch.cuda.current_stream())
+        try:
+            with torch.cuda.stream(side_stream):
+                step()  # allocations of a library's first call must not be captured
+            torch.cuda.current_stream().wait_stream(side_stream)
+            with torch.cuda.graph(graph, stream=side_stream, capture_error_mode="thread_local"):
+                step()
+        except torch.cuda.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            LOGGER.warning("decoding goes without CUDA graphs: %s", one_line(error)[:160])
+            return step
     return graph.replay

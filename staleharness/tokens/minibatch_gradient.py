@@ -80,7 +80,7 @@ class Timer:
 
     def __call__(self, name: str, begin: float) -> float:
         if self.device.type == "cuda":
-            torch.cuda.synchronize()
+            torch.cuda.synchronize(self.device)
         now = time.perf_counter()
         self.seconds[name] += now - begin
         return now

@@ -231,7 +231,7 @@ def stand_ins(monkeypatch: pytest.MonkeyPatch, graph: Any) -> list[str]:
         def wait_stream(self, other: Any) -> None: ...
 
     names = {"CUDAGraph": Graph, "Stream": Stream, "current_stream": Stream, "stream": nullcontext, "graph": graph}
-    for name, stand_in in names.items():
+    for name, stand_in in (names | {"device": nullcontext}).items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     return steps
 
@@ -243,6 +243,22 @@ def test_a_cuda_graph_is_captured_once_and_replayed(monkeypatch: pytest.MonkeyPa
     for _ in range(3):
         step()
     assert steps == ["step", "step", *["replay"] * 3]
+
+
+def test_a_step_is_captured_on_the_gpu_of_its_tensors(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Streams and graphs are those of the current device, which with DEVICE=cuda:1 is another one: a graph captured
+    there holds nothing."""
+    steps, current = stand_ins(monkeypatch, lambda g, **_: nullcontext()), ["cuda:0"]
+
+    @contextmanager
+    def device(chosen: torch.device) -> Any:
+        current.append(str(chosen))
+        yield
+        current.pop()
+
+    monkeypatch.setattr(torch.cuda, "device", device)
+    capture_step(lambda: steps.append(current[-1]), torch.device("cuda:1"))()
+    assert steps == ["cuda:1", "cuda:1", "replay"] and current == ["cuda:0"]
 
 
 def test_a_step_that_cannot_be_captured_is_called(
