@@ -19,10 +19,9 @@ from ..training.hook_checks import loss_of, targets_of, value_loss_of
 from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.optimiser import AdamW
 from .compiled_loss import CompiledLoss
-from .phase_batch import PhaseBatch
+from .phase_batch import PhaseBatch, after_training, explained_variance, staleness_of_data
 from .policy import Evaluation, MLPPolicy, OutputGradient
 from .spec import ControlSpec
-from .staleness_metrics import after_training, explained_variance, staleness_of_data
 
 
 class ControlData(NamedTuple):

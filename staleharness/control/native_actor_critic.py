@@ -1,13 +1,14 @@
-"""Policy, optimiser and actors of `learner=native`, by actor_critic_kernels.cpp."""
+"""Policy, optimiser and actors of `learner=native`, by actor_critic_kernels.cpp; and the policy of any run."""
 
 from __future__ import annotations
 
 import functools
+import math
 import weakref
 from collections.abc import Sequence
 from ctypes import c_bool, c_float, c_int, c_int64, c_void_p
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import torch
@@ -17,9 +18,12 @@ from torch import Tensor
 from ..base.cpp_library import build_library
 from ..training.optimiser import AdamW
 from ..training.policy_buffer import Version
-from .action_distributions import Distribution, Gaussian
+from .action_distributions import Distribution, Gaussian, distribution_of
 from .policy import BatchedPolicies, Evaluation, MLPPolicy
 from .spec import ControlSpec
+
+if TYPE_CHECKING:
+    import gymnasium
 
 SOURCE = Path(__file__).with_name("actor_critic_kernels.cpp")
 P = c_void_p
@@ -187,3 +191,10 @@ class NativeBatchedPolicies(BatchedPolicies):
         outputs = mean.data_ptr(), *_pointers(self.std, noise), noise.numel(), action.data_ptr()
         library().actors_act(self.networks, obs.data_ptr(), *self.version_addresses, *outputs)
         return action, mean
+
+
+def policy_for(spec: ControlSpec, env: gymnasium.vector.VectorEnv) -> MLPPolicy:
+    """Return the policy that a run starts from. Raises `UserError` where learner=native finds no compiler."""
+    obs_dim = int(math.prod(env.single_observation_space.shape or ()))
+    kind = MLPPolicy if spec.learner == "torch" else NativePolicy
+    return kind(obs_dim, distribution_of(env), spec.hidden, spec.seed, spec.device, spec.value_function == "behaviour")

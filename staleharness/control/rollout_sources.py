@@ -23,9 +23,8 @@ from ..training.run_lag_model import Lags, drawn_rows
 from ..training.sample_ledger import Count, Flow, flow_of
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
+from .native_actor_critic import policy_for
 from .policy import MLPPolicy, mixture_logp
-from .policy_factory import policy_for
-from .replay_buffer import concatenate
 from .spec import ControlSpec
 from .task import ControlTask
 
@@ -240,6 +239,14 @@ def training_rows(
     )
     returns = torch.cat([group.returns for group in groups], 1)
     return TrainingRows(replace(rollout, **finals), returns, episodes, flow, loss_mask, first_use)
+
+
+def concatenate(rollouts: list[Rollout]) -> Rollout:
+    """Rollouts of equal length, one under the other."""
+    offsets = np.cumsum([0] + [r.reward.shape[0] for r in rollouts[:-1]]).tolist()
+    columns = {name: torch.cat([getattr(r, name) for r in rollouts]) for name in rollouts[0].columns}
+    columns["final_row"] = torch.cat([r.final_row + offset for r, offset in zip(rollouts, offsets, strict=True)])
+    return Rollout(**columns)
 
 
 def group_to_dict(group: ActorGroup) -> dict[str, Any]:
