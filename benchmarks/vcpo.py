@@ -45,8 +45,8 @@ from staleharness.language.spec import LanguageSpec
 from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.objectives import group_baseline
 from staleharness.tokens.learner import TokenLearner
+from staleharness.tokens.minibatch_gradient import Minibatch
 from staleharness.tokens.token_metrics import of_step
-from staleharness.tokens.token_minibatch import Minibatch
 from staleharness.training.base_learner import Gradient
 
 PROMPT = 32

@@ -1,12 +1,17 @@
-"""Word problems whose answer is a number."""
+"""Word problems whose answer is a number, and the selection of those that a run or its warm start uses."""
 
 from __future__ import annotations
 
 import re
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from .answer_grading import number
+from ..errors import UserError, shorten
+from .answer_grading import grade, has_odd_commas, number
+
+if TYPE_CHECKING:
+    from .spec import LanguageSpec
 
 Split = Literal["train", "test"]
 _ANNOTATION = re.compile(r"<<([^<>]*)>>")
@@ -48,3 +53,59 @@ class Problem:
 def strip_calculator(solution: str) -> str:
     """Return `solution` without its calculator annotations `<<48/2=24>>`."""
     return _ANNOTATION.sub("", solution)
+
+
+def select_problems(problems: Sequence[Problem], spec: LanguageSpec, split: Split) -> list[Problem]:
+    """Return the problems of at most `most_steps` steps; of the training split the first `training_problems`. Raises
+    `UserError` where none is left or an answer is not a number."""
+    if not problems:
+        raise UserError(f"{spec.env} has no {split} problems")
+    for problem in problems:
+        answer = problem.answer
+        if not isinstance(answer, str) or has_odd_commas(answer) or number(answer) is None:
+            raise UserError(
+                f"{spec.env}: the answer {shorten(repr(answer))} to the {split} problem "
+                f"{shorten(problem.question)!r} is not a number, written as text like '1234.5'"
+            )
+    short = _with_steps(problems, spec.most_steps)
+    if not short:
+        raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
+    return short[: spec.training_problems or None] if split == "train" else short
+
+
+def _with_steps(problems: Sequence[Problem], most_steps: int) -> list[Problem]:
+    return [problem for problem in problems if not most_steps or problem.steps <= most_steps]
+
+
+def warm_start_problems(
+    problems: Sequence[Problem], run_problems: Sequence[Problem], spec: LanguageSpec, extractor: str
+) -> tuple[list[Problem], int]:
+    """Return the problems whose solutions a warm start teaches, and how many it leaves out for their solutions.
+
+    problems: the training split; run_problems: those that the run trains on. Raises `UserError` where none is left, or
+    where the run's extractor would not accept a solution.
+    """
+    candidates = run_problems
+    if spec.warm_start_problems == "others":
+        questions = {problem.question for problem in run_problems}
+        candidates = [problem for problem in problems if problem.question not in questions]
+    candidates = _with_steps(candidates, spec.warm_start_most_steps)
+    if not candidates:
+        names = ("warm_start_problems", "warm_start_most_steps", "most_steps", "training_problems")
+        settings = ", ".join(f"{name}={getattr(spec, name)}" for name in names)
+        raise UserError(f"nothing is left for the warm start to teach, with {settings}")
+    lessons = candidates
+    if spec.warm_start_text == "equations":
+        lessons = [lesson for problem in candidates if (lesson := problem.in_equations)]
+        if not lessons:
+            raise UserError(
+                f"no training problem of {spec.env} annotates the calculation of its answer, as in <<48/2=24>>; "
+                "SET=warm_start_text=solutions"
+            )
+    for problem in lessons:
+        if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
+            raise UserError(
+                f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
+                f"{shorten(problem.question)!r}; give another prompt_format or extractor"
+            )
+    return lessons, len(candidates) - len(lessons)

@@ -19,7 +19,7 @@ from ..lag import held
 from ..pipeline_lag_model import PipelineLag
 from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
-from ..tokens.token_minibatch import parts
+from ..tokens.minibatch_gradient import parts
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import PolicyBuffer, Version
 from ..training.run_lag_model import Lags

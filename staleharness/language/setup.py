@@ -14,8 +14,7 @@ from .decoder_interface import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_preflight import check_memory
-from .problem import Problem, Split
-from .problem_selection import select_problems, warm_start_problems
+from .problem import Problem, Split, select_problems, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec

@@ -17,11 +17,10 @@ from ..objectives import aggregation_weights
 from ..training.base_learner import Gradient, Learner
 from ..training.lag_stats import LearnerRows, handed_lags
 from ..training.method_facts import extra_passes
-from .minibatch_gradient import Timer, gradient, gradient_by_rows
+from .minibatch_gradient import Minibatch, Timer, gradient, gradient_by_rows, pieces
 from .policy_interface import Forward, TokenPolicy, score_completions
 from .spec import TokenSpec
 from .token_metrics import of_round
-from .token_minibatch import Minibatch, pieces
 
 
 class TokenLearner(Learner[Completions, Minibatch]):

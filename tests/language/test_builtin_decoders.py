@@ -15,10 +15,10 @@ from torch import Tensor
 
 from staleharness.language import batched_generation
 from staleharness.language.batched_generation import sample_cumulative
-from staleharness.language.behaviour_scoring import behaviour_logp, teacher_force
 from staleharness.language.decoder_interface import Decoded, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
+from staleharness.language.sampler import behaviour_logp, teacher_force
 from staleharness.language.version_groups import join_stretches
 from staleharness.training.policy_buffer import PolicyBuffer
 

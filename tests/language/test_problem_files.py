@@ -257,7 +257,7 @@ def test_a_broken_download_and_a_broken_row_of_it_are_one_line(
 def test_text_modules_import_nothing_heavy() -> None:
     code = (
         "import sys; before = set(sys.modules)\n"
-        "from staleharness.language import answer_grading, problem_files, problem_selection, prompt_formatting\n"
+        "from staleharness.language import answer_grading, problem, problem_files, prompt_formatting\n"
         "print(sorted({name.partition('.')[0] for name in set(sys.modules) - before}))"
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)

@@ -13,10 +13,9 @@ from language_fixtures import Specs
 from staleharness.base.streams import stream
 from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
-from staleharness.language.behaviour_scoring import teacher_force
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
-from staleharness.language.sampler import completion_texts
+from staleharness.language.sampler import completion_texts, teacher_force
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer
 

@@ -11,11 +11,11 @@ from gsm8k_rows import real_rows
 from needs import needs_extra
 from torch import Tensor
 
-from staleharness.language.behaviour_scoring import teacher_force
 from staleharness.language.decoder_interface import Request, make_decoder
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, pad_left, tokenise_prompts
+from staleharness.language.sampler import teacher_force
 from staleharness.language.spec import LanguageSpec
 from staleharness.task import find_env
 from staleharness.training.policy_buffer import PolicyBuffer

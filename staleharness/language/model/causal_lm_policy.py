@@ -22,15 +22,14 @@ from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from ...training.policy_buffer import Version
 from ..spec import LanguageSpec
 from .cached_attention import PreallocatedCache, PrefixCache, PrefixLayer
-from .device_to_host import HostCopies
 from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_forward
 from .loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
 from .model_preflight import is_mixture, replay_refusal
 from .native_transformer import NativeForward, supports_native_forward
-from .resident_versions import ResidentVersions
 from .routing import Routers
 from .scoring import score
 from .shared_prompt_cache import SharedPromptCache
+from .version_storage import HostCopies, ResidentVersions
 
 
 class CausalLM:

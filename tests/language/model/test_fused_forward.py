@@ -11,11 +11,11 @@ from decoder_requests import noise, request, versions_of
 from language_fixtures import Policies
 from torch.nn import functional as F
 
-from staleharness.language.behaviour_scoring import teacher_force
 from staleharness.language.decoder_interface import make_decoder
 from staleharness.language.model import fused_forward
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import MATRICES, fused_weights, linear, prepack
+from staleharness.language.sampler import teacher_force
 from staleharness.training.policy_buffer import Version
 
 

@@ -1,11 +1,14 @@
-"""Versions of a language model's weights that stay on its device, where they act together."""
+"""Storage of versions of a language model's weights: on its GPU, where they act together, and copied to the host."""
 
 from __future__ import annotations
 
+import contextlib
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 
 import torch
+from torch import Tensor
 
 from ...training.policy_buffer import Version
 from .fused_forward import Weights
@@ -71,3 +74,42 @@ class ResidentVersions:
             self.stacks[name][slot].copy_(w)
         self.slots[slot] = version
         return slot
+
+
+COPIER = ThreadPoolExecutor(1, "snapshot")
+
+
+class HostCopies(Mapping[str, Tensor]):
+    """Tensors by name as they are now, on their way to the host; reading one waits until all have arrived.
+
+    They are first copied on the GPU, which takes milliseconds, and leave it from there: a transfer of 2 GB took 1.0 s
+    on an H100 of a virtual machine, and through pinned memory 1.3 s (docs/log.md).
+    """
+
+    def __init__(self, tensors: Mapping[str, Tensor]) -> None:
+        self._names = list(tensors)
+        on_device = {name: x.detach().clone() for name, x in tensors.items()}
+        device = next(iter(on_device.values())).device
+        ready = torch.cuda.current_stream(device).record_event() if device.type == "cuda" else None
+        self._copies = COPIER.submit(_to_host, on_device, device, ready)
+
+    def wait(self) -> None:
+        """Return once all copies are there. Raises what copying raised."""
+        self._copies.result()
+
+    def __getitem__(self, name: str) -> Tensor:
+        return self._copies.result()[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _to_host(on_device: dict[str, Tensor], device: torch.device, ready: torch.cuda.Event | None) -> dict[str, Tensor]:
+    stream = contextlib.nullcontext() if ready is None else torch.cuda.stream(torch.cuda.Stream(device))
+    with stream:
+        if ready is not None:
+            ready.wait()
+        return {name: x.to("cpu", copy=True) for name, x in on_device.items()}

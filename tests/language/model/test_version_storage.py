@@ -1,12 +1,16 @@
-"""Versions in the slots of a device: loaded once, and never copied where they differ."""
+"""Versions in the slots of a device are loaded once and never copied; a thread makes copies of the moment."""
 
 from __future__ import annotations
+
+import threading
 
 import numpy as np
 import pytest
 import torch
+from raising import raising
 
-from staleharness.language.model.resident_versions import ResidentVersions
+from staleharness.language.model import version_storage
+from staleharness.language.model.version_storage import HostCopies, ResidentVersions
 from staleharness.training.policy_buffer import Version
 
 
@@ -58,3 +62,25 @@ def test_different_versions_are_never_copied_whatever_their_order() -> None:
         assert sorted(loads[before:]) == sorted(absent)
         for slot, v in enumerate(resident.slots):  # those that do not act have kept their weights
             assert v is None or resident.stacks["w"][slot, 0] == v.phase
+
+
+def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    go, copy = threading.Event(), version_storage._to_host
+    monkeypatch.setattr(version_storage, "_to_host", lambda *args: (go.wait(600), copy(*args))[1])
+    tensors = {"b": torch.zeros(3), "a": torch.ones(2, requires_grad=True)}
+    copies = HostCopies(tensors)
+    tensors["b"].add_(7.0)
+    go.set()
+    assert list(copies) == ["b", "a"] and len(copies) == 2
+    assert copies["b"].tolist() == [0.0] * 3
+    assert not copies["a"].requires_grad
+    assert {name: x.tolist() for name, x in dict(copies).items()} == {"b": [0.0] * 3, "a": [1.0] * 2}
+
+
+def test_a_copy_that_failed_raises_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(version_storage, "_to_host", raising(MemoryError("no room")))
+    copies = HostCopies({"a": torch.ones(1)})
+    with pytest.raises(MemoryError, match="no room"):
+        copies.wait()
+    with pytest.raises(MemoryError, match="no room"):
+        copies["a"]

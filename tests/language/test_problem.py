@@ -9,8 +9,7 @@ import pytest
 from language_fixtures import Specs
 
 from staleharness.errors import UserError
-from staleharness.language.problem import Problem
-from staleharness.language.problem_selection import select_problems, warm_start_problems
+from staleharness.language.problem import Problem, select_problems, warm_start_problems
 
 PROBLEMS = [Problem(f"What is {n} + 1?", f"{n} + 1 = {n + 1}\n#### {n + 1}", str(n + 1)) for n in range(6)]
 
