@@ -137,7 +137,10 @@ class ControlLearner(Learner[ControlData, Part]):
         else:
             target, start = targets.value_target, part.fixed.start_value
             critic_loss, of_value = policy.value_loss(now.value, target, start, spec.value_clip, spec.value_coef)
-        of_entropy, gradient_size = self._of_entropy(len(flat)), logp_gradient
+        of_entropy: Tensor | float = 0.0
+        if spec.entropy_coef:  # with respect to log σ: summed over decisions, as autograd rounds it
+            of_entropy = (torch.full((len(flat),), -spec.entropy_coef, device=policy.device) / len(flat)).sum()
+        gradient_size = logp_gradient
         if "distribution" in self.algorithm.needs and now.mean.grad is not None:
             gradient_size = gradient_size.abs() + now.mean.grad.abs().sum(-1)
         policy.backward(OutputGradient(logp_gradient, of_value, of_entropy, now.mean.grad, now.log_std.grad))
@@ -203,13 +206,6 @@ class ControlLearner(Learner[ControlData, Part]):
             loss = masked_mean(value_loss_of(self.algorithm, inputs), mask)
             (of_value,) = torch.autograd.grad(self.spec.value_coef * loss, inputs.value)
         return loss.detach(), of_value.flatten()
-
-    def _of_entropy(self, decisions: int) -> Tensor | float:
-        """The gradient of the entropy bonus with respect to log σ: summed over decisions, as autograd rounds it."""
-        if self.spec.entropy_coef == 0.0:
-            return 0.0
-        gradient = torch.full((decisions,), -self.spec.entropy_coef, device=self.policy.device) / decisions
-        return gradient.sum()
 
     def _targets(self, now: Evaluation) -> Targets:
         """The algorithm's targets for the whole batch, flat [N], under the learner as evaluated in `now`."""

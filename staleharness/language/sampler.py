@@ -191,16 +191,19 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
     replay = decoded.experts if policy.spec.routing_replay == "R3" else None
     versions: Ints = decoded.version.cpu().numpy()
     completions = request.prompt, request.prompt_mask, decoded.token, decoded.mask
-    if policy.caches_score and _is_one_learner_batch(decoder, versions, buffer):
+    first_version, at_once = int(versions.flat[0]), policy.micro_batch == 0 or len(versions) <= policy.micro_batch
+    is_uniform = bool((versions == first_version).all())
+    if policy.caches_score and at_once and is_uniform and policy.is_learner(buffer[first_version]):
         scores = policy.cache_score(*completions)
         assert scores.entropy is not None
         return TokenScores(scores.logp.detach(), scores.entropy.detach(), None)
     with torch.no_grad():
         for group in reversed(policy.groups(versions)):  # first those that decoded last, whose weights are at hand
             version_of_token = versions[group[0]]  # and of each other row
+            changes = np.flatnonzero(version_of_token[1:] != version_of_token[:-1]) + 1
             for part in parts(group, policy.micro_batch):
                 index, position = torch.from_numpy(part).to(policy.device), np.zeros(len(part), np.int64)
-                for first, last in _spans_of_versions(version_of_token):
+                for first, last in pairwise([0, *changes.tolist(), len(version_of_token)]):
                     with policy.acting([buffer[int(version_of_token[first])]], position) as forward:
                         prompt, prompt_mask, token, mask = (x[index] for x in completions)
                         experts_of_part = None if replay is None else replay[index]
@@ -212,19 +215,6 @@ def teacher_force(decoder: Decoder, request: Request, decoded: Decoded, buffer: 
                         read = slice(width - 1 + first if first else 0, width - 1 + last)
                         experts[index, read] = scores.experts[:, read]
     return TokenScores(logp, entropy, None, experts)
-
-
-def _is_one_learner_batch(decoder: Decoder, versions: Ints, buffer: PolicyBuffer) -> bool:
-    """Return whether the learner as it is sampled every token, and all rows go through the model at once."""
-    first, policy = int(versions.flat[0]), decoder.policy
-    at_once = policy.micro_batch == 0 or len(versions) <= policy.micro_batch
-    return at_once and bool((versions == first).all()) and policy.is_learner(buffer[first])
-
-
-def _spans_of_versions(versions: Ints) -> list[tuple[int, int]]:
-    """Return (first, end) of the runs of tokens of one version, given those of each token [T]."""
-    changes = np.flatnonzero(versions[1:] != versions[:-1]) + 1
-    return list(pairwise([0, *changes.tolist(), len(versions)]))
 
 
 def completion_texts(policy: CausalLM, decoded: Decoded) -> list[str]:

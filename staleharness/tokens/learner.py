@@ -104,7 +104,12 @@ class TokenLearner(Learner[Completions, Minibatch]):
         """`mask` [B, T] is 1 where a token is trained on; `start` and `aligned_logp` [B, T] are log-probabilities under
         the learner at the start of the phase and when targets were last computed, where scored."""
         begin = time.perf_counter()
-        proximal_logp = self._proximal_logp(data, start)
+        proximal_logp = data.behaviour_logp  # under the anchor that the method asks for
+        if self.algorithm.proximal == "ewma":
+            proximal_logp = self._shadow_logp(data)
+        elif self.algorithm.proximal == "recompute":
+            assert start is not None
+            proximal_logp = start
         begin = self.timer("proximal", begin)
         reference_logp = None if self.reference is None else self._reference_logp(data)
         self.timer("loss", begin)
@@ -120,15 +125,6 @@ class TokenLearner(Learner[Completions, Minibatch]):
             state=self.state,
             progress=self.progress,
         )
-
-    def _proximal_logp(self, data: Completions, start: Tensor | None) -> Tensor:
-        """Log-probabilities [B, T] under the anchor that the method asks for."""
-        if self.algorithm.proximal == "ewma":
-            return self._shadow_logp(data)
-        if self.algorithm.proximal == "recompute":
-            assert start is not None
-            return start
-        return data.behaviour_logp
 
     def _reference_logp(self, data: Completions) -> Tensor:
         """Log-probabilities [B, T] under the policy that the run began with."""
