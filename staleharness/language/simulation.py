@@ -163,9 +163,11 @@ class Answer(NamedTuple):
 
 
 def greedy_answers(spec: LanguageSpec, task: LanguageTask, model: Path, count: int) -> list[Answer]:
-    """Return the answers of the first `count` test problems of a run by the model in a folder. Raises `UserError`."""
+    """Return the answers of the first `count` test problems of a run by the model in a folder, on a GPU where the run
+    was on one and there is one here. Raises `UserError`."""
+    device = "cuda" if spec.device != "cpu" and torch.cuda.is_available() else "cpu"
     changes: Mapping[str, Any] = {"model": str(model), "start": "", "warm_start": 0, "versions": "full", "capacity": 1}
-    setup = prepare(with_usual_columns(replace(spec, **changes)), task)
+    setup = prepare(with_usual_columns(replace(spec, device=device, **changes)), task)
     buffer = PolicyBuffer(1)
     buffer.push(setup.policy.snapshot(0, 0))
     problems = setup.test.problems[:count]

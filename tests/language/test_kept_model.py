@@ -15,8 +15,11 @@ from tiny_model import write_problems
 
 import staleharness as sh
 from staleharness.errors import UserError
+from staleharness.language.simulation import greedy_answers
+from staleharness.language.spec import LanguageSpec
 from staleharness.store.store import Store
 from staleharness.store.stored_run import StoredRun
+from staleharness.task import find_env
 
 SMALL = {
     "prompts": 2,
@@ -66,6 +69,15 @@ def test_transformers_loads_the_model_of_a_run(
     (typed,) = sh.plan(env="gsm8k", algo=f"ppo_clip[start={run.id}]", k=2, seeds=1, steps=2, settings=settings).runs
     assert (typed.spec.to_dict()["start"], typed.run_id) == (str(run.path), again.id)
     assert again.metrics()["untrained/deterministic"].iloc[0] == run.record["scores"]["deterministic"]["mean"]
+
+
+def test_a_model_trained_on_a_gpu_answers_without_one(tiny: Path, tmp_path: Path) -> None:
+    write_problems(tmp_path)
+    spec = LanguageSpec.from_dict(
+        {**SMALL, "env": "gsm8k", "algorithm": "ppo_clip", "capacity": 2, "data": str(tmp_path), "device": "cuda:7"}
+    )
+    (answer,) = greedy_answers(spec, find_env("gsm8k")[1](), tiny, 1)
+    assert answer.question == "Ann has 12 cards. How many?"
 
 
 def test_a_run_that_keeps_none_has_the_id_of_before_and_says_so(tiny: Path, tmp_path: Path) -> None:
