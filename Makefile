@@ -55,7 +55,7 @@ help: ## this list
 # The sweep ------------------------------------------------------------------------------------------------------------
 
 # What needs an extra installs it the first time it is asked for; a dry run installs nothing and says what is missing.
-also = grep -qs $(1) "$(STAMP)" || $(INSTALL) --also=$(1)
+also = grep -qs '"extras": "[^"]*$(1)' "$(STAMP)" || $(INSTALL) --also=$(1)
 LLM = $(call also,llm)
 SMOLLM2 = $(call also,smollm2)
 TOKENS = word-problems gsm8k

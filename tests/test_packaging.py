@@ -336,6 +336,18 @@ def test_a_target_installs_its_extra_and_a_dry_run_none(target, extra):
         assert "--also" not in make("-n", *target, "DRY=1").stdout
 
 
+@needs_make
+@pytest.mark.parametrize(("extras", "is_there"), [("", False), ("ray", False), ("llm", True), ("docs,smollm2", True)])
+def test_an_extra_is_looked_up_among_extras_alone(tmp_path, extras, is_there):
+    """The stamp also names the folder of the checkout."""
+    (tmp_path / "venv").mkdir()
+    stamp = {"extras": extras, "root": "/home/murray/llm/staleharness"}
+    (tmp_path / "venv" / "staleharness-setup.json").write_text(json.dumps(stamp))
+    values = "STALEHARNESS=true", f"VENV={tmp_path / 'venv'}", "ENV=word-problems"
+    done = make("-e", "sweep", *values, INSTALL="echo install")
+    assert done.returncode == 0 and ("install --also=llm" in done.stdout) is not is_there
+
+
 def test_uv_is_given_the_pins_that_change_training_curves() -> None:
     asked = dict(pin.split("==") for pin in PYPROJECT["tool"]["uv"]["constraint-dependencies"])
     assert asked.keys() == {"torch", "mujoco"}
