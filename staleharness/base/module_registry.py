@@ -68,7 +68,11 @@ class ModuleRegistry(Mapping[str, T], Generic[T]):
     def _load(self) -> None:
         if not self._complete:
             self._complete = True  # first, so that a module which reads the registry on import does not recurse
-            for name in module_names(self.package):
-                importlib.import_module(f"{self.package}.{name}")
+            try:
+                for name in module_names(self.package):
+                    importlib.import_module(f"{self.package}.{name}")
+            except BaseException:  # Ctrl-C, in a notebook that goes on
+                self._complete = False
+                raise
         if self.plugins:
             list(_LOADERS.setdefault(self.plugins, Registry(self.plugins, builtin=False)))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import sys
 from pathlib import Path
 
@@ -35,6 +36,21 @@ def test_modules_are_imported_on_first_access(things: ModuleRegistry[str]) -> No
     assert "registry_of_tests.one" not in sys.modules
     assert dict(things) == {"one": "ONE", "two": "TWO"} and list(things) == ["one", "two"] and len(things) == 2
     assert "one" in things and "three" not in things
+
+
+def test_modules_are_imported_again_after_a_stop(things: ModuleRegistry[str], tmp_path: Path) -> None:
+    """Ctrl-C while the libraries of a module load, say."""
+    stop = tmp_path / "stop"
+    stop.touch()
+    (tmp_path / "registry_of_tests" / "second.py").write_text(
+        f"import pathlib\nfrom .registry import THINGS\nif pathlib.Path({str(stop)!r}).exists():\n"
+        "    raise KeyboardInterrupt\nTHINGS.put('second', 'SECOND')\n"
+    )
+    importlib.invalidate_caches()
+    with pytest.raises(KeyboardInterrupt):
+        list(things)
+    stop.unlink()
+    assert list(things) == ["one", "second", "two"]
 
 
 def test_an_unknown_name_names_the_nearest(things: ModuleRegistry[str]) -> None:
