@@ -20,6 +20,7 @@ from staleharness.running.runner_interface import Event, ResourceRequest, RunEnd
 from staleharness.running.runners import make_runner, slurm
 from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.slurm import commands, job_array
+from staleharness.running.slurm.array_task import SlurmTask
 from staleharness.running.slurm.commands import SlurmError, State, compress, parse_options
 from staleharness.running.slurm.job_array import JobArray
 
@@ -89,6 +90,15 @@ def test_a_requeue_that_accounting_forgets_loses_no_message(
     monkeypatch.setattr(commands, "look_up", lambda task: State("COMPLETED"))
     (end,) = runner._look(1.0)
     assert isinstance(end, RunEnd) and end.message == {"event": "done"}
+
+
+def test_a_message_that_a_full_disk_cut_off_is_passed_over(tmp_path: Path) -> None:
+    array = JobArray.make(tmp_path, [job(tmp_path, 0)], [])
+    array.set_id("17")
+    task = SlurmTask(array.jobs[0])
+    task.assign(array, 0, State("RUNNING"))
+    array.messages(0, 0).write_text('{"phase": 1}\n{"pha{"phase": 3}\n4\n{"phase": 5}\n{"ph')
+    assert [event.content for event in task.read_messages()] == [{"phase": 1}, {"phase": 5}]
 
 
 @pytest.mark.parametrize(

@@ -113,7 +113,12 @@ class SlurmTask:
             if not line.endswith(b"\n"):
                 break
             self._read += len(line)
-            message = json.loads(line)
+            try:
+                message = json.loads(line)
+            except ValueError:  # a full disk has cut it off, and the next message continues its line
+                continue
+            if not isinstance(message, dict):
+                continue
             if "event" in message:
                 self.message = message
             elif "phase" in message or PREPARING in message or NOTE in message:
