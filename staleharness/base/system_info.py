@@ -59,12 +59,27 @@ def cpu_model() -> str:
 
 @functools.cache
 def memory() -> int:
-    """Bytes of main memory of this machine, or of the control group of this process if less."""
-    sizes = [os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")]
-    for limit in ("/sys/fs/cgroup/memory.max", "/sys/fs/cgroup/memory/memory.limit_in_bytes"):
-        with contextlib.suppress(OSError, ValueError):
-            sizes.append(int(Path(limit).read_text(encoding="utf-8")))
-    return min(sizes)
+    """Bytes of main memory of this machine, or of the control groups of this process if less."""
+    return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *memory_limits()])
+
+
+def memory_limits(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> list[int]:
+    """Limits on the memory of a process's control groups and of the groups around them [bytes].
+
+    groups: lists the groups, one `number:controllers:path` a line; version 2 of control groups names no controller.
+    mount: folder below which the kernel shows them; a container may see its own group there without its path.
+    """
+    limits: list[int] = []
+    for line in groups.read_text(encoding="utf-8").splitlines() if groups.is_file() else ():
+        _, controllers, path = line.split(":", 2)
+        if controllers and "memory" not in controllers.split(","):
+            continue
+        folder, name = (mount / "memory", "memory.limit_in_bytes") if controllers else (mount, "memory.max")
+        parts = Path(path).parts[1:]
+        for depth in range(len(parts) + 1):
+            with contextlib.suppress(OSError, ValueError):  # there is no such group here, or it has no limit
+                limits.append(int(folder.joinpath(*parts[:depth], name).read_text(encoding="utf-8")))
+    return limits
 
 
 def memory_kills() -> int:

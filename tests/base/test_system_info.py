@@ -16,7 +16,7 @@ from places import ROOT
 from raising import raising
 
 from staleharness.base import system_info
-from staleharness.base.system_info import OVERRIDES, commit, overrides, resident_memory
+from staleharness.base.system_info import OVERRIDES, commit, memory_limits, overrides, resident_memory
 
 
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not in a git checkout")
@@ -74,6 +74,28 @@ def test_resident_memory_is_that_of_this_process_and_its_children() -> None:
 def test_resident_memory_is_none_where_it_is_not_reported(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(system_info, "_resident", raising(FileNotFoundError))
     assert resident_memory() is None
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits"),
+    [
+        ("0::/job_17/step_0\n", {"memory.max": "max", "job_17/memory.max": "8000", "job_17/step_0/memory.max": "9000"}),
+        ("0::/\n", {"memory.max": "8000"}),  # within a container
+        ("4:memory:/job_17\n3:cpu,cpuacct:/other\n0::/\n", {"memory/job_17/memory.limit_in_bytes": "8000"}),
+        ("4:memory:/docker/1f\n", {"memory/memory.limit_in_bytes": "8000"}),
+    ],
+    ids=["a job of Slurm", "a container", "version 1", "a container, version 1"],
+)
+def test_memory_limits_are_those_of_all_groups_around(tmp_path: Path, groups: str, limits: dict[str, str]) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in limits.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert min(memory_limits(tmp_path / "cgroup", tmp_path)) == 8000
+
+
+def test_without_control_groups_there_are_no_memory_limits(tmp_path: Path) -> None:
+    assert memory_limits(tmp_path / "cgroup", tmp_path) == []
 
 
 FAULTS = """
