@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from .errors import UserError, shorten
+from .running import in_process_run
 from .running.api_arguments import check_folder, question_of, refuse_empty, text_of
 from .running.api_arguments import load_plugins as load_plugins  # which commands take from here
-from .running.in_process_run import phases
 
 if TYPE_CHECKING:
     from .running.plan import Plan
@@ -255,12 +255,13 @@ def simulate(
     `UserError` at once, not at the first phase.
     """
     arguments = {name: value for name, value in locals().items() if name != "seed"}
-    grid_plan = plan(**arguments, seeds=[seed])
+    with in_process_run.TURN:  # plugins load once, and trying out an environment may draw from global generators
+        grid_plan = plan(**arguments, seeds=[seed])
     if len(grid_plan.runs) != 1:
         raise UserError(
             f"simulate takes one environment, algorithm and capacity; this names {len(grid_plan.runs)} (use sweep)"
         )
-    return phases(grid_plan.runs[0].spec)
+    return in_process_run.phases(grid_plan.runs[0].spec)
 
 
 def load(folder: str | Path = "results") -> Results:

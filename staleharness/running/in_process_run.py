@@ -11,12 +11,23 @@ if TYPE_CHECKING:
     from ..spec import RunSpec
     from ..training.phase_record import PhaseRecord
 
-TURN = threading.RLock()  # held while the settings of the process are changed
+TURN = threading.RLock()  # held while a run is planned, and while the settings of the process are changed
 
 
 def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
-    """Yield the records of the run's phases; nothing is written. Runs in several threads take turns, a phase at a time,
-    because the settings that a phase depends on belong to the process."""
+    """Return the records of the run's phases, each computed when it is asked for; nothing is written. Runs in several
+    threads take turns, a phase at a time, because the settings that a phase depends on belong to the process.
+
+    Raises `UserError` at once if this machine cannot execute the run."""
+    from ..task import find_env
+    from .usable_devices import check_device_here
+
+    check_device_here(spec.device)
+    find_env(spec.env)[1].check_here(spec)
+    return _records(spec)
+
+
+def _records(spec: RunSpec) -> Iterator[PhaseRecord]:
     from ..training.loop import simulation_of
 
     with _as_in_a_worker(spec):

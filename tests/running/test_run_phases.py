@@ -87,6 +87,43 @@ class Turnstile:
         self.lock.release()
 
 
+def test_a_run_is_planned_while_no_other_is_in_a_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Plugins load once, and an environment that is tried out draws from the global generators."""
+    waiting, events = threading.Event(), list[str]()
+
+    def plan(**arguments: Any) -> None:
+        events.append("planned")
+        waiting.set()
+        raise sh.UserError("it cannot be run")
+
+    def simulate() -> None:
+        with pytest.raises(sh.UserError):
+            sh.simulate(**ASKED)
+
+    monkeypatch.setattr("staleharness.api.plan", plan)
+    monkeypatch.setattr(in_process_run, "TURN", turn := Turnstile(waiting))
+    thread = threading.Thread(target=simulate)
+    with turn:
+        thread.start()
+        assert waiting.wait(600) and events == []
+    thread.join(600)
+    assert events == ["planned"]
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [({"device": "cuda"}, "sees no GPU on this machine"), ({"learner": "native"}, "needs a C[+][+] compiler")],
+    ids=["GPU", "compiler"],
+)
+def test_a_machine_that_cannot_run_it_says_so_at_once(
+    given: dict[str, str], words: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    monkeypatch.setenv("CXX", "nowhere")
+    with pytest.raises(sh.UserError, match=words):
+        sh.simulate(env="Pendulum", algo="spo", **given)
+
+
 class Overlapping:
     """Two simulations of one phase. The first stays inside until the second is inside, too, or waits to be; the second
     until the first has left."""
