@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from shlex import quote
 from typing import Annotated
 
@@ -56,19 +56,20 @@ def handle(command: Command) -> int:
     store.check()
     look = look_seeds(protocol, command.quick, command.one_rate)
     name, result = None, None
+    missing, guess = Plan((), protocol.name, protocol.name), estimate((), store, 1)
     if command.algo is not None:
         name = benchmark_method(protocol, command.algo)
-        missing = Plan(tuple(missing_runs_of(protocol, name, store, look)), protocol.name, protocol.name)
+        missing = replace(missing, runs=tuple(missing_runs_of(protocol, name, store, look)))
         capacity = runner_of(command, missing, store).capacity if missing.runs else 1
         guess = estimate(missing.runs, store, capacity or 1)
         to_do = f"{plural(len(missing.runs), 'run')} to do; {guess.text}"
         print(f"stalebench {protocol.track}: {name}: {to_do}", file=sys.stderr)
-        if command.dry and command.json:
-            content = {"dry": True, "plan": plan_as_data(missing), "seconds": guess.seconds, "bytes": guess.bytes}
-            print(json.dumps(content | {"checkpoint_bytes": guess.checkpoints}, sort_keys=True))
     if command.add is not None:
         print(f"stalebench {protocol.track}: ADD={command.add} follows the protocol", file=sys.stderr)
     if command.dry:
+        if command.json:
+            content = {"dry": True, "plan": plan_as_data(missing), "seconds": guess.seconds, "bytes": guess.bytes}
+            print(json.dumps(content | {"checkpoint_bytes": guess.checkpoints}, sort_keys=True))
         return 0
     if name is not None:
         result = run_method(

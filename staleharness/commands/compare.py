@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import write_bytes
-from ..base.parsing import user_path
 from ..base.text import number, printable, rows_to_csv, wrap_lines
 from ..base.text_tables import WIDTH, fit, fixed_width, table_width
 from ..errors import UserError
@@ -40,10 +39,10 @@ def handle(command: Command) -> int:
 
     check_presentation(command)
     target = output_file(command.out, "CSV file", ".csv")
-    if user_path(command.a).resolve() == user_path(command.b).resolve():
+    paths = results_path(command.a), results_path(command.b)
+    if paths[0].resolve() == paths[1].resolve():
         raise UserError(f"A and B are the same folder: {command.a}")
-    sides = {f"{side}={folder}": Store(results_path(folder)) for side, folder in (("A", command.a), ("B", command.b))}
-    a, b = command.select_each(sides)
+    a, b = command.select_each({f"A={command.a}": Store(paths[0]), f"B={command.b}": Store(paths[1])})
     comparison = compare_runs(a, b, score=command.score, normalise=command.normalise)
     head = f"A = {command.a} | B = {command.b} | {headline(comparison)}"
     stream = sys.stderr if command.json else sys.stdout

@@ -110,7 +110,8 @@ def test_published_results_are_read_by_environment(call: Any) -> None:
     [
         (["--keep=2"], "KEEP=2 must be above 0 and below 1"),
         (["--keep=most"], "KEEP='most' is not a number"),
-        (["--updates=-1"], "UPDATES=-1 must be above 0"),
+        (["--updates=-1", "--preset=async"], "UPDATES=-1 must be above 0"),
+        (["--updates=8"], "UPDATES is of a pipeline or a log"),
         (["--zero=low"], "ZERO='low' is not a number, worst or auto"),
         (["--zero=true"], "ZERO='true' is not a number"),
         (["--zero=nan"], "ZERO='nan' is not a number"),

@@ -369,6 +369,7 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         (["", b], ["A='' is empty"]),
         ([a, a], ["same folder"]),
         ([a, f"{a}/../a"], ["same folder"]),
+        (["results/reference/quick_hopper", str(ROOT / "results/reference/quick_hopper")], ["same folder"]),
         (["nowhere", b], ["A=nowhere", "not a folder of results"]),
         ([a, "file"], ["B=file", "not a folder of results"]),
         ([a, "empty"], ["B=empty", "holds no results"]),

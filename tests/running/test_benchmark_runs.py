@@ -254,6 +254,14 @@ def test_the_command_ends_with_a_verdict_and_a_page(place: Path) -> None:
     assert json.loads(dry.stdout) == {"dry": True, "plan": [], "seconds": 0.0, "bytes": 0, "checkpoint_bytes": 0}
 
 
+def test_a_dry_run_of_a_bundle_alone_has_an_empty_plan(place: Path) -> None:
+    shutil.copytree(place / "out/toy", place / "lab")
+    words = "benchmark", f"--add={place / 'lab'}", "--track=toy", f"--out={place / 'dry'}"
+    done = staleharness(*words, "--dry", "--json")
+    assert done.returncode == 0 and "lab follows the protocol" in done.stderr
+    assert json.loads(done.stdout) == {"dry": True, "plan": [], "seconds": 0.0, "bytes": 0, "checkpoint_bytes": 0}
+
+
 def test_a_page_without_runs_is_written_again(place: Path) -> None:
     """Nothing has to run: the method is published."""
     words = ("benchmark", "--algo=ppo_clip", "--track=toy", f"--out={place / 'page'}")
