@@ -16,8 +16,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base.ast_hash import meaning_hash
 from ..base.cache import build_once
+from ..base.code_hash import meaning_hash
 from ..base.cpp_library import compiler_version
 from ..base.streams import integer, stream
 from ..base.system_info import cpu_model, package_version

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from staleharness.base import hash_compatibility
-from staleharness.base.ast_hash import meaning_hash
+from staleharness.base.code_hash import meaning_hash
 from staleharness.base.hash_compatibility import _constant_value
 
 PUBLISHED = """
