@@ -20,9 +20,8 @@ from staleharness.running.runner_interface import Event, ResourceRequest, RunEnd
 from staleharness.running.runners import make_runner, slurm
 from staleharness.running.runners.slurm import SlurmRunner
 from staleharness.running.slurm import commands, job_array
-from staleharness.running.slurm.array_task import SlurmTask
 from staleharness.running.slurm.commands import SlurmError, State, compress, parse_options
-from staleharness.running.slurm.job_array import JobArray
+from staleharness.running.slurm.job_array import JobArray, SlurmTask
 
 
 @pytest.fixture(autouse=True)
@@ -46,7 +45,7 @@ def test_a_flapping_task_is_given_up(stand_in: StandIn, tmp_path: Path) -> None:
 def test_a_task_that_is_put_back_now_and_then_is_not(
     stand_in: StandIn, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("staleharness.running.slurm.array_task.FLAPS", (4, 0.1))
+    monkeypatch.setattr("staleharness.running.slurm.job_array.FLAPS", (4, 0.1))
     count = 0
 
     def requeue_again(runner: SlurmRunner, event: Event) -> None:
@@ -299,7 +298,7 @@ def test_tasks_are_written_together() -> None:
 
 
 def test_what_a_status_says() -> None:
-    from staleharness.running.slurm.array_task import _exit_cause
+    from staleharness.running.slurm.job_array import _exit_cause
 
     assert _exit_cause(State("FAILED", status=75 << 8)) == "exit code 75"
     assert _exit_cause(State("FAILED", status=signal.SIGSEGV)) == "signal SIGSEGV"

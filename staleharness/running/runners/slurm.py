@@ -18,9 +18,8 @@ from ...base.console_log import LOGGER
 from ...errors import UserError
 from ..runner_interface import Event, Job, ResourceRequest, RunEnd, RunStart, RunWait
 from ..slurm import commands
-from ..slurm.array_task import FINAL_STATES, FLAPS, WAITING_STATES, SlurmTask, adopt_arrays
 from ..slurm.commands import SlurmError, State, parse_options
-from ..slurm.job_array import JobArray
+from ..slurm.job_array import FINAL_STATES, FLAPS, WAITING_STATES, JobArray, SlurmTask, adopt_arrays
 
 TASK = "staleharness.running.slurm.node_main"
 WARNING = 120  # seconds before its time limit that a task is warned, by default
