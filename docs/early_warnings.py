@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from alarm_counts import FEW, METRICS, Counts, Metric, Run, best_level, count, halves, intervals, stale_runs
 
-from staleharness.base.text_tables import markdown_table
+from staleharness.base.text import markdown_table
 from staleharness.statistics.claims.early_warning import WINDOW
 
 WIDTH = 118  # characters of a line

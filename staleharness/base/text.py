@@ -1,16 +1,20 @@
-"""Text for people: tables of fixed width, numbers, plurals, lines that cannot steer a terminal."""
+"""Text for people: tables, numbers, plurals, lines that cannot steer a terminal."""
 
 from __future__ import annotations
 
 import csv
 import io
 import json
+import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, TextIO
 
+from ..errors import shorten
+
+WIDTH = 120  # of a table in a file
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet would run
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 
@@ -101,3 +105,45 @@ def megabytes(size: float) -> str:
 def printable(text: str) -> str:
     """Replace control characters, so that a name or an error message cannot steer the terminal."""
     return "".join(c if c.isprintable() else "?" for c in text)
+
+
+def table_width(stream: TextIO) -> int:
+    """Width of a table for a stream: a terminal's own, else 120 columns."""
+    return shutil.get_terminal_size((WIDTH, 24)).columns if stream.isatty() else WIDTH
+
+
+def fixed_width(headers: Sequence[str], lines: Sequence[Sequence[str]]) -> list[str]:
+    """Table as lines of text with a rule under the headers; the first column left-aligned, the others right-aligned."""
+    widths = [max(len(line[i]) for line in (headers, *lines)) for i in range(len(headers))]
+    text = []
+    for line in (headers, ["-" * w for w in widths], *lines):
+        right = [c.rjust(w) for c, w in zip(line[1:], widths[1:], strict=True)]
+        text.append("  ".join([line[0].ljust(widths[0]), *right]).rstrip())
+    return text
+
+
+def markdown_table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
+    """Table in Markdown; a bar inside a cell is escaped."""
+    lines = [head, ["---"] * len(head), *rows]
+    return "\n".join(f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in line)} |" for line in lines)
+
+
+def fit(
+    headers: list[str], lines: list[list[str]], width: int, least: Sequence[str]
+) -> tuple[list[str], list[list[str]], list[str]]:
+    """Drop columns of a table, in the order `least`, until it fits into `width`: (headers, lines, dropped headers)."""
+    hidden: list[str] = []
+
+    def width_for_names() -> int:
+        columns = [[h, *(line[i] for line in lines)] for i, h in enumerate(headers)][1:]
+        return width - sum(max(map(len, c)) + 2 for c in columns)
+
+    names = max(len(line[0]) for line in (headers, *lines))
+    for name in least:
+        if width_for_names() >= min(names, 16):
+            break
+        i = headers.index(name)
+        hidden.append(name)
+        headers, lines = [*headers[:i], *headers[i + 1 :]], [[*line[:i], *line[i + 1 :]] for line in lines]
+    space = max(9, width_for_names())
+    return headers, [[shorten(line[0], space), *line[1:]] for line in lines], hidden

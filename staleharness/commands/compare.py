@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import write_bytes
-from ..base.text import number, printable, rows_to_csv, wrap_lines
-from ..base.text_tables import WIDTH, fit, fixed_width, table_width
+from ..base.text import WIDTH, fit, fixed_width, number, printable, rows_to_csv, table_width, wrap_lines
 from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file
 

@@ -12,8 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from ..base.files import check_creatable, check_own, json_bytes, replace_own
 from ..base.parsing import user_path
-from ..base.text import number, printable
-from ..base.text_tables import fixed_width
+from ..base.text import fixed_width, number, printable
 from ..errors import UserError, nearest, shorten
 from .shared.arguments import Help, JsonOption
 

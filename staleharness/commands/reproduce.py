@@ -109,8 +109,7 @@ def handle(command: Command) -> int:
 def _list(command: Command) -> int:
     """Print every study that figures rest on, with its runs, hours and disk: as published, for two cores."""
     from ..base.reference_results import reference_folder
-    from ..base.text import duration, invocation, megabytes, number
-    from ..base.text_tables import fixed_width
+    from ..base.text import duration, fixed_width, invocation, megabytes, number
     from ..pages.paper_figure_specs import paper_names, read_paper
     from ..running.forecast import disk_bytes
     from ..store.store import Store

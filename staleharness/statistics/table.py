@@ -7,8 +7,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
-from ..base.text import duration, number, printable, rows_to_csv, wrap_lines
-from ..base.text_tables import WIDTH, fit, fixed_width
+from ..base.text import WIDTH, duration, fit, fixed_width, number, printable, rows_to_csv, wrap_lines
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -13,8 +13,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 
 from ... import api
 from ...base.files import make_subfolder
-from ...base.text import listing, plural, printable
-from ...base.text_tables import table_width
+from ...base.text import listing, plural, printable, table_width
 from ...errors import UserError, nearest
 from ...statistics.results import Results
 from ...statistics.scores import AUTO, NORMALISATIONS, SCORES, fixed_scale, resolve_auto

@@ -9,8 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...base.text import number
-from ...base.text_tables import fixed_width
+from ...base.text import fixed_width, number
 from ...store.stored_run import StoredRun
 from ..method_labels import display_label
 from ..significance_and_power import ALPHA
