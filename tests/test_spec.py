@@ -29,8 +29,7 @@ from staleharness.base.typed_values import build, convert
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec
-from staleharness.running.grid_axes import MAX_RUNS
-from staleharness.running.plan import plan, plan_as_data
+from staleharness.running.plan import MAX_RUNS, plan, plan_as_data
 from staleharness.spec import RunSpec, later
 from staleharness.study import Question, ask
 

@@ -1,19 +1,25 @@
-"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet."""
+"""Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet.
+
+Also finds runs at K = 1 with a plan's other settings, the user's own or published ones, to compare it with.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from ..base.console_log import LOGGER
 from ..base.process_environment import without_main_module
 from ..errors import UserError, shorten
+from ..store.bundle_reader import unchecked_ids
 from ..store.store import Store
 from ..store.stored_run import StoredRun
+from ..store.study_runs import published_bundles
 from ..task import find_env
 from ..training import checkpoint
 from .forecast import similar_runs
+from .identity import run_id
 from .plan import Plan, PlannedRun
 from .run_record import fingerprint
 from .runner_interface import Runner, resource_request
@@ -119,3 +125,48 @@ def stored_runs_of(plan: Plan, store: Store, only: Collection[str] | None = None
     used others)."""
     labels = {run.run_id: run.label for run in plan.runs if only is None or run.run_id in only}
     return [replace(run, record={**run.record, "label": labels[run.id]}) for run in store.read_all(labels)]
+
+
+@dataclass(frozen=True)
+class LagReference:
+    """Runs at K = 1 to compare a sweep with."""
+
+    user_runs: list[StoredRun]  # of the user's results folder
+    published: list[StoredRun]  # of methods without runs of the user
+    bundles: list[str]  # bundles of the published runs
+
+    @property
+    def settings(self) -> dict[str, list[str]]:
+        """Published rows, as a table's settings name them."""
+        algorithms = sorted({run.label for run in self.published})
+        machines = sorted({str(run.record["fingerprint"].get("cpu")) for run in self.published})
+        return {"algorithms": algorithms, "bundles": self.bundles, "machines": machines}
+
+
+def synchronous_reference(plan: Plan, store: Store) -> LagReference:
+    """Find runs at K = 1 that equal the plan's in every other setting, of methods that it has at K > 1 only; they have
+    the plan's labels (an earlier sweep may have used others)."""
+    synchronous = {(run.label, run.spec.env) for run in plan.runs if run.spec.capacity == 1}
+    places: dict[str, tuple[str, str]] = {}
+    for run in plan.runs:
+        if (place := (run.label, run.spec.env)) not in synchronous:
+            try:
+                spec = replace(run.spec, capacity=1)
+                places[run_id(spec, find_env(spec.env)[1])] = place
+            except UserError:
+                continue  # a lag model that needs more than one version
+
+    def with_label(run: StoredRun) -> StoredRun:
+        return replace(run, record={**run.record, "label": places[run.id][0]})
+
+    user_runs = [with_label(run) for run in store.read_all(places)] if places else []
+    user_places = {places[run.id] for run in user_runs}
+    ids = {key for key, place in places.items() if place not in user_places}
+    published: list[tuple[StoredRun, str]] = []
+    for bundle in published_bundles():
+        if not ids:
+            break
+        if ids_in_bundle := ids & unchecked_ids(bundle):
+            published += [(with_label(run), bundle.name) for run in Store(bundle).read_all(sorted(ids_in_bundle))]
+            ids -= ids_in_bundle
+    return LagReference(user_runs, [run for run, _ in published], sorted({bundle for _, bundle in published}))

@@ -149,7 +149,7 @@ def test_a_study_of_too_many_runs_is_counted_and_refused(
 ) -> None:
     study = tmp_path / "study.toml"
     study.write_text(f'env = "Hopper"\ncapacity = {list(range(1, 200_001))}\n')
-    monkeypatch.setattr("staleharness.running.grid_axes.resolve_environments", raising(AssertionError("it was made")))
+    monkeypatch.setattr("staleharness.running.plan.resolve_environments", raising(AssertionError("it was made")))
     code, out, err = call("sweep", "--dry", "--spec", str(study))
     assert (code, out) == (2, "") and "the grid has 600,000 runs, more than 100,000" in err
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staleharness.base.files import safe_name
-from staleharness.running.grid_axes import report_name
-from staleharness.running.plan import plan
+from staleharness.running.plan import plan, report_name
 from staleharness.study import ask
 
 

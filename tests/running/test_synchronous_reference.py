@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from tabular_runs import carry_out
 
-from staleharness.running import synchronous_reference as reference
+from staleharness.running import plan_execution
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import Job
 from staleharness.store.store import Store
@@ -31,10 +31,10 @@ def test_runs_without_lag_have_the_labels_of_the_plan(
     train_without_lag(tmp_path / "stored")
     train_without_lag(tmp_path / "stored", settings=RATE)
     mine = tmp_path / ("mine" if published else "stored")
-    monkeypatch.setattr(reference, "published_bundles", lambda: [tmp_path / "stored"] if published else [])
-    monkeypatch.setattr(reference, "unchecked_ids", lambda root: {run.id for run in Store(root).read_all()})
+    monkeypatch.setattr(plan_execution, "published_bundles", lambda: [tmp_path / "stored"] if published else [])
+    monkeypatch.setattr(plan_execution, "unchecked_ids", lambda root: {run.id for run in Store(root).read_all()})
     later = plan(ask(env="random-mdp-0", k="2", algo=f"spo,spo[{RATE}]", seeds="1", steps="256"))
-    lag_reference = reference.synchronous_reference(later, Store(mine))
+    lag_reference = plan_execution.synchronous_reference(later, Store(mine))
     runs = lag_reference.published if published else lag_reference.user_runs
     assert {run.label: run.spec["learning_rate"] for run in runs} == {"spo": 0.05, f"spo[{RATE}]": 0.1}
     assert lag_reference.settings["algorithms"] == (["spo", f"spo[{RATE}]"] if published else [])

@@ -22,9 +22,9 @@ from .arguments import GridOptions, Presentation, Resources
 
 if TYPE_CHECKING:
     from ...running.plan import Plan, PlannedRun
+    from ...running.plan_execution import LagReference
     from ...running.runner_interface import Runner
     from ...running.sweep_event_loop import Outcome, SweepListener
-    from ...running.synchronous_reference import LagReference
     from ...store.store import Store, StoredRun
 
 
@@ -89,7 +89,7 @@ def check_presentation(command: Presentation) -> None:
 
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
     """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
-    from ...running.synchronous_reference import synchronous_reference
+    from ...running.plan_execution import synchronous_reference
 
     expected = [_expected(run, outcome) for run in plan.runs]
     failed_runs = [run for run in plan.runs if run.run_id in outcome.failed]
