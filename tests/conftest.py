@@ -73,7 +73,7 @@ def pytest_fixture_setup(fixturedef: pytest.FixtureDef[Any]) -> Generator[None, 
 def pytest_xdist_auto_num_workers(config: pytest.Config) -> int:
     """One more than there are cores: tests of processes wait for them most of their time, and each worker takes six
     seconds to import and collect."""
-    from staleharness.running.usable_devices import usable_cores
+    from staleharness.running.runner_interface import usable_cores
 
     return usable_cores() + 1
 

@@ -20,7 +20,7 @@ def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
 
     Raises `UserError` at once if this machine cannot execute the run."""
     from ..task import find_env
-    from .usable_devices import check_device_here
+    from .runner_interface import check_device_here
 
     check_device_here(spec.device)
     find_env(spec.env)[1].check_here(spec)

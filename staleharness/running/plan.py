@@ -29,7 +29,7 @@ from .methods_and_environments import (
     resolve_methods,
     under_mismatch,
 )
-from .usable_devices import check_device
+from .runner_interface import check_device
 
 MAX_RUNS = 100_000  # of one grid
 
@@ -81,7 +81,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
 
 @dataclass(frozen=True)
 class GridAxes:
-    """Axes of the grid, with the title of its report."""
+    """Axes of the grid, with name and title of its report."""
 
     environments: Sequence[RequestedEnvironment]
     methods: Sequence[RequestedMethod]
@@ -90,18 +90,8 @@ class GridAxes:
     seeds: Sequence[int]
     lag: str  # lag model for all runs; empty: the environment's
     mismatch: str  # mismatch model for all runs whose method names none
+    name: str  # of the report's folder
     title: str
-    preset: str
-    settings: Mapping[str, Any]  # of all runs, as in the question
-
-    @property
-    def name(self) -> str:
-        """Name of the report's folder."""
-        usual = self.environments[0].lag
-        rest: dict[str, Any] = {"settings": self.settings, "lag": self.lag or usual}
-        rest |= {"forward": list(self.forward)} if self.forward != (None,) else {}
-        rest |= {"mismatch": self.mismatch} if self.mismatch != NONE else {}
-        return report_name({env.id: env.short for env in self.environments}, self.capacities, self.preset, rest, usual)
 
 
 def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> GridAxes:
@@ -113,11 +103,12 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         raise UserError("ENV is missing; give one or several environments, e.g. ENV=Hopper")
     lag = read_lag(question.lag).text if question.lag else ""
     capacities, forward = question.capacity or (1,), question.forward or (None,)
-    runs_per_method = len(capacities) * len(forward) * len(question.seed_numbers if seeds is None else seeds)
+    seeds = question.seed_numbers if seeds is None else seeds
+    runs_per_method = len(capacities) * len(forward) * len(seeds)
     # before anything is built for each
     _check_count(len(question.env) * runs_per_method * max(1, len(question.algorithm)))
     _check_capacities(capacities)
-    if not question.seed_numbers:
+    if not seeds:
         raise UserError(f"SEEDS={question.seeds} must be at least 1")
     check_device(str(question.settings.get("device", "cpu")))
     environments = resolve_environments(question)
@@ -131,19 +122,15 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
     if question.forward and (least := min(question.forward)) < 1:
         raise UserError(f"N={least} must be at least 1")
     _check_count(len(environments) * runs_per_method * len(methods))
+    mismatch = mismatches[0] if len(mismatches) == 1 else NONE
+    usual = environments[0].lag
+    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": lag or usual}
+    rest |= {"forward": list(forward)} if question.forward else {}
+    rest |= {"mismatch": mismatch} if mismatch != NONE else {}
+    name = report_name({env.id: env.short for env in environments}, capacities, question.preset, rest, usual)
     title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
-    return GridAxes(
-        environments,
-        methods,
-        capacities,
-        forward,
-        question.seed_numbers if seeds is None else seeds,
-        lag,
-        mismatches[0] if len(mismatches) == 1 else NONE,
-        question.question or title,
-        question.preset,
-        dict(question.settings),
-    )
+    title = question.question or title
+    return GridAxes(environments, methods, capacities, forward, seeds, lag, mismatch, name, title)
 
 
 def report_name(

@@ -19,8 +19,7 @@ from ..base.files import tree_digest, write_bytes
 from ..base.system_info import HOME, OVERRIDES
 from ..errors import UserError, shorten
 from ..store.locks import PROBE
-from .runner_interface import ResourceRequest
-from .usable_devices import usable_cores
+from .runner_interface import ResourceRequest, usable_cores
 
 ADDRESS = "RAY_ADDRESS"
 LOOPBACK = "RAY_ENABLE_WINDOWS_OR_OSX_CLUSTER"  # Ray's switch: if off, Ray listens on this machine only

@@ -1,4 +1,4 @@
-"""Interface between a sweep and its runners: jobs, resource requests and events. Each file in `runners/` is a runner.
+"""Interface between a sweep and its runners: jobs, events and resources. Each file in `runners/` is a runner.
 
 A runner knows nothing of results: the results folder says whether a run is finished. So a runner may lose messages of a
 worker, or the connection to it, without harm.
@@ -6,6 +6,7 @@ worker, or the connection to it, without harm.
 
 from __future__ import annotations
 
+import os
 import re
 import signal
 from collections.abc import Iterable, Sequence
@@ -22,6 +23,7 @@ MAX_PER_GPU = 64
 UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
 LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
 
+GPUS = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = "lack of memory"  # begins `RunEnd.cause` of a worker that was killed for it
 PREPARING = "preparing"  # key of a message before the first phase: {PREPARING: "warm start: step 3 of 320"}
 NOTE = "note"  # key of a message for the user: {NOTE: "checkpoint-00000009.pt is damaged; ..."}
@@ -182,3 +184,38 @@ def _bytes(text: str) -> int:
             f"MEMORY={shorten(text)} is {size} bytes, too little for a run; give it with a unit, e.g. 2G or 800M"
         )
     return size
+
+
+def usable_cores() -> int:
+    """Return the number of cores that this process may use."""
+    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+
+
+def usable_gpus() -> list[str]:
+    """Return the GPUs that this process may use, by the names that `GPUS` takes."""
+    if (names := os.environ.get(GPUS)) is not None:
+        return [name.strip() for name in names.split(",") if name.strip()]
+    import torch
+
+    return [str(number) for number in range(torch.cuda.device_count())]
+
+
+def check_device(device: str) -> None:
+    """Raise `UserError` unless some machine may have such a device."""
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", device):
+        raise UserError(f"DEVICE={device!r} is unknown; give cpu or cuda")
+
+
+def check_device_here(device: str) -> None:
+    """Raise `UserError` unless torch can use it on this machine."""
+    check_device(device)
+    if device == "cpu":
+        return
+    import torch
+
+    if not torch.cuda.is_available():
+        raise UserError(f"DEVICE={device}, but torch {torch.__version__} sees no GPU on this machine; give DEVICE=cpu")
+    if ":" in device and int(device.partition(":")[2]) >= torch.cuda.device_count():
+        raise UserError(
+            f"DEVICE={device}, but this machine has {torch.cuda.device_count()} GPU(s), numbered from cuda:0"
+        )

@@ -36,8 +36,7 @@ from ..training.torch_setup import set_up_worker
 from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
 from .run_record import software, write_record
-from .runner_interface import NOTE, PREPARING, Job
-from .usable_devices import check_device_here
+from .runner_interface import NOTE, PREPARING, Job, check_device_here
 
 MAX_MESSAGE = 1000  # characters of an error that are kept
 NOT_DETERMINISTIC = " does not have a deterministic implementation"  # in an error of torch

@@ -17,9 +17,8 @@ from places import HELPERS
 from sweeping import Silent
 
 from staleharness import running
-from staleharness.running import usable_devices
 from staleharness.running.plan import plan
-from staleharness.running.runner_interface import Job, ResourceRequest
+from staleharness.running.runner_interface import GPUS, Job, ResourceRequest
 from staleharness.running.runners import local
 from staleharness.running.sweep_event_loop import sweep
 from staleharness.running.worker import limit_gpu_memory
@@ -41,7 +40,7 @@ def test_what_is_loaded_before_workers_fork_can_be_loaded() -> None:
 def test_as_many_at_a_time_as_cores_memory_and_gpus_bear(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(local, "usable_cores", lambda: 16)
     monkeypatch.setattr(local, "memory", lambda: 8 * 10**9)
-    monkeypatch.setenv(usable_devices.GPUS, "4,7")
+    monkeypatch.setenv(GPUS, "4,7")
     monkeypatch.setattr(local, "check_device_here", lambda device: None)
     for request, runs in (
         (ResourceRequest(), 16),

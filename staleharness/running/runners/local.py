@@ -19,8 +19,19 @@ from ...base.console_log import LOGGER
 from ...base.process_environment import fixed_hashing, short_names
 from ...base.system_info import memory, memory_kills
 from ...errors import one_line
-from ..runner_interface import OUT_OF_MEMORY, Event, Job, ResourceRequest, RunEnd, RunProgress, describe_exit
-from ..usable_devices import GPUS, check_device_here, usable_cores, usable_gpus
+from ..runner_interface import (
+    GPUS,
+    OUT_OF_MEMORY,
+    Event,
+    Job,
+    ResourceRequest,
+    RunEnd,
+    RunProgress,
+    check_device_here,
+    describe_exit,
+    usable_cores,
+    usable_gpus,
+)
 
 WORKER = "staleharness.running.worker"  # imports all heavy modules: the server loads it before it forks
 GRADIENT = "torch.fx.experimental.symbolic_shapes"  # with sympy: torch loads it at the first gradient of a process
