@@ -33,15 +33,9 @@ def compiler() -> tuple[str, ...]:
             f"learner=native needs a C++ compiler, and {problem}; install one (apt install g++), name it in CXX, or "
             "use learner=torch"
         )
-    return (name, *FLAGS, *((AVX2,) if _has_avx2() else ()))
-
-
-def _has_avx2() -> bool:
-    try:
-        flags = Path("/proc/cpuinfo").read_text(encoding="utf-8")
-    except OSError:
-        return False
-    return " avx2 " in flags and " fma " in flags
+    cpu = Path("/proc/cpuinfo")
+    abilities = cpu.read_text(encoding="utf-8") if cpu.is_file() else ""
+    return (name, *FLAGS, *((AVX2,) if " avx2 " in abilities and " fma " in abilities else ()))
 
 
 def compiler_version() -> str:

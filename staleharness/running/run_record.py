@@ -60,6 +60,8 @@ def write_record(
     leaks = growth_warnings([t.get(MEMORY) for t in times], spec.capacity)
     for line in leaks:
         LOGGER.warning("warning: %s", line)
+    # without the accounts, which runs of earlier versions lack
+    comparable = [{key: v for key, v in line.items() if not key.startswith(ACCOUNTS)} for line in lines]
     record = {
         "format": FORMAT,
         "id": job.run_id,
@@ -70,7 +72,7 @@ def write_record(
         "method": dict(simulation.method),
         "warnings": [shorten(line, MAX_TEXT) for line in [*simulation.warnings, *leaks]],
         "fingerprint": fingerprint,
-        "metrics_sha256": _checksum(lines),
+        "metrics_sha256": hashlib.sha256(b"".join(map(json_line, comparable))).hexdigest(),
         "scores": summary(scores),
         "summary": {key: float(value) for key, value in numbers.mean().dropna().items()},
         "lag_histogram": {str(lag): int(count) for lag, count in enumerate(lag_counts)},
@@ -103,12 +105,6 @@ def json_line(content: Mapping[str, Any]) -> bytes:
 
 def _lines(path: Path) -> list[dict[str, Any]]:
     return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
-
-
-def _checksum(lines: Sequence[dict[str, Any]]) -> str:
-    """Hash the metrics except the accounts, which runs of earlier versions lack."""
-    parts = [{key: v for key, v in line.items() if not key.startswith(ACCOUNTS)} for line in lines]
-    return hashlib.sha256(b"".join(map(json_line, parts))).hexdigest()
 
 
 def summary(scores: Scores) -> dict[str, dict[str, Any]]:

@@ -140,7 +140,9 @@ def publish(
             results = Results.of([*results, *reference.user_runs, *reference.published])
         grid = results.grid  # raises where there is none, before a folder is made
         folder = make_subfolder(store.root, "reports", name)
-        scale = _scale(command, results)
+        score, usual = resolve_auto(results, command.score, command.normalise)
+        is_fixed = command.normalise == AUTO and usual == "minmax"  # of returns, unless another scale is asked for
+        scale = fixed_scale(grid, score) if is_fixed else command.normalise
         table = stats.cached_table(folder, grid, expected, score=command.score, normalise=scale)
         table = replace(table, notes=[*_reference_notes(table, scale, reference), *table.notes])
         if reference and reference.published:
@@ -160,12 +162,6 @@ def publish(
     for sentence in table.answers:
         print(printable(sentence), file=stream)
     return table, page
-
-
-def _scale(command: Presentation, results: Results) -> str:
-    """Scale of the table: of returns a fixed one, unless another is asked for."""
-    score, usual = resolve_auto(results, command.score, command.normalise)
-    return fixed_scale(results.grid, score) if command.normalise == AUTO and usual == "minmax" else command.normalise
 
 
 def _reference_notes(table: Table, scale: str, reference: LagReference | None) -> list[str]:
