@@ -20,6 +20,7 @@ from .errors import UserError, lacks_memory
 
 # errors of standard output, which name no file
 STREAM_TROUBLE = (errno.EACCES, errno.EPERM, errno.ENOSPC, errno.EDQUOT, errno.EFBIG, errno.EIO)
+OUT_OF_MEMORY = "out of memory; run fewer things at a time (JOBS=1), or on a machine with more"
 
 
 def main() -> None:
@@ -50,7 +51,7 @@ def main() -> None:
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
-        code = _complain("out of memory; run fewer things at a time (JOBS=1), or on a machine with more", code=1)
+        code = _complain(OUT_OF_MEMORY, code=1)
     except shutil.Error as error:  # of copytree: a list of (source, target, reason)
         _, target, reason = error.args[0][0]
         code = _complain(f"{target}: {reason}")
@@ -59,6 +60,8 @@ def main() -> None:
             code = _complain("the current folder is no longer there; change to one that is")
         elif error.errno == errno.EMFILE:
             code = _complain("too many open files; run fewer things at a time (JOBS=1), or raise the limit: ulimit -n")
+        elif error.errno == errno.ENOMEM:  # for a new process
+            code = _complain(OUT_OF_MEMORY, code=1)
         elif error.filename is None and error.errno not in STREAM_TROUBLE:
             raise
         else:

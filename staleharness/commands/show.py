@@ -49,9 +49,9 @@ def handle(command: Command) -> int:
     env, family = find_env(str(run.spec["env"]))
     if issubclass(family, LanguageTask):
         return _show_completions(command, run, family(), episodes)
-    policy = run.policy()
     if not issubclass(family, ControlTask):
         raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
+    policy = run.policy()
     video = output_file(command.video, "video", ".gif", ".mp4", option="VIDEO")
     if video is not None and package_version("imageio") is None:
         raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")

@@ -70,6 +70,7 @@ def test_figures_of_bundles_that_are_not_there_write_no_page(call: Cli) -> None:
         (MemoryError(), 1, "out of memory"),
         (RuntimeError("DefaultCPUAllocator: can't allocate memory"), 1, "out of memory"),
         (OSError(errno.EMFILE, "Too many open files"), 2, "too many open files"),
+        (OSError(errno.ENOMEM, "Cannot allocate memory"), 1, "out of memory"),
     ],
     ids=repr,
 )

@@ -15,6 +15,7 @@ import pytest
 import torch
 from command_line import Cli
 from needs import hint
+from results_helper import write_run
 
 import staleharness as sh
 from staleharness.control.simulation import ControlSimulation
@@ -130,6 +131,12 @@ def test_a_finished_run_has_its_last_policy(run: StoredRun, cli: Cli) -> None:
     assert code == 0 and "episode 1: return -" in out
     code, _, err = cli("show", "0" * 12, "--out", str(run.path.parents[1]))
     assert code == 2 and "there is no finished run" in err
+
+
+def test_a_run_of_a_kind_that_keeps_no_policy_is_not_played(tmp_path: Path, cli: Cli) -> None:
+    run = write_run(tmp_path / "results", "spo", env="bit-chain")
+    code, out, err = cli("show", run.id, "--out", str(tmp_path / "results"))
+    assert (code, out) == (2, "") and err.endswith("is of the kind chain, which is not played\n")
 
 
 def test_a_video_is_made_before_anything_is_printed(
