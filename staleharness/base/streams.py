@@ -1,7 +1,8 @@
 """Named random streams. Each is a pure function of (seed, name, indices), so nothing has to be checkpointed,
 no draw of one can shift another, and runs that differ only in their algorithm share their noise.
 
-Names in use: init, env, assignment, action, minibatch, evaluation, and of the global generators `global/<stage>`.
+Names in use: init, env, assignment, lag, looks, action, minibatch, evaluation, mismatch, warm-start, `pipeline-<part>`,
+and of the global generators `global/<stage>`.
 """
 
 from __future__ import annotations
