@@ -67,8 +67,7 @@ def _design(frame: pd.DataFrame, study: Study, seeds: int) -> str:
         "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
         f"whose mean lag is nearest{' (two loads with the same K share one run)' * (loads > 1)}. Runs without lag have "
         f"K = 1, with the recorded seeds and with the fresh ones.{_filter_words(frame)} The question is ours, no "
-        "paper's."
-        + dates_note(figure_dates().get(f"{study.name}/compare")),
+        "paper's." + dates_note(figure_dates().get(f"{study.name}/compare")),
         "",
         "| task | load | lag model |",
         "|---|---|---|",
