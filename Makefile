@@ -154,7 +154,7 @@ slow: $(STAMP) ## the slow tests, and those that need a GPU
 FAULTS = running/test_deletions commands/test_empty_values training/test_global_generators running/test_run_phases \
   store/test_hostile_bundles store/test_hostile_folders store/test_record_schema store/test_disk_errors test_security \
   commands/test_bad_input commands/test_odd_surroundings commands/test_wrong_lines running/test_checkpoint running/test_repair \
-  running/test_trouble test_setup running/test_memory_growth logs/test_streaming asynchronous/test_actor_pool running/test_watch_on_deletions
+  running/test_trouble test_setup running/test_memory_leak_warning logs/test_streaming asynchronous/test_actor_pool running/test_watch_on_deletions
 none_fits = $(if $(strip $(ARGS)),|| [ $$? -eq 5 ])
 test-faults: $(STAMP) ## hundreds of kills, full disks, hostile files, deletions, set-up, memory; takes a quarter of an hour
 	@$(call refuse,ARGS)$(LLM)

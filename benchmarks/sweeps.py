@@ -188,7 +188,7 @@ def main() -> None:
     steps, turns = ("10240", 2) if arguments.quick else ("92160", 5)
     runs = plan_runs(env="Hopper", k="8", algo="ppo_clip", seeds="4", steps=steps)
     if arguments.only in (None, "overhead", "workers"):
-        from staleharness.base.process_environment import without_main_module
+        from staleharness.base.process_launch import without_main_module
 
         print(f"wall time, ratios of turns\n{HEAD}", flush=True)
         with without_main_module():

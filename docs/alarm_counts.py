@@ -40,7 +40,7 @@ from numpy.typing import NDArray
 from staleharness.statistics.claims.early_warning import SHARE, WINDOW, largest_lag, trailing_mean
 from staleharness.statistics.results import load
 from staleharness.store.bundle_reader import is_packed
-from staleharness.store.folder_access import folders_of_results
+from staleharness.store.results_folder_checks import folders_of_results
 from staleharness.store.stored_run import StoredRun
 
 Floats = NDArray[np.float64]

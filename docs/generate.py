@@ -29,7 +29,7 @@ from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
 from staleharness.pages.leaderboard_page import MethodText
 from staleharness.statistics.results import load
-from staleharness.training.method_facts import MethodEntry, entry_of, extra_passes, families
+from staleharness.training.method_descriptions import MethodEntry, entry_of, extra_passes, families
 
 FOLDER = Path(__file__).resolve().parent / "methods"
 PUBLISHED = FOLDER.parents[1] / "results" / "reference"

@@ -33,7 +33,7 @@ def draw_pipeline(width: float) -> Figure:
 def advice_drawing() -> Callable[[float], Figure]:
     """Compute the advice of docs/advise.md, on all its environments, once for both widths."""
     from staleharness.api import load
-    from staleharness.figures.staleness_cost import draw_advice
+    from staleharness.figures.score_retention import draw_advice
     from staleharness.pipeline.pipeline_settings import preset
     from staleharness.pipeline.pipeline_summary import over_caps
     from staleharness.statistics.advice import advise

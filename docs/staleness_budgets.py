@@ -19,7 +19,7 @@ from staleharness.statistics.slowdown import LEVEL, Slowdown, slowdowns
 from staleharness.statistics.staleness_budget import KEEP, Limit
 from staleharness.store.bundle_reader import is_packed
 from staleharness.store.bundle_writer import STUDY
-from staleharness.store.folder_access import folders_of_results
+from staleharness.store.results_folder_checks import folders_of_results
 
 HIGH = 0.9  # the level where runs begin above `LEVEL`
 StaleSetting = tuple[int, float]  # K and mean lag; several settings may share a K

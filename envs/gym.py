@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any, ClassVar
 
-from staleharness.control.gymnasium_ids import entry_point, find, make
+from staleharness.control.gymnasium_env_lookup import entry_point, find, make
 from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
 from staleharness.task import ENVS

@@ -297,10 +297,10 @@ def test_an_axis_of_models_runs_each_with_every_method() -> None:
 
 @needs_extra("llm")
 def test_an_edit_of_a_model_expires_its_runs(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
-    from staleharness.running import identity
+    from staleharness.running import run_identity
 
     before = [plan_of(mismatch=text).runs[0].run_id for text in ("none", "fp8")]
-    monkeypatch.setattr(identity.mismatch, "source_hash", lambda cls, active: "edited")
+    monkeypatch.setattr(run_identity.mismatch, "source_hash", lambda cls, active: "edited")
     after = [plan_of(mismatch=text).runs[0].run_id for text in ("none", "fp8")]
     assert before[0] == after[0] and before[1] != after[1]
 

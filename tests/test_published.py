@@ -21,7 +21,7 @@ from places import GSM8K
 from staleharness.base.files import digest, write_json
 from staleharness.base.plugins import source_hash
 from staleharness.control.spec import ControlSpec
-from staleharness.running import identity
+from staleharness.running import run_identity
 from staleharness.running.plan import plan
 from staleharness.spec import later
 from staleharness.statistics.scores import SCORES
@@ -63,8 +63,8 @@ def test_all_that_is_published_is_here() -> None:
 def test_every_published_id_follows_from_its_spec_and_plugins(bundle: Path) -> None:
     assert len(records(bundle)) == manifest(bundle)["runs"]
     for run_id, record, job in records(bundle):
-        spec, family = identity.read_stored(record["spec"])
-        assert identity.run_id(spec, family) == record["id"] == run_id, record["label"]
+        spec, family = run_identity.read_stored(record["spec"])
+        assert run_identity.run_id(spec, family) == record["id"] == run_id, record["label"]
         assert record["spec"] == job["spec"]
         assert is_within(record["spec"], json.loads(spec.to_json())), "what it says is what is read"
 
@@ -82,12 +82,12 @@ def test_a_setting_added_later_leaves_every_published_id_alone(monkeypatch: pyte
     def hash_of(cls: type, changed: frozenset[str] = frozenset()) -> str:
         return source_hash(find_env("HalfCheetah-v5")[1] if cls is Family else cls, changed)
 
-    monkeypatch.setattr(identity, "find_env", lambda env: (env, Family))
-    monkeypatch.setattr(identity, "source_hash", hash_of)
+    monkeypatch.setattr(run_identity, "find_env", lambda env: (env, Family))
+    monkeypatch.setattr(run_identity, "source_hash", hash_of)
     for run_id, record, _ in records(move_ids.REFERENCE / "staleness_halfcheetah"):
-        spec, family = identity.read_stored(record["spec"])
-        assert identity.run_id(spec, family) == run_id
-        assert identity.run_id(dataclasses.replace(spec, warm=True), family) != run_id
+        spec, family = run_identity.read_stored(record["spec"])
+        assert run_identity.run_id(spec, family) == run_id
+        assert run_identity.run_id(dataclasses.replace(spec, warm=True), family) != run_id
 
 
 @bundles

@@ -25,7 +25,7 @@ NEVER = set(
 LOADS = ("from_pretrained", "from_config")  # methods of transformers' classes
 PICKLES = {"staleharness/testing/lag_model_checks.py"}  # its own, a moment old: whether a model survives being sent
 ASKS_THE_NETWORK = {
-    "staleharness/running/ray_cluster.py",  # whether the cluster answers
+    "staleharness/running/ray_connection.py",  # whether the cluster answers
     "staleharness/running/slurm/node_main.py",  # what this machine is called
 }
 

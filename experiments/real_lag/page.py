@@ -9,7 +9,7 @@ import pandas as pd
 from compare import MARGIN, PAIRS, Comparison, comparisons, gain, lags
 from design import ON_POLICY, Study
 
-from staleharness.pages.figure_facts import dates_note, figure_dates
+from staleharness.pages.figure_provenance import dates_note, figure_dates
 from staleharness.pages.page_parts import picture
 from staleharness.statistics.method_labels import display_label
 

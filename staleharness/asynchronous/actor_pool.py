@@ -24,13 +24,13 @@ import torch
 from numpy.typing import NDArray
 
 from ..base.plugins import PATH_VARIABLE
-from ..base.process_environment import short_names, without_main_module
+from ..base.process_launch import short_names, without_main_module
 from ..errors import ActorsNotStarted
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import Version
 from ..training.sample_ledger import Count, Flow
-from .actor import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, ProgressCounter, work
-from .recorder import Recorder
+from .actor_process import ActorConfig, ActorTiming, FinishedGroup, GroupMaker, ProgressCounter, work
+from .group_lifecycle import Recorder
 from .shared_weights import SharedWeights
 
 MAX_DEATHS = 3  # in a row, with no group handed over in between
@@ -70,7 +70,7 @@ class ActorPool:
     def __init__(self, config: PoolConfig, recorder: Recorder, newest: Version) -> None:
         self.config, self.recorder = config, recorder
         self.context = multiprocessing.get_context("forkserver")
-        self.context.set_forkserver_preload(["staleharness.asynchronous.actor", *config.preload])
+        self.context.set_forkserver_preload(["staleharness.asynchronous.actor_process", *config.preload])
         self.weights = SharedWeights(self.context, newest)
         self.weights.publish(newest)
         self.phase = newest.phase  # the next one to train

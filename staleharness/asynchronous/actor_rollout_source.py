@@ -9,9 +9,9 @@ from typing import Any, Protocol
 from ..spec import RunSpec
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Flow
-from .actor import ActorTiming, GroupMaker
 from .actor_pool import ActorPool, PoolConfig
-from .recorder import Recorder
+from .actor_process import ActorTiming, GroupMaker
+from .group_lifecycle import Recorder
 
 FILE = "trace.parquet"
 

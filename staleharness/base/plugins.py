@@ -25,10 +25,10 @@ from types import ModuleType
 from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten, type_and_message
-from .code_hash import code_hash
 from .console_log import LOGGER
 from .parsing import user_path
-from .plugin_folders import KINDS, check_plugin_folder, plugin_files
+from .plugin_code_hash import code_hash
+from .plugin_files import KINDS, check_plugin_folder, plugin_files
 
 T = TypeVar("T", bound=type)
 

@@ -9,7 +9,7 @@ from typing import Any, ClassVar, Literal
 from ..errors import UserError
 from ..rollout_schedule import Demand
 from ..spec import Aggregation, RunSpec
-from ..tokens.spec import TokenSpec
+from ..tokens.token_run_spec import TokenSpec
 
 RAREST = 1e-6  # success of the first policy
 

@@ -98,7 +98,7 @@ def handle(command: Command) -> int:
             )
     if target is not None:
         from ..figures.plot_layout import to_bytes
-        from ..figures.staleness_cost import draw_advice
+        from ..figures.score_retention import draw_advice
 
         write_bytes(target, to_bytes(draw_advice(advice, source), target.suffix[1:], source))
         print(f"wrote {target}", file=stream)

@@ -47,7 +47,7 @@ def handle(command: Command) -> int:
 
 def _target_folder(to: str) -> Path:
     from ..base.parsing import user_path
-    from ..store.folder_access import check_apart
+    from ..store.results_folder_checks import check_apart
 
     folder = user_path(to)
     check_apart(folder, f"TO={to}")

@@ -13,7 +13,7 @@ from ..errors import UserError
 from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
-    from ..pages.gallery_figure import GalleryFigure
+    from ..pages.figure_results import GalleryFigure
 
 
 @dataclass(frozen=True)

@@ -26,7 +26,7 @@ def handle(command: Command) -> int:
     from ..running.plan import with_stored_labels
     from ..statistics.benchmark.protocol import benchmark_command, digest_of
     from ..store.bundle_writer import pack
-    from ..store.locks import hold_bundle
+    from ..store.locks_and_leases import hold_bundle
     from ..study import read_study, study_file
 
     spec = None if command.spec is None else str(study_file(command.spec))

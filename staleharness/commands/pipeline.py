@@ -17,7 +17,7 @@ from ..errors import UserError, nearest, shorten
 from .shared.arguments import Help, JsonOption
 
 if TYPE_CHECKING:
-    from ..pipeline.pipeline_record import PipelineRecord
+    from ..pipeline.pipeline_event_log import PipelineRecord
     from ..pipeline.pipeline_settings import Pipeline
 
 LENGTH = 1000  # decisions per row of a lag model

@@ -50,7 +50,7 @@ def handle(command: Command) -> int:
     from ..base.parsing import user_path
     from ..base.text import plural
     from ..errors import UserError
-    from ..pages.gallery_figure import load_figures
+    from ..pages.figure_results import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
     from ..pages.paper_gallery import make
     from ..store.store import Store
@@ -154,7 +154,7 @@ def _list(command: Command) -> int:
 def _others(store: Store, out: Path) -> list[Store]:
     """Results of other studies in the folder, but no bundles: they have no folders of runs to copy."""
     from ..store.bundle_reader import is_packed
-    from ..store.folder_access import folders_of_results
+    from ..store.results_folder_checks import folders_of_results
     from ..store.store import Store
 
     return [Store(root) for root in folders_of_results(out) if root != store.root and not is_packed(root)]

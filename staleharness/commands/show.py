@@ -73,7 +73,7 @@ def _show_completions(command: Command, run: StoredRun, task: LanguageTask, coun
     """Print greedy completions of test problems. Raises `UserError` where the run kept no model."""
     from ..language.simulation import greedy_answers
     from ..language.spec import LanguageSpec
-    from ..running.identity import read_stored
+    from ..running.run_identity import read_stored
 
     if command.video is not None:
         raise UserError(f"run {run.id} is of the kind {task.kind}, which has no pictures; leave out VIDEO")

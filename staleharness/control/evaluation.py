@@ -21,7 +21,7 @@ from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
 from .action_distributions import action_converter
 from .env_checks import FIRST_END, checked_step, time_limit
-from .gymnasium_ids import make
+from .gymnasium_env_lookup import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
 from .task import ControlTask

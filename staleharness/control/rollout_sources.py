@@ -19,8 +19,8 @@ from ..batch import Rollout
 from ..rollout_schedule import NEVER, Ints, PhaseRows, Schedule
 from ..task import find_env
 from ..training.policy_buffer import PolicyBuffer
-from ..training.run_lag_model import Lags, drawn_rows
 from ..training.sample_ledger import Count, Flow, flow_of
+from ..training.version_assignment import Lags, drawn_rows
 from .collector import Collector, Episodes, NextVersions
 from .moments import discounted_returns
 from .native_actor_critic import policy_for
@@ -31,7 +31,7 @@ from .task import ControlTask
 if TYPE_CHECKING:
     import gymnasium
 
-    from ..asynchronous.actor import WeightFeed
+    from ..asynchronous.actor_process import WeightFeed
 
 
 class ActorGroup(NamedTuple):

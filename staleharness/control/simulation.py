@@ -23,7 +23,7 @@ from ..training.phase_record import PhaseData, Scores
 from ..training.sample_ledger import Count, Flow
 from .action_distributions import far_bounds
 from .evaluation import evaluate
-from .gymnasium_ids import code_digest, code_file
+from .gymnasium_env_lookup import code_digest, code_file
 from .learner import ControlData, ControlLearner
 from .moments import Moments, RewardScale
 from .native_actor_critic import policy_for

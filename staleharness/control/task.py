@@ -19,7 +19,7 @@ from ..rollout_schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
 from .env_checks import FIRST_END, checked_step, time_limit, unsupported_space
-from .gymnasium_ids import code_digest
+from .gymnasium_env_lookup import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
 from .spec import ControlSpec
 

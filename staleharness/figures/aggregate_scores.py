@@ -14,8 +14,8 @@ from ..statistics.scores import untrained_score
 from ..statistics.table import Table, distinct_aggregates
 from .captions import axis, bars, scale, size
 from .palette import Style, looks_of
-from .plot_elements import UNTRAINED_NOTE, End, dots, highest_first, level_line, points_against_capacity, row_axis
 from .plot_layout import INK, PAGE, gid, label_edges, names_at_ends, panels, short_label
+from .plot_marks import UNTRAINED_NOTE, End, dots, highest_first, level_line, points_against_capacity, row_axis
 from .registry import FIGURES, Section
 
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}

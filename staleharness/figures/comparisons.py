@@ -30,8 +30,8 @@ from ..store.run_grid import Cell, RunGrid
 from .captions import axis, bars, interval, scale, seeds
 from .curves_and_summary import summary_row
 from .palette import Style, looks_of
-from .plot_elements import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .plot_layout import COLUMN, INK, PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, short_label
+from .plot_marks import REFERENCE_LINE, dots, draw_line, highest_first, named_rows, row_axis
 from .registry import FIGURES
 
 POINTS = 101  # of a profile

@@ -22,8 +22,8 @@ from .captions import band, bars, iqm_axis, scale, seeds, spread
 from .learning_curves import below_zero, draw_curve, normalised_curves
 from .metric_curves import capital, draw_metric
 from .palette import Style, looks_of
-from .plot_elements import level_line, name_identical_lines, points_against_capacity
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
+from .plot_marks import level_line, name_identical_lines, points_against_capacity
 from .registry import FIGURES
 
 

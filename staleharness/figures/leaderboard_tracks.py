@@ -9,10 +9,10 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ..statistics.leaderboard import Leaderboard, LeaderboardRow, Track
+from ..statistics.leaderboard_data import Leaderboard, LeaderboardRow, Track
 from .palette import Style, styles, with_names
-from .plot_elements import REFERENCE_LINE, row_axis
 from .plot_layout import FAINT, INK, PAGE, gid, label_edges, plot_settings
+from .plot_marks import REFERENCE_LINE, row_axis
 
 ROW, HEAD = 0.165, 0.55  # inches of a row, and of a panel's title and axis
 SHADES = ("#A9BBD0", "#5E84AE", "#123A63")  # of the capacities, the last the darkest

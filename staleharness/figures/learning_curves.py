@@ -20,8 +20,8 @@ from ..store.stored_run import StoredRun
 from ..study import plain_env
 from .captions import axis, band, scale, seeds
 from .palette import Style, looks_of
-from .plot_elements import UNTRAINED_NOTE, End, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, names_at_ends, panels, short_label, steps_axis
+from .plot_marks import UNTRAINED_NOTE, End, level_line, name_identical_lines
 from .registry import FIGURES, Section, single_choice
 
 Curve = tuple[Array, Array]  # environment steps [points], value [points]

@@ -20,8 +20,8 @@ from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
 from .captions import machines, seeds, spread
 from .palette import Style, looks_of, styles, with_names
-from .plot_elements import draw_line, level_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
+from .plot_marks import draw_line, level_line, name_identical_lines
 from .registry import FIGURES, Section
 
 Column = str | Callable[[StoredRun], Array | None]

@@ -22,8 +22,8 @@ from ..statistics.results import Results
 from ..statistics.table import Table
 from .captions import bars, below, iqm_axis, run_facts, scale, size
 from .palette import Style, styles, with_names
-from .plot_elements import dots, draw_interval, draw_line, name_identical_lines
 from .plot_layout import PAGE, columns_for, label_edges, legend, panels
+from .plot_marks import dots, draw_interval, draw_line, name_identical_lines
 from .registry import FIGURES, SHEETS, Section
 from .table_markup import Block, Sheet, SheetCell, iqm_cell
 

@@ -26,11 +26,11 @@ from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table, extent
 from ..study import without_version
 from .captions import size
+from .lag_score_tables import lags_of
 from .palette import Style, looks_of, looks_of_curves, styles, with_names
-from .plot_elements import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis
 from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
+from .plot_marks import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis
 from .registry import FIGURES, Section
-from .score_and_drift_tables import lags_of
 
 TOP = 2.0  # an axis of shares ends here at most
 

@@ -12,7 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 from numpy.typing import NDArray
 
-from ..pipeline.pipeline_record import PipelineRecord, stretch_lengths
+from ..pipeline.pipeline_event_log import PipelineRecord, stretch_lengths
 from ..pipeline.pipeline_summary import summary
 from ..statistics.results import Results
 from ..statistics.table import Table

@@ -13,8 +13,8 @@ from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
 from .captions import axis, below, iqm_axis, machines, run_facts, seeds, size
 from .palette import labels, looks_of
-from .plot_elements import row_axis
 from .plot_layout import FAINT, INK, PAGE, panels, short_label
+from .plot_marks import row_axis
 from .registry import FIGURES, SHEETS, Section
 from .table_markup import Block, Sheet, SheetCell, iqm_cell
 

@@ -14,8 +14,8 @@ from torch.nn import functional as F
 from ..tokens.policy_interface import Forward
 from ..training.policy_buffer import check_like
 from .decoder_interface import Request
-from .model.cached_attention import distinct_prompts
 from .model.causal_lm_policy import CausalLM
+from .model.kv_cache import distinct_prompts
 from .model.routing import RoutingNotes
 from .stop_strings import StopStrings
 

@@ -7,8 +7,8 @@ from torch import Tensor
 
 from ..tokens.policy_interface import Forward
 from .batched_generation import GrowingBatch
-from .model.cached_attention import DistinctPrompts, distinct_prompts
 from .model.fused_forward import linear
+from .model.kv_cache import DistinctPrompts, distinct_prompts
 from .model.native_kernels import WIDTH, at, kernels, norm
 from .model.native_transformer import NativeForward, lay_out
 

@@ -25,9 +25,9 @@ from ..tokens.token_metrics import of_mismatch
 from ..training.loop import RowSource, Simulation
 from ..training.phase_record import PhaseData, PhaseRecord, Scores
 from ..training.policy_buffer import PolicyBuffer
+from .completion_sources import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import explain_oom
-from .rollout_sources import GenerationRound, LanguageProcessRollouts, ScheduledCompletions
 from .setup import prepare
 from .spec import LanguageSpec
 from .task import LanguageTask, changes_within_rows, resolve_paths, with_usual_columns

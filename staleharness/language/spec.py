@@ -13,7 +13,7 @@ from ..base.parsing import read_toml
 from ..errors import UserError
 from ..rollout_schedule import Demand
 from ..spec import Aggregation, RunSpec, later
-from ..tokens.spec import TokenSpec
+from ..tokens.token_run_spec import TokenSpec
 
 
 @dataclass(frozen=True)

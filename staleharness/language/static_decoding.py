@@ -22,9 +22,9 @@ from ..errors import one_line
 from ..tokens.policy_interface import Forward
 from .batched_generation import CHECK_EVERY, DecodingBatch, sample_blocks
 from .decoder_interface import Request
-from .model.cached_attention import READ_TOKENS, StaticCache, distinct_prompts
 from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward, PaddedParts
+from .model.kv_cache import READ_TOKENS, StaticCache, distinct_prompts
 
 COMPACT_SHARE = 0.5  # rows that have ended are dropped when no more than this share is left: dropping copies the cache
 COLUMNS = 128  # attention reads whole multiples of so many columns, so that a graph serves for as many tokens

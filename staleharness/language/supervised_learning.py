@@ -16,9 +16,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base.cache import build_once
-from ..base.code_hash import meaning_hash
+from ..base.build_cache import build_once
 from ..base.cpp_library import compiler_version
+from ..base.plugin_code_hash import meaning_hash
 from ..base.streams import integer, stream
 from ..base.system_info import cpu_model, package_version
 from ..errors import Interrupted, UserError

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..base.cache import build_once
+from ..base.build_cache import build_once
 from ..base.console_log import notice
 from ..base.cpp_library import compiler
 from ..base.files import digest, stamp
@@ -232,7 +232,7 @@ class LanguageTask(Task):
         """Return (hub name or folder that transformers loads, warnings for readers of the results)."""
         source = self.model(spec, progress)
         if (base := base_of(source)) is not None:
-            from .model.loading import merge_adapter
+            from .model.model_loading import merge_adapter
 
             return str(merge_adapter(source, base, model_digest(source), progress)), []
         if (file := gguf_of(source)) is None:

@@ -9,7 +9,7 @@ from typing import Any
 
 from .page_parts import anchor, picture_file, prose, read_page, read_template, sections_on_page, shell
 from .paper_figure_specs import paper_names, read_paper
-from .paper_summary import conclusion_on_page
+from .paper_verdict_summary import conclusion_on_page
 from .verdict_text import verdict_on_page
 
 PAGES = (  # beside the gallery; linked where they exist

@@ -26,12 +26,12 @@ from ..base.reference_results import absent_results
 from ..base.text import invocation
 from ..errors import UserError
 from ..figures.table_markup import Sheet
-from .figure_facts import DRAFT, figure_facts, run_lists, test_links
-from .gallery_figure import GalleryFigure, at_scale, load_figures
+from .figure_provenance import DRAFT, figure_facts, run_lists, test_links
+from .figure_results import GalleryFigure, at_scale, load_figures
 from .gallery_index import index_page, study_pages
 from .page_parts import anchor, picture, picture_file, prose, read_page, read_template, sections_on_page, shell
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
-from .paper_summary import conclusion_on_page, summary_page
+from .paper_verdict_summary import conclusion_on_page, summary_page
 from .verdict_text import claims_text, finding, planned_tests, test_rows, verdict_lines, verdict_on_page, verdict_words
 
 

@@ -10,7 +10,7 @@ from ..statistics.claims.claim import verdict
 from ..statistics.claims.claim_evaluation import ClaimResult
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_tests_and_intervals import Contrast
-from .gallery_figure import GalleryFigure
+from .figure_results import GalleryFigure
 
 RANK = {"no": 0, "open": 1, "yes": 2}  # a part's outcome is that of its worst comparison
 UNSEEN = "not looked at yet"

@@ -8,7 +8,7 @@ from math import inf, isnan
 from ..base.streams import stream
 from ..errors import UserError
 from .admission_and_queue import Admission, BatchQueue, Fate, GroupQueue
-from .pipeline_record import FATES, EventLog, PipelineRecord, record_of
+from .pipeline_event_log import FATES, EventLog, PipelineRecord, record_of
 from .pipeline_settings import Pipeline
 from .rollout_slots import RolloutSlots
 from .trainer_and_sync import Trainer, WeightSync

@@ -13,7 +13,7 @@ import numpy as np
 
 from ..rollout_schedule import NEVER, Ints, Schedule
 from ..trace import trace_bytes
-from .pipeline_record import (
+from .pipeline_event_log import (
     FATES,
     TRAINED,
     Floats,

@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 
 from ..errors import UserError
 from .event_simulation import simulate
-from .pipeline_record import PipelineRecord, stale_stretches, stretch_lengths, trained_rows
+from .pipeline_event_log import PipelineRecord, stale_stretches, stretch_lengths, trained_rows
 from .pipeline_rows import ledger
 from .pipeline_settings import Pipeline
 

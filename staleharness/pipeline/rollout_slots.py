@@ -14,7 +14,7 @@ from math import inf, isnan
 from ..errors import UserError
 from ..rollout_schedule import IDLE_ROWS, MAX_ROWS
 from .admission_and_queue import Admission
-from .pipeline_record import EventLog
+from .pipeline_event_log import EventLog
 from .pipeline_settings import Pipeline
 from .workload_sampler import Workload
 

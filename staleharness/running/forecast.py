@@ -27,8 +27,8 @@ from ..store.store import Store
 from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..training.checkpoint import MAX_FILES
-from ..training.method_facts import blindness, idle_correction
-from ..training.run_lag_model import WIDEST, expected_lag
+from ..training.method_descriptions import blindness, idle_correction
+from ..training.version_assignment import WIDEST, expected_lag
 from .plan import Plan, PlannedRun
 
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table

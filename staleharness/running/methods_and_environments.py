@@ -21,7 +21,7 @@ from ..lag import read_lag
 from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..study import USUAL_LAG, Question
 from ..task import Task, find_env
-from ..training.method_facts import OTHER, entry_of
+from ..training.method_descriptions import OTHER, entry_of
 
 LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have
 SAMPLING = ("temperature", "top_p", "top_k")  # options of a mismatch model, which other systems have as settings

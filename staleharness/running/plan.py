@@ -18,7 +18,6 @@ from ..mismatch import NONE, mismatch_text, read_mismatch
 from ..spec import RunSpec
 from ..store.record_schema import MAX_VERSIONS
 from ..study import Question
-from .identity import RunIds
 from .methods_and_environments import (
     RequestedEnvironment,
     RequestedMethod,
@@ -29,6 +28,7 @@ from .methods_and_environments import (
     resolve_methods,
     under_mismatch,
 )
+from .run_identity import RunIds
 from .runner_interface import check_device
 
 MAX_RUNS = 100_000  # of one grid

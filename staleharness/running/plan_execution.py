@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
 from ..base.console_log import LOGGER
-from ..base.process_environment import without_main_module
+from ..base.process_launch import without_main_module
 from ..errors import UserError, shorten
 from ..store.bundle_reader import unchecked_ids
 from ..store.store import Store
@@ -18,15 +18,15 @@ from ..store.stored_run import StoredRun
 from ..store.study_runs import published_bundles
 from ..task import find_env
 from ..training import checkpoint
+from .checkpoint_recovery import fingerprint_changes
 from .forecast import similar_runs
-from .identity import run_id
 from .plan import Plan, PlannedRun
+from .run_identity import run_id
 from .run_record import fingerprint
 from .runner_interface import Runner, resource_request
 from .runners import make_runner
 from .supervision import limits_from_environment
 from .sweep_event_loop import Outcome, SweepListener, sweep
-from .usable_checkpoints import fingerprint_changes
 
 SPARE = 1.25  # times the memory of similar runs, if another machine has to grant it
 

@@ -12,7 +12,7 @@ from ..base.plugins import source_file, summary
 from ..lag import DRAWN, LAGS, LagModel
 from ..mismatch import MISMATCHES, Mismatch
 from ..task import ENVS, all_families
-from ..training.method_facts import OTHER, entry_of, extra_passes, families
+from ..training.method_descriptions import OTHER, entry_of, extra_passes, families
 from .methods_and_environments import is_core
 
 

@@ -11,8 +11,8 @@ from typing import Any
 from ..base.typed_values import plain_value
 from ..errors import shorten
 from ..store.stored_run import StoredRun
-from .identity import read_stored, run_id
 from .plan import PlannedRun
+from .run_identity import read_stored, run_id
 from .run_record import fingerprint_differences
 
 # Bound for the first phase on another kind of machine: greatest difference of a metric, relative to its size or 1.

@@ -17,17 +17,17 @@ from ..base.system_info import resident_memory
 from ..errors import Interrupted, UserError
 from ..spec import RunSpec
 from ..store.attempt_folders import CHECKPOINTS, FINGERPRINT, LEASE, RUN_FILES
-from ..store.locks import Lease, hold_lease
+from ..store.locks_and_leases import Lease, hold_lease
 from ..store.store import Store
 from ..store.stored_run import MEMORY
 from ..training import checkpoint
 from ..training.loop import Simulation
 from ..training.phase_record import PhaseRecord
-from .memory_growth import in_megabytes
+from .checkpoint_recovery import LOGS, resume
+from .memory_leak_warning import in_megabytes
 from .run_record import fingerprint, json_line
 from .runner_interface import Job
 from .takeover import TAKEN_OVER, take_over
-from .usable_checkpoints import LOGS, resume
 
 PATIENCE = 60.0  # seconds to wait for a worker that a killed sweep left behind
 

@@ -22,11 +22,11 @@ from ..store.record_schema import FORMAT, MAX_TEXT, parse_record, record_problem
 from ..store.stored_run import MEMORY, PARTS
 from ..task import Task
 from ..training import checkpoint
-from ..training.lag_accounts import ACCOUNTS, TOTALS
+from ..training.lag_and_sample_totals import ACCOUNTS, TOTALS
 from ..training.lag_stats import add_histograms
 from ..training.loop import Simulation
 from ..training.phase_record import Scores, wilson
-from .memory_growth import growth_warnings
+from .memory_leak_warning import growth_warnings
 from .runner_interface import Job
 
 WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases says nothing

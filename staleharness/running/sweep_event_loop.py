@@ -14,7 +14,7 @@ from ..base.files import write_json
 from ..base.plugins import user_paths
 from ..errors import UserError
 from ..store.attempt_folders import log_tail
-from ..store.locks import Lease
+from ..store.locks_and_leases import Lease
 from ..store.store import Store
 from ..task import find_env
 from .plan import PlannedRun

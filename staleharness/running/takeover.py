@@ -27,7 +27,7 @@ from ..store.attempt_folders import (
 )
 from ..store.stored_run import read_run
 from ..training import checkpoint
-from .usable_checkpoints import folders_set_aside, set_aside
+from .checkpoint_recovery import folders_set_aside, set_aside
 
 TAKEN_OVER = "another worker has taken this run over"
 

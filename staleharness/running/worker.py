@@ -33,8 +33,8 @@ from ..task import find_env
 from ..training.loop import Simulation, simulation_of
 from ..training.phase_record import PhaseRecord, Scores
 from ..training.torch_setup import set_up_worker
-from .identity import lags_in_hash, run_id
 from .run_folder import RunFolder
+from .run_identity import lags_in_hash, run_id
 from .run_record import software, write_record
 from .runner_interface import NOTE, PREPARING, Job, check_device_here
 

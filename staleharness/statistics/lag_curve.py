@@ -18,8 +18,8 @@ from ..base.text import word
 from ..errors import UserError, nearest
 from ..store.run_grid import flat_settings
 from ..store.stored_run import StoredRun
-from .matching import by_settings
 from .method_labels import without_options
+from .run_set_matching import by_settings
 from .scores import AUTO, SCORES, Array, final_score, random_returns, resolve_auto
 
 LEAST_SEEDS = 3  # of every setting of a curve

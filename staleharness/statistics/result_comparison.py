@@ -1,7 +1,7 @@
 """Difference B − A of two result sets, in every shared cell and over environments, with bootstrap intervals.
 
-Paired seeds are resampled together (`matching.is_paired`); otherwise A and B are resampled independently. Both within
-each environment (stratified).
+Paired seeds are resampled together (`run_set_matching.is_paired`); otherwise A and B are resampled independently. Both
+within each environment (stratified).
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from ..base.text import listing, plural
 from ..store.run_grid import Cell, RunGrid
 from ..store.stored_run import StoredRun
 from .bootstrap import LEVEL, improvement, pooled_iqm, rliable_interval
-from .matching import Pair, identical, is_paired, match
+from .run_set_matching import Pair, identical, is_paired, match
 from .scores import AUTO, Array, Normaliser, final_score, normaliser, resolve_auto, score_in_words
 
 COLUMNS = tuple(

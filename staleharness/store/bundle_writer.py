@@ -1,7 +1,7 @@
 """Writer of bundles (`staleharness pack`), and their conversion to a results folder (`unpack`).
 
 A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again. Only a table of
-runs gets the columns that it lacks (`bundle_flat_columns`).
+runs gets the columns that it lacks (`bundle_runs_table`).
 """
 
 from __future__ import annotations
@@ -30,11 +30,11 @@ from ..base.version import __version__
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace
-from .bundle_flat_columns import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
+from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_traces import BundleTraces, find_traces
 from .final_policy import POLICY
-from .folder_access import check_apart, is_empty
+from .results_folder_checks import check_apart, is_empty
 from .store import FORMAT, MARKER, Store
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
 from .study_runs import read_study_runs, reused_bundles, without_copies

@@ -13,7 +13,7 @@ from ..base.text import listing, plural
 from ..errors import UserError, nearest, shorten
 from ..study import plain_env
 from .bundle_reader import is_packed
-from .locks import MARKER
+from .locks_and_leases import MARKER
 from .record_schema import is_id
 from .run_grid import Cell, flat_settings
 from .store import Store

@@ -12,7 +12,7 @@ from ..base.files import read_json, try_lock
 from ..base.text import printable
 from ..errors import shorten
 from .attempt_folders import LEASE, attempts_in, log_tail
-from .locks import seems_alive
+from .locks_and_leases import seems_alive
 from .store import Store
 
 PLACE = ("label", "env", "capacity", "seed", "phase")

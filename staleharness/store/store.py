@@ -29,7 +29,7 @@ from ..base.console_log import LOGGER
 from ..base.files import fsync, move_into, read_json, read_json_object, remove_temporaries, temporary_folder, write_json
 from ..base.parsing import user_path
 from ..errors import UserError, shorten
-from . import folder_access
+from . import results_folder_checks
 from .attempt_folders import (
     ASIDE,
     CHECKPOINTS,
@@ -41,7 +41,7 @@ from .attempt_folders import (
     shorten_log,
 )
 from .bundle_reader import is_packed, read_runs
-from .locks import MARKER, Lease, hold_folder
+from .locks_and_leases import MARKER, Lease, hold_folder
 from .record_schema import FORMAT, is_id, warn_damaged
 from .stored_run import StoredRun, read_run, write_manifest
 
@@ -92,11 +92,11 @@ class Store:
 
     def check(self) -> None:
         """Raise `UserError` if results cannot be written here. Writes nothing."""
-        folder_access.check_writable(self.root)
+        results_folder_checks.check_writable(self.root)
 
     def check_readable(self, name: str = "") -> None:
         """Raise `UserError` unless this is a folder of results; `name`: as the user typed it, by default as OUT."""
-        folder_access.check_readable(self.root, name or f"OUT={self.root}")
+        results_folder_checks.check_readable(self.root, name or f"OUT={self.root}")
 
     def open_for_writing(self) -> None:
         """Create the folder and its marker."""

@@ -12,7 +12,7 @@ from ..base.parsing import parse_choice, without_n
 from ..base.reference_results import reference_folder
 from ..errors import UserError, nearest
 from ..study import USUAL_LAG, Question, plain_env
-from .folder_access import folders_of_results
+from .results_folder_checks import folders_of_results
 from .run_grid import cell_of
 from .store import Store
 from .stored_run import StoredRun

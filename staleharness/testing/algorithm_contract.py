@@ -20,7 +20,7 @@ from ..base.options import Choice
 from ..base.plugins import summary
 from ..batch import PolicyLoss, Trajectories, Values
 from ..errors import UserError
-from .contract import parametrize, run_checks
+from .check_runner import parametrize, run_checks
 from .example_batches import (
     copy_of,
     example_decisions,

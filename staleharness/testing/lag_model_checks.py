@@ -14,7 +14,7 @@ from ..base.plugins import summary
 from ..errors import UserError
 from ..lag import LAGS, LEDGER, Assignment, Draw, LagModel, held, read_lag
 from ..rollout_schedule import NEVER, Demand, Schedule
-from .contract import parametrize, run_checks
+from .check_runner import parametrize, run_checks
 
 LagCheck = Callable[[LagModel], None]
 

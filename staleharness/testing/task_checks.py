@@ -19,7 +19,7 @@ from ..language.prompt_formatting import find_prompt
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import ENVS, Task
-from .contract import parametrize, run_checks
+from .check_runner import parametrize, run_checks
 
 TaskCheck = Callable[[type[ControlTask], str], None]
 Step = tuple[NDArray[Any], NDArray[Any], NDArray[Any], NDArray[Any]]  # observation, reward, terminated, truncated

@@ -16,11 +16,11 @@ from ..batch import Completions
 from ..objectives import aggregation_weights
 from ..training.base_learner import Gradient, Learner
 from ..training.lag_stats import LearnerRows, handed_lags
-from ..training.method_facts import extra_passes
+from ..training.method_descriptions import extra_passes
 from .minibatch_gradient import Minibatch, Timer, gradient, gradient_by_rows, pieces
 from .policy_interface import Forward, TokenPolicy, score_completions
-from .spec import TokenSpec
 from .token_metrics import of_round
+from .token_run_spec import TokenSpec
 
 
 class TokenLearner(Learner[Completions, Minibatch]):

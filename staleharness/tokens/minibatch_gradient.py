@@ -24,8 +24,8 @@ from ..objectives import group_baseline
 from ..training.base_learner import Gradient, normalise
 from ..training.hook_checks import loss_of, targets_of
 from .policy_interface import Entropy, TokenPolicy, score_completions
-from .spec import TokenSpec
 from .token_metrics import of_step
+from .token_run_spec import TokenSpec
 
 
 @dataclass(frozen=True)

@@ -15,12 +15,12 @@ from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task, find_env
 from .base_learner import Learner
-from .lag_accounts import Accounts
+from .lag_and_sample_totals import Accounts
 from .lag_stats import external_lag_metrics
-from .method_facts import describe, warnings_of
+from .method_descriptions import describe, warnings_of
 from .phase_record import Data, PhaseData, PhaseRecord, Scores
 from .policy_buffer import PolicyBuffer, Version
-from .run_lag_model import Lags
+from .version_assignment import Lags
 
 if TYPE_CHECKING:
     from torch import Tensor

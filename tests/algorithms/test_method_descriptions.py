@@ -21,7 +21,7 @@ from staleharness.running.plugin_listing import as_text, catalogue
 from staleharness.statistics.row_diagnostics import MECHANISMS
 from staleharness.testing import example_decisions
 from staleharness.training.loop import simulation_of
-from staleharness.training.method_facts import (
+from staleharness.training.method_descriptions import (
     OTHER,
     MethodEntry,
     describe,

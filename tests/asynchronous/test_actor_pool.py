@@ -18,9 +18,9 @@ from races import pids, until
 from toy_actors import LENGTH, Toy, version
 
 from staleharness.asynchronous import actor_pool
-from staleharness.asynchronous.actor import ActorTiming, FinishedGroup
 from staleharness.asynchronous.actor_pool import MAX_DEATHS, ActorPool, PoolConfig
-from staleharness.asynchronous.recorder import Recorder
+from staleharness.asynchronous.actor_process import ActorTiming, FinishedGroup
+from staleharness.asynchronous.group_lifecycle import Recorder
 from staleharness.errors import ActorsNotStarted, UserError
 from staleharness.lag import read_lag
 from staleharness.lags.real_time import Async
@@ -331,9 +331,9 @@ def test_killing_the_fork_server_and_an_actor_ends_nothing(
 ORPHANS = """
 import time
 from toy_actors import Toy, version
-from staleharness.asynchronous.actor import ActorTiming
+from staleharness.asynchronous.actor_process import ActorTiming
 from staleharness.asynchronous.actor_pool import ActorPool, PoolConfig
-from staleharness.asynchronous.recorder import Recorder
+from staleharness.asynchronous.group_lifecycle import Recorder
 config = PoolConfig(Toy(), [ActorTiming(0, 0.0)] * 2, groups=1, rows=2, room=1, max_lag=9, length=5)
 pool = ActorPool(config, Recorder(), version(0))
 pool.take(0)

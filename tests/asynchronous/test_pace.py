@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from toy_actors import LENGTH, Toy, version
 
-from staleharness.asynchronous import actor, actor_rollout_source, recorder
-from staleharness.asynchronous.actor import ActorConfig, ActorTiming, FinishedGroup, ProgressCounter, serve
+from staleharness.asynchronous import actor_process, actor_rollout_source, group_lifecycle
+from staleharness.asynchronous.actor_process import ActorConfig, ActorTiming, FinishedGroup, ProgressCounter, serve
 from staleharness.asynchronous.actor_rollout_source import ProcessRollouts
 from staleharness.asynchronous.shared_weights import SharedWeights
 from staleharness.control.spec import ControlSpec
@@ -36,7 +36,7 @@ class Clock:
 @pytest.fixture
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     clock = Clock()
-    for module in (actor, actor_rollout_source, recorder):
+    for module in (actor_process, actor_rollout_source, group_lifecycle):
         monkeypatch.setattr(module, "time", clock)
     return clock
 

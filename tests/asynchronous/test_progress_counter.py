@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import multiprocessing
 
-from staleharness.asynchronous.actor import GroupProgress, ProgressCounter
+from staleharness.asynchronous.actor_process import GroupProgress, ProgressCounter
 from staleharness.training.sample_ledger import Count
 
 

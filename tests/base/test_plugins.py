@@ -14,7 +14,7 @@ from command_line import Cli
 from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.base.code_hash import meaning_hash
+from staleharness.base.plugin_code_hash import meaning_hash
 from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError

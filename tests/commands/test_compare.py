@@ -23,7 +23,7 @@ from scipy import stats as scipy_stats
 
 from staleharness.commands import compare
 from staleharness.errors import UserError
-from staleharness.statistics import bootstrap, matching, result_comparison
+from staleharness.statistics import bootstrap, result_comparison, run_set_matching
 from staleharness.statistics.results import load
 from staleharness.store.run_grid import Cell
 from staleharness.store.store import StoredRun
@@ -42,7 +42,7 @@ def side(root: Path, values: list[float], label: str = "vaco", first_seed: int =
 def test_cells_match_by_algorithm_capacity_and_environment(tmp_path: Path):
     a = [*side(tmp_path / "a", [1.0]), *side(tmp_path / "a", [1.0], "spo"), *side(tmp_path / "a", [1.0], capacity=1)]
     b = [*side(tmp_path / "b", [2.0]), *side(tmp_path / "b", [2.0], "spo", env="Ant-v5")]
-    found = matching.match(a, b)
+    found = run_set_matching.match(a, b)
     assert list(found.cells) == [Cell("vaco", 8, "Hopper-v5")]
     assert found.notes[:2] == [
         "only A has vaco on Hopper-v5 at K=1, spo on Hopper-v5 at K=8",
@@ -52,14 +52,14 @@ def test_cells_match_by_algorithm_capacity_and_environment(tmp_path: Path):
 
 def test_a_long_list_of_lonely_cells_is_cut(tmp_path: Path):
     a = [run for k in range(1, 17) for run in side(tmp_path / "a", [1.0], capacity=k)]
-    (note,) = matching.match(a, side(tmp_path / "b", [1.0], capacity=16)).notes
+    (note,) = run_set_matching.match(a, side(tmp_path / "b", [1.0], capacity=16)).notes
     assert note.endswith("at K=12 and 3 more")
 
 
 def test_without_a_shared_cell_the_error_says_what_each_side_has(tmp_path: Path):
     a = [*side(tmp_path / "a", [1.0]), *side(tmp_path / "a", [1.0], "spo", capacity=16)]
     with pytest.raises(UserError) as error:
-        matching.match(a, side(tmp_path / "b", [1.0], "impala", env="Ant-v5", capacity=1))
+        run_set_matching.match(a, side(tmp_path / "b", [1.0], "impala", env="Ant-v5", capacity=1))
     assert str(error.value) == (
         "A and B share no cell: A has spo, vaco × Hopper-v5 × K=8, K=16; B has impala × Ant-v5 × K=1"
     )
@@ -68,7 +68,7 @@ def test_without_a_shared_cell_the_error_says_what_each_side_has(tmp_path: Path)
 def test_settings_on_both_sides_of_a_cell_are_compared(tmp_path: Path):
     mine = side(tmp_path / "a", [1.0, 2.0], settings={"num_steps": 64})
     other = side(tmp_path / "a", [7.0, 8.0], settings={"num_steps": 256})
-    found = matching.match([*mine, *other], side(tmp_path / "b", [3.0, 4.0], settings={"num_steps": 64}))
+    found = run_set_matching.match([*mine, *other], side(tmp_path / "b", [3.0, 4.0], settings={"num_steps": 64}))
     ((a, _),) = found.cells.values()
     assert [r.id for r in a] == [r.id for r in mine]
     assert found.notes == ["A has 2 runs of vaco on Hopper-v5 at K=8 with settings that B lacks (left out)"]
@@ -77,7 +77,7 @@ def test_settings_on_both_sides_of_a_cell_are_compared(tmp_path: Path):
 def test_settings_that_a_side_cannot_match_are_an_error(tmp_path: Path):
     b = [r for n in (64, 256) for r in side(tmp_path / "b", [1.0], settings={"num_steps": n})]
     with pytest.raises(UserError, match=r"^B: two runs are vaco on Hopper-v5 at K=8, seed 0 .*num_steps"):
-        matching.match(side(tmp_path / "a", [1.0]), b)
+        run_set_matching.match(side(tmp_path / "a", [1.0]), b)
 
 
 def test_n_is_part_of_a_cell_where_one_side_swept_it(tmp_path: Path):
@@ -86,17 +86,17 @@ def test_n_is_part_of_a_cell_where_one_side_swept_it(tmp_path: Path):
         for n in (1, 4)
     ]
     (single,) = side(tmp_path / "b", [0.5], "grpo", **ACCURACY)
-    found = matching.match(swept, [single])
+    found = run_set_matching.match(swept, [single])
     assert list(found.cells) == [Cell("grpo N=4", 8, "Hopper-v5")]
     assert found.notes[0] == "only A has grpo N=1 on Hopper-v5 at K=8"
-    assert list(matching.match([single], [single]).cells) == [Cell("grpo", 8, "Hopper-v5")]
+    assert list(run_set_matching.match([single], [single]).cells) == [Cell("grpo", 8, "Hopper-v5")]
 
 
 def test_each_difference_of_spec_and_fingerprint_is_a_line(tmp_path: Path):
     a = side(tmp_path / "a", [1.0, 2.0], settings={"learning_rate": 3e-4, "hyper": {"delta": 0.1}})
     b = side(tmp_path / "b", [1.0], settings={"learning_rate": 1e-4, "hyper": {"delta": 0.1, "kl": "auto"}})
     b += side(tmp_path / "b", [2.0], first_seed=1, settings={"learning_rate": 3e-4}, fingerprint={"torch": "2.14.0"})
-    assert matching.match(a, b).notes == [
+    assert run_set_matching.match(a, b).notes == [
         "set differently: learning_rate = 0.0003 in A, 0.0001 (1 run) or 0.0003 (1 run) in B",
         "set differently: vaco.delta = 0.1 in A, 0.1 (1 run) or not recorded (1 run) in B",
         "set differently: vaco.kl = not recorded in A, auto (1 run) or not recorded (1 run) in B",
@@ -109,17 +109,17 @@ def test_values_swapped_between_cells_are_a_difference(tmp_path: Path):
         [r for env, lr in zip("EF", rates, strict=True) for r in side(root, [1.0], env=env, settings={"lr": lr})]
         for root, rates in ((tmp_path / "a", (1, 2)), (tmp_path / "b", (2, 1)))
     )
-    assert matching.match(a, b).notes == [
+    assert run_set_matching.match(a, b).notes == [
         "set differently: lr = 1 (1 run) or 2 (1 run) in A, 1 (1 run) or 2 (1 run) in B"
     ]
-    assert matching.match(a, a).notes == []
+    assert run_set_matching.match(a, a).notes == []
 
 
 def test_a_difference_in_spec_and_fingerprint_is_said_once(tmp_path: Path):
     a = side(tmp_path / "a", [1.0, 2.0, 3.0], settings={"threads": 1}, fingerprint={"threads": 1})
     b = side(tmp_path / "b", [1.0, 2.0], settings={"threads": 2}, fingerprint={"threads": 2})
-    assert matching.match(a, b).notes == ["set differently: threads = 1 in A, 2 in B"]
-    assert matching.match(a, a[:2]).notes == []
+    assert run_set_matching.match(a, b).notes == ["set differently: threads = 1 in A, 2 in B"]
+    assert run_set_matching.match(a, a[:2]).notes == []
 
 
 def test_runs_pair_by_seed_where_each_side_has_one_setting(tmp_path: Path):
@@ -134,7 +134,7 @@ def test_runs_pair_by_seed_where_each_side_has_one_setting(tmp_path: Path):
             False,
         ),
     ):
-        assert matching.is_paired((a, b)) == paired, name
+        assert run_set_matching.is_paired((a, b)) == paired, name
 
 
 # --- the numbers

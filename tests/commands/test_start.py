@@ -10,7 +10,7 @@ from places import ROOT
 
 from staleharness.commands.shared import command_line_parser
 from staleharness.running.plugin_listing import catalogue
-from staleharness.training import method_facts
+from staleharness.training import method_descriptions
 
 # Each verb in one process, from what needs least on; printed is what of these is loaded after each.
 SCRIPT = """
@@ -34,9 +34,9 @@ def test_help_and_status_load_no_library_and_the_list_only_numpy() -> None:
 
 
 def test_the_file_of_methods_is_parsed_once() -> None:
-    method_facts._parse.cache_clear()
+    method_descriptions._parse.cache_clear()
     assert len(catalogue()["algorithms"]) > 10
-    assert method_facts._parse.cache_info().misses == 1
+    assert method_descriptions._parse.cache_info().misses == 1
 
 
 def test_what_is_given_reaches_the_command_as_it_was_written() -> None:

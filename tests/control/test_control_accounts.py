@@ -12,7 +12,7 @@ from whole_runs import assert_resumes, entries
 from witness import MethodCalls
 
 from staleharness.training.loop import simulation_of
-from staleharness.training.run_lag_model import Lags
+from staleharness.training.version_assignment import Lags
 
 
 @pytest.mark.parametrize("assignment", ["phase", "episode"])

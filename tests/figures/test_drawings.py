@@ -21,7 +21,7 @@ from staleharness.figures import (
     metric_curves,
     option_scores,
     palette,
-    plot_elements,
+    plot_marks,
 )
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores
@@ -115,7 +115,7 @@ def test_a_few_of_many_methods_stand_around_their_capacity() -> None:
     looks = dict(list(palette.styles(list("abcdefg")).items())[-2:])
     rows = [{"algorithm": a, "capacity": k, "v": 1.0, "v_low": None, "v_high": None} for a in looks for k in (1, 4)]
     ax = Figure().subplots()
-    ends = plot_elements.points_against_capacity(ax, looks, rows, "v", (1, 4))
+    ends = plot_marks.points_against_capacity(ax, looks, rows, "v", (1, 4))
     assert math.prod(x for _, x, _ in ends) == pytest.approx(16.0)  # as far to the left as to the right
     assert max(x for _, x, _ in ends) < ax.get_xlim()[1]
 

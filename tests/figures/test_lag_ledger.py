@@ -9,10 +9,10 @@ import pytest
 from matplotlib.colors import to_hex
 from results_helper import write_run
 
+from staleharness.figures.lag_score_tables import backward_lag, forward_steps
 from staleharness.figures.lags_and_ledger import FATES
 from staleharness.figures.plot_layout import FAINT
 from staleharness.figures.registry import draw, sections, sheet
-from staleharness.figures.score_and_drift_tables import backward_lag, forward_steps
 from staleharness.statistics.results import Results
 
 ENTRIES = {"generated": 200, "trained": 120, "dropped": 50, "masked": 0, "queued": 30, "reused": 5}

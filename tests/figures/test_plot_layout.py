@@ -14,7 +14,7 @@ from places import ROOT
 
 from staleharness.figures import plot_layout
 from staleharness.figures.palette import Style, styles
-from staleharness.figures.plot_elements import name_identical_lines
+from staleharness.figures.plot_marks import name_identical_lines
 from staleharness.statistics.table import Table
 
 

@@ -21,7 +21,7 @@ from staleharness.language import sampler
 from staleharness.language.answer_grading import Grade
 from staleharness.language.model import causal_lm_policy
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.loading import load
+from staleharness.language.model.model_loading import load
 from staleharness.language.spec import LanguageSpec
 from staleharness.task import find_env
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-from staleharness.asynchronous.actor import GroupMaker, WeightFeed
+from staleharness.asynchronous.actor_process import GroupMaker, WeightFeed
 
 if TYPE_CHECKING:
     from whole_runs import Metrics

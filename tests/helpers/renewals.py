@@ -13,9 +13,9 @@ from matplotlib.figure import Figure
 from results_helper import write_run
 from sweeping import staleharness
 
-from staleharness.figures import plot_layout, registry, staleness_cost
+from staleharness.figures import plot_layout, registry, score_retention
 from staleharness.pages import paper_gallery, report
-from staleharness.pages.gallery_figure import load_figures
+from staleharness.pages.figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.statistics.aggregate import table
 from staleharness.statistics.results import load
@@ -49,7 +49,7 @@ def cheap_pictures(monkeypatch: pytest.MonkeyPatch) -> None:
         registry, "sections", lambda runs: [section(name) for name in FIGURES[: 4 if len(runs) <= FEW else 2]]
     )
     monkeypatch.setattr(registry, "draw", blank)
-    monkeypatch.setattr(staleness_cost, "draw_advice", blank)
+    monkeypatch.setattr(score_retention, "draw_advice", blank)
     monkeypatch.setattr(plot_layout, "retitle", lambda *what: None)
     monkeypatch.setattr(plot_layout, "to_bytes", lambda figure, kind, *what, **options: PICTURES[kind])
     monkeypatch.setattr(plot_layout, "reduce_colours", lambda png: png)

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 
 import torch
 
-from staleharness.asynchronous.actor import WeightFeed
+from staleharness.asynchronous.actor_process import WeightFeed
 from staleharness.training.policy_buffer import Version
 
 LENGTH = 5

@@ -13,7 +13,7 @@ from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import row_lags
-from staleharness.running.identity import lag_identity
+from staleharness.running.run_identity import lag_identity
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:

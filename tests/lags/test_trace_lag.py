@@ -19,8 +19,8 @@ from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.rollout_schedule import NEVER, Demand
-from staleharness.running.identity import lag_identity
 from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.run_identity import lag_identity
 from staleharness.study import ask
 from staleharness.trace import trace_bytes
 

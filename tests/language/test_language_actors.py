@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 from language_fixtures import Specs
 
-from staleharness.language import rollout_sources
-from staleharness.language.rollout_sources import LanguageActor
+from staleharness.language import completion_sources
+from staleharness.language.completion_sources import LanguageActor
 from staleharness.language.spec import LanguageSpec
 
 
@@ -34,7 +34,7 @@ def test_draws_depend_on_the_actor_and_its_group(spec: Specs, monkeypatch: pytes
     def prepare(spec: LanguageSpec, task: Any) -> Any:
         return SimpleNamespace(sampler=SimpleNamespace(number=random.random(), problem=problem))
 
-    monkeypatch.setattr(rollout_sources, "prepare", prepare)
+    monkeypatch.setattr(completion_sources, "prepare", prepare)
     before = random.getstate()
     first, again = _draws(spec(), 0, 0), _draws(spec(), 0, 0)
     other, later = _draws(spec(), 1, 0), _draws(spec(), 0, 1)

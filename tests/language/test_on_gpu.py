@@ -13,8 +13,8 @@ from language_fixtures import Policies, Specs
 from torch import Tensor
 
 from staleharness.language.model import native_transformer
-from staleharness.language.model.cached_attention import CausalWithPadding, attend, mask_term
 from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.model.kv_cache import CausalWithPadding, attend, mask_term
 from staleharness.training.loop import simulation_of
 
 pytestmark = [pytest.mark.gpu, pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")]

@@ -32,7 +32,7 @@ def edit(file: Path) -> None:
 @pytest.mark.parametrize(
     ("file", "table", "page"),
     [
-        ("figures/plot_elements.py", False, True),
+        ("figures/plot_marks.py", False, True),
         ("figures/curves_and_summary.py", False, True),
         ("figures/a_new_one.py", False, True),
         ("pages/templates/page.css", False, True),

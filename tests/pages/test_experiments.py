@@ -15,7 +15,7 @@ from staleharness.base.parsing import parse_choice, without_n
 from staleharness.figures import registry
 from staleharness.pages import paper_gallery
 from staleharness.pages.paper_figure_specs import read_paper
-from staleharness.pages.paper_summary import summary_page
+from staleharness.pages.paper_verdict_summary import summary_page
 from staleharness.pages.verdict_text import verdict_lines
 from staleharness.running.plan import plan
 from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY

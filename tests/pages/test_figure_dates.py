@@ -7,7 +7,7 @@ import json
 import figure_dates as dates
 import pytest
 
-from staleharness.pages.figure_facts import dates_note
+from staleharness.pages.figure_provenance import dates_note
 
 
 def test_a_page_says_when_its_tests_were_written() -> None:

@@ -11,7 +11,7 @@ from quick_figures import draw_quickly
 
 from staleharness.base.reference_results import reference_folder
 from staleharness.figures import comparisons, curves_and_summary, learning_curves, palette, plot_layout, registry
-from staleharness.pages.gallery_figure import GalleryFigure, load_figures
+from staleharness.pages.figure_results import GalleryFigure, load_figures
 from staleharness.statistics import retained_share
 
 

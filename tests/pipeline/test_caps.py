@@ -7,7 +7,7 @@ import pytest
 
 from staleharness.errors import UserError
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_record import TRAINED
+from staleharness.pipeline.pipeline_event_log import TRAINED
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import over_caps, summary
 

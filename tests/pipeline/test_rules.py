@@ -16,7 +16,7 @@ from summaries import summary_of
 
 from staleharness.errors import UserError
 from staleharness.pipeline.event_simulation import StarvationError, simulate
-from staleharness.pipeline.pipeline_record import FATES, PipelineRecord, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_event_log import FATES, PipelineRecord, stale_stretches, stretch_lengths
 from staleharness.pipeline.pipeline_rows import ledger
 from staleharness.pipeline.pipeline_settings import PRESETS, Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags, summary

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_record import PipelineRecord, stale_stretches, stretch_lengths
+from staleharness.pipeline.pipeline_event_log import PipelineRecord, stale_stretches, stretch_lengths
 from staleharness.pipeline.pipeline_rows import ledger, schedule_of
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import row_lags

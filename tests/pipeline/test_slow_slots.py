@@ -9,7 +9,7 @@ import pytest
 
 from staleharness.lag import read_lag
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_record import PipelineRecord
+from staleharness.pipeline.pipeline_event_log import PipelineRecord
 from staleharness.pipeline.pipeline_rows import ledger
 from staleharness.pipeline.pipeline_settings import Pipeline
 from staleharness.pipeline_lag_model import PipelineLag

@@ -15,7 +15,7 @@ import pytest
 from staleharness.errors import UserError
 from staleharness.logs.lag_log_reader import read_log
 from staleharness.pipeline.event_simulation import simulate
-from staleharness.pipeline.pipeline_record import PipelineRecord
+from staleharness.pipeline.pipeline_event_log import PipelineRecord
 from staleharness.pipeline.pipeline_rows import schedule_of, to_parquet, trace_of
 from staleharness.pipeline.pipeline_settings import Pipeline, preset
 from staleharness.pipeline.pipeline_summary import histogram, row_lags

@@ -27,7 +27,7 @@ import pyarrow.parquet as pq
 import torch
 
 from staleharness.base.files import atomic_write, digest, write_json
-from staleharness.running.identity import read_stored, run_id
+from staleharness.running.run_identity import read_stored, run_id
 from staleharness.spec import MATHS_VERSION
 from staleharness.store.bundle_reader import check_bundle, parts, trace_path
 from staleharness.store.store import FORMAT, MARKER

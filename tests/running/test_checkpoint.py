@@ -23,7 +23,7 @@ from crash import every_crash
 from raising import raising
 
 from staleharness.errors import UserError
-from staleharness.running import run_folder, usable_checkpoints, worker
+from staleharness.running import checkpoint_recovery, run_folder, worker
 from staleharness.running.run_record import fingerprint_differences
 from staleharness.store.attempt_folders import has_plain_files
 from staleharness.store.stored_run import PARTS
@@ -366,14 +366,14 @@ def test_an_unusable_checkpoint_refuses_the_run_unless_restarted(tmp_path: Path,
         def close(self) -> None: ...
 
     def resume(restart: bool) -> New:
-        return usable_checkpoints.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
+        return checkpoint_recovery.resume(tmp_path, "run", lambda: New(phase=0), {}, restart)  # type: ignore[arg-type,return-value]
 
     with pytest.raises(UserError, match=f"{reason}.*nothing was deleted.*--restart") as refusal:
         resume(False)
     assert "\n" not in str(refusal.value)
     assert {path.name: path.read_bytes() for path in tmp_path.iterdir()} == before
     assert resume(True).phase == 0
-    (place,) = usable_checkpoints.folders_set_aside(tmp_path)
+    (place,) = checkpoint_recovery.folders_set_aside(tmp_path)
     assert {path.name: path.read_bytes() for path in place.iterdir()} == before
     assert names(tmp_path) == ["metrics.jsonl", place.name, "timing.jsonl"]
     assert (tmp_path / "metrics.jsonl").read_bytes() == b""

@@ -12,8 +12,8 @@ from known_plugins import loaded_plugins
 import staleharness as sh
 from staleharness.errors import UserError
 from staleharness.lag import read_lag
-from staleharness.running.identity import lag_identity
 from staleharness.running.plan import Plan, plan
+from staleharness.running.run_identity import lag_identity
 from staleharness.study import ask
 
 PLUGIN = """

@@ -21,9 +21,9 @@ from needs import hint
 from places import HELPERS
 from sweeping import Silent, environment, wait_until
 
-from staleharness.base.process_environment import without_main_module
+from staleharness.base.process_launch import without_main_module
 from staleharness.errors import UserError
-from staleharness.running import ray_cluster
+from staleharness.running import ray_connection
 from staleharness.running.plan import PlannedRun, plan
 from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import make_runner
@@ -31,7 +31,7 @@ from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
 
-os.environ[ray_cluster.LOOPBACK] = "0"  # before Ray is imported
+os.environ[ray_connection.LOOPBACK] = "0"  # before Ray is imported
 ray = pytest.importorskip("ray", reason=hint("ray"))
 
 STUBBORN = HELPERS / "stubborn_toy.py"
@@ -46,7 +46,7 @@ def head() -> Iterator[Any]:
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("RAY_USAGE_STATS_ENABLED", "0")
         cluster = Cluster(initialize_head=True, head_node_args={**SMALL, "num_cpus": 0, "_system_config": SOON})
-        patch.setenv(ray_cluster.ADDRESS, cluster.address)
+        patch.setenv(ray_connection.ADDRESS, cluster.address)
         yield cluster
         cluster.shutdown()
 
@@ -246,17 +246,17 @@ def test_what_no_machine_can_do_is_one_line(tmp_path: Path, monkeypatch: pytest.
 
 def test_an_address_that_is_none_is_one_line(monkeypatch: pytest.MonkeyPatch) -> None:
     for address in ("here", "ray://head:10001", "head:", ":6379", "head:port"):
-        monkeypatch.setenv(ray_cluster.ADDRESS, address)
+        monkeypatch.setenv(ray_connection.ADDRESS, address)
         with pytest.raises(UserError, match=r"RAY_ADDRESS='.*' is not an address"):
             make_runner("ray", ResourceRequest(1))
-    monkeypatch.setenv(ray_cluster.ADDRESS, "127.0.0.1:1")
+    monkeypatch.setenv(ray_connection.ADDRESS, "127.0.0.1:1")
     with pytest.raises(UserError, match=r"no Ray cluster answers at RAY_ADDRESS=127.0.0.1:1"):
         make_runner("ray", ResourceRequest(1)).open([], Path())
 
 
 @pytest.mark.faults
 def test_a_cluster_of_a_sweep_listens_on_this_machine_only(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.delenv(ray_cluster.ADDRESS, raising=False)
+    monkeypatch.delenv(ray_connection.ADDRESS, raising=False)
     with contextlib.closing(make_runner("ray", ResourceRequest(2))) as runner:
         runner.open([], tmp_path)
         assert runner.capacity == 2 and not ray._private.worker._global_node.webui_url

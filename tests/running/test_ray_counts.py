@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from staleharness.running.plan import plan
-from staleharness.running.ray_cluster import DEFAULT_MEMORY, RunResources, check_machine, machine_problem, resources
+from staleharness.running.ray_connection import DEFAULT_MEMORY, RunResources, check_machine, machine_problem, resources
 from staleharness.running.runner_interface import ResourceRequest, resource_request
 from staleharness.study import ask
 
@@ -51,7 +51,7 @@ def test_memory_is_read_as_people_write_it(text: str, size: float) -> None:
 
 
 def test_a_machine_says_what_it_lacks(tmp_path, monkeypatch) -> None:  # type: ignore[no-untyped-def]
-    monkeypatch.setattr("staleharness.running.ray_cluster.VISIBLE", 0.0)
+    monkeypatch.setattr("staleharness.running.ray_connection.VISIBLE", 0.0)
     (tmp_path / ".probe.00000000").touch()
     assert machine_problem(*check_machine(str(tmp_path / ".probe.00000000")), tmp_path) == ""
     assert "does not see OUT=" in machine_problem(

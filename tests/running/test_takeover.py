@@ -22,7 +22,7 @@ from tabular_runs import straight as straight
 from staleharness.errors import Interrupted
 from staleharness.running import takeover
 from staleharness.running.runner_interface import Job
-from staleharness.store import locks
+from staleharness.store import locks_and_leases
 from staleharness.store.attempt_folders import FINGERPRINT, holder_name, parse_attempt_name
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
@@ -85,7 +85,7 @@ def test_an_orphan_without_lease_checks_cannot_publish(
     job: Job, straight: Result, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Let it write to its logs, which nobody reads any more, until it has to create a file."""
-    monkeypatch.setattr(locks.Lease, "lost", property(lambda lease: False))
+    monkeypatch.setattr(locks_and_leases.Lease, "lost", property(lambda lease: False))
     there: dict[str, bytes] = {}
 
     def on_other_machine() -> None:

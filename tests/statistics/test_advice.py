@@ -14,7 +14,7 @@ from results_helper import write_run
 from staleharness.commands.shared.advise_output import as_text
 from staleharness.errors import UserError
 from staleharness.figures.registry import sheet
-from staleharness.figures.staleness_cost import caption
+from staleharness.figures.score_retention import caption
 from staleharness.lag import parse_lag
 from staleharness.logs.lag_log_reader import LagLog, read_log
 from staleharness.logs.log_statistics import Drift

@@ -9,7 +9,7 @@ import pytest
 from boards import row, track
 from scipy import stats
 
-from staleharness.statistics.leaderboard import CapacityResult, LeaderboardRow, replication_tau
+from staleharness.statistics.leaderboard_data import CapacityResult, LeaderboardRow, replication_tau
 
 
 def test_rows_that_learned_are_ranked_and_others_are_apart() -> None:

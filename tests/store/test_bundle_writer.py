@@ -16,7 +16,7 @@ from staleharness.statistics.aggregate import table
 from staleharness.store import study_runs
 from staleharness.store.bundle_reader import FILES
 from staleharness.store.bundle_writer import pack, unpack
-from staleharness.store.locks import hold_bundle
+from staleharness.store.locks_and_leases import hold_bundle
 from staleharness.store.store import Store
 
 STUDY = """

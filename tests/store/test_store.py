@@ -20,7 +20,7 @@ from staleharness.base import files
 from staleharness.control.task import ControlTask
 from staleharness.errors import UserError
 from staleharness.store.attempt_folders import CHECKPOINTS
-from staleharness.store.locks import SWEEP_FILES
+from staleharness.store.locks_and_leases import SWEEP_FILES
 from staleharness.store.record_schema import FORMAT
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store

@@ -18,7 +18,7 @@ from staleharness.base.streams import stream
 from staleharness.batch import Completions
 from staleharness.tokens.minibatch_gradient import Minibatch, group_relative_advantage
 from staleharness.tokens.policy_interface import score_completions
-from staleharness.training.method_facts import extra_passes
+from staleharness.training.method_descriptions import extra_passes
 
 SERVED = sorted(name for name in ALGORITHMS if "closed_form" not in ALGORITHMS[name].needs)
 

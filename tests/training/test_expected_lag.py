@@ -9,7 +9,7 @@ import pytest
 
 from staleharness.control.spec import ControlSpec
 from staleharness.lag import Assignment, Draw, LagModel, keep, read_lag
-from staleharness.training.run_lag_model import ExpectedLag, expected_lag
+from staleharness.training.version_assignment import ExpectedLag, expected_lag
 
 
 def expected_of(lag: str, capacity: int, phases: int, **settings: int) -> ExpectedLag | None:

@@ -20,7 +20,7 @@ from staleharness.running.worker import execute
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.store import Store
-from staleharness.training.method_facts import describe, warnings_of
+from staleharness.training.method_descriptions import describe, warnings_of
 
 CONTROL = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=8)
 TOKENS = LanguageSpec(env="word-problems", algorithm="ppo_clip", capacity=8)

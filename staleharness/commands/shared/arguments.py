@@ -169,7 +169,7 @@ class RunFilters:
 
 def no_run(folder: str, runs: Iterable[StoredRun]) -> UserError:
     """Return the error for filters that select none of a folder's finished runs, with what there is."""
-    from ...statistics.matching import holdings
+    from ...statistics.run_set_matching import holdings
     from ...store.run_grid import cell_of
 
     cells = [cell_of(run) for run in runs]

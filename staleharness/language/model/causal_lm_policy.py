@@ -21,9 +21,9 @@ from ...errors import UserError
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from ...training.policy_buffer import Version
 from ..spec import LanguageSpec
-from .cached_attention import PreallocatedCache, PrefixCache, PrefixLayer
 from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_forward
-from .loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
+from .kv_cache import PreallocatedCache, PrefixCache, PrefixLayer
+from .model_loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
 from .model_preflight import is_mixture, replay_refusal
 from .native_transformer import NativeForward, supports_native_forward
 from .routing import Routers

@@ -17,7 +17,7 @@ from torch import Tensor
 from torch.nn import functional as F
 from torch.utils.checkpoint import checkpoint
 
-from .cached_attention import CacheLayer, CausalWithPadding, Mask, attend, mask_term
+from .kv_cache import CacheLayer, CausalWithPadding, Mask, attend, mask_term
 
 FAMILIES = ("qwen2", "llama")
 ROTARY_TYPES = ("default", "linear", "llama3")  # types that do not depend on the sequence's length

@@ -14,8 +14,8 @@ import torch
 
 from ...errors import OOM
 from ..spec import LanguageSpec
-from .cached_attention import READ_TOKENS
 from .causal_lm_policy import CausalLM
+from .kv_cache import READ_TOKENS
 from .native_transformer import CHUNK
 from .scoring import BYTES, MIN_ROWS
 

@@ -16,8 +16,8 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from ...tokens.policy_interface import Entropy, TokenScores
-from .cached_attention import DistinctPrompts
 from .fused_forward import FusedForward, linear
+from .kv_cache import DistinctPrompts
 from .native_kernels import WIDTH, at, gate, kernels, norm
 
 CHUNK = 1 << 28  # logits at a time; where there are more, the backward pass computes them again

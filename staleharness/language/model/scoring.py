@@ -16,8 +16,8 @@ from torch.autograd.function import once_differentiable
 from torch.nn import functional as F
 
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
-from .cached_attention import PrefixCache, distinct_prompts
 from .fused_forward import FusedForward
+from .kv_cache import PrefixCache, distinct_prompts
 from .native_transformer import NativeForward, chunks
 
 

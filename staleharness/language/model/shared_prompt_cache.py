@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import torch
 from torch import Tensor
 
-from .cached_attention import MASK_VALUE, CacheLayer, DistinctPrompts, Mask, attend
+from .kv_cache import MASK_VALUE, CacheLayer, DistinctPrompts, Mask, attend
 
 if TYPE_CHECKING:
     from ...tokens.policy_interface import Forward

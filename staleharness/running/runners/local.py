@@ -16,7 +16,7 @@ from typing import Any
 
 from ...base.cancellation import STOP_SIGNALS, signal_handlers
 from ...base.console_log import LOGGER
-from ...base.process_environment import fixed_hashing, short_names
+from ...base.process_launch import fixed_hashing, short_names
 from ...base.system_info import memory, memory_kills
 from ...errors import one_line
 from ..runner_interface import (

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ...base.console_log import LOGGER
-from ...base.process_environment import without_main_module
+from ...base.process_launch import without_main_module
 from ...base.system_info import package_version
 from ...errors import UserError, missing_extra, one_line
-from ..ray_cluster import (
+from ..ray_connection import (
     address_from_environment,
     check_machine,
     connect,

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from ...base.process_environment import HASHING
+from ...base.process_launch import HASHING
 from ...errors import UserError, shorten
 
 PATIENCE = 60.0  # seconds for an answer

@@ -4,7 +4,7 @@ In a text `{iqm vaco K=16}` becomes `0.19 [0.17, 0.20]`:
 
     {QUANTITY [LABEL] [OPTION=VALUE ...] [plain]}
 
-QUANTITY is one of `quantities.py`, a measure (`study_evidence.py`: score, area, return, kept, seconds) or a
+QUANTITY is one of `placeholder_values.py`, a measure (`study_evidence.py`: score, area, return, kept, seconds) or a
 column of the metrics. Options: K, env, study, over=LABEL (the difference from it; with as=ratio the
 ratio, with seeds=paired seed by seed), over_k, phases=10:50, reduce, digits, as=% or as=number, level. A cell of five
 runs or more has an interval; fewer are listed in parentheses, if they are of one environment. `plain`: the number
@@ -24,7 +24,7 @@ from ...errors import UserError
 from ..significance_and_power import ALPHA, holm, holm_level
 from .claim import ClaimPart, NumberQuery, read_query, verdict
 from .part_tests import PartResult, correct_part, evaluate_part
-from .quantities import SIDES, quantity_text, told_difference
+from .placeholder_values import SIDES, quantity_text, told_difference
 from .study_evidence import Evidence
 
 T = TypeVar("T")

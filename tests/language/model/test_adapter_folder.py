@@ -11,7 +11,7 @@ import torch
 from language_fixtures import error_line
 
 from staleharness.errors import UserError
-from staleharness.language.model.loading import load
+from staleharness.language.model.model_loading import load
 from staleharness.language.model.model_preflight import base_of, check_fits, check_model, is_chat
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask, model_digest

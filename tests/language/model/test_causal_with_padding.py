@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from staleharness.language.model.cached_attention import CausalWithPadding, attend, mask_term
+from staleharness.language.model.kv_cache import CausalWithPadding, attend, mask_term
 
 HEADS, GROUPS, WIDTH = 4, 2, 8
 

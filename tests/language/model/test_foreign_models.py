@@ -12,7 +12,7 @@ from language_fixtures import error_line
 
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.loading import load
+from staleharness.language.model.model_loading import load
 from staleharness.language.model.model_preflight import check_model
 from staleharness.language.problem import Problem
 from staleharness.language.prompt_formatting import find_prompt, tokenise_prompts

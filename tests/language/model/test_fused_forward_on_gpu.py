@@ -11,9 +11,9 @@ from tiny_model import tiny_config
 from torch import Tensor
 from torch.nn import functional as F
 
-from staleharness.language.model import cached_attention as attending
-from staleharness.language.model.cached_attention import PrefixCache, PrefixLayer
+from staleharness.language.model import kv_cache as attending
 from staleharness.language.model.fused_forward import FusedForward
+from staleharness.language.model.kv_cache import PrefixCache, PrefixLayer
 
 Spy = list[dict[str, Any]]
 

@@ -17,7 +17,7 @@ from staleharness.base.files import digest
 from staleharness.errors import UserError
 from staleharness.language.model import gguf_conversion
 from staleharness.language.model.gguf_conversion import dequantise, gguf_of, header
-from staleharness.language.model.loading import load
+from staleharness.language.model.model_loading import load
 from staleharness.language.model.model_preflight import has_template, is_chat, trainable
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import model_digest, resolve_paths

@@ -18,7 +18,6 @@ from torch.utils.weak import WeakIdKeyDictionary
 
 from staleharness.language.decoder_interface import Request
 from staleharness.language.model import gpu_memory, native_transformer, scoring
-from staleharness.language.model.cached_attention import DistinctPrompts
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.model.gpu_memory import (
@@ -28,6 +27,7 @@ from staleharness.language.model.gpu_memory import (
     reading_bytes,
     training_bytes,
 )
+from staleharness.language.model.kv_cache import DistinctPrompts
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.static_decoding import StaticBatch
 

@@ -14,7 +14,7 @@ from torch import Tensor
 from staleharness.base.cpp_library import build_library
 from staleharness.errors import Diverged, UserError
 from staleharness.language.model import causal_lm_policy, native_kernels, native_transformer
-from staleharness.language.model.cached_attention import distinct_prompts
+from staleharness.language.model.kv_cache import distinct_prompts
 from staleharness.language.model.native_transformer import NativeForward, lay_out
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of

@@ -16,15 +16,15 @@ from torch import Tensor
 from staleharness.language import batched_generation
 from staleharness.language.decoder_interface import Decoded, Request, make_decoder
 from staleharness.language.model import scoring
-from staleharness.language.model.cached_attention import (
+from staleharness.language.model.causal_lm_policy import CausalLM
+from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward
+from staleharness.language.model.kv_cache import (
     MASK_VALUE,
     DistinctPrompts,
     PreallocatedCache,
     distinct_prompts,
     mask_term,
 )
-from staleharness.language.model.causal_lm_policy import CausalLM
-from staleharness.language.model.fused_forward import FusedForward, supports_fused_forward
 from staleharness.language.model.scoring import by_length
 from staleharness.language.model.shared_prompt_cache import SharedPromptCache
 from staleharness.language.prompt_formatting import pad_left

@@ -11,7 +11,7 @@ from torch.nn import functional as F
 
 from staleharness.language.decoder_interface import Request, make_decoder
 from staleharness.language.model import shared_prompt_cache
-from staleharness.language.model.cached_attention import MASK_VALUE, DistinctPrompts
+from staleharness.language.model.kv_cache import MASK_VALUE, DistinctPrompts
 from staleharness.language.model.shared_prompt_cache import PromptRows, SharedPromptCache, length_batches
 from staleharness.language.prompt_formatting import pad_left
 

@@ -14,7 +14,7 @@ from staleharness.base.streams import stream
 from staleharness.chain.spec import ChainSpec
 from staleharness.errors import UserError
 from staleharness.lag import LAGS, Assignment, Draw, LagModel
-from staleharness.training.run_lag_model import Lags
+from staleharness.training.version_assignment import Lags
 
 
 def lags(**settings: Any) -> Lags:

@@ -10,7 +10,7 @@ from ..base.files import check_creatable, check_not_link, read_json
 from ..base.reference_results import PLACE, absent_results, reference_folder, results_path
 from ..errors import UserError, nearest
 from .bundle_reader import CONTENT, RUNS, is_packed
-from .locks import MARKER
+from .locks_and_leases import MARKER
 from .record_schema import FORMAT, is_id
 
 SWEEP_FOLDERS = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # files and folders that a sweep writes in

@@ -10,7 +10,7 @@ import pytest
 from drawn import quick
 from results_helper import write_run
 
-from staleharness.figures.reward_collapse import collapse, falls, warning_before_fall
+from staleharness.figures.collapse_onset import collapse, falls, warning_before_fall
 from staleharness.statistics.results import Results
 
 

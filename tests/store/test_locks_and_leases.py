@@ -17,14 +17,14 @@ from sweeping import environment
 
 from staleharness.base.files import read_json_object
 from staleharness.errors import UserError
-from staleharness.store import locks
-from staleharness.store.locks import Lease, hold_lease, is_alive, seems_alive
+from staleharness.store import locks_and_leases
+from staleharness.store.locks_and_leases import Lease, hold_lease, is_alive, seems_alive
 from staleharness.store.store import Store
 
 
 @pytest.fixture
 def path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    monkeypatch.setattr(locks, "BEAT", 0.02)
+    monkeypatch.setattr(locks_and_leases, "BEAT", 0.02)
     return tmp_path / "lease"
 
 
@@ -62,7 +62,7 @@ def test_a_lease_that_cannot_be_read_for_a_moment_is_not_lost(path: Path, monkey
                 raise error
 
             with monkeypatch.context() as patch:
-                patch.setattr(locks, "read_json", read)
+                patch.setattr(locks_and_leases, "read_json", read)
                 assert not lease.lost
         path.unlink()
         assert lease.lost
@@ -80,7 +80,7 @@ def test_a_lease_of_this_machine_lives_as_long_as_its_process(path: Path) -> Non
     text = """
 import pathlib, sys, time
 from staleharness.base.files import read_json_object
-from staleharness.store.locks import Lease
+from staleharness.store.locks_and_leases import Lease
 Lease(pathlib.Path(sys.argv[1]))
 print("held", flush=True)
 time.sleep(600)
@@ -98,9 +98,9 @@ time.sleep(600)
 
 def test_a_lease_of_another_machine_lives_as_long_as_it_beats(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The time stamp of the file counts for nothing."""
-    here = locks._machine()
+    here = locks_and_leases._machine()
     with hold_lease(path) as lease:
-        monkeypatch.setattr(locks, "_machine", lambda: {**here, "host": "another"})
+        monkeypatch.setattr(locks_and_leases, "_machine", lambda: {**here, "host": "another"})
         assert is_alive(path, patience=60.0) and seems_alive(path)
         os.utime(path, (0, 0))
         assert is_alive(path, patience=60.0)
@@ -120,7 +120,7 @@ def test_a_folder_is_one_sweep_s_where_there_are_no_locks(store: Store, monkeypa
 
 
 def test_a_lease_that_ends_while_it_is_looked_at_is_one_line(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("staleharness.store.locks.is_alive", lambda path: True)
+    monkeypatch.setattr("staleharness.store.locks_and_leases.is_alive", lambda path: True)
     said = r"another sweep .process unknown on another machine"
     with pytest.raises(UserError, match=said), store.hold():
         pass

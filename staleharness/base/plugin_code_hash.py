@@ -16,7 +16,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from .hash_compatibility import PublishedForm
+from .legacy_source_form import PublishedForm
 
 PACKAGE_FOLDERS = {"site-packages", "dist-packages"}
 """Folders of installed packages, whose code does not count in run ids."""

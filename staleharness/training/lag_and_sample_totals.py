@@ -10,7 +10,7 @@ from .sample_ledger import UNITS, Count, Flow, Ledger
 if TYPE_CHECKING:
     from .base_learner import Learner
     from .phase_record import PhaseData
-    from .run_lag_model import Lags
+    from .version_assignment import Lags
 
 KINDS = ("assigned", "realised", "trained")
 TOTALS = ("sequences/", "decisions/")  # cumulative columns, whose mean has no meaning

@@ -13,9 +13,9 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from ..base.code_hash import code_hash, module_files, package
 from ..base.console_log import LOGGER
 from ..base.parsing import PluginChoice, parse_assignments
+from ..base.plugin_code_hash import code_hash, module_files, package
 from ..errors import UserError, nearest, type_and_message
 
 FLATTEN = "flatten"

@@ -18,8 +18,8 @@ from results_helper import write_run
 
 from staleharness.base.files import digest, write_json
 from staleharness.errors import UserError
-from staleharness.store.bundle_flat_columns import COLUMNS, flat_row, is_canonical, lacks_columns
 from staleharness.store.bundle_reader import check_bundle
+from staleharness.store.bundle_runs_table import COLUMNS, flat_row, is_canonical, lacks_columns
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import MARKER, Store
 from staleharness.store.stored_run import StoredRun

@@ -10,7 +10,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
-from staleharness.pages.gallery_figure import load_figures
+from staleharness.pages.figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_text import verdict_on_page
 from staleharness.store.store import Store

@@ -12,7 +12,7 @@ from pathlib import Path
 from ..base.text import invocation
 from ..errors import UserError
 from ..statistics.claims.claim_evaluation import fill_numbers
-from .gallery_figure import STUDY, GalleryFigure
+from .figure_results import STUDY, GalleryFigure
 from .page_parts import anchor, picture, picture_file, read_page
 from .paper_figure_specs import Paper, PaperFigure
 from .verdict_text import NO_CLAIM, UNSEEN, claims_text, parts_text, verdict_words

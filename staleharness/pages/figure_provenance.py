@@ -18,7 +18,7 @@ from ..statistics.table import Table, extent
 from ..store.stored_run import StoredRun
 from ..store.study_runs import StudyRuns, overlap_with
 from ..study import without_version
-from .gallery_figure import GalleryFigure
+from .figure_results import GalleryFigure
 from .paper_figure_specs import experiments
 
 DRAFT = "DRAFT, runs are missing"

@@ -22,8 +22,8 @@ from ..task import find_env
 from ..tokens.minibatch_gradient import parts
 from ..training.lag_stats import add_histograms
 from ..training.policy_buffer import PolicyBuffer, Version
-from ..training.run_lag_model import Lags
 from ..training.sample_ledger import Count, Flow, dropped_groups, flow_of
+from ..training.version_assignment import Lags
 from .decoder_interface import Request
 from .length_paced_groups import PacedGroups
 from .sampler import Sampler, concatenate
@@ -32,7 +32,7 @@ from .spec import LanguageSpec
 from .task import LanguageTask
 
 if TYPE_CHECKING:
-    from ..asynchronous.actor import WeightFeed
+    from ..asynchronous.actor_process import WeightFeed
 
 MAX_DRAWS = 20  # generation rounds in search of groups that teach something (dynamic sampling)
 NOT_COUNTED = "ledger=trained: tokens of the {:,} completions that are dropped or left in the queue are not counted"

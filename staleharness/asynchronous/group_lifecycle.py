@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from ..rollout_schedule import NEVER
 from ..trace import COLUMNS, trace_bytes
 from ..training.sample_ledger import Count
-from .actor import FinishedGroup, GroupProgress
+from .actor_process import FinishedGroup, GroupProgress
 
 if TYPE_CHECKING:
     import pandas as pd

@@ -18,8 +18,8 @@ from ..statistics.results import Results
 from ..statistics.staleness_budget import KEEP
 from ..statistics.table import Table
 from .palette import Style, looks_of_curves, styles, text_colour, with_names
-from .plot_elements import draw_interval, draw_line, log_axis
 from .plot_layout import FAINT, INK, PAGE, columns_for, gid, legend, panels, percent_axis
+from .plot_marks import draw_interval, draw_line, log_axis
 from .registry import FIGURES
 
 GAP = 0.1  # of the smallest distance between lags: no method's points stand further from the next one's

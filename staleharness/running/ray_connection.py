@@ -18,7 +18,7 @@ from ..base.cancellation import STOP_SIGNALS, signal_handlers
 from ..base.files import tree_digest, write_bytes
 from ..base.system_info import HOME, OVERRIDES
 from ..errors import UserError, shorten
-from ..store.locks import PROBE
+from ..store.locks_and_leases import PROBE
 from .runner_interface import ResourceRequest, usable_cores
 
 ADDRESS = "RAY_ADDRESS"

@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from .bundle_reader import arrow_table, parts
-from .folder_access import folders_of_results
+from .results_folder_checks import folders_of_results
 from .stored_run import StoredRun
 
 LICENCE = "MIT"

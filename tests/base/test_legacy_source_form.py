@@ -6,9 +6,9 @@ import ast
 
 import pytest
 
-from staleharness.base import hash_compatibility
-from staleharness.base.code_hash import meaning_hash
-from staleharness.base.hash_compatibility import _constant_value
+from staleharness.base import legacy_source_form
+from staleharness.base.legacy_source_form import _constant_value
+from staleharness.base.plugin_code_hash import meaning_hash
 
 PUBLISHED = """
 from staleharness.objectives import ratio
@@ -104,7 +104,7 @@ RENAMED = "staleharness.objectives.importance"
 def test_a_renamed_import_leaves_the_hash_alone(
     changes: list[tuple[str, str]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setitem(hash_compatibility.EARLIER_NAMES, RENAMED, "ratio")
+    monkeypatch.setitem(legacy_source_form.EARLIER_NAMES, RENAMED, "ratio")
     assert hash_of(edit(*changes) + "# a text of its own") == hash_of(PUBLISHED)
 
 
@@ -113,7 +113,7 @@ def test_a_renamed_import_leaves_the_hash_alone(
 )
 def test_a_renamed_attribute_of_a_module_leaves_the_hash_alone(line: str, monkeypatch: pytest.MonkeyPatch) -> None:
     before = f"{line}\nx = objectives.ratio(1) + other.importance"
-    monkeypatch.setitem(hash_compatibility.EARLIER_NAMES, RENAMED, "ratio")
+    monkeypatch.setitem(legacy_source_form.EARLIER_NAMES, RENAMED, "ratio")
     assert hash_of(before.replace("objectives.ratio", "objectives.importance")) == hash_of(before)
     assert hash_of(before.replace("other.importance", "other.ratio")) != hash_of(before)
 

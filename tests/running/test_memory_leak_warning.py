@@ -12,7 +12,7 @@ from known_plugins import loaded_plugins
 from places import HELPERS
 from sweeping import sweep_here
 
-from staleharness.running.memory_growth import growth_warnings, in_megabytes, steady_growth
+from staleharness.running.memory_leak_warning import growth_warnings, in_megabytes, steady_growth
 from staleharness.statistics.table_notes import on_warnings
 from staleharness.store.store import Store
 

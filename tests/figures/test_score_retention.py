@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.errors import UserError
 from staleharness.figures.registry import draw
-from staleharness.figures.staleness_cost import GAP, TOP, draw_advice
+from staleharness.figures.score_retention import GAP, TOP, draw_advice
 from staleharness.logs.lag_log_reader import LagLog
 from staleharness.pipeline.pipeline_summary import CapResult
 from staleharness.statistics.advice import advise

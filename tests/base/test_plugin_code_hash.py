@@ -11,8 +11,8 @@ from pathlib import Path
 import pytest
 from known_plugins import loaded_plugins
 
-from staleharness.base.code_hash import LIBRARIES, code_hash, meaning_hash
-from staleharness.base.plugin_folders import KINDS, plugin_files
+from staleharness.base.plugin_code_hash import LIBRARIES, code_hash, meaning_hash
+from staleharness.base.plugin_files import KINDS, plugin_files
 from staleharness.base.plugins import builtin_folder
 from staleharness.running.plan import plan
 from staleharness.study import ask

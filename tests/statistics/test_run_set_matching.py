@@ -8,7 +8,7 @@ from typing import Any
 
 from results_helper import write_run
 
-from staleharness.statistics.matching import match
+from staleharness.statistics.run_set_matching import match
 from staleharness.statistics.table_notes import on_mixtures
 from staleharness.store.stored_run import StoredRun, with_newer_settings
 

@@ -11,8 +11,8 @@ from edited_plugins import edit_method
 from staleharness.base.plugins import Registry
 from staleharness.errors import UserError
 from staleharness.lag import LagModel
-from staleharness.running.identity import read_stored, run_id
 from staleharness.running.plan import PlannedRun, plan
+from staleharness.running.run_identity import read_stored, run_id
 from staleharness.spec import later
 from staleharness.study import ask
 from staleharness.task import find_env
@@ -70,7 +70,7 @@ def test_a_removed_option_stays_in_the_id(tmp_path: Path, monkeypatch: pytest.Mo
     before.mkdir(), after.mkdir()
     edit_method("ppo_clip", before, monkeypatch, (FIELD, f"    soft: bool = False\n{FIELD}"))
     earlier = plan_run().spec
-    monkeypatch.setattr("staleharness.running.identity.source_hash", lambda *_: "renamed by move_ids.py")
+    monkeypatch.setattr("staleharness.running.run_identity.source_hash", lambda *_: "renamed by move_ids.py")
     name = run_id(earlier, FAMILY)
     edit_method("ppo_clip", after, monkeypatch, (FIELD, f'    retired = {{"soft": False}}\n{FIELD}'))
     assert run_id(read_stored(earlier.to_dict())[0], FAMILY) == name
