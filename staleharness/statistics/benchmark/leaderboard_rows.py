@@ -95,7 +95,7 @@ def _result(protocol: Protocol, table: BenchmarkTable, row: BenchmarkRow, member
         difference=None if baseline else _estimate(row.difference, row.difference_low, row.difference_high),
         p=None if baseline else row.holm,
         between_cpus=row.between_cpus,
-        curve=mean_curve(all_runs, protocol.score, protocol.scale),
+        curve=mean_curve(all_runs, protocol.score, protocol.scale, float(protocol.settings["steps"])),
     )
 
 
@@ -104,14 +104,17 @@ def _estimate(value: float | None, low: float | None, high: float | None) -> Sco
 
 
 def mean_curve(
-    runs: Iterable[StoredRun], measure: str, scale: Callable[[str, Array], Array]
+    runs: Iterable[StoredRun], measure: str, scale: Callable[[str, Array], Array], budget: float | None = None
 ) -> tuple[tuple[float, float], ...]:
-    """Mean learning curve over tasks and seeds, at shares of training. scale: environment, scores -> scaled scores."""
+    """Mean learning curve over tasks and seeds, at shares of the budget.
+
+    scale: environment, scores -> scaled scores. budget: steps; by default those of each run.
+    """
     curves = []
     for run in runs:
         steps, values = learning_curve(run, measure)
         if len(steps) > 1:
-            curves.append((steps / float(run.record["steps"]), scale(str(run.spec["env"]), values)))
+            curves.append((steps / (budget or run.record["steps"]), scale(str(run.spec["env"]), values)))
     if not curves:
         return ()
     at = curves[0][0]
