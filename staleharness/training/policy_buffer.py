@@ -6,14 +6,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
-
-import torch
-from torch import Tensor
+from typing import TYPE_CHECKING, Any
 
 from ..base.streams import global_generators_restored, seed_global_generators
 from ..errors import UserError
 from ..mismatch import Mismatch, Place
+
+if TYPE_CHECKING:
+    import torch
+    from torch import Tensor
 
 
 @dataclass(frozen=True)
@@ -64,7 +65,7 @@ class PolicyBuffer:
 
 
 # Function of a version that returns its tensors with the sampler's matrices.
-CopyTensors = Callable[[Version], dict[str, Tensor]]
+CopyTensors = Callable[[Version], dict[str, "Tensor"]]
 ROUTER = re.compile(r"[._]gate\.weight$")  # of a mixture of experts
 BLOCK = re.compile(r"(^|\.)(layers|h|blocks|block)\.\d+\.")
 
@@ -134,6 +135,8 @@ def apply(models: Sequence[Mismatch], weight: Tensor, place: Place) -> Tensor:
 def check_like(answer: object, tensor: Tensor, method: str, place: str) -> None:
     """Raise `UserError` for an answer of a model that has not the shape and type of a tensor, as a row that would be
     spread over the matrix."""
+    import torch  # here, as the loop imports this file where no policy acts
+
     shape = list(tensor.shape)
     if not isinstance(answer, torch.Tensor):
         raise UserError(f"{method} returns a {type(answer).__name__}, not a tensor {shape}, {place}")
