@@ -166,7 +166,7 @@ class PackedWeightsDecoder(SharedPromptsDecoder):
 
 @DECODERS.register("native")
 class NativeDecoder(PackedWeightsDecoder):
-    """Computes in C++ what lies between the packed products, on a CPU in float32, for Qwen2 and Llama.
+    """Computes in C++ what lies between the packed products, on a CPU, for Qwen2 and Llama.
 
     Rows whose weights change, and other models, are decoded as by `packed_weights`.
     """
@@ -175,7 +175,7 @@ class NativeDecoder(PackedWeightsDecoder):
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy = self.policy
-        serves = policy.fuses and not policy.decodes_in_place and policy.precision == torch.float32
+        serves = policy.fuses and not policy.decodes_in_place
         if serves and request.versions.shape[1] == 1 and supports_native_forward(policy.base_model):
             return super().decode(request, buffer)
         return PackedWeightsDecoder(policy).decode(request, buffer)

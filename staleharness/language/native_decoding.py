@@ -7,10 +7,9 @@ from torch import Tensor
 
 from ..tokens.policy_interface import Forward
 from .batched_generation import GrowingBatch
-from .model.fused_forward import linear
 from .model.kv_cache import DistinctPrompts, distinct_prompts
 from .model.native_kernels import WIDTH, at, kernels, norm
-from .model.native_transformer import NativeForward, lay_out
+from .model.native_transformer import NativeForward, lay_out, product
 
 
 class NativeCache:
@@ -61,19 +60,19 @@ class NativeCache:
         for layer, prompt, completion in zip(forward.layers, self.prompt, self.completion, strict=True):
             weight, epsilon = layer.input_norm
             call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
-            qkv = linear(y, *layer.qkv)
+            qkv = product(y, *layer.qkv)
             at_qkv = at(qkv)
             call.rotate(at_qkv, qkv.shape[1], at_position, cos, sin, count, heads + groups, head, 1.0)
             sizes = count, heads, groups, head, self.length, layer.scale
             prompt_arguments = prompt[0].data_ptr(), prompt[1].data_ptr(), at_tokens, prompt[0].shape[3]
             memory = completion[0].data_ptr(), completion[1].data_ptr(), self.columns
             call.decode(at_qkv, at_rows, *sizes, *prompt_arguments, *memory, at_out)
-            branch = linear(out, *layer.out)
+            branch = product(out, *layer.out)
             weight, epsilon = layer.mlp_norm
             call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
-            gate_up = linear(y, *layer.gate_up)
+            gate_up = product(y, *layer.gate_up)
             call.gate_forward(at(gate_up), *act.shape, at_act)
-            branch = linear(act, *layer.down)
+            branch = product(act, *layer.down)
         self.length += 1
         assert branch is not None
         return _logits(forward, x.add_(branch))
@@ -88,7 +87,7 @@ class NativeCache:
 
 def _logits(forward: NativeForward, x: Tensor) -> Tensor:
     y = norm(x, None, *forward.final_norm)[1]
-    return linear(y, *forward.logits)
+    return product(y, *forward.logits)
 
 
 class NativeBatch(GrowingBatch):

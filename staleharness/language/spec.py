@@ -61,7 +61,7 @@ class LanguageSpec(TokenSpec):
     lora_rank: int = 32  # of the adapter
     lora_alpha: float = 32.0  # scale of the adapter, over its rank
     kv_cache: Literal["recompute", "keep"] = "recompute"  # where weights change inside a sequence
-    # sampler of completions, by name; on a CPU shared_prompts in bfloat16, else native with learner=native, else
+    # sampler of completions, by name; on a CPU native with learner=native, else shared_prompts in bfloat16, else
     # packed_weights with MODEL
     decoder: str = later("transformers", before="transformers")
     decode_batch: int = later(0, before=0)  # completions sampled together; 0: as many as memory allows, all on a CPU
@@ -98,7 +98,7 @@ class LanguageSpec(TokenSpec):
     evaluation_samples: int = later(0, before=0)
 
     # machine
-    # implementation of scoring and training: torch, or C++ between its products, on a CPU in float32 (Qwen2, Llama)
+    # implementation of scoring and training: torch, or C++ between its products, on a CPU (Qwen2, Llama)
     learner: Literal["torch", "native"] = later("torch", before="torch")
     dtype: Literal["float32", "bfloat16"] = "float32"  # of the arithmetic; weights and optimiser stay float32
     gradient_checkpointing: bool = False  # less memory, a third forward pass
@@ -126,7 +126,7 @@ class LanguageSpec(TokenSpec):
         if bool(self.question) != bool(self.answer) or (self.question and not self.data):
             raise UserError("question= and answer= together name the columns of DATA=<folder>")
         if self.learner == "native":
-            for name, instead in {"device": "cpu", "dtype": "float32", "gradient_checkpointing": False}.items():
+            for name, instead in {"device": "cpu", "gradient_checkpointing": False}.items():
                 if (value := getattr(self, name)) != instead:
                     raise UserError(f"learner=native has no {name}={value}; use learner=torch or {name}={instead}")
         if self.warm_start_problems == "others" and not (self.most_steps or self.training_problems):

@@ -181,10 +181,10 @@ class LanguageTask(Task):
             settings = _from_run(settings)
         model = settings.get("model")
         if settings.get("device", "cpu") == "cpu":
-            if settings.get("dtype") == "bfloat16":
-                settings = {"decoder": "shared_prompts", **settings}
-            elif settings.get("learner") == "native":
+            if settings.get("learner") == "native":
                 settings = {"decoder": "native", **settings}
+            elif settings.get("dtype") == "bfloat16":
+                settings = {"decoder": "shared_prompts", **settings}
             elif model:
                 settings = {"decoder": "packed_weights", **settings}
         if not isinstance(model, str) or "chat_template" in settings:

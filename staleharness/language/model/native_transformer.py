@@ -3,6 +3,8 @@
 All prompts and completions of a batch go through a layer as one matrix [n, width]. A prompt is there once, and the
 completions that continue it attend to it. What is not a product of matrices (`native/`) reads and writes each number
 once, where torch does so for each of its operations. Numbers differ from torch's by rounding.
+
+With `dtype=bfloat16` the factors and results of products are bfloat16; all else is float32.
 """
 
 from __future__ import annotations
@@ -81,6 +83,11 @@ class _Activations(NamedTuple):
     gate_up: Tensor
 
 
+def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
+    """Multiply x [n, in] by weights [out, in] in their number format, as `linear`; returns float32."""
+    return linear(x.to(weight.dtype), weight, bias).float()
+
+
 class NativeForward(FusedForward):
     """Forward pass whose scores, and their gradient, are computed by `native/`."""
 
@@ -103,7 +110,7 @@ class NativeForward(FusedForward):
         x, branch, count = self.embedding.detach().index_select(0, tokens.ids), None, len(self.layers)
         for i, layer in enumerate(self.layers):
             x, y, scale = norm(x, branch, *layer.input_norm)
-            qkv = linear(y, *layer.qkv)
+            qkv = product(y, *layer.qkv)
             self.rotate(qkv, tokens.position, layer, 1.0)
             out, total = x.new_empty((len(x), layer.heads[0] * layer.head)), x.new_empty((len(x), layer.heads[0]))
             kernels().attention_forward(at(qkv), *_attention(tokens, layer), at(out), at(total))
@@ -112,11 +119,11 @@ class NativeForward(FusedForward):
             residual, attention = x, out
             if i + 1 == count:
                 residual, attention = (z.index_select(0, tokens.outputs) for z in (x, out))
-            mlp_input, y, mlp_scale = norm(residual, linear(attention, *layer.out), *layer.mlp_norm)
-            gate_up = linear(y, *layer.gate_up)
+            mlp_input, y, mlp_scale = norm(residual, product(attention, *layer.out), *layer.mlp_norm)
+            gate_up = product(y, *layer.gate_up)
             if activations is not None:
                 activations.append(_Activations(x, scale, qkv, out, total, mlp_input, mlp_scale, gate_up))
-            x, branch = mlp_input, linear(gate(gate_up), *layer.down)
+            x, branch = mlp_input, product(gate(gate_up), *layer.down)
         assert branch is not None
         return x.add_(branch) if activations is None else x + branch
 
@@ -152,7 +159,7 @@ class _NativeScores(torch.autograd.Function):
         size, logits = len(model.logits[0]), y
         pieces = list(chunks(len(y), size))
         for rows in pieces:
-            logits = linear(y[rows], *model.logits)
+            logits = product(y[rows], *model.logits)
             inputs = at(logits), at(tokens.target[rows]), len(logits), size
             to = (at(z[rows]) for z in (logp, entropy))
             kernels().scores_forward(*inputs, *to, at(squares[rows]) if square else None, at(total[rows]))
@@ -187,12 +194,15 @@ class _Gradients:
 
     def linear(self, name: str, x: Tensor, gradient: Tensor) -> Tensor:
         """Take in the gradient [n, out] of the output of a linear layer whose input is `x`; returns that of x."""
+        weight = self.model.weights[name].detach()
+        gradient = gradient.to(weight.dtype)
         self.add_linear(name, x, gradient)
-        return gradient @ self.model.weights[name].detach()
+        return (gradient @ weight).float()
 
     def add_linear(self, name: str, x: Tensor, gradient: Tensor) -> None:
+        """Take in the gradient [n, out], in the weights' number format, of the output of a linear layer."""
         if self.requires_grad[name]:
-            self.add(name, gradient.T @ x)
+            self.add(name, gradient.T @ x.to(gradient.dtype))
         if self.requires_grad.get(f"{name}.bias"):
             self.add(f"{name}.bias", gradient.sum(0))
 
@@ -204,7 +214,7 @@ class _Gradients:
             self.of[name] = of_weight
 
     def add(self, name: str, grad: Tensor) -> None:
-        self.of[name] = self.of[name].add_(grad) if name in self.of else grad
+        self.of[name] = self.of[name].float().add_(grad) if name in self.of else grad
 
     def add_embedding(self, ids: Tensor, gradient: Tensor) -> None:
         """Take in the gradient of the embeddings of `ids`; logits that have the same weights have its sum."""
@@ -224,7 +234,7 @@ def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy
     x, scale, y, total, entropy, logits = ctx.end
     model, target, of_y = ctx.model, ctx.tokens.target, torch.empty_like(y)
     for rows in ctx.pieces:
-        logits_chunk = linear(y[rows], *model.logits) if logits is None else logits
+        logits_chunk = product(y[rows], *model.logits) if logits is None else logits
         inputs = (at(z[rows]) for z in (total, entropy, logp_gradient))
         of_entropy = None if entropy_gradient is None else at(entropy_gradient[rows])
         kernels().scores_backward(at(logits_chunk), at(target[rows]), *logits_chunk.shape, *inputs, of_entropy)
@@ -241,9 +251,11 @@ def _backward_layer(
 ) -> Tensor:
     """Return the gradient of a layer's input, given that of its output."""
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
-    of_gate = gradient @ model.weights[f"{i}.down"].detach()
+    down = model.weights[f"{i}.down"].detach()
+    of_down = gradient.to(down.dtype)
+    of_gate = (of_down @ down).float()
     kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
-    grads.add_linear(f"{i}.down", of_gate, gradient)
+    grads.add_linear(f"{i}.down", of_gate, of_down)
     _, y, _ = norm(activations.mlp_input, None, *layer.mlp_norm)
     grads.norm(
         f"{i}.mlp_norm",

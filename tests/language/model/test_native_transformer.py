@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import torch
@@ -14,8 +15,10 @@ from torch import Tensor
 from staleharness.base.cpp_library import build_library
 from staleharness.errors import Diverged, UserError
 from staleharness.language.model import causal_lm_policy, native_kernels, native_transformer
+from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.model.kv_cache import distinct_prompts
 from staleharness.language.model.native_transformer import NativeForward, lay_out
+from staleharness.language.model.scoring import CachingModel, score
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
@@ -99,6 +102,30 @@ def test_scores_and_gradients_are_those_of_transformers(
         assert float((gradient - p.grad).norm() / p.grad.norm()) < 3e-6, name
 
 
+def test_bfloat16_rounds_no_more_than_torch_does(model: Any) -> None:
+    """Distances of log-probabilities and gradients from double precision, beside those of torch in bfloat16."""
+    prompt, prompt_mask, token, mask = completions()
+    pull = torch.randn(mask.shape, generator=torch.Generator().manual_seed(2)) * mask
+    columns = []
+    for kind in (NativeForward, FusedForward):
+        forward = kind(model, torch.bfloat16)
+        policy = SimpleNamespace(shares_prompts=kind is NativeForward, trains_with_cache=True, scores_in_chunks=False)
+        found = score(cast(CachingModel, policy), prompt, prompt_mask, token, mask, forward, "value", True)
+        found.logp.backward(pull)
+        assert found.logp.dtype == torch.float32
+        gradients = {name: p.grad for name, p in model.named_parameters()}
+        columns.append({"": found.logp.detach(), **gradients})
+        model.zero_grad()
+    logp, _, _ = reference(model.double())
+    logp.backward(pull.double())
+    right = {"": logp.detach(), **{name: p.grad for name, p in model.named_parameters()}}
+    native, torch_ = (
+        {name: float((x[name] - right[name]).norm() / right[name].norm()) for name in right} for x in columns
+    )
+    assert all(1e-4 < error < 0.02 for error in native.values()), native
+    assert sum(native.values()) < 1.2 * sum(torch_.values()), (native, torch_)
+
+
 def test_tokens_lie_without_padding_and_each_prompt_once() -> None:
     prompt, prompt_mask, token, mask = completions()
     tokens = lay_out(distinct_prompts(True, prompt, prompt_mask), token, mask)
@@ -177,7 +204,7 @@ def test_a_run_whose_logits_are_no_longer_finite_has_diverged(spec: Specs, decod
 def test_what_it_cannot_compute_is_refused_in_one_line(
     spec: Specs, policy: Policies, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for name, value in (("dtype", "bfloat16"), ("gradient_checkpointing", True), ("device", "cuda")):
+    for name, value in (("gradient_checkpointing", True), ("device", "cuda")):
         settings: dict[str, Any] = {"learner": "native", name: value}
         assert f"learner=native has no {name}={value}" in error_line(partial(spec, **settings))
     monkeypatch.setattr(causal_lm_policy, "supports_native_forward", lambda model: False)
@@ -186,7 +213,8 @@ def test_what_it_cannot_compute_is_refused_in_one_line(
 
 def test_it_comes_with_its_decoder_unless_another_is_named(tiny: Any) -> None:
     _, family = find_env("word-problems")
-    assert family.completed({"model": str(tiny), "learner": "native"})["decoder"] == "native"
+    for dtype in ("float32", "bfloat16"):
+        assert family.completed({"model": str(tiny), "learner": "native", "dtype": dtype})["decoder"] == "native"
     assert family.completed({"learner": "native", "decoder": "transformers"})["decoder"] == "transformers"
     assert "decoder" not in family.completed({"learner": "torch"})
 
