@@ -9,7 +9,7 @@ import numpy as np
 from staleharness.statistics.benchmark.leaderboard_rows import mean_curve
 from staleharness.statistics.benchmark.protocol import BASELINE, LEARNT
 from staleharness.statistics.bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
-from staleharness.statistics.leaderboard_data import CapacityResult, LeaderboardRow, ScoreEstimate, Track
+from staleharness.statistics.leaderboard_scores import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.results import Results
 from staleharness.statistics.scores import Array, random_returns, resolve_auto, score_before_training
 from staleharness.statistics.significance_and_power import holm_of_results, results_key

@@ -38,8 +38,9 @@ from staleharness.statistics.benchmark.benchmark_row import REFERENCE
 from staleharness.statistics.benchmark.benchmark_table import benchmark_table
 from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
 from staleharness.statistics.benchmark.protocol import Protocol, read_protocol
-from staleharness.statistics.leaderboard_data import Leaderboard, LeaderboardRow, ScoreEstimate, Track, order_agreement
+from staleharness.statistics.leaderboard_scores import Leaderboard, LeaderboardRow, ScoreEstimate, Track
 from staleharness.statistics.method_labels import display_label
+from staleharness.statistics.rank_correlation import order_agreement
 from staleharness.statistics.results import load
 from staleharness.statistics.significance_and_power import ALPHA
 from staleharness.store.store import MARKER

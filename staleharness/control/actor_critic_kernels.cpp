@@ -169,7 +169,7 @@ void gaussian_backward(numbers a, ints index, numbers mean, numbers log_std, num
     of_std[i] += static_cast<float>(sum);
   }
 }
-// The loss of networks.py, and `coef` times its gradient [n] with respect to the values.
+// The loss of functional_mlp.py, and `coef` times its gradient [n] with respect to the values.
 void value_loss(numbers value, numbers target, numbers start, int n, float clip, float coef, float* loss, float* to) {
   double total = 0.0;
   for (int r = 0; r < n; r++) {

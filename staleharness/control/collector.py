@@ -22,7 +22,7 @@ from ..errors import UserError, shorten
 from ..mismatch import Mismatch, Place, read_mismatch
 from ..training.policy_buffer import CopyTensors, PolicyBuffer, SamplerCopies, Version, apply
 from .action_distributions import Distribution, action_converter
-from .networks import views_of
+from .functional_mlp import views_of
 from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
 from .spec import ControlSpec

@@ -17,8 +17,8 @@ from ..base.streams import integer
 from ..training.optimiser import AdamW
 from ..training.policy_buffer import Version
 from .action_distributions import Distribution
+from .functional_mlp import MIN_ROWS, NetworkPass, layer_shapes, means, network, value_loss, views_of
 from .moments import CLIP, Moments
-from .networks import MIN_ROWS, NetworkPass, layer_shapes, means, network, value_loss, views_of
 
 if TYPE_CHECKING:
     from .spec import ControlSpec

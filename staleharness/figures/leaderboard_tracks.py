@@ -9,7 +9,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from ..statistics.leaderboard_data import Leaderboard, LeaderboardRow, Track
+from ..statistics.leaderboard_scores import Leaderboard, LeaderboardRow, Track
 from .palette import Style, styles, with_names
 from .plot_layout import FAINT, INK, PAGE, gid, label_edges, plot_settings
 from .plot_marks import REFERENCE_LINE, row_axis

@@ -16,7 +16,7 @@ from ..figures.palette import Style
 from ..statistics.benchmark.benchmark_table import BenchmarkTable
 from ..statistics.benchmark.leaderboard_rows import leaderboard_track
 from ..statistics.benchmark.protocol import Protocol
-from ..statistics.leaderboard_data import CapacityResult, Leaderboard, LeaderboardRow, PairTest, ScoreEstimate, Track
+from ..statistics.leaderboard_scores import CapacityResult, Leaderboard, LeaderboardRow, PairTest, ScoreEstimate, Track
 from ..statistics.method_labels import display_label
 from ..statistics.significance_and_power import ALPHA
 from ..store.stored_run import StoredRun

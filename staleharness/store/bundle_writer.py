@@ -32,7 +32,7 @@ from ..study import Question, read_study
 from ..trace import read_trace
 from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packed, part_files, parts, read_ids
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
-from .bundle_traces import BundleTraces, find_traces
+from .bundle_trace_paths import BundleTraces, find_traces
 from .final_policy import POLICY
 from .results_folder_checks import check_apart, is_empty
 from .store import FORMAT, MARKER, Store

@@ -9,8 +9,8 @@ from torch import Tensor
 
 from staleharness.batch import Rollout
 from staleharness.control.action_distributions import Gaussian
+from staleharness.control.functional_mlp import views_of
 from staleharness.control.learner import ControlData
-from staleharness.control.networks import views_of
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec
 from staleharness.control.task import ControlTask

@@ -65,7 +65,7 @@ def test_the_gradient_by_hand_is_autograds() -> None:
     found = policy.flat_gradient.clone()
     flat = policy.flat.detach().clone().requires_grad_()
     twin = MLPPolicy(4, Categorical(3), (8, 8), seed=0)
-    from staleharness.control.networks import network, views_of
+    from staleharness.control.functional_mlp import network, views_of
 
     weights = views_of(flat, twin.actor_shapes + twin.critic_shapes)
     actor, critic = weights[: len(twin.actor_weights)], weights[len(twin.actor_shapes) :]

@@ -12,9 +12,9 @@ from small_specs import small_control
 
 from staleharness.batch import Decisions, PolicyLoss
 from staleharness.control.evaluation import evaluate
+from staleharness.control.functional_mlp import value_loss
 from staleharness.control.moments import RewardScale, discounted_returns
 from staleharness.control.mujoco.vector import MujocoVector
-from staleharness.control.networks import value_loss
 from staleharness.control.phase_batch import PhaseBatch
 from staleharness.control.simulation import ControlSimulation
 from staleharness.control.spec import ControlSpec

@@ -15,7 +15,7 @@ from torch.distributions import Normal, kl_divergence
 from witness import MethodCalls
 
 from staleharness.base.streams import stream
-from staleharness.control.networks import views_of
+from staleharness.control.functional_mlp import views_of
 from staleharness.objectives import gae
 from staleharness.training.loop import simulation_of
 

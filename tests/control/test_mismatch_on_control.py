@@ -13,7 +13,7 @@ from small_specs import small_control
 from torch import Tensor
 from whole_runs import Metrics, all_equal, assert_resumes, metrics_of, run_whole
 
-from staleharness.control.networks import views_of
+from staleharness.control.functional_mlp import views_of
 from staleharness.control.spec import ControlSpec
 from staleharness.mismatch import MISMATCHES, Mismatch, Place, read_mismatch
 from staleharness.training.policy_buffer import Version

@@ -11,7 +11,7 @@ from control_runs import SMALL
 from torch import Tensor
 
 from staleharness.control.action_distributions import Gaussian
-from staleharness.control.networks import SIZES, NetworkPass, means, network, value_loss
+from staleharness.control.functional_mlp import SIZES, NetworkPass, means, network, value_loss
 from staleharness.control.policy import MLPPolicy, OutputGradient
 from staleharness.training.loop import simulation_of
 

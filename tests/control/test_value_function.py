@@ -13,8 +13,8 @@ from whole_runs import assert_resumes
 from witness import MethodCalls
 
 from staleharness.batch import Rollout
+from staleharness.control.functional_mlp import layer_shapes, network, views_of
 from staleharness.control.learner import ControlData, ControlLearner
-from staleharness.control.networks import layer_shapes, network, views_of
 from staleharness.training.loop import simulation_of
 from staleharness.training.policy_buffer import PolicyBuffer, Version
 

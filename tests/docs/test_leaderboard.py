@@ -23,7 +23,7 @@ from staleharness.figures.plot_layout import COLUMN, PAGE
 from staleharness.pages.leaderboard_page import leaderboard_html
 from staleharness.statistics.benchmark.protocol import read_protocol
 from staleharness.statistics.bootstrap import iqm
-from staleharness.statistics.leaderboard_data import Leaderboard, Track
+from staleharness.statistics.leaderboard_scores import Leaderboard, Track
 from staleharness.statistics.method_labels import display_label
 
 DOCS, PUBLISHED = ROOT / "docs", ROOT / "results" / "reference"

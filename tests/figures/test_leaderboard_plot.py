@@ -11,7 +11,7 @@ from matplotlib.text import Text
 
 from staleharness.figures.leaderboard_tracks import draw_scores
 from staleharness.figures.plot_layout import COLUMN, PAGE, to_bytes
-from staleharness.statistics.leaderboard_data import Leaderboard
+from staleharness.statistics.leaderboard_scores import Leaderboard
 
 
 def dots(ax: Axes, at: int) -> list[float]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from staleharness.statistics.leaderboard_data import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
+from staleharness.statistics.leaderboard_scores import CapacityResult, Leaderboard, LeaderboardRow, ScoreEstimate, Track
 
 KS = (1, 4, 16)
 ENVS = ("A-v1", "B-v1")

@@ -13,7 +13,7 @@ from browser import CHROMIUM, Page, assert_only_its_own_script, in_browser, uniq
 from pressing import press
 
 from staleharness.pages.leaderboard_page import MethodText, control_comparisons, leaderboard_html, robustness, run_count
-from staleharness.statistics.leaderboard_data import CapacityResult, Leaderboard
+from staleharness.statistics.leaderboard_scores import CapacityResult, Leaderboard
 
 TEXTS = {"method_01": MethodText("One line.", "L = min(r A, clip(r) A)\n  r ≤ 1", "A. Author 2026", "methods/m.md")}
 HOSTILE = "</script><img src=x onerror=alert(1)>"

@@ -12,7 +12,7 @@ from staleharness.figures.leaderboard_tracks import track_looks
 from staleharness.statistics.benchmark.benchmark_table import BenchmarkTable, benchmark_table
 from staleharness.statistics.benchmark.leaderboard_rows import leaderboard_track
 from staleharness.statistics.benchmark.protocol import read_protocol
-from staleharness.statistics.leaderboard_data import Track
+from staleharness.statistics.leaderboard_scores import Track
 from staleharness.statistics.method_labels import display_label
 from staleharness.store.stored_run import StoredRun
 

@@ -9,7 +9,8 @@ import pytest
 from boards import row, track
 from scipy import stats
 
-from staleharness.statistics.leaderboard_data import CapacityResult, LeaderboardRow, replication_tau
+from staleharness.statistics.leaderboard_scores import CapacityResult, LeaderboardRow
+from staleharness.statistics.rank_correlation import replication_tau
 
 
 def test_rows_that_learned_are_ranked_and_others_are_apart() -> None:

@@ -9,7 +9,7 @@ import numpy as np
 from ...base.parsing import parse_choice
 from ...store.stored_run import StoredRun
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
-from ..leaderboard_data import CapacityResult, LeaderboardRow, ScoreEstimate, Track
+from ..leaderboard_scores import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import Array, learning_curve
 from .benchmark_row import REFERENCE, USER, BenchmarkRow
 from .benchmark_table import BenchmarkTable

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from scipy.stats import kendalltau, norm
 
-from staleharness.statistics.leaderboard_data import _pair_tau, order_agreement, replication_tau
+from staleharness.statistics.rank_correlation import _pair_tau, order_agreement, replication_tau
 
 
 def order_of(*labels: str) -> dict[str, float]:
