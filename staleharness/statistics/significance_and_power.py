@@ -15,7 +15,7 @@ from ..errors import UserError, nearest
 from ..store.run_grid import Cell, RunGrid
 from .bootstrap import REPS, improvement, percentiles, resampled_improvement, rliable_interval, stable_seed
 from .scores import Array, deviations, final_score
-from .t_tests_and_intervals import welch
+from .t_tests_and_intervals import TEstimate, welch
 
 POWER, ALPHA = 0.80, 0.05
 MAX_SEEDS = 1000  # seeds that are tried
@@ -212,15 +212,14 @@ def seeds_needed(effect: float) -> int | None:
     return 2 + bisect.bisect_left(range(2, MAX_SEEDS), True, key=lambda n: power(n, effect) >= POWER)
 
 
-def detectable_effect(n: int) -> float:
-    """Return the difference [standard deviations] that n against n runs see with the power `POWER`, to 1e-6."""
-    low, high = 0.0, 1.0
-    while power(n, high) < POWER:
-        low, high = high, 2 * high
-    while high - low > 1e-6:
-        middle = (low + high) / 2
-        low, high = (low, middle) if power(n, middle) >= POWER else (middle, high)
-    return high
+def detectable_difference(test: TEstimate, level: float) -> float:
+    """Return the difference that a t-test of this standard error and as many degrees of freedom sees with the power
+    `POWER` at a level, two-sided; 0 where nothing varies."""
+    from scipy.special import nctdtrinc, stdtrit
+
+    if not test.error:
+        return 0.0
+    return float(test.error * nctdtrinc(test.freedom, 1 - POWER, stdtrit(test.freedom, 1 - level / 2)))
 
 
 def spread(columns: Sequence[Array]) -> float:

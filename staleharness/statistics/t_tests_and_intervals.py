@@ -92,8 +92,9 @@ def welch(a: Sequence[Array], b: Sequence[Array]) -> TEstimate:
         end = None if max(map(abs, gaps)) > ROUNDING else value
         return TEstimate(value, end, end, permutation_test(gaps, [*map(len, a)], [*map(len, b)]))
     group_sizes = [len(c) for c in groups]
-    reach = float(t_reach(variances, group_sizes))
-    return TEstimate(value, value - reach, value + reach, t_p_value(value, variances, group_sizes))
+    reach, freedom = float(t_reach(variances, group_sizes)), float(degrees_of_freedom(variances, group_sizes))
+    p, error = t_p_value(value, variances, group_sizes), math.sqrt(variances.sum())
+    return TEstimate(value, value - reach, value + reach, p, error, freedom)
 
 
 def sign_test(differences: Iterable[tuple[float, int]]) -> float:

@@ -300,14 +300,18 @@ def test_a_control_may_be_the_baseline_without_lag() -> None:
     assert "K=1: the same results as PPO-clip" in verdict(table, "wide", "reference").splitlines()
 
 
-def test_the_difference_that_would_be_seen_is_that_of_the_power() -> None:
-    base, other = method("ppo_clip", {1: 1.0, 4: 0.8}), method("other", {1: 1.0, 4: 0.81})
-    row, baseline = (table_of(base, other).row(name, 4) for name in ("other", "ppo_clip"))
-    assert row is not None and baseline is not None
-    sd = np.sqrt(np.mean([c.var(ddof=1) for c in (*row.columns, *baseline.columns)]))
-    effect = (row.detectable or 0.0) / sd * np.sqrt(2)  # of the mean over two environments
-    border = stats.t.ppf(0.975, 6)
-    assert 1 - stats.nct.cdf(border, 6, effect * np.sqrt(4 / 2)) == pytest.approx(0.8, abs=1e-4)
+def test_the_difference_that_would_be_seen_passes_holms_correction() -> None:
+    """At K = 4, `far` is significant, so that the other two are tested at half of the level."""
+    means = {"ppo_clip": 0.8, "other": 0.81, "close": 0.79, "far": 0.4}
+    base, other, close, far_runs = (method(name, {1: 1.0, 4: mean}) for name, mean in means.items())
+    table = table_of(base, other, own=[*close, *far_runs])
+    row, baseline, far = (table.row(name, 4) for name in ("other", "ppo_clip", "far"))
+    assert row is not None and baseline is not None and far is not None and far.holm is not None and far.holm < 0.05
+    variances = [c.var(ddof=1) / 4 / 2**2 for c in (*row.columns, *baseline.columns)]
+    freedom = sum(variances) ** 2 / sum(v**2 / 3 for v in variances)
+    effect = (row.detectable or 0.0) / np.sqrt(sum(variances))
+    border = stats.t.ppf(1 - 0.05 / 2 / 2, freedom)
+    assert 1 - stats.nct.cdf(border, freedom, effect) == pytest.approx(0.8, abs=1e-4)
 
 
 def test_the_data_of_a_table_are_plain() -> None:

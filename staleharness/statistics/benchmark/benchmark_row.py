@@ -11,7 +11,7 @@ import numpy as np
 from ...store.stored_run import StoredRun
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
-from ..significance_and_power import detectable_effect, holm_of_results, results_key, spread
+from ..significance_and_power import ALPHA, detectable_difference, holm_of_results, results_key
 from ..t_tests_and_intervals import welch
 from .protocol import BASELINE, LEARNT, Protocol, area_of
 
@@ -45,7 +45,7 @@ class BenchmarkRow:
     p: float | None = None  # Welch: no difference from PPO-clip
     holm: float | None = None  # the same, corrected over the rows of this K that learnt
     equals_baseline: bool = False  # the same results as PPO-clip at this K: one computation, which has no test
-    detectable: float | None = None  # difference from PPO-clip that so many runs see with 80 % power
+    detectable: float | None = None  # difference from PPO-clip that the corrected test sees with 80 % power
     # D_TV of the learner from the policies that acted, and effective sample size over n: means over the budget of all
     # gradient steps on tokens, of the ends of the phases on control
     tv: float | None = None
@@ -124,8 +124,11 @@ def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
         places = [i for i, r in enumerate(out) if r.capacity == k and r.p is not None and not r.did_not_learn]
         sides = [(results_key(out[i].columns), BASELINE) for i in places]
         p_holm = holm_of_results([out[i].p or 0.0 for i in places], sides)
+        open_tests = {frozenset(pair) for pair, p in zip(sides, p_holm, strict=True) if p >= ALPHA}
+        level = ALPHA / max(1, len(open_tests))  # Holm's, of the next difference to become significant
         for i, p in zip(places, p_holm, strict=True):
-            out[i] = replace(out[i], holm=p)
+            test = welch(out[i].columns, base[k].columns)
+            out[i] = replace(out[i], holm=p, detectable=detectable_difference(test, level))
     return out
 
 
@@ -135,14 +138,12 @@ def _against(row: BenchmarkRow, base: BenchmarkRow | None) -> BenchmarkRow:
         return row
     if results_key(row.columns) == results_key(base.columns):
         return replace(row, equals_baseline=True)
-    test, tasks = welch(row.columns, base.columns), len(row.columns)
-    effect = detectable_effect(min(row.n, base.n)) * spread([*row.columns, *base.columns]) / tasks**0.5
+    test = welch(row.columns, base.columns)
     return replace(
         row,
         difference=test.value,
         difference_low=test.low,
         difference_high=test.high,
         p=test.p,
-        detectable=float(effect),
         between_cpus=row.cpus != base.cpus,
     )
