@@ -236,12 +236,15 @@ def _trace(path: str, file: str, over: str) -> LagLog:
         if len(trained):
             lags = [phase - v for phase, v in zip(trained["phase"], trained["versions"], strict=True)]
             decisions = [np.diff(ends, prepend=0) for ends in trained["ends"]]
-            starts = np.array([lag[0] for lag in lags], dtype=np.float64)
             if over == "rows":
-                histogram.add(starts, np.ones(len(starts)))
+                of_row, weights = np.array([lag[0] for lag in lags], dtype=np.float64), np.ones(len(lags))
+                histogram.add(of_row, weights)
             else:
+                weights = np.array([n.sum() for n in decisions], dtype=np.float64)
+                of_row = np.array([lag @ n for lag, n in zip(lags, decisions, strict=True)]) / weights
                 histogram.add(np.concatenate(lags).astype(float), np.concatenate(decisions).astype(float))
-            meter.add(starts[np.argsort(trained["phase"], kind="stable")])
+            order = np.argsort(trained["phase"], kind="stable")
+            meter.add(of_row[order], weights[order])
             count += len(trained)
     if not count:
         raise UserError(f"LOG={file}: no row of this trace was trained on")

@@ -81,22 +81,22 @@ class DriftMeter:
     """Sums of lags over segments of equally many rows, which double when there are too many."""
 
     def __init__(self) -> None:
-        self._sums = np.zeros((2, 2 * SEGMENTS))  # of lags, of their squares
+        self._sums = np.zeros((4, 2 * SEGMENTS))  # of weights w, of w², of w · lag, of w · lag²
         self._length = 1  # rows of a segment
         self._rows = 0
 
-    def add(self, lags: NDArray[np.float64]) -> None:
-        """Add lags [m] in the order of the log; NaN: missing."""
-        lags = lags[~np.isnan(lags)]
-        while len(lags):
+    def add(self, lags: Numbers, weights: Numbers | None = None) -> None:
+        """Add lags [m] in the order of the log, NaN: missing; and the weights [m] of rows in a mean, by default 1."""
+        weights = np.ones(len(lags)) if weights is None else weights
+        terms = np.stack([weights, weights**2, weights * lags, weights * lags**2])[:, ~np.isnan(lags)]
+        while terms.shape[1]:
             room = 2 * SEGMENTS * self._length - self._rows
-            chunk, lags = lags[:room], lags[room:]
-            segments = (self._rows + np.arange(len(chunk))) // self._length
-            np.add.at(self._sums[0], segments, chunk)
-            np.add.at(self._sums[1], segments, chunk**2)
-            self._rows += len(chunk)
+            chunk, terms = terms[:, :room], terms[:, room:]
+            segments = (self._rows + np.arange(chunk.shape[1])) // self._length
+            self._sums += [np.bincount(segments, term, 2 * SEGMENTS) for term in chunk]
+            self._rows += chunk.shape[1]
             if self._rows == 2 * SEGMENTS * self._length:
-                pairs = self._sums.reshape(2, SEGMENTS, 2).sum(2)
+                pairs = self._sums.reshape(4, SEGMENTS, 2).sum(2)
                 self._sums = np.hstack([pairs, np.zeros_like(pairs)])
                 self._length *= 2
 
@@ -108,15 +108,13 @@ class DriftMeter:
         if self._rows < LEAST:
             return None
         segments = -(-self._rows // self._length)
-        counts = np.full(segments, self._length)
-        counts[-1] = self._rows - self._length * (segments - 1)
         width = max(1, segments // 4)
         quarters = []
         for part in (slice(0, width), slice(segments - width, segments)):
-            n = int(counts[part].sum())
-            mean, square = self._sums[:, part].sum(1) / n
-            quarters.append((float(mean), max(0.0, float(square - mean**2)) / n))
+            total, squares, *moments = self._sums[:, part].sum(1).tolist()
+            mean, square = (moment / total for moment in moments)
+            quarters.append((mean, max(0.0, square - mean**2) * squares / total**2))
         (first, first_error), (last, last_error) = quarters
-        overall_mean = float(self._sums[0].sum()) / self._rows
+        overall_mean = float(self._sums[2].sum() / self._sums[0].sum())
         chance = ERRORS * (first_error + last_error) ** 0.5
         return Drift(first, last) if abs(last - first) > max(SHARE * overall_mean, chance) else None

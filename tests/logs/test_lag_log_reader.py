@@ -8,13 +8,14 @@ import struct
 from pathlib import Path
 
 import numpy as np
+import pandas as pd
 import pytest
 from needs import require_extra
 
 from staleharness.base.files import write_bytes
 from staleharness.errors import UserError
 from staleharness.logs.json_and_event_readers import scalars
-from staleharness.logs.lag_log_reader import read_log
+from staleharness.logs.lag_log_reader import read_log, read_unconverted
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
@@ -130,6 +131,20 @@ def test_trace_is_read_by_decisions(tmp_path: Path) -> None:
     assert all(whole[lag] >= n for lag, n in histogram(made).items())
     with pytest.raises(UserError, match="COLUMNS has no meaning"):
         read_log(str(tmp_path / "in-flight.parquet"), "lag=versions")
+
+
+@pytest.mark.parametrize("over", ["decisions", "rows"])
+def test_the_drift_of_a_trace_is_over_what_its_mean_is_over(tmp_path: Path, over: str) -> None:
+    made = simulate(preset("async", {"cap": None, "slots": 192, "lengths": "lognormal[mean=1000,cv=2]", "steps": 128}))
+    write_bytes(tmp_path / "async.parquet", to_parquet(made))
+    rows = pd.read_parquet(tmp_path / "async.parquet")
+    rows = rows[rows["phase"] >= 0].sort_values("phase", kind="stable")
+    lags = rows["phase"].to_numpy() - np.array([versions[0] for versions in rows["versions"]])  # of the whole row
+    weights = np.array([ends[-1] for ends in rows["ends"]]) if over == "decisions" else np.ones(len(rows))
+    quarter = len(rows) // 4
+    expected = [np.average(lags[part], weights=weights[part]) for part in (slice(quarter), slice(-quarter, None))]
+    found = read_unconverted(str(tmp_path / "async.parquet"), over=over).drift
+    assert found is not None and list(found) == pytest.approx(expected)
 
 
 @pytest.mark.parametrize(
