@@ -51,9 +51,11 @@ def of_step(
 
 
 def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Importance weights w = π/μ as they are, before any truncation, for tokens and whole completions."""
-    log_ratio = (target_logp - behaviour_logp) * mask
-    token = importance_ratio(target_logp, behaviour_logp)
+    """Importance weights w = π/μ as they are, before any truncation, for tokens and whole completions. All are 1 where
+    `mask` is 0 everywhere, as on-policy."""
+    target_logp, behaviour_logp = target_logp * mask, behaviour_logp * mask
+    log_ratio, token = target_logp - behaviour_logp, importance_ratio(target_logp, behaviour_logp)
+    mask = mask.where(mask.any(), 1.0)
     rows = (mask.sum(1) > 0).to(mask.dtype)
     sequence = sequence_log_ratio(log_ratio, mask).exp()
     return {

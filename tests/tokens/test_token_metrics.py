@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,17 @@ def test_on_policy_weights_are_one_exactly_in_the_first_step(policy: Policies) -
     report, _ = made.train(round_of(made.policy, drift=0.0), PHASE)
     for key, value in {"tv": 0.0, "ess": 1.0, "weight_max": 1.0, "weight_min": 1.0, "kl_k3": 0.0, "chi2": 0.0}.items():
         assert report[key] == value, key
+
+
+def test_a_step_without_a_decision_counts_as_on_policy(policy: Policies) -> None:
+    made = learner(policy, mask_truncated=True, minibatches=2, steps=2)
+    data = round_of(made.policy, drift=0.0)
+    report, _ = made.train(replace(data, truncated=torch.arange(GROUPS * EACH) >= GROUPS * EACH // 2), PHASE)
+    assert report["untaught_steps"] == 0.5
+    for name in ("ess", "ess_sequence", "weight_mean", "weight_sequence_mean", "weight_max", "weight_min"):
+        assert report[name] == 1.0, name
+    for name in ("tv", "kl_k1", "kl_k3", "chi2", "chi2_sequence", "weight_std", "weight_sequence_std"):
+        assert report[name] == 0.0, name
 
 
 def test_the_weights_said_of_a_minibatch_are_raw_and_by_hand(policy: Policies) -> None:
