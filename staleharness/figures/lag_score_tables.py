@@ -14,6 +14,7 @@ from ..statistics.lag_curve import method_of
 from ..statistics.method_labels import display_label, without_options
 from ..statistics.results import Results
 from ..statistics.retained_share import retention
+from ..statistics.row_diagnostics import budget_columns
 from ..statistics.scores import Array, random_returns
 from ..statistics.table import Table
 from ..store.stored_run import StoredRun
@@ -213,7 +214,7 @@ def two_factors_of(run: StoredRun) -> dict[str, Array] | None:
     """Return KL[sampler ‖ newest policy] (k1) of a run's data by phase: the parts of engine and lag, and both. Of a run
     that does not know its sampler, whose recorded μ is the version's policy, both is the sum of the parts."""
     names = {"engine": "mismatch/kl_k1_engine_data", "lag": "mismatch/kl_k1_lag_data", "both": "kl_k1_data"}
-    columns = run.columns([*names.values(), "mismatch/kl_k1"])
+    columns = budget_columns(run, [*names.values(), "mismatch/kl_k1"])
     if set(names.values()) <= columns.keys() and str(run.spec.get("behaviour")) != "version":
         return {part: columns[name] for part, name in names.items()}
     if not {"mismatch/kl_k1", "kl_k1_data"} <= columns.keys():
@@ -265,7 +266,7 @@ def two_factors(results: Results, table: Table) -> Sheet:
 
 def _columns(runs: Sequence[StoredRun], names: Collection[str]) -> list[dict[str, Array]]:
     """Return columns of the metrics by name, of the runs that have all of them."""
-    columns = [run.columns([*names]) for run in runs]
+    columns = [budget_columns(run, [*names]) for run in runs]
     return [c for c in columns if len(c) == len(names)]
 
 

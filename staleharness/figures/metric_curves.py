@@ -13,7 +13,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..base.parsing import without_n
 from ..statistics.results import Results
-from ..statistics.row_diagnostics import BINS, EMPTY, STALENESS, in_bins
+from ..statistics.row_diagnostics import BINS, EMPTY, STALENESS, in_bins, in_budget
 from ..statistics.scores import Array, axis
 from ..statistics.t_tests_and_intervals import t_reach
 from ..statistics.table import Table
@@ -40,7 +40,7 @@ def binned_mean(runs: Iterable[StoredRun], column: Column, max_bins: int = BINS)
     for run in runs:
         y = _values(run, column)
         if y is not None and (steps := run.column("steps")) is not None:
-            pairs.append((steps, y))
+            pairs.append((in_budget(run, steps), in_budget(run, y)))
             envs.append(str(run.spec["env"]))
     return in_bins(pairs, envs, max_bins)
 

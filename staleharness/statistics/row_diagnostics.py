@@ -54,7 +54,7 @@ def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
     """Compute the diagnostics of a row's runs."""
     names = list(dict.fromkeys(("steps", *STALENESS, *MECHANISMS)))
     runs = list(runs)
-    columns = [run.columns(names) for run in runs]
+    columns = [budget_columns(run, names) for run in runs]
     envs = [str(run.record["spec"]["env"]) for run in runs]
     staleness = {}
     for name in STALENESS:
@@ -62,6 +62,16 @@ def diagnostics(runs: Iterable[StoredRun]) -> Diagnostics:
         staleness[name] = in_bins([(c["steps"], c[name]) for _, c in measurements], [env for env, _ in measurements])
     mechanisms = {name: [c[name] for c in columns if name in c] for name in MECHANISMS}
     return Diagnostics(staleness, {name: _share(of_runs) for name, of_runs in mechanisms.items() if of_runs})
+
+
+def budget_columns(run: StoredRun, names: Sequence[str]) -> dict[str, Array]:
+    """Read columns of the metrics as `StoredRun.columns` does, without the phases that fill the buffer."""
+    return {name: in_budget(run, column) for name, column in run.columns(names).items()}
+
+
+def in_budget(run: StoredRun, column: Array) -> Array:
+    """Return the values of a column [phases] in the phases of the budget."""
+    return column[int(run.spec.get("fill_phases", 0)) :]
 
 
 def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], max_bins: int = BINS) -> tuple[Array, Array]:

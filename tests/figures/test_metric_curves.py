@@ -53,6 +53,16 @@ def test_line_and_band_weigh_environments_equally(tmp_path: Path) -> None:
     assert in_report == pytest.approx(line)
 
 
+def test_phases_that_fill_the_buffer_are_in_no_mean(tmp_path: Path) -> None:
+    columns: Any = {"clipped": [0.0, 0.0, 0.2, 0.4], "tv_data": [0.0, 0.0, 0.1, 0.3], "steps": [0, 0, 10, 20]}
+    write_run(tmp_path, "vaco", phases=4, settings={"fill_phases": 2}, columns=columns)
+    runs = list(load(tmp_path))
+    found = diagnostics(runs)
+    assert found.mechanisms["clipped"] == pytest.approx((0.3, 0.4))  # the summary of a run has this mean, too
+    for steps, values in (found.staleness["tv_data"], binned_mean(runs, "tv_data")):
+        assert (steps.tolist(), values.tolist()) == ([10.0, 20.0], [0.1, 0.3])
+
+
 def test_equal_numbers_of_runs_are_a_plain_mean_to_the_bit() -> None:
     rng = np.random.default_rng(0)
     curves = [(np.arange(5.0), rng.normal(size=5)) for _ in range(6)]

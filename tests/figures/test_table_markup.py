@@ -279,6 +279,16 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     assert lag_score_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
 
 
+def test_the_drift_is_that_of_the_budget(tmp_path: Path) -> None:
+    filling = {"mismatch/kl_k1": [0.0, 0.1, 0.3], "kl_k1_data": [0.0, 0.2, 0.4], "mismatch/kl_k3": [0.0, 0.1, 0.1]}
+    columns = filling | {"mismatch/surprisal_gap": [0.0, 2.0, 4.0]}
+    write_run(tmp_path, "tis", settings={"hyper": {}, "fill_phases": 1}, phases=3, columns=columns)
+    runs = read(tmp_path)
+    drift, sampler = lag_score_tables.two_factors(Results.of(runs), quick(runs)).blocks
+    assert [cell.value for cell in drift.rows[0][1]] == ["0.2000", "0.3000", "0.5000"]
+    assert [cell.value for cell in sampler.rows[0][1]] == ["0.100000", "3.00"]
+
+
 def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
     """Another number format, decoder or a kept cache is no setting of `MISMATCH`; what is measured tells."""
     lag = {"mismatch/kl_k1": [0.0, 0.0], "kl_k1_data": [0.1, 0.2]}
