@@ -55,7 +55,8 @@ def pack(
 
     A bundle packed onto itself gets the columns that it lacks. `command`, or `command_of` its runs: what makes them.
     `study`: content of the spec file with labels as in stored runs. `protocol_of`: digest of a benchmark's protocol, or
-    "". A bundle at `to` gets a part with runs that it lacks, or is written anew. Raises `UserError`, also for losses.
+    "". A bundle at `to` gets a part with runs that it lacks, or is written anew; its study stays unless another is
+    given. Raises `UserError`, also for losses.
     """
     if not to.strip():
         raise UserError(f"TO={to!r} names no folder; give one for the bundle")
@@ -89,7 +90,9 @@ def pack(
         if target.is_dir():  # other files in the folder stay
             tables = () if same_runs else itertools.chain(FILES, *parts(target))
             # of this folder alone: one inside may have files of these names
-            replaceable = {str(target): {*tables, TRACES, MARKER, "manifest.json", STUDY}}
+            replaceable = {str(target): {*tables, TRACES, MARKER, "manifest.json"}}
+            if spec_file is not None:
+                replaceable[str(target)].add(STUDY)
             shutil.copytree(target, new, symlinks=True, ignore=lambda folder, _: replaceable.get(folder, ()))
         else:
             new.mkdir()

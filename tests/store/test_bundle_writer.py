@@ -80,6 +80,18 @@ def test_a_study_selects_the_runs_to_pack_and_is_packed_too(results: Path, tmp_p
     assert manifest["fingerprints"][0]["torch"] == "2.13.0"
 
 
+def test_packing_again_without_a_study_keeps_that_of_the_bundle(results: Path, tmp_path: Path) -> None:
+    study, bundle = tmp_path / "which.toml", tmp_path / "bundle"
+    study.write_text(STUDY)
+    pack(str(results), str(bundle), str(study))
+    assert pack(str(results), str(bundle), None).startswith("packed 12 runs")
+    assert (bundle / "study.toml").read_text() == STUDY
+    pack(str(results), str(tmp_path / "other"), str(study))
+    study.write_text(STUDY.replace("Which?", "Which one?"))
+    pack(str(results), str(tmp_path / "other"), str(study))
+    assert (tmp_path / "other" / "study.toml").read_text() == study.read_text(), "a study given again replaces it"
+
+
 def test_two_calls_at_a_time_do_not_pack_into_one_folder(results: Path, tmp_path: Path, cli: Cli) -> None:
     words = "pack", str(results), str(tmp_path / "new" / "bundle")
     with hold_bundle(tmp_path / "new" / "bundle"):
