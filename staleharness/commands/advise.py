@@ -20,7 +20,6 @@ if TYPE_CHECKING:
 CAPS = "0,1,2,4,8"
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
 KINDS = {TOKENS: "language", CONTROL: "control"}
-TOKEN_TASKS = ("word-problems", "gsm8k")
 
 
 @dataclass(frozen=True)
@@ -108,10 +107,14 @@ def handle(command: Command) -> int:
 
 
 def _published_folder(log: LagLog, env: str | None) -> str:
-    """Return the folder of published runs on `env`; for None, on the kind of task that the log's system trains."""
-    if env is not None:
-        return TOKENS if env in TOKEN_TASKS else CONTROL
-    return CONTROL if log.system.kind == "control" else TOKENS
+    """Return the folder of published runs on the kind of task of the first name in `env`; for None, on the kind that
+    the log's system trains. Raises `UserError` for an unknown environment."""
+    from ..base.parsing import split_list
+    from ..task import find_env
+
+    names = split_list(env or "")
+    kind = find_env(names[0])[1].kind if names else log.system.kind
+    return CONTROL if kind == "control" else TOKENS
 
 
 def _caps(command: Command) -> list[CapResult]:

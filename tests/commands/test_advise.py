@@ -82,6 +82,21 @@ def test_a_log_alone_is_answered(call: Any, arguments: list[str], source: str, w
     assert words.format(log=log) in end and "to train under these lags: make sweep ENV=" in end
 
 
+@pytest.mark.parametrize(
+    ("envs", "words"),
+    [
+        ("word-problems,gsm8k", "ENV: no run here is of 'gsm8k'; known: word-problems"),
+        (" gsm8k , word-problems", "ENV: no run here is of 'gsm8k'; known: word-problems"),
+        ("gsm8k", "RESULTS=results/reference/stress_lags holds no finished run that matches"),
+        ("word-problems-moe", "RESULTS=results/reference/stress_lags holds no finished run that matches"),
+        ("Hopper,Ant", "ENV: no run here is of 'Ant'; known: HalfCheetah-v5, Hopper-v5, Walker2d-v5"),
+    ],
+)
+def test_a_log_asks_the_published_runs_on_the_named_tasks(call: Any, envs: str, words: str) -> None:
+    code, out, err = call("advise", f"--log={ROOT / 'tests' / 'data' / 'logs' / 'prime_rl_now.csv'}", "--env", envs)
+    assert (code, out) == (2, "") and words in err and len(err.splitlines()) == 1
+
+
 def test_a_log_in_samples_needs_the_batch(call: Any) -> None:
     code, out, err = call("advise", f"--log={ROOT / 'tests' / 'data' / 'logs' / 'pipelinerl_new.csv'}")
     assert (code, out) == (2, "") and "counts samples; give BATCH=N" in err and len(err.splitlines()) == 1
