@@ -13,6 +13,7 @@ import platform
 import resource
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "mujoco", "pandas", "pyarrow")
@@ -63,23 +64,43 @@ def memory() -> int:
     return min([os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES"), *memory_limits()])
 
 
-def memory_limits(groups: Path = Path("/proc/self/cgroup"), mount: Path = Path("/sys/fs/cgroup")) -> list[int]:
-    """Limits on the memory of a process's control groups and of the groups around them [bytes].
+GROUPS, MOUNT = Path("/proc/self/cgroup"), Path("/sys/fs/cgroup")  # see `_group_folders`
+
+
+def memory_limits(groups: Path = GROUPS, mount: Path = MOUNT) -> list[int]:
+    """Limits on the memory of a process's control groups and of the groups around them [bytes]."""
+    limits: list[int] = []
+    for folder in _group_folders("memory", groups, mount):
+        for name in ("memory.max", "memory.limit_in_bytes"):  # of versions 2 and 1
+            with contextlib.suppress(OSError, ValueError):  # there is no such group here, or it has no limit
+                limits.append(int((folder / name).read_text(encoding="utf-8")))
+    return limits
+
+
+def cpu_quotas(groups: Path = GROUPS, mount: Path = MOUNT) -> list[float]:
+    """Quotas of processor time of a process's control groups and of the groups around them [cores]."""
+    quotas: list[float] = []
+    for folder in _group_folders("cpu", groups, mount):
+        for names in (("cpu.max",), ("cpu.cfs_quota_us", "cpu.cfs_period_us")):  # of versions 2 and 1
+            with contextlib.suppress(OSError, ValueError):  # there is no such group here, or its quota is `max`
+                words = " ".join((folder / name).read_text(encoding="utf-8") for name in names).split()
+                quota, period = map(int, words)
+                quotas += [quota / period] if quota > 0 else []  # version 1 writes no quota as -1
+    return quotas
+
+
+def _group_folders(controller: str, groups: Path, mount: Path) -> Iterator[Path]:
+    """Folders of a process's control groups with a controller, and of the groups around them.
 
     groups: lists the groups, one `number:controllers:path` a line; version 2 of control groups names no controller.
     mount: folder below which the kernel shows them; a container may see its own group there without its path.
     """
-    limits: list[int] = []
     for line in groups.read_text(encoding="utf-8").splitlines() if groups.is_file() else ():
         _, controllers, path = line.split(":", 2)
-        if controllers and "memory" not in controllers.split(","):
+        if controllers and controller not in controllers.split(","):
             continue
-        folder, name = (mount / "memory", "memory.limit_in_bytes") if controllers else (mount, "memory.max")
-        parts = Path(path).parts[1:]
-        for depth in range(len(parts) + 1):
-            with contextlib.suppress(OSError, ValueError):  # there is no such group here, or it has no limit
-                limits.append(int(folder.joinpath(*parts[:depth], name).read_text(encoding="utf-8")))
-    return limits
+        folder, parts = mount / controller if controllers else mount, Path(path).parts[1:]
+        yield from (folder.joinpath(*parts[:depth]) for depth in range(len(parts) + 1))
 
 
 def memory_kills() -> int:

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from ..base.parsing import whole_number
+from ..base.system_info import cpu_quotas
 from ..errors import UserError, shorten
 from ..spec import RunSpec
 
@@ -187,8 +188,9 @@ def _bytes(text: str) -> int:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use."""
-    return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    """Return the number of cores that this process may use, whole ones of what its control groups grant."""
+    cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    return max(1, int(min([cores, *cpu_quotas()])))
 
 
 def usable_gpus() -> list[str]:

@@ -16,7 +16,9 @@ from places import ROOT
 from raising import raising
 
 from staleharness.base import system_info
-from staleharness.base.system_info import OVERRIDES, commit, memory_limits, overrides, resident_memory
+from staleharness.base.system_info import OVERRIDES, commit, cpu_quotas, memory_limits, overrides, resident_memory
+from staleharness.running import runner_interface
+from staleharness.running.runner_interface import usable_cores
 
 
 @pytest.mark.skipif(shutil.which("git") is None or not (ROOT / ".git").exists(), reason="not in a git checkout")
@@ -94,8 +96,50 @@ def test_memory_limits_are_those_of_all_groups_around(tmp_path: Path, groups: st
     assert min(memory_limits(tmp_path / "cgroup", tmp_path)) == 8000
 
 
-def test_without_control_groups_there_are_no_memory_limits(tmp_path: Path) -> None:
-    assert memory_limits(tmp_path / "cgroup", tmp_path) == []
+QUOTA, PERIOD = "cpu.cfs_quota_us", "cpu.cfs_period_us"
+
+
+@pytest.mark.parametrize(
+    ("groups", "limits"),
+    [
+        ("0::/job_17/step_0\n", {"job_17/cpu.max": "250000 100000", "job_17/step_0/cpu.max": "max 100000"}),
+        ("0::/\n", {"cpu.max": "125000 50000"}),
+        (
+            "4:cpu,cpuacct:/job_17/step_0\n3:memory:/other\n0::/\n",
+            {
+                f"cpu/{QUOTA}": "-1",
+                f"cpu/{PERIOD}": "100000",
+                f"cpu/job_17/{QUOTA}": "250000",
+                f"cpu/job_17/{PERIOD}": "100000",
+                f"cpu/job_17/step_0/{QUOTA}": "400000",
+                f"cpu/job_17/step_0/{PERIOD}": "100000",
+                f"cpu/other/{QUOTA}": "100000",
+                f"cpu/other/{PERIOD}": "100000",
+            },
+        ),
+        ("4:cpuacct,cpu:/docker/1f\n", {f"cpu/{QUOTA}": "250000", f"cpu/{PERIOD}": "100000"}),
+    ],
+    ids=["a job of Slurm", "a container", "version 1", "a container, version 1"],
+)
+def test_quotas_of_cores_are_those_of_all_groups_around(tmp_path: Path, groups: str, limits: dict[str, str]) -> None:
+    (tmp_path / "cgroup").write_text(groups)
+    for name, text in limits.items():
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / name).write_text(f"{text}\n")
+    assert min(cpu_quotas(tmp_path / "cgroup", tmp_path)) == 2.5
+
+
+def test_without_control_groups_nothing_is_limited(tmp_path: Path) -> None:
+    assert memory_limits(tmp_path / "cgroup", tmp_path) == [] == cpu_quotas(tmp_path / "cgroup", tmp_path)
+
+
+@pytest.mark.parametrize(("quotas", "cores"), [([], 8), ([16.0], 8), ([9.0, 2.5, 4.0], 2), ([0.5], 1)])
+def test_usable_cores_are_whole_ones_of_the_least_quota(
+    monkeypatch: pytest.MonkeyPatch, quotas: list[float], cores: int
+) -> None:
+    monkeypatch.setattr("os.sched_getaffinity", lambda process: set(range(8)), raising=False)
+    monkeypatch.setattr(runner_interface, "cpu_quotas", lambda: quotas, raising=False)
+    assert usable_cores() == cores
 
 
 FAULTS = """
