@@ -251,10 +251,13 @@ def _entries() -> list[str]:
 
 
 def _existing(text: str, where: str) -> Path:
-    """Path of a file, or of a folder with at least one plugin file. Raises `UserError` for any other."""
+    """Path of a *.py file, or of a folder with at least one plugin file. Raises `UserError` for any other."""
     path = user_path(text)
     if not path.exists():
         raise UserError(f"plugin path {text} does not exist (from {where})")
+    if not path.is_dir() and not (path.is_file() and path.suffix == ".py"):  # a device or a pipe has no plugin either
+        kinds = "a readable file ending in .py, or a folder"
+        raise UserError(f"plugin path {text} (from {where}) is no plugin, that is {kinds}")
     check_plugin_folder(path, f"plugin folder {text}", where)
     return path
 

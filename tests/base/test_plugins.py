@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import runpy
 import sys
 import textwrap
@@ -366,6 +367,16 @@ def test_a_plugin_path_without_plugins_is_said(tmp_path: Path, path: str, words:
     (tmp_path / "empty" / "_private.py").touch()
     with pytest.raises(UserError, match=words):
         add_user_path(str(tmp_path / path))
+
+
+@pytest.mark.parametrize("path", ["/dev/null", "notes.txt", "pipe"])
+def test_a_path_of_something_else_than_a_plugin_is_said(tmp_path: Path, path: str, cli: Cli) -> None:
+    (tmp_path / "notes.txt").write_text("my notes")
+    os.mkfifo(tmp_path / "pipe")
+    place = tmp_path / path
+    line = f"plugin path {place} (from --plugin) is no plugin, that is a readable file ending in .py, or a folder"
+    code, out, err = cli("list", "--plugin", str(place))
+    assert (code, out) == (2, "") and line in err and err.count("\n") == 1
 
 
 def test_a_folder_of_a_kind_leaves_out_the_files_beside_it(tmp_path: Path) -> None:
