@@ -178,7 +178,7 @@ def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size
 
 LOOKS = 256  # phases that are examined, of those with a full buffer and of the run
 STRIDE = 257  # phases between two with a full buffer: a prime, so that each phase of a shorter period is seen
-WIDEST = 1_024  # versions of a buffer that are examined; for a wider one the mean lag is a lower bound
+WIDEST = 1_024  # versions of a buffer that are examined for the mean lag; for a wider one it is a lower bound
 
 
 class ExpectedLag(NamedTuple):
@@ -199,12 +199,25 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     try:
         full_lags = [_lags(model, phase, capacity) for phase in full_phases]
         run_lags = [_lags(model, phase, capacity) for phase in run_phases]
+        width = min(spec.capacity, spec.phases + 1)  # a run has no more versions than phases
+        wide_cap = _largest_lag(model, width) if width > WIDEST else 0
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
-    cap = max(max(lags) for lags in full_lags)
+    cap = max(wide_cap, *map(max, full_lags))
     expected = [0.0 if spec.warm(phase) else _mean(lags) for phase, lags in zip(run_phases, run_lags, strict=True)]
     return ExpectedLag(sum(map(_mean, full_lags)) / len(full_lags), cap, sum(expected) / len(expected))
+
+
+def _largest_lag(model: LagModel, capacity: int) -> int:
+    """Return the largest lag under a full buffer, of as many phases as take no time to speak of."""
+    largest = versions = 0
+    for phase in range(capacity, capacity + min(capacity, 4 * WIDEST)):
+        lags = _lags(model, phase, capacity)
+        largest, versions = max(largest, max(lags)), versions + len(lags)
+        if largest == capacity - 1 or versions > LOOKS * WIDEST:
+            break
+    return largest
 
 
 def _lags(model: LagModel, phase: int, capacity: int) -> dict[int, float]:

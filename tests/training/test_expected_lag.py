@@ -58,6 +58,19 @@ def test_a_capacity_beyond_reason_takes_no_time_and_is_a_lower_bound() -> None:
     assert found is not None and found.mean > 500 and found.expected == 11.0
 
 
+@pytest.mark.parametrize(
+    ("lag", "cap"), [("uniform", 1_999), ("oldest", 1_999), ("fixed:1500", 1_500), ("sync:1200", 1_199), ("fixed:2", 2)]
+)
+def test_the_largest_lag_of_a_wide_buffer_is_that_of_all_of_it(lag: str, cap: int) -> None:
+    found = expected_of(lag, 2_000, 2_500)
+    assert found is not None and found.cap == cap
+
+
+def test_a_run_shorter_than_its_buffer_never_has_the_largest_lag() -> None:
+    found = expected_of("uniform", 10**9, 1_500)
+    assert found is not None and found.cap >= 1_500
+
+
 @dataclass(frozen=True)
 class Silent(LagModel):
     """Says no probabilities."""
