@@ -6,6 +6,7 @@ The models themselves accept them, as runs may be stored that have them.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .base.text import plural
@@ -23,6 +24,7 @@ class IdleOption(NamedTuple):
     reason: str
 
 
+LONGEST_LOGGED = 2**16 - 1  # phases: lags that `LAG=log` draws
 NEVER_STALE = "nothing is too old without a {}"
 WITHHOLD = "on_stale=withhold bounds what begins instead"
 IDLE_OPTIONS = (
@@ -44,7 +46,7 @@ IDLE_OPTIONS = (
 
 def check_options(model: LagModel, demand: Demand | None = None, capacity: int = 1) -> None:
     """Raise `UserError` for an option that the user gave a lag model and that does nothing beside its others, or in
-    phases of so many rows, and for a bound that the rows of a phase never keep."""
+    phases of so many rows, for a bound that the rows of a phase never keep, and for lags that are never drawn."""
     for part in model.parts():
         defaults = part.hyper_parameters()
         for name, option, is_idle, reason in IDLE_OPTIONS:
@@ -57,6 +59,19 @@ def check_options(model: LagModel, demand: Demand | None = None, capacity: int =
                 f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and "
                 f"every {period}th is; give every={demand.groups} or less"
             )
+        if part.name == "log" and capacity > LONGEST_LOGGED + 1:
+            _check_log(part)
         if part.name == "cap" and demand is not None:  # a slow actor is as slow in each redraw
             phase = min(capacity, demand.phases - 1)
             part.assign(Draw(phase, demand.groups, capacity, demand.length, demand.seed, (phase,)))
+
+
+def _check_log(model: Any) -> None:
+    """Raise `UserError` for a log with lags that the buffer may hold, and that are longer than those drawn."""
+    try:
+        replace(model, tail="refuse").check(LONGEST_LOGGED + 1)
+    except UserError:
+        raise UserError(
+            f"LAG={shorten(model.text)} draws lags of up to {LONGEST_LOGGED:,} phases, and the log has longer ones; "
+            f"give K={LONGEST_LOGGED + 1} or less, with tail=cut"
+        ) from None
