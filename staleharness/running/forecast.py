@@ -206,6 +206,19 @@ def blind_notes(plan: Plan) -> list[str]:
     return list(dict.fromkeys(line for line in lines if line is not None))
 
 
+def idle_setting_notes(plan: Plan) -> list[str]:
+    """Warn of a number of environments per actor that no run of a plan uses, as all lag models of it draw versions."""
+    sizes: dict[int, list[str]] = {}  # envs_per_actor -> lag models
+    for run in plan.runs:
+        sizes.setdefault(getattr(run.spec, "envs_per_actor", 1), []).append(run.spec.lag)
+    return [
+        f"envs_per_actor={size} does nothing under LAG={lags[0]}, which draws a version for each environment; leave it "
+        "out"
+        for size, lags in sizes.items()
+        if size > 1 and all(read_lag(lag).drawn for lag in dict.fromkeys(lags))
+    ]
+
+
 def lag_notes(plan: Plan) -> list[str]:
     """Warn of each lag model and capacity whose mean lag the runs are too short to reach, one line each."""
     lines = []

@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.api import plan
 from staleharness.running import forecast, plan_execution
-from staleharness.running.forecast import SimilarRuns, blind_notes, estimate, lag_notes
+from staleharness.running.forecast import SimilarRuns, blind_notes, estimate, idle_setting_notes, lag_notes
 from staleharness.running.plan import Plan
 from staleharness.running.runner_interface import ResourceRequest
 from staleharness.running.runners import local
@@ -202,6 +202,16 @@ def test_nothing_is_said_where_the_buffer_has_time_to_fill(asked: dict[str, obje
 
 def test_a_capacity_that_no_run_can_fill_is_said() -> None:
     assert "at K=100000 has a mean lag of over 511.50" in lines(k=100_000)[0]
+
+
+def test_a_plan_names_a_size_of_actors_that_no_lag_model_uses() -> None:
+    asked: dict[str, Any] = {"env": "Hopper", "k": "4,8", "seeds": 1, "settings": {"envs_per_actor": 2}}
+    assert idle_setting_notes(plan(**asked, algo="spo,ppo_clip")) == [
+        "envs_per_actor=2 does nothing under LAG=uniform, which draws a version for each environment; leave it out"
+    ]
+    compared = "spo,ppo_clip[lag=delay:1]"
+    assert idle_setting_notes(plan(**asked, algo=compared)) == [], "one setting for runs that are compared"
+    assert idle_setting_notes(plan(env="bit-chain", algo="spo", seeds=1)) == []
 
 
 def test_a_plan_names_methods_that_do_not_see_their_mismatch() -> None:

@@ -62,7 +62,7 @@ def execute(command: Presentation, plan: Plan, store: Store, runner: Runner, res
 
 def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -> None:
     """Print the size of the sweep, by default on stderr. jobs: runs at a time, 0 where not known yet."""
-    from ...running.forecast import blind_notes, lag_notes
+    from ...running.forecast import blind_notes, idle_setting_notes, lag_notes
 
     stream = stream or sys.stderr
     sizes = (plan.labels, "algorithm"), (plan.envs, "environment"), (plan.capacities, "capacity")
@@ -73,7 +73,7 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
     print(f"each run: {plan.runs[0].spec.size}", file=stream)
     for reason in plan.notes:
         print(f"left out: {reason}", file=stream)
-    for line in [*lag_notes(plan), *blind_notes(plan)]:
+    for line in [*lag_notes(plan), *idle_setting_notes(plan), *blind_notes(plan)]:
         print(f"note: {line}", file=stream)
 
 
