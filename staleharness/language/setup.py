@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+import torch
+
 from ..base.cancellation import report
 from ..base.console_log import LOGGER
 from ..base.system_info import memory
@@ -58,10 +60,18 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
         lessons, without_equations = warm_start_problems(splits["train"], problems["train"], spec, extractor)
         prompts = tokenise_prompts(lessons, form, shots, policy, spec, "train")
         warnings += _missing_lessons(without_equations, prompts.dropped, len(prompts.problems), spec)
-        policy = CausalLM(str(fine_tune(source, spec.model_digest, prompts, spec, report_progress)), spec)
+        origin = fine_tuning_origin(source, spec)
+        policy = CausalLM(str(fine_tune(source, origin, prompts, spec, report_progress)), spec)
         fit_to_memory(policy)
     sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
     return Setup(policy, sampler, test, warnings)
+
+
+def fine_tuning_origin(source: str, spec: LanguageSpec) -> str:
+    """Return the weights that fine-tuning begins with, by digest or folder, and the GPU that computes it, if any: bits
+    depend on its model."""
+    origin = spec.model_digest or source
+    return f"{origin} on {torch.cuda.get_device_name(spec.device)}" if spec.device != "cpu" else origin
 
 
 def worked_examples(

@@ -84,7 +84,8 @@ def fine_tune(
     weights trained, each solution up to the end of its turn.
 
     Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits. A
-    process that is stopped or killed meanwhile continues from its checkpoint. digest: of the weights in `source`.
+    process that is stopped or killed meanwhile continues from its checkpoint. digest: of the weights in `source`, with
+    the model of the GPU where one computes (`setup.fine_tuning_origin`).
     """
 
     def make(folder: Path) -> None:

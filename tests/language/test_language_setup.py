@@ -5,17 +5,19 @@ from __future__ import annotations
 import json
 import multiprocessing
 import re
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from language_fixtures import Specs
 
 from staleharness.base import cancellation
 from staleharness.errors import UserError
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.prompt_formatting import PROMPTS, render
-from staleharness.language.setup import prepare
+from staleharness.language.setup import fine_tuning_origin, prepare
 from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.runner_interface import PREPARING, Job
@@ -28,6 +30,16 @@ SIZE = (
     "prompts=2,completions=2,completion_tokens=8,evaluation_problems=4,evaluations=1,chat_template=false,"
     "training_problems=64,warm_start=3"
 )
+
+
+def test_weights_that_a_gpu_makes_are_named_by_its_model(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
+    models = {"cuda": "NVIDIA H100", "cuda:1": "NVIDIA H200"}
+    monkeypatch.setattr(torch.cuda, "get_device_name", models.__getitem__)
+    digested, local = spec(model_digest="1f"), spec(model_digest="")
+    assert [fine_tuning_origin("model", s) for s in (digested, local)] == ["1f", "model"], "as before on the CPU"
+    for device, model in models.items():
+        assert fine_tuning_origin("model", replace(digested, device=device)) == f"1f on {model}"
+        assert fine_tuning_origin("model", replace(local, device=device)) == f"model on {model}"
 
 
 def work(job: Job, path: Path) -> None:
