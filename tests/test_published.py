@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from edited_plugins import edit_method
-from needs import require_model
+from needs import require_task
 from places import GSM8K
 
 from staleharness.base.files import digest, write_json
@@ -116,7 +116,7 @@ def test_a_sweep_of_the_study_finds_its_published_runs(
 ) -> None:
     """The whole way from a question to ids, defaults included."""
     question = read_study(bundle / "study.toml").at("small")
-    require_model(question)
+    require_task(question)
     if data := question.settings.get("data"):
         if not GSM8K.is_dir():
             pytest.skip("the digest of its data is part of an id, and ../shared/data/gsm8k is not here")

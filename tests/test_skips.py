@@ -7,9 +7,11 @@ from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
-from needs import HINT, hint, needs_tool, require_extra
+from needs import HINT, hint, needs_tool, require_extra, require_task, skip_without_extra
 from places import ROOT
 from skip_record import SkipRecord
+
+from staleharness.study import ask
 
 
 def test_a_missing_extra_skips_with_its_install_command() -> None:
@@ -20,6 +22,20 @@ def test_a_missing_extra_skips_with_its_install_command() -> None:
     mark = needs_tool("nothing-like-it").mark
     assert mark.args == (True,) and mark.kwargs["reason"] == "needs nothing-like-it, which is not installed here"
     assert needs_tool("sh").mark.args == (False,)
+
+
+def test_a_message_skips_only_where_it_names_a_missing_extra() -> None:
+    skip_without_extra("ENV=Hoper is unknown; make setup")
+    skip_without_extra("needs the extra pytest: make setup EXTRAS=pytest")  # is there, so the failure is another
+    with pytest.raises(pytest.skip.Exception, match="make setup EXTRAS=nothing_like_it"):
+        skip_without_extra("ENV=x needs the extra nothing_like_it: make setup EXTRAS=nothing_like_it, or pip install")
+
+
+def test_a_question_on_a_language_task_needs_the_extra_llm(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("needs.has_extra", lambda extra: extra != "llm")
+    require_task(ask(env="Hopper", algo="spo"))
+    with pytest.raises(pytest.skip.Exception, match="needs the extra llm"):
+        require_task(ask(env="word-problems", algo="spo"))
 
 
 def test_only_what_was_skipped_for_want_of_an_extra_is_recorded(tmp_path: Path) -> None:

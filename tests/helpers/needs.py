@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import importlib.util
+import re
 import shutil
 
 import pytest
 
 from staleharness.base.cpp_library import COMPILERS
 from staleharness.study import Question
+from staleharness.task import find_env
 
 MODULES = {
     "llm": "transformers",
@@ -48,7 +50,20 @@ def has_compiler() -> bool:
 needs_compiler = pytest.mark.skipif(not has_compiler(), reason="needs a C++ compiler, which is not installed here")
 
 
+def skip_without_extra(message: str) -> None:
+    """Skip where an error message names an extra that is not installed."""
+    for extra in re.findall(rf"{HINT}(\w+)", message):
+        require_extra(extra)
+
+
 def require_model(question: Question) -> None:
     """Skip unless the packaged model that a question asks for is installed: its digest is part of a run's id."""
     if "smollm2" in f"{question.preset} {question.settings.get('model')}":
         require_extra("smollm2")
+
+
+def require_task(question: Question) -> None:
+    """Skip unless the runs that a question asks for can be planned here: language tasks need the extra llm."""
+    if any(find_env(env)[1].kind == "language" for env in question.env):
+        require_extra("llm")
+    require_model(question)
