@@ -51,9 +51,9 @@ def _as_in_a_worker(spec: RunSpec) -> Iterator[None]:
     import torch
 
     from ..base.streams import global_generators_restored
-    from ..training.torch_setup import make_deterministic
+    from ..training.torch_setup import default_modes, make_deterministic
 
-    with TURN, global_generators_restored():
+    with TURN, global_generators_restored(), default_modes():
         threads, mode = torch.get_num_threads(), torch.get_deterministic_debug_mode()
         cudnn_sdp = torch.backends.cuda.cudnn_sdp_enabled()
         make_deterministic(spec.threads)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+from collections.abc import Iterator
 
 import torch
 
@@ -24,3 +26,25 @@ def set_up_worker(threads: int) -> None:
     make_deterministic(threads)
     # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
+
+
+@contextlib.contextmanager
+def default_modes() -> Iterator[None]:
+    """Modes of torch with which a process begins, in place of the caller's: gradients, no autocast, float32 in full
+    precision, the CPU."""
+    dtype, precision = torch.get_default_dtype(), torch.get_float32_matmul_precision()
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(torch.inference_mode(False))
+        stack.enter_context(torch.enable_grad())
+        for device in ("cpu", "cuda"):
+            if torch.is_autocast_enabled(device):
+                stack.enter_context(torch.autocast(device, enabled=False))
+        if torch.get_default_device().type != "cpu":  # as a context it slows each call
+            stack.enter_context(torch.device("cpu"))
+        torch.set_default_dtype(torch.float32)
+        torch.set_float32_matmul_precision("highest")
+        try:
+            yield
+        finally:
+            torch.set_default_dtype(dtype)
+            torch.set_float32_matmul_precision(precision)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import random
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager
 from typing import Any
 
 import numpy as np
@@ -70,6 +72,35 @@ def test_a_run_does_not_depend_on_the_caller_s_generators() -> None:
         random.random()
     assert again == first and len({str(scores) for _, scores in first}) > 1
     random.setstate(before[0])
+
+
+@contextlib.contextmanager
+def _default(name: str, value: Any) -> Iterator[None]:
+    before = getattr(torch, f"get_{name}")()
+    getattr(torch, f"set_{name}")(value)
+    yield
+    assert getattr(torch, f"get_{name}")() == value
+    getattr(torch, f"set_{name}")(before)
+
+
+@pytest.mark.parametrize(
+    "mode",
+    [
+        torch.no_grad,
+        torch.inference_mode,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+        lambda: torch.device("meta"),
+        lambda: _default("default_dtype", torch.float64),
+        lambda: _default("float32_matmul_precision", "medium"),
+    ],
+    ids=["no_grad", "inference", "autocast", "device", "dtype", "precision"],
+)
+def test_a_run_does_not_depend_on_the_caller_s_modes(mode: Callable[[], AbstractContextManager[None]]) -> None:
+    chain: dict[str, Any] = {"env": "bit-chain", "algo": "vaco", "steps": 2, "horizon": 4, "batch": 8}
+    for asked in (ASKED | {"env": "Pendulum", "algo": "vaco"}, chain):
+        alone = [(phase.metrics, phase.scores) for phase in sh.simulate(**asked)]
+        with mode():
+            assert [(phase.metrics, phase.scores) for phase in sh.simulate(**asked)] == alone
 
 
 class Turnstile:
