@@ -61,7 +61,7 @@ def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
     """Share of the score without lag that each method keeps, by band of the mean lag in training steps, in cells that
     are darker for more. `base`: the algorithm whose runs stand for no lag, where a method has none of its own."""
     grid, score = results.grid, table.settings["score"]
-    accuracy = table.settings["normalise"] == "raw"
+    accuracy = table.accuracy
     lags = lags_of(results)
     cells = {(method_of(r.label), _setting(r.spec)): r.label for r in results}
     columns: list[tuple[str, Setting | None]] = []

@@ -81,9 +81,13 @@ def table(
     for row in rows:
         if share := shares.get((row["algorithm"], row["capacity"])):
             row |= {"retained": share.value, "retained_low": share.low, "retained_high": share.high}
+    if normalise == "raw" and not accuracy:  # a return has no 1 to stay below
+        for row in rows:
+            row |= dict.fromkeys(("optimality_gap", "optimality_gap_low", "optimality_gap_high"))
     ks = sorted({k for k, _ in keys})
     settings = {
         "score": score,
+        "accuracy": accuracy,
         "measure": score_in_words(runs, score),
         "unit": unit(runs),
         **scale.settings,

@@ -44,6 +44,11 @@ class Table:
     settings: dict[str, Any]  # score, normalise, constants {env: [low, high]}, reps, level, envs, dates, sizes, answers
 
     @property
+    def accuracy(self) -> bool:
+        """Return whether scores are shares between 0 and 1, not returns."""
+        return bool(self.settings.get("accuracy"))
+
+    @property
     def draft(self) -> bool:
         """Return whether runs of the study are missing."""
         return any(row["missing"] for row in self.rows)
@@ -81,13 +86,13 @@ AGGREGATES = ("iqm", "median", "mean", "optimality_gap")
 
 def distinct_aggregates(table: Table) -> list[str]:
     """`AGGREGATES` without those that equal an earlier one in every row, as the median equals the mean of one or two
-    environments, or its complement, as the gap may."""
+    environments, or its complement, as the gap may, and without a gap that no row has."""
     distinct: dict[str, list[float | None]] = {}
     for name in AGGREGATES:
         values = [row[name] for row in table.rows]
         scores = [v if v is None or name != "optimality_gap" else 1 - v for v in values]
         column = [None if v is None else round(v, 9) for v in scores]
-        if column not in distinct.values():
+        if column not in distinct.values() and (name != "optimality_gap" or any(v is not None for v in values)):
             distinct[name] = column
     return list(distinct)
 
@@ -136,7 +141,7 @@ def count(row: Mapping[str, Any]) -> str:
 
 def raw_digits(table: Table) -> int:
     """Digits of a raw score: an accuracy needs more than a return."""
-    return 3 if table.settings["normalise"] == "raw" else 1
+    return 3 if table.accuracy else 1
 
 
 def plain(table: Table, width: int = WIDTH) -> str:
@@ -158,11 +163,12 @@ def plain(table: Table, width: int = WIDTH) -> str:
         "n": count,
         "time": lambda row: duration(row["seconds"]),
     }
-    if all(row.get("retained") is None for row in table.rows):
-        del columns["retained"]
+    for header, name in (("retained", "retained"), ("gap", "optimality_gap")):
+        if all(row.get(name) is None for row in table.rows):
+            del columns[header]
     cells = [[cell_text(row) for cell_text in columns.values()] for row in table.rows]
     dispensable = ("gap", "clip%", "median", "ESS", "time", "TV", "mean", "raw")  # in the order in which they go
-    headers, lines, hidden = fit(list(columns), cells, width, dispensable)
+    headers, lines, hidden = fit(list(columns), cells, width, [name for name in dispensable if name in columns])
     above = [line for words in (*table.answers, table.headline) for line in textwrap.wrap(words, width)]
     text = [*above, *fixed_width(headers, lines)]
     no_room = [f"no room for {', '.join(hidden)}: they are in the report and in table.csv"] if hidden else []

@@ -37,6 +37,14 @@ def test_a_report_asks_which_makes_no_folder_and_then_takes_it(folder: str, cli:
     assert (row["algorithm"], row["n_runs"]) == ("vaco", 2)
 
 
+@pytest.mark.usefixtures("short_report")
+@pytest.mark.parametrize(("env", "asked"), [("Hopper-v5", "raw"), ("Pendulum-v1", "raw"), ("Pendulum-v1", "auto")])
+def test_a_report_says_why_returns_are_as_they_are(env: str, asked: str, tmp_path: Path, cli: Cli) -> None:
+    write_run(tmp_path, "vaco", 0, env=env, capacity=4)
+    code, out, _ = cli("report", "--out", str(tmp_path), *(() if asked == "auto" else ("--normalise", asked)))
+    assert code == 0 and ("has no reference score" in out) == (asked == "auto")
+
+
 @pytest.mark.parametrize(
     "words",
     [

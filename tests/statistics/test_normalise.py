@@ -8,8 +8,11 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
+from staleharness.figures.lag_score_tables import risk_table
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores
+from staleharness.statistics.results import Results
+from staleharness.statistics.table import distinct_aggregates, plain
 
 
 def test_minmax_uses_extremes_over_algorithms_and_capacities(tmp_path: Path):
@@ -70,3 +73,21 @@ def test_equal_scores_are_normalised_to_one_half_with_a_note(tmp_path: Path):
     table = stats.table([write_run(tmp_path, "vaco", s, sampled=5.0) for s in (0, 1)], reps=50)
     assert table.rows[0]["iqm"] == 0.5
     assert any("same score" in note for note in table.notes)
+
+
+def test_returns_as_they_are_have_no_gap_and_few_digits(tmp_path: Path):
+    returns = [write_run(tmp_path, "spo", seed, env="Pendulum-v1", sampled=-900.0) for seed in range(2)]
+    table = stats.table(returns, normalise="raw", reps=50)
+    assert table.rows[0]["optimality_gap"] is None and "optimality_gap" not in distinct_aggregates(table)
+    header, row = (line.split() for line in plain(table, 200).splitlines() if line.startswith(("algorithm", "spo")))
+    assert "gap" not in header and "-900.0" in row
+    answers = [write_run(tmp_path / "b", "tis", 0, env="word-problems", kind="language", deterministic=0.25)]
+    for scale in ("raw", "minmax"):
+        table = stats.table(answers, normalise=scale, reps=50)
+        assert "gap" in plain(table, 200) and "0.250" in plain(table, 200)
+
+
+def test_a_share_does_not_depend_on_the_scale_of_the_table(tmp_path: Path):
+    runs = Results.of([write_run(tmp_path, "vaco", 0, capacity=k, sampled=900.0 - 40 * k) for k in (1, 16)])
+    shares = [risk_table(runs, runs.table(normalise=n, reps=50)).to_csv().splitlines()[1:] for n in ("raw", "minmax")]
+    assert shares[0] == shares[1]

@@ -144,7 +144,7 @@ def publish(
         is_fixed = command.normalise == AUTO and usual == "minmax"  # of returns, unless another scale is asked for
         scale = fixed_scale(grid, score) if is_fixed else command.normalise
         table = stats.cached_table(folder, grid, expected, score=command.score, normalise=scale)
-        table = replace(table, notes=[*_reference_notes(table, scale, reference), *table.notes])
+        table = replace(table, notes=[*_reference_notes(table, is_fixed, reference), *table.notes])
         if reference and reference.published:
             table = replace(table, settings=table.settings | {"published": reference.settings})
     except UserError as error:
@@ -164,10 +164,11 @@ def publish(
     return table, page
 
 
-def _reference_notes(table: Table, scale: str, reference: LagReference | None) -> list[str]:
-    """Notes on the scale of a task without one, on published rows, and on methods without runs at K = 1."""
+def _reference_notes(table: Table, is_fixed: bool, reference: LagReference | None) -> list[str]:
+    """Notes on the scale of a task without one where `is_fixed` asks for it, on published rows, and on methods without
+    runs at K = 1."""
     notes = []
-    if scale == "raw" and table.settings["normalise"] == "raw":
+    if is_fixed and table.settings["normalise"] == "raw":
         notes.append(f"{table.settings['envs'][0]} has no reference score, so returns are not normalised")
     if reference and reference.published:
         where = f"{', '.join(reference.bundles)}, made on {' and '.join(reference.settings['machines'])}"

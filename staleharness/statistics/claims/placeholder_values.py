@@ -113,7 +113,7 @@ def _retention(query: NumberQuery, evidence: Evidence) -> str:
     if query.env:
         evidence = Evidence(evidence.results.select(env=query.env), evidence.table)
     settings = evidence.table.settings
-    accuracy = settings["normalise"] == "raw"
+    accuracy = evidence.table.accuracy
     share = retention(evidence.results.grid, query.label, k, settings["score"], accuracy=accuracy)
     if share is None:
         raise UserError(f"{query.label} has no share kept at K={k}")

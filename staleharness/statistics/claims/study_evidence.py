@@ -76,7 +76,7 @@ class Evidence:
 
     def zero(self, env: str) -> float:
         """Score that counts as 0: a random policy's, or 0 of an accuracy. Raises `UserError`."""
-        if self.table.settings["normalise"] == "raw":
+        if self.table.accuracy:
             return 0.0
         returns = random_returns([env], self.table.settings["score"])
         if env not in returns:
