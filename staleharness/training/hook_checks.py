@@ -22,6 +22,8 @@ from ..errors import Diverged, UserError, one_line, shorten
 if TYPE_CHECKING:
     import torch
 
+LONGEST_NAME = 200  # letters of the name of a diagnostic or of a state's entry
+
 # Fields of `Decisions` that may be None, and the entry of `needs` that provides each.
 DECLARED_BY = {
     "group": "groups",
@@ -50,6 +52,7 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
         kind = type(answer.diagnostics).__name__
         raise UserError(f"{algorithm.name}: the diagnostics of policy_loss are a {kind}; give a dict, {{name: tensor}}")
     for name, x in answer.diagnostics.items():
+        _check_name(algorithm, "policy_loss", name)
         _check_shape(algorithm, "policy_loss", name, x, shape, shape[:0])
     return answer
 
@@ -117,6 +120,7 @@ def state_of(
     _check_type(algorithm, hook, answer, Mapping)
     state: dict[str, Any] = {}
     for name, x in answer.items():
+        _check_name(algorithm, hook, name)
         if trained and name in trained:
             continue
         if isinstance(x, numbers.Real):
@@ -156,6 +160,15 @@ def _in_words(answer: Any) -> str:
 def _check_type(algorithm: Algorithm, hook: str, answer: Any, kind: type) -> None:
     if not isinstance(answer, kind):
         raise UserError(f"{algorithm.name}: {hook} returns a {type(answer).__name__}, not a {kind.__name__}")
+
+
+def _check_name(algorithm: Algorithm, hook: str, name: object) -> None:
+    """Raise `UserError` for the name of a number that could not be stored when the run is finished."""
+    if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
+        raise UserError(
+            f"{algorithm.name}: {hook} names a number {_in_words(name)}; give a text of 1 to {LONGEST_NAME} printable "
+            "letters"
+        )
 
 
 def _check_shape(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tuple[int, ...]) -> None:
