@@ -25,7 +25,7 @@ def environment(library: str, version: str, *beside: str) -> Path:
     (minutes) with the user's pip settings and the pins of constraints/. Raises `InstallError` where pip fails."""
     from install import torch_arguments
 
-    from staleharness.base.build_cache import cache_folder
+    from staleharness.base.artifact_cache import cache_folder
 
     major, minor = sys.version_info[:2]
     folder = cache_folder() / "benchmarks" / f"{library}-{version}-py{major}{minor}"

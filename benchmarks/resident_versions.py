@@ -14,7 +14,7 @@ import numpy as np
 import torch
 
 from staleharness.language.model.fused_forward import Weights
-from staleharness.language.model.version_storage import ResidentVersions
+from staleharness.language.model.version_offload import ResidentVersions
 from staleharness.language.version_groups import batches
 from staleharness.training.policy_buffer import Version
 

@@ -66,7 +66,7 @@ PUBLIC_IN = {
     "staleharness/objectives.py": {"how"},  # keyword of `aggregation_weights` and `group_baseline`
     "staleharness/pages/paper_figure_specs.py": {"beside"},  # key of the files of figures
     "staleharness/rollout_schedule.py": {"every"},  # field of `PhaseRows`, as in `Assignment`
-    "staleharness/statistics/claims/claim.py": {"what"},  # key of the files of figures
+    "staleharness/statistics/claims/claim_schema.py": {"what"},  # key of the files of figures
     "staleharness/statistics/table.py": {"answers"},  # of a table, as notebooks print them
     "tests/data/envs/oddenvs.py": {"both"},  # an environment that ends in both ways
 }

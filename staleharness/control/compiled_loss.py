@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm
-from ..base.build_cache import cache_folder
+from ..base.artifact_cache import cache_folder
 from ..batch import Decisions, PolicyLoss
 from ..training.hook_checks import loss_of
 

@@ -15,7 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from ..base.text import listing, span
 from ..errors import UserError
 from ..statistics.aggregate import MIN_RUNS
-from ..statistics.claims.claim import ClaimPart
+from ..statistics.claims.claim_schema import ClaimPart
 from ..statistics.claims.part_tests import Term, compare_terms
 from ..statistics.claims.study_evidence import Evidence
 from ..statistics.lag_curve import lag_curves
@@ -26,7 +26,7 @@ from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table, extent
 from ..study import without_version
 from .captions import size
-from .lag_score_tables import lags_of
+from .lag_tables import lags_of
 from .palette import Style, looks_of, looks_of_curves, styles, with_names
 from .plot_layout import INK, PAGE, columns_for, gid, label_edges, panels, percent_axis, short_label
 from .plot_marks import REFERENCE_LINE, dots, draw_interval, highest_first, log_axis, named_rows, row_axis

@@ -20,7 +20,7 @@ from ..training.policy_buffer import PolicyBuffer, Version
 from .batched_generation import GrowingBatch
 from .decoder_interface import DECODERS, Decoded, Decoder, Request
 from .model.fused_forward import FusedForward, prepack
-from .model.native_transformer import NativeForward, supports_native_forward
+from .model.native_forward_backward import NativeForward, supports_native_forward
 from .model.routing import of_read_tokens
 from .native_decoding import NativeBatch
 from .static_decoding import StaticBatch

@@ -8,8 +8,8 @@ from torch import Tensor
 from ..tokens.policy_interface import Forward
 from .batched_generation import GrowingBatch
 from .model.kv_cache import DistinctPrompts, distinct_prompts
+from .model.native_forward_backward import NativeForward, lay_out, product
 from .model.native_kernels import WIDTH, at, kernels, norm
-from .model.native_transformer import NativeForward, lay_out, product
 
 
 class NativeCache:

@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from ..base.build_cache import build_once
+from ..base.artifact_cache import build_once
 from ..base.cpp_library import compiler_version
 from ..base.plugin_code_hash import meaning_hash
 from ..base.streams import integer, stream

@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
-from ..base.build_cache import build_once
+from ..base.artifact_cache import build_once
 from ..base.console_log import notice
 from ..base.cpp_library import compiler
 from ..base.files import digest, stamp

@@ -17,7 +17,7 @@ from ..base.parsing import read_toml
 from ..base.plugins import builtin_folder
 from ..base.typed_values import build
 from ..errors import UserError, nearest
-from ..statistics.claims.claim import CANNOT_TELL, ClaimPart
+from ..statistics.claims.claim_schema import CANNOT_TELL, ClaimPart
 from ..study import Question, read_study
 
 Verdict = Literal["", "agrees", "partly", "disagrees", "cannot tell"]  # `claim.VOCABULARY`

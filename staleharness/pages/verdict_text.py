@@ -6,8 +6,8 @@ import math
 import re
 from collections.abc import Sequence
 
-from ..statistics.claims.claim import verdict
 from ..statistics.claims.claim_evaluation import ClaimResult
+from ..statistics.claims.claim_schema import verdict
 from ..statistics.claims.part_tests import PERCENT, PartComparison, PartResult
 from ..statistics.t_tests_and_intervals import Contrast
 from .figure_results import GalleryFigure

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from raising import raising
 
-from staleharness.base.build_cache import CACHE_VARIABLE, build_once
+from staleharness.base.artifact_cache import CACHE_VARIABLE, build_once
 from staleharness.errors import UserError
 
 

@@ -11,7 +11,7 @@ from results_helper import write_run
 
 from staleharness.figures.captions import band, bars, below, spread
 from staleharness.figures.comparisons import differences_from_baseline, performance_profiles, probability_of_improvement
-from staleharness.figures.lag_score_tables import risk_table
+from staleharness.figures.lag_tables import risk_table
 from staleharness.figures.option_scores import phase_diagram
 from staleharness.figures.training_time import score_and_time
 from staleharness.statistics.aggregate import show_single_runs

@@ -9,7 +9,7 @@ import pytest
 from matplotlib.colors import to_hex
 from results_helper import write_run
 
-from staleharness.figures.lag_score_tables import backward_lag, forward_steps
+from staleharness.figures.lag_tables import backward_lag, forward_steps
 from staleharness.figures.lags_and_ledger import FATES
 from staleharness.figures.plot_layout import FAINT
 from staleharness.figures.registry import draw, sections, sheet

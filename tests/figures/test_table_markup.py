@@ -14,7 +14,7 @@ from matplotlib.colors import LinearSegmentedColormap, to_hex, to_rgb
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures import lag_score_tables, option_scores
+from staleharness.figures import lag_tables, option_scores
 from staleharness.figures.registry import SHEETS, draw, sheet
 from staleharness.figures.table_markup import Block, Sheet, SheetCell, colour, text_colour
 from staleharness.statistics import retained_share, scores
@@ -37,7 +37,7 @@ def test_a_run_without_a_lag_leaves_those_of_others(tmp_path: Path) -> None:
     said: list[dict[str, Any]] = [{}, {"lag_mean": 2.0}, {"lag_mean": 2.0, "gradient_lag_mean": 6.0}]
     runs = [write_run(tmp_path, seed=i, capacity=8, said={"summary": summary}) for i, summary in enumerate(said)]
     runs.append(write_run(tmp_path, capacity=4, said={"summary": {}}))
-    assert lag_score_tables.lags_of(Results.of(runs)) == {lag_score_tables.Setting(8, "uniform"): 4.0}
+    assert lag_tables.lags_of(Results.of(runs)) == {lag_tables.Setting(8, "uniform"): 4.0}
 
 
 # --- what becomes of a table
@@ -181,7 +181,7 @@ def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
             write_run(tmp_path, label, 0, env="Hopper-v5", capacity=k, sampled=15.23 + gain, phases=3)
     runs = read(tmp_path)
     assert retained_share.retention(grid(runs), "spo", 4, "sampled") is None
-    (block,) = lag_score_tables.risk_table(Results.of(runs), quick(runs)).blocks
+    (block,) = lag_tables.risk_table(Results.of(runs), quick(runs)).blocks
     said = [[entry.value for entry in entries] for _, entries in block.rows]
     unmeasured = ["not measured"] * 3
     assert [name for name, _ in block.rows] == ["VACO", "SPO"]  # who keeps most first
@@ -190,7 +190,7 @@ def test_methods_that_did_not_learn_keep_nothing(tmp_path: Path) -> None:
 
 
 def test_the_bands_of_the_lesson_hold_each_lag_once() -> None:
-    names = [lag_score_tables.band_name(lag_score_tables.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
+    names = [lag_tables.band_name(lag_tables.band_of(lag)) for lag in (0, 1.9, 2, 5.7, 6, 20.9, 21, 557)]
     assert names == ["0–1", "0–1", "2–5", "2–5", "6–20", "6–20", "20+", "20+"]
 
 
@@ -206,7 +206,7 @@ def test_methods_may_share_runs_without_lag(tmp_path: Path) -> None:
             own: dict[str, Any] = {"kind": "language", "settings": settings, "phases": 3}
             write_run(tmp_path, label, seed, env="word-problems", capacity=5, sampled=score, **own)
     runs = read(tmp_path)
-    (block,) = lag_score_tables.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
+    (block,) = lag_tables.risk_table(Results.of(runs), quick(runs), base="ppo_clip[lag=fixed:0]").blocks
     rows = {name: [entry.value for entry in entries] for name, entries in block.rows}
     assert sorted(rows) == ["PPO-clip", "TIS"]
     assert "75%" in rows["PPO-clip"] and "100%" in rows["PPO-clip"]
@@ -253,7 +253,7 @@ def test_scores_by_mismatch_mark_what_ends_below_no_mismatch(tmp_path: Path) -> 
 
 def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     """In a blind run, whose own μ is the version, what is recorded of the sampler is added."""
-    tails = {name: [0.01, 0.03] for name in lag_score_tables.TAILS}
+    tails = {name: [0.01, 0.03] for name in lag_tables.TAILS}
     sees = {"mismatch/kl_k1_engine_data": [0.1, 0.3], "mismatch/kl_k1_lag_data": [0.0, 0.5], "kl_k1_data": [0.1, 0.8]}
     blind = {"mismatch/kl_k1": [0.2, 0.2], "kl_k1_data": [0.0, 0.4]}
     none = {"kl_k1_data": [0.0, 0.4]}
@@ -268,7 +268,7 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
     section = SHEETS["two_factors"].section
     assert section is not None and section.fits(results)
     assert not section.fits(Results.of([run for run in runs if run.label == "ppo_clip"]))
-    drift, tail = lag_score_tables.two_factors(results, quick(runs)).blocks
+    drift, tail = lag_tables.two_factors(results, quick(runs)).blocks
     assert list(drift.columns) == ["engine", "lag", "both"]
     said = {name.split(",")[0]: [(x.value, x.below) for x in row] for name, row in drift.rows}
     assert list(said.values()) == [
@@ -276,7 +276,7 @@ def test_the_drift_adds_up_to_both_factors(tmp_path: Path) -> None:
         [("0.2000", "last 0.2000"), ("0.2000", "last 0.4000"), ("0.4000", "last 0.6000")],
     ]
     assert [(x.value, x.below) for x in tail.rows[0][1]] == [("2.00%", "last 3.00%")] * 6
-    assert lag_score_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
+    assert lag_tables._drift_cell([np.array([-1e-9, -1e-9])]) == SheetCell("0.0000", "last 0.0000")
 
 
 def test_the_drift_is_that_of_the_budget(tmp_path: Path) -> None:
@@ -284,7 +284,7 @@ def test_the_drift_is_that_of_the_budget(tmp_path: Path) -> None:
     columns = filling | {"mismatch/surprisal_gap": [0.0, 2.0, 4.0]}
     write_run(tmp_path, "tis", settings={"hyper": {}, "fill_phases": 1}, phases=3, columns=columns)
     runs = read(tmp_path)
-    drift, sampler = lag_score_tables.two_factors(Results.of(runs), quick(runs)).blocks
+    drift, sampler = lag_tables.two_factors(Results.of(runs), quick(runs)).blocks
     assert [cell.value for cell in drift.rows[0][1]] == ["0.2000", "0.3000", "0.5000"]
     assert [cell.value for cell in sampler.rows[0][1]] == ["0.100000", "3.00"]
 
@@ -300,10 +300,10 @@ def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
         columns = lag | {"mismatch/kl_k3": k3, "mismatch/surprisal_gap": gap}
         write_run(tmp_path, label, settings={"hyper": {}}, phases=2, columns=columns)
     runs = {run.label: run for run in read(tmp_path)}
-    apart = {label: lag_score_tables.samples_apart(run) for label, run in runs.items()}
+    apart = {label: lag_tables.samples_apart(run) for label, run in runs.items()}
     assert apart == {"tis": True, "vaco": True, "spo": False}
     results = Results.of([runs["tis"]])
-    drift, sampler = lag_score_tables.two_factors(results, quick([runs["tis"]])).blocks
+    drift, sampler = lag_tables.two_factors(results, quick([runs["tis"]])).blocks
     assert list(sampler.columns) == ["k3", "surprisal gap"] and len(drift.rows) == 1
     cells = [(x.value, x.below) for x in sampler.rows[0][1]]
     assert cells == [("0.000015", "last 0.000010"), ("-0.10", "last -0.30")]

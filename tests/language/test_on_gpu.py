@@ -12,7 +12,7 @@ import torch
 from language_fixtures import Policies, Specs
 from torch import Tensor
 
-from staleharness.language.model import native_transformer
+from staleharness.language.model import native_forward_backward
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.kv_cache import CausalWithPadding, attend, mask_term
 from staleharness.training.loop import simulation_of
@@ -55,7 +55,7 @@ def test_scores_and_gradients_agree_with_the_cpu(
     policy: Policies, monkeypatch: pytest.MonkeyPatch, dtype: str, checkpointing: bool
 ) -> None:
     """In float32; bfloat16 may be as far from that as it is on the CPU, and half as far again."""
-    monkeypatch.setattr(native_transformer, "CHUNK", 100)
+    monkeypatch.setattr(native_forward_backward, "CHUNK", 100)
     exact = scores_and_gradient(policy())
     on_cpu = scores_and_gradient(policy(dtype=dtype))
     on_gpu = scores_and_gradient(policy(device="cuda", dtype=dtype, gradient_checkpointing=checkpointing))

@@ -14,7 +14,7 @@ from needs import needs_compiler
 from torch import Tensor
 
 from staleharness.base import cancellation
-from staleharness.base.build_cache import build_once
+from staleharness.base.artifact_cache import build_once
 from staleharness.errors import Interrupted, UserError
 from staleharness.language import supervised_learning
 from staleharness.language.model.causal_lm_policy import CausalLM

@@ -18,7 +18,7 @@ from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.paper_verdict_summary import summary_page
 from staleharness.pages.verdict_text import verdict_lines
 from staleharness.running.plan import plan
-from staleharness.statistics.claims.claim import CANNOT_TELL, VOCABULARY
+from staleharness.statistics.claims.claim_schema import CANNOT_TELL, VOCABULARY
 from staleharness.statistics.method_labels import without_options
 from staleharness.study import SCALES, plain_env, read_study
 from staleharness.task import ENVS

@@ -15,7 +15,7 @@ from staleharness.pages.gallery_index import index_page
 from staleharness.pages.page_parts import prose
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_text import NO_CLAIM, UNSEEN
-from staleharness.statistics.claims.claim import VOCABULARY
+from staleharness.statistics.claims.claim_schema import VOCABULARY
 
 ROOT = Path(__file__).parents[2]
 

@@ -9,8 +9,8 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.statistics.claims.claim import ClaimPart
 from staleharness.statistics.claims.claim_evaluation import fill_numbers
+from staleharness.statistics.claims.claim_schema import ClaimPart
 from staleharness.statistics.claims.part_tests import evaluate_part
 from staleharness.statistics.claims.study_evidence import Evidence
 from staleharness.statistics.results import Results, load

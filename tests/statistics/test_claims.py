@@ -15,8 +15,8 @@ from scipy.stats import t as student_t
 
 from staleharness.errors import UserError
 from staleharness.statistics.claims import early_warning as warning
-from staleharness.statistics.claims.claim import ClaimPart, read_query
 from staleharness.statistics.claims.claim_evaluation import evaluate_claim, fill_numbers
+from staleharness.statistics.claims.claim_schema import ClaimPart, read_query
 from staleharness.statistics.claims.part_tests import evaluate_part
 from staleharness.statistics.claims.study_evidence import Evidence, measure
 from staleharness.statistics.results import Results

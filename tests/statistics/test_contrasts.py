@@ -8,7 +8,7 @@ from scipy import stats
 
 from staleharness.errors import UserError
 from staleharness.pages.verdict_text import _cells
-from staleharness.statistics.claims.claim import ClaimPart, combine_outcomes, verdict
+from staleharness.statistics.claims.claim_schema import ClaimPart, combine_outcomes, verdict
 from staleharness.statistics.claims.part_tests import PartComparison, PartResult
 from staleharness.statistics.scores import Array
 from staleharness.statistics.t_tests_and_intervals import Contrast, Outcome, contrast

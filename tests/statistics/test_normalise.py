@@ -8,7 +8,7 @@ import pytest
 from results_helper import write_run
 
 from staleharness.errors import UserError
-from staleharness.figures.lag_score_tables import risk_table
+from staleharness.figures.lag_tables import risk_table
 from staleharness.statistics import aggregate as stats
 from staleharness.statistics import scores
 from staleharness.statistics.results import Results

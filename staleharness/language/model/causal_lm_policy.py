@@ -25,11 +25,11 @@ from .fused_forward import FusedForward, Weights, fused_weights, supports_fused_
 from .kv_cache import PreallocatedCache, PrefixCache, PrefixLayer
 from .model_loading import disable_dropout, enable_checkpointing, end_tokens, load, trailing_special_tokens, with_lora
 from .model_preflight import is_mixture, replay_refusal
-from .native_transformer import NativeForward, supports_native_forward
+from .native_forward_backward import NativeForward, supports_native_forward
 from .routing import Routers
 from .scoring import score
 from .shared_prompt_cache import SharedPromptCache
-from .version_storage import HostCopies, ResidentVersions
+from .version_offload import HostCopies, ResidentVersions
 
 
 class CausalLM:

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from ...base.build_cache import build_once
+from ...base.artifact_cache import build_once
 from ...base.files import digest
 from ...base.parsing import user_path
 from ...base.system_info import package_version

@@ -16,7 +16,7 @@ from ...errors import OOM
 from ..spec import LanguageSpec
 from .causal_lm_policy import CausalLM
 from .kv_cache import READ_TOKENS
-from .native_transformer import CHUNK
+from .native_forward_backward import CHUNK
 from .scoring import BYTES, MIN_ROWS
 
 SHARE = 0.8  # of the free memory that activations may take: the estimate is rough, and memory gets fragmented

@@ -12,7 +12,7 @@ from typing import Any
 
 import torch
 
-from ...base.build_cache import build_once
+from ...base.artifact_cache import build_once
 from ...base.files import read_json
 from ...base.parsing import user_path
 from ...base.system_info import memory, package_version

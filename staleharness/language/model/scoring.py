@@ -18,7 +18,7 @@ from torch.nn import functional as F
 from ...tokens.policy_interface import Entropy, Forward, TokenScores
 from .fused_forward import FusedForward
 from .kv_cache import PrefixCache, distinct_prompts
-from .native_transformer import NativeForward, chunks
+from .native_forward_backward import NativeForward, chunks
 
 
 class CachingModel(Protocol):

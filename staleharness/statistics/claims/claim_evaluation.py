@@ -22,7 +22,7 @@ from typing import TypeVar
 
 from ...errors import UserError
 from ..significance_and_power import ALPHA, holm, holm_level
-from .claim import ClaimPart, NumberQuery, read_query, verdict
+from .claim_schema import ClaimPart, NumberQuery, read_query, verdict
 from .part_tests import PartResult, correct_part, evaluate_part
 from .placeholder_values import SIDES, quantity_text, told_difference
 from .study_evidence import Evidence

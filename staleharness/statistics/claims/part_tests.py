@@ -15,7 +15,7 @@ from ..method_labels import display_label
 from ..scores import Array
 from ..significance_and_power import ALPHA
 from ..t_tests_and_intervals import Contrast, Outcome, contrast
-from .claim import ClaimPart, combine_outcomes
+from .claim_schema import ClaimPart, combine_outcomes
 from .early_warning import WARNINGS, count_warnings
 from .study_evidence import Evidence, measure
 

@@ -24,7 +24,7 @@ from ..scores import Array, learning_curve, normaliser_of
 from ..significance_and_power import improvement_over
 from ..slowdown import slowdowns
 from ..t_tests_and_intervals import Contrast
-from .claim import ClaimPart, NumberQuery
+from .claim_schema import ClaimPart, NumberQuery
 from .early_warning import METRIC, count_warnings
 from .part_tests import Term, compare_terms
 from .study_evidence import MEASURES, Evidence, measure

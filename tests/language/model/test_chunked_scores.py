@@ -7,7 +7,7 @@ import torch
 from language_fixtures import Policies
 from torch import Tensor
 
-from staleharness.language.model import native_transformer as module
+from staleharness.language.model import native_forward_backward as module
 from staleharness.language.model.scoring import _statistics, chunked_scores
 
 ROWS, TOKENS, WIDTH, VOCABULARY = 3, 5, 7, 11

@@ -17,7 +17,7 @@ from torch.utils._pytree import tree_leaves
 from torch.utils.weak import WeakIdKeyDictionary
 
 from staleharness.language.decoder_interface import Request
-from staleharness.language.model import gpu_memory, native_transformer, scoring
+from staleharness.language.model import gpu_memory, native_forward_backward, scoring
 from staleharness.language.model.causal_lm_policy import CausalLM
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.model.gpu_memory import (
@@ -136,7 +136,7 @@ def test_a_pass_without_all_logits_stays_below_the_estimate(
     """All rows are one piece of those that go through a layer together; a chunk is a quarter of the logits."""
     actor = on_meta(policy, monkeypatch, dtype="bfloat16", gradient_checkpointing=checkpointing)
     actor.scores_in_chunks = True
-    for module in (native_transformer, gpu_memory):
+    for module in (native_forward_backward, gpu_memory):
         monkeypatch.setattr(module, "CHUNK", ROWS * COMPLETION * SHAPE["vocab_size"] // 4)
     monkeypatch.setattr(gpu_memory, "MIN_ROWS", ROWS // 2)
     peak = peak_of_training(actor) - training_bytes(actor.spec, actor.size, actor.total_size)

@@ -9,8 +9,8 @@ import pytest
 import torch
 from raising import raising
 
-from staleharness.language.model import version_storage
-from staleharness.language.model.version_storage import HostCopies, ResidentVersions
+from staleharness.language.model import version_offload
+from staleharness.language.model.version_offload import HostCopies, ResidentVersions
 from staleharness.training.policy_buffer import Version
 
 
@@ -65,8 +65,8 @@ def test_different_versions_are_never_copied_whatever_their_order() -> None:
 
 
 def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
-    go, copy = threading.Event(), version_storage._to_host
-    monkeypatch.setattr(version_storage, "_to_host", lambda *args: (go.wait(600), copy(*args))[1])
+    go, copy = threading.Event(), version_offload._to_host
+    monkeypatch.setattr(version_offload, "_to_host", lambda *args: (go.wait(600), copy(*args))[1])
     tensors = {"b": torch.zeros(3), "a": torch.ones(2, requires_grad=True)}
     copies = HostCopies(tensors)
     tensors["b"].add_(7.0)
@@ -78,7 +78,7 @@ def test_copies_are_of_the_moment_they_were_asked_for(monkeypatch: pytest.Monkey
 
 
 def test_a_copy_that_failed_raises_where_it_is_read(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(version_storage, "_to_host", raising(MemoryError("no room")))
+    monkeypatch.setattr(version_offload, "_to_host", raising(MemoryError("no room")))
     copies = HostCopies({"a": torch.ones(1)})
     with pytest.raises(MemoryError, match="no room"):
         copies.wait()

@@ -14,10 +14,10 @@ from torch import Tensor
 
 from staleharness.base.cpp_library import build_library
 from staleharness.errors import Diverged, UserError
-from staleharness.language.model import causal_lm_policy, native_kernels, native_transformer
+from staleharness.language.model import causal_lm_policy, native_forward_backward, native_kernels
 from staleharness.language.model.fused_forward import FusedForward
 from staleharness.language.model.kv_cache import distinct_prompts
-from staleharness.language.model.native_transformer import NativeForward, lay_out
+from staleharness.language.model.native_forward_backward import NativeForward, lay_out
 from staleharness.language.model.scoring import CachingModel, score
 from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
@@ -80,7 +80,7 @@ def reference(model: Any) -> tuple[Tensor, Tensor, Tensor]:
 def test_scores_and_gradients_are_those_of_transformers(
     model: Any, bonus: float, chunk: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(native_transformer, "CHUNK", chunk)
+    monkeypatch.setattr(native_forward_backward, "CHUNK", chunk)
     prompt, prompt_mask, token, mask = completions()
     pull = torch.randn(mask.shape, generator=torch.Generator().manual_seed(2)) * mask
     prompts = distinct_prompts(True, prompt, prompt_mask)
