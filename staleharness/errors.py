@@ -42,7 +42,7 @@ def one_line(text: object) -> str:
 
 def type_and_message(error: BaseException) -> str:
     """`ValueError: message` in one line."""
-    return one_line(f"{type(error).__name__}: {error}")
+    return one_line(f"{type(error).__name__}: {str(error) or 'no message'}")
 
 
 def lacks_memory(error: BaseException) -> bool:

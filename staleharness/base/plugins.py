@@ -18,6 +18,7 @@ import inspect
 import os
 import re
 import sys
+import traceback
 import weakref
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -265,6 +266,18 @@ def _existing(text: str, where: str) -> Path:
 def is_builtin(cls: type, kind: str) -> bool:
     """Return whether a plugin class lies in the built-in folder of its kind."""
     return Path(source_file(cls)).parent == builtin_folder(kind).resolve()
+
+
+def plugin_line(error: BaseException) -> str:
+    """Return the innermost line of a plugin's file that raised an error, `my_idea.py, line 17`; empty without one."""
+    modules, place = {cls.__module__ for cls in _registered} | _environment_modules(), ""
+    for frame, line in traceback.walk_tb(error.__traceback__):
+        name = str(frame.f_globals.get("__name__"))
+        if name.startswith(PREFIX) or (
+            {name, name.partition(".")[0]} & modules and not name.startswith("staleharness.")
+        ):
+            place = f"{Path(frame.f_code.co_filename).name}, line {line}"
+    return place
 
 
 def source_file(cls: type) -> str:

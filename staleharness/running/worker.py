@@ -23,7 +23,7 @@ from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
 from ..base.files import write_bytes, write_json
-from ..base.plugins import PATH_VARIABLE, entry_points, source_file
+from ..base.plugins import PATH_VARIABLE, entry_points, plugin_line, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
 from ..store.attempt_folders import log_tail, shorten_log
@@ -186,7 +186,7 @@ def check_plugins(job: Job) -> None:
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     """A failure as plain data: its class as users know it, one line, and the end of the log."""
-    kind, message = type(error).__name__, one_line(cut(str(error), MAX_MESSAGE))
+    kind, message = type(error).__name__, one_line(cut(str(error), MAX_MESSAGE)) or "no message"
     if lacks_memory(error):
         kind = "OOM"
     elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
@@ -197,6 +197,8 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
             f"torch {torch.__version__} has no deterministic {operation}, and runs are deterministic; use another "
             "operation or a newer torch (cumsum on a GPU: 2.11)"
         )
+    elif not isinstance(error, UserError) and (place := plugin_line(error)):
+        message = f"{message} ({place})"
     return {"class": kind, "message": message, "log_tail": log_tail(attempt)}
 
 

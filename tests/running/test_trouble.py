@@ -14,10 +14,12 @@ from typing import Any
 
 import pytest
 import torch
+from known_plugins import loaded_plugins
 from places import ROOT
 from sweeping import TINY, Silent
 
 from staleharness import __main__ as entry
+from staleharness.algorithm import ALGORITHMS
 from staleharness.errors import UserError
 from staleharness.running import worker
 from staleharness.running.plan import plan
@@ -62,6 +64,41 @@ def what_torch_says() -> RuntimeError:
 )
 def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, kind: str) -> None:
     assert worker.describe(error, tmp_path)["class"] == kind
+
+
+RAISING = """
+import pathlib
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+
+@ALGORITHMS.register("raising")
+@dataclass(frozen=True)
+class Raising(Algorithm):
+    def targets(self, trajectories):
+        assert trajectories is None
+    def policy_loss(self, decisions):
+        return {}["a"]
+    def stop(self, decisions):
+        return pathlib.Path(decisions)
+"""
+
+
+@pytest.mark.parametrize(
+    ("hook", "message"),
+    [
+        ("targets", "no message (my_idea.py, line 10)"),
+        ("policy_loss", "'a' (my_idea.py, line 12)"),
+        ("stop", "(my_idea.py, line 14)"),
+    ],
+)
+def test_an_error_of_a_plugin_names_its_innermost_line(hook: str, message: str, tmp_path: Path) -> None:
+    (tmp_path / "my_idea.py").write_text(RAISING)
+    with loaded_plugins(tmp_path / "my_idea.py"):
+        method = ALGORITHMS["raising"]()
+    with pytest.raises(Exception) as raised:  # noqa: PT011 (of several types)
+        getattr(method, hook)(1)
+    assert worker.describe(raised.value, tmp_path)["message"].endswith(message)
+    assert worker.describe(AssertionError(), tmp_path)["message"] == "no message"
 
 
 def test_an_operation_that_is_not_deterministic_is_named(tmp_path: Path) -> None:
