@@ -22,6 +22,7 @@ from ..errors import UserError, shorten
 from ..mismatch import Mismatch, Place, read_mismatch
 from ..training.policy_buffer import CopyTensors, PolicyBuffer, SamplerCopies, Version, apply
 from .action_distributions import Distribution, action_converter
+from .env_checks import name_wrong_answers
 from .functional_mlp import views_of
 from .policy import BatchedPolicies, MLPPolicy
 from .replay_state import restorable
@@ -121,7 +122,8 @@ class Collector:
         self.copies = SamplerCopies(copy, spec.capacity, spec.seed) if self.models else None
         self.size = env.num_envs
         self.to_env = action_converter(env)
-        self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
+        with name_wrong_answers(spec.env):
+            self.obs, _ = self.env.reset(seed=integer(spec.seed, "env") + first)
         self.episode_return = np.zeros(self.size)
         self.episode_length = np.zeros(self.size, dtype=np.int64)
         self.env_versions = np.zeros(self.size, dtype=np.int64)
@@ -130,11 +132,11 @@ class Collector:
         """Step every environment for `num_steps`, the `nth` time; returns rows [size, num_steps] and the episodes that
         ended."""
         spec, policy = self.spec, self.policy
-        if spec.reset_each_phase and nth > 0:
-            self._reset(np.ones(self.size, dtype=bool))
         done, noise = np.zeros(self.size, dtype=np.bool_), torch.from_numpy(self._noise(nth)).to(policy.device)
         record, episodes = _RolloutRecord(spec.num_steps, self.size, policy), Episodes([], [])
-        with torch.no_grad():
+        with torch.no_grad(), name_wrong_answers(spec.env):
+            if spec.reset_each_phase and nth > 0:
+                self._reset(np.ones(self.size, dtype=bool))
             for t in range(spec.num_steps):
                 if (new := next_versions(t, done)) is not None:
                     self.env_versions = new
@@ -200,7 +202,8 @@ class Collector:
     def load_state_dict(self, state: dict[str, Any]) -> None:
         for name, tensor in state["arrays"].items():
             setattr(self, STORED_ARRAYS[name], tensor.numpy())
-        self.env.set_state({k: v.numpy() for k, v in state["env"].items()})  # type: ignore[attr-defined]
+        with name_wrong_answers(self.spec.env):
+            self.env.set_state({k: v.numpy() for k, v in state["env"].items()})  # type: ignore[attr-defined]
 
 
 class _RolloutRecord:

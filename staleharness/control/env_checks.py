@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import traceback
+from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from ..errors import UserError, one_line, shorten
+from ..errors import UserError, one_line, shorten, type_and_message
 
 if TYPE_CHECKING:
     import gymnasium
@@ -43,6 +45,27 @@ def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[
     if problem := _problem_of_step(step, (vector.num_envs,)):
         raise UserError(f"ENV={env}: the step of the vector returns {problem}")
     return step
+
+
+@contextlib.contextmanager
+def name_wrong_answers(env: str) -> Iterator[None]:
+    """Raise `UserError` where gymnasium cannot take what `step` or `reset` of an environment returns. Errors that an
+    environment raises itself pass."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError) as error:
+        frames = [frame for frame, _ in traceback.walk_tb(error.__traceback__)]
+        modules = [str(frame.f_globals.get("__name__")) for frame in frames]
+        calls = zip(modules, frames, strict=True)
+        methods = [f.f_code.co_name for name, f in calls if name.startswith(("gymnasium.vector", "gymnasium.wrappers"))]
+        of_others = {name.partition(".")[0] for name in modules} - {"staleharness", "gymnasium", "numpy", "functools"}
+        if of_others or not methods or methods[0] not in ("reset", "step"):
+            raise
+        answers = {"reset": "an observation and an info", "step": "an observation, a reward, two flags and an info"}
+        raise UserError(
+            f"ENV={env}: gymnasium cannot take what {methods[0]} of an environment returns "
+            f"({type_and_message(error)}); return {answers[methods[0]]}, as its spaces say"
+        ) from error
 
 
 def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:

@@ -20,7 +20,7 @@ from ..errors import Diverged, UserError, type_and_message
 from ..training.phase_record import Scores
 from ..training.policy_buffer import Version
 from .action_distributions import action_converter
-from .env_checks import FIRST_END, checked_step, time_limit
+from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit
 from .gymnasium_env_lookup import make
 from .policy import MLPPolicy
 from .spec import ControlSpec
@@ -42,7 +42,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
     an observation or reward that is not finite, and `Interrupted` where the process is to end.
     """
     env = task.vector(spec.env, 2 * episodes, spec.threads)
-    with contextlib.closing(env):
+    with contextlib.closing(env), name_wrong_answers(spec.env):
         actors = policy.acting([version], np.zeros(2 * episodes, dtype=np.int64))
         rng, to_env = stream(SEED, "evaluation"), action_converter(env)
         noise = np.zeros((2 * episodes, policy.act_dim), dtype=np.float32)
@@ -71,7 +71,7 @@ def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> li
     Raises `UserError` where an episode does not end, or the environment gives what is not finite.
     """
     vector = task.vector(env, episodes, 1)
-    with contextlib.closing(vector):
+    with contextlib.closing(vector), name_wrong_answers(env):
         try:
             returns, _ = play_episodes(vector, env, seeds_of(episodes), policy.act, LONGEST_EPISODE, LONGEST_EPISODE)
         except Diverged as error:

@@ -18,7 +18,7 @@ from ..mismatch import Mismatch, read_mismatch
 from ..rollout_schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
-from .env_checks import FIRST_END, checked_step, time_limit, unsupported_space
+from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit, unsupported_space
 from .gymnasium_env_lookup import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
 from .spec import ControlSpec
@@ -79,7 +79,7 @@ class ControlTask(Task):
 
     @classmethod
     def try_out(cls, env: str) -> None:
-        with contextlib.closing(cls().vector(env, 1, 1)) as vector:
+        with contextlib.closing(cls().vector(env, 1, 1)) as vector, name_wrong_answers(env):
             vector.reset(seed=0)
             vector.single_action_space.seed(0)
             checked_step(vector, env, np.array([vector.single_action_space.sample()]))

@@ -278,6 +278,46 @@ def test_what_a_step_raises_itself_passes_unchanged() -> None:
         task.try_out("odd")
 
 
+@pytest.mark.parametrize("limit", [0, 9])
+@pytest.mark.parametrize(
+    ("method", "answer", "said"),
+    [
+        ("step", None, "NoneType"),
+        ("step", (np.zeros(3), 0.0, False, {}), "expected 5, got 4"),
+        ("step", (np.zeros(7), 0.0, False, False, {}), "shape"),
+        ("step", (np.zeros(3), 0.0, False, False, None), "NoneType"),
+        ("reset", None, "NoneType"),
+        ("reset", np.zeros(7), "to unpack"),
+        ("reset", (np.zeros(7), {}), "shape"),
+    ],
+)
+def test_a_wrong_answer_in_the_middle_of_a_run_is_one_line(method: str, answer: Any, said: str, limit: int) -> None:
+    class Late(Odd):
+        calls = 0
+
+        def __init__(self) -> None:
+            super().__init__(FLAT, FLAT)
+
+        def reset(self, **options: Any) -> Any:
+            Late.calls += method == "reset"
+            return answer if Late.calls > 2 and method == "reset" else (np.zeros(3), {})
+
+        def step(self, action: Any) -> Any:
+            Late.calls += method == "step"
+            return answer if Late.calls > 12 and method == "step" else (np.zeros(3), 0.0, Late.calls % 5 > 3, False, {})
+
+    def single() -> Any:
+        return gymnasium.wrappers.TimeLimit(Late(), limit) if limit else Late()
+
+    def make(self: Any, env: str, num_envs: int, threads: int) -> Any:
+        return SyncVectorEnv([single] * num_envs, autoreset_mode=AutoresetMode.DISABLED)
+
+    task = type("LateTask", (ControlTask,), {"make": make})
+    with pytest.raises(UserError, match=f"^ENV=odd: gymnasium cannot take what {method} of") as caught:
+        ControlSimulation(replace(SMALL, env="odd"), task()).advance()
+    assert said in str(caught.value) and "\n" not in str(caught.value)
+
+
 def test_the_listed_ids_of_a_plugin_are_tried_out_when_planned(tmp_path: Path) -> None:
     (tmp_path / "plug.py").write_text(PLUGIN)
     with loaded_plugins(tmp_path), pytest.raises(UserError, match="ENV=Bits-v0 has actions MultiBinary"):
