@@ -61,7 +61,12 @@ class Lags:
         Raises `UserError` where the model answers with something else, or with versions that the buffer does not hold.
         """
         request = Draw(phase, slots, self.capacity, length, self.seed, (phase, *index))
-        answer = keep(np.full(slots, phase)) if self.warm(phase) else self.model.assign(request)
+        try:
+            answer = keep(np.full(slots, phase)) if self.warm(phase) else self.model.assign(request)
+        except UserError as error:
+            if str(error).startswith("LAG="):
+                raise
+            raise UserError(f"LAG={self.model.text}: {error}") from error
         if not isinstance(answer, Assignment):
             raise UserError(f"LAG={self.model.text}: assign returns a {type(answer).__name__}, not an Assignment")
         self._check_versions(request, answer)

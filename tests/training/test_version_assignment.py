@@ -41,6 +41,21 @@ def assignment_fields(monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, Any
     return values
 
 
+@pytest.mark.parametrize(
+    ("said", "expected"), [("keep takes no NaN", "LAG=refuses: keep takes no NaN"), ("LAG=a starves", "LAG=a starves")]
+)
+@pytest.mark.usefixtures("assignment_fields")
+def test_what_a_model_refuses_itself_names_it(said: str, expected: str) -> None:
+    @LAGS.register("refuses")
+    @dataclass(frozen=True)
+    class Refuses(LagModel):
+        def assign(self, draw: Draw) -> Assignment:
+            raise UserError(said)
+
+    with pytest.raises(UserError, match=f"^{expected}$"):
+        lags(lag="refuses").draw(5, 7)
+
+
 def test_the_noise_of_a_draw_is_named_by_seed_phase_and_index() -> None:
     one = lags(lag="uniform", seed=5)
     for index in ((), (3,), (3, 1)):
