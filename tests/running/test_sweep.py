@@ -130,6 +130,14 @@ def test_an_environment_that_raises_marks_its_run_failed(tmp_path: Path) -> None
     assert failure["class"] == "ConnectionError" and failure["message"] == "the simulator is gone (plugin.py, line 11)"
 
 
+def test_a_worker_that_ends_itself_is_not_called_killed(tmp_path: Path) -> None:
+    leaving = BROKEN_ENV.replace('raise ConnectionError("the simulator is gone")', "import os; os._exit(0)")
+    with loaded_plugins(plugin(tmp_path, leaving)):
+        outcome = hopper(tmp_path / "out", env="Breaks-v0")
+    (failure,) = outcome.failed.values()
+    assert (failure["class"], failure["message"]) == ("Exited", "the worker ended itself by exit code 0")
+
+
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:
     out = tmp_path / "out"
     asked = []

@@ -94,10 +94,11 @@ class LocalPool:
                 yield from _read_messages(run_id, worker)  # messages sent just before its end
                 worker.process.join()
                 worker.channel.close()
-                cause = self._cause(worker.process.exitcode)
+                code = worker.process.exitcode
+                cause, failure_class = self._cause(code), "Killed" if code is None or code < 0 else "Exited"
                 worker.process.close()
                 del self._workers[run_id]
-                yield RunEnd(run_id, worker.message, cause)
+                yield RunEnd(run_id, worker.message, cause, failure_class=failure_class)
 
     def _cause(self, code: int | None) -> str:
         """Describe how a process ended; a kill by the kernel for lack of memory is named as such."""
