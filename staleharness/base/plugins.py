@@ -272,10 +272,8 @@ def plugin_line(error: BaseException) -> str:
     """Return the innermost line of a plugin's file that raised an error, `my_idea.py, line 17`; empty without one."""
     modules, place = {cls.__module__ for cls in _registered} | _environment_modules(), ""
     for frame, line in traceback.walk_tb(error.__traceback__):
-        name = str(frame.f_globals.get("__name__"))
-        if name.startswith(PREFIX) or (
-            {name, name.partition(".")[0]} & modules and not name.startswith("staleharness.")
-        ):
+        top = (name := str(frame.f_globals.get("__name__"))).partition(".")[0]
+        if top != "staleharness" and (name.startswith(PREFIX) or {name, top} & modules):
             place = f"{Path(frame.f_code.co_filename).name}, line {line}"
     return place
 

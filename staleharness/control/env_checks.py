@@ -61,10 +61,10 @@ def name_wrong_answers(env: str) -> Iterator[None]:
         of_others = {name.partition(".")[0] for name in modules} - {"staleharness", "gymnasium", "numpy", "functools"}
         if of_others or not methods or methods[0] not in ("reset", "step"):
             raise
-        answers = {"reset": "an observation and an info", "step": "an observation, a reward, two flags and an info"}
+        values = {"reset": "an observation and an info", "step": "an observation, a reward, two flags and an info"}
         raise UserError(
             f"ENV={env}: gymnasium cannot take what {methods[0]} of an environment returns "
-            f"({type_and_message(error)}); return {answers[methods[0]]}, as its spaces say"
+            f"({type_and_message(error)}); return {values[methods[0]]}, as its spaces say"
         ) from error
 
 
