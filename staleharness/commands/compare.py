@@ -80,7 +80,7 @@ def to_csv(comparison: Comparison) -> str:
 def _tables(comparison: Comparison, width: int) -> list[tuple[str, list[str], list[list[str]], list[str]]]:
     """(title, headers, lines, hidden headers) of the two tables."""
     s = comparison.settings
-    digits = 3 if s["normalise"] == "raw" else 1  # an accuracy needs more than a return
+    digits = 3 if s["accuracy"] else 1  # an accuracy needs more than a return
     level = f"[{s['level']:.0%} CI]"
     scale = f"normalised: {s['normalise']} ({s['constants_note']}, A and B together)"
     tables = []

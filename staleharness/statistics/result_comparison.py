@@ -40,7 +40,7 @@ class Comparison:
     cells: list[dict[str, Any]]
     rows: list[dict[str, Any]]
     notes: list[str]
-    settings: dict[str, Any]  # score, measure, normalise, constants, constants_note, reps, engine, level, envs
+    settings: dict[str, Any]  # score, accuracy, measure, normalise, constants, their note, reps, engine, level, envs
 
     def to_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -75,6 +75,7 @@ def compare_runs(
     ]
     settings = {
         "score": score,
+        "accuracy": resolve_auto(all_runs, AUTO, AUTO)[1] == "raw",
         "measure": score_in_words(all_runs, score),
         **scale.settings,
         "reps": reps,

@@ -6,6 +6,7 @@ import csv
 import io
 import itertools
 import json
+import re
 import shutil
 import subprocess
 import sys
@@ -388,3 +389,12 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         assert err.startswith("staleharness: ") and err.count("\n") == 1, err
         assert all(word in err for word in words), err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("normalise", ["raw", "minmax"])
+def test_accuracies_alone_have_three_digits(normalise: str, tmp_path: Path):
+    returns = [side(tmp_path / x, [900.0, 901.0], env="Pendulum-v1") for x in "ab"]
+    assert " 900.5 " in compare.as_text(result_comparison.compare_runs(*returns, normalise=normalise, reps=50), "")
+    answers = [side(tmp_path / x, [0.25, 0.5], **ACCURACY) for x in "cd"]
+    text = compare.as_text(result_comparison.compare_runs(*answers, normalise=normalise, reps=50), "")
+    assert re.search(r" \d\.\d{3} ", text)
