@@ -166,10 +166,10 @@ class Learner(ABC, Generic[Data, Part]):
         """Take a gradient step on a minibatch, unless the method stops; returns its metrics and the mask [R, T]."""
         result = self.gradient(part)
         decisions = result.decisions
-        if not (result.answer.loss.requires_grad or self.algorithm.optimal_baseline):
+        if self.gradient_steps == 0 and not (result.answer.loss.requires_grad or self.algorithm.optimal_baseline):
             raise UserError(
-                f"{self.algorithm.name}: its loss does not depend on the policy in phase {decisions.progress.phase}, "
-                "so nothing would be learnt; make it a function of decisions.target_logp, not detached"
+                f"{self.algorithm.name}: its loss does not depend on the policy, so nothing would be learnt; make it a "
+                "function of decisions.target_logp, not detached"
             )
         self.last_lags = decisions.lag, decisions.gradient_lag, decisions.mask
         self.first_lags = self.first_lags or self.last_lags

@@ -144,18 +144,6 @@ def test_a_wrong_answer_ends_the_run_as_the_users_mistake(command_words: Any, ca
     assert code == 0, errors
 
 
-@pytest.mark.parametrize("loss", ["plain.detach()", "plain.detach().long()"])
-@pytest.mark.parametrize("env", ["bit-chain", "Pendulum"])
-def test_a_loss_that_leaves_the_policy_in_a_later_phase_is_refused(loss: str, env: str, command_words: Any) -> None:
-    plugin = command_words("leaves", f"PolicyLoss({loss} if d.progress.phase == 2 else plain)", env)[-1]
-    with loaded_plugins(Path(plugin)):
-        (run,) = plan(
-            ask(env=env, algo="leaves", k="2", seeds="1", steps="400", settings=SHORT.get(env, TINY)[-1])
-        ).runs
-        with pytest.raises(UserError, match="leaves: its loss does not depend on the policy in phase 2, so nothing"):
-            list(simulation_of(run.spec))
-
-
 OTHERS = {
     "stops": ("    def stop(self, d): return True", "stop returns True; give one of 'no', 'epoch', 'phase'"),
     "forgets": ("    def next_state(self, *_): return None", "next_state returns a NoneType, not a Mapping"),
