@@ -175,7 +175,9 @@ class NativeDecoder(PackedWeightsDecoder):
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy = self.policy
-        serves = policy.fuses and not policy.decodes_in_place
+        # bfloat16 with learner=torch keeps the bits that it had before there was native arithmetic in it
+        is_native = policy.precision == torch.float32 or policy.spec.learner == "native"
+        serves = policy.fuses and not policy.decodes_in_place and is_native
         if serves and request.versions.shape[1] == 1 and supports_native_forward(policy.base_model):
             return super().decode(request, buffer)
         return PackedWeightsDecoder(policy).decode(request, buffer)
