@@ -14,7 +14,7 @@ Each name is loaded when it is first used: importing staleharness loads no libra
 
 from typing import TYPE_CHECKING, Any
 
-from .base.version import __version__ as __version__
+from .base import __version__ as __version__
 
 if TYPE_CHECKING:
     from .api import RunsFailed, benchmark, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep

@@ -10,7 +10,7 @@ from html import escape
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from ..base.version import __version__
+from ..base import __version__
 
 if TYPE_CHECKING:
     from jinja2 import Template

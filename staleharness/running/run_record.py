@@ -12,10 +12,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base import __version__
 from ..base.console_log import LOGGER
 from ..base.files import atomic_write, write_json
 from ..base.system_info import LIBRARIES, commit, cpu_model, overrides, package_version, peak_memory
-from ..base.version import __version__
 from ..errors import Diverged, UserError, shorten
 from ..spec import MATHS_VERSION, RunSpec
 from ..store.record_schema import FORMAT, MAX_TEXT, parse_record, record_problem

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from ..base import __version__
 from ..base.files import read_json, tree_digest, write_json
-from ..base.version import __version__
 from ..errors import UserError, nearest
 from ..store.run_grid import RunGrid, cell_of, grid
 from ..store.stored_run import StoredRun

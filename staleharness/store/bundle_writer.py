@@ -15,6 +15,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ..base import __version__
 from ..base.files import (
     atomic_write,
     backup_path,
@@ -26,7 +27,6 @@ from ..base.files import (
     write_json,
 )
 from ..base.parsing import user_path
-from ..base.version import __version__
 from ..errors import UserError
 from ..study import Question, read_study
 from ..trace import read_trace

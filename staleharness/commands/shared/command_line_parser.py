@@ -16,9 +16,9 @@ from dataclasses import MISSING, dataclass, fields
 from typing import Any, NoReturn
 
 from ... import commands
+from ...base import __version__
 from ...base.module_registry import module_names
 from ...base.parsing import is_empty
-from ...base.version import __version__
 from ...errors import UserError, nearest
 from .arguments import Help, flag_of
 
