@@ -9,7 +9,7 @@ from ..tokens.policy_interface import Forward
 from .batched_generation import GrowingBatch
 from .model.kv_cache import DistinctPrompts, distinct_prompts
 from .model.native_forward_backward import NativeForward, lay_out, product
-from .model.native_kernels import WIDTH, at, kernels, norm
+from .model.native_kernels import WIDTH, at, is_bfloat16, kernels, norm
 
 
 class NativeCache:
@@ -49,8 +49,9 @@ class NativeCache:
         x = forward.embedding.detach().index_select(0, ids)
         layer = forward.layers[0]
         (heads, groups), head = layer.heads, layer.head
-        y, scale, out = torch.empty_like(x), x.new_empty(count), x.new_empty((count, heads * head))
-        act = x.new_empty((count, len(layer.gate_up[0]) // 2))
+        scale, out = x.new_empty(count), x.new_empty((count, heads * head))
+        y = x.new_empty(x.shape, dtype=forward.dtype)
+        act, bf16 = y.new_empty((count, len(layer.gate_up[0]) // 2)), is_bfloat16(y)
         # addresses once for all layers: with few rows, asking for them costs as much as the kernels
         at_x, at_y, at_scale, at_out, at_act = map(at, (x, y, scale, out, act))
         at_rows, at_tokens, at_position = map(at, (self.prompt_index, self.tokens, position))
@@ -59,8 +60,8 @@ class NativeCache:
         branch: Tensor | None = None
         for layer, prompt, completion in zip(forward.layers, self.prompt, self.completion, strict=True):
             weight, epsilon = layer.input_norm
-            call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
-            qkv = product(y, *layer.qkv)
+            call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale, bf16)
+            qkv = product(y, *layer.qkv).float()
             at_qkv = at(qkv)
             call.rotate(at_qkv, qkv.shape[1], at_position, cos, sin, count, heads + groups, head, 1.0)
             sizes = count, heads, groups, head, self.length, layer.scale
@@ -69,9 +70,9 @@ class NativeCache:
             call.decode(at_qkv, at_rows, *sizes, *prompt_arguments, *memory, at_out)
             branch = product(out, *layer.out)
             weight, epsilon = layer.mlp_norm
-            call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale)
+            call.norm_forward(at_x, at(branch), at(weight), *x.shape, epsilon, at_x, at_y, at_scale, bf16)
             gate_up = product(y, *layer.gate_up)
-            call.gate_forward(at(gate_up), *act.shape, at_act)
+            call.gate_forward(at(gate_up), *act.shape, at_act, bf16)
             branch = product(act, *layer.down)
         self.length += 1
         assert branch is not None
@@ -86,7 +87,7 @@ class NativeCache:
 
 
 def _logits(forward: NativeForward, x: Tensor) -> Tensor:
-    y = norm(x, None, *forward.final_norm)[1]
+    y = norm(x, None, *forward.final_norm, forward.dtype)[1]
     return product(y, *forward.logits)
 
 
@@ -105,7 +106,7 @@ class NativeBatch(GrowingBatch):
     def _sample(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
         if any(model.truncates for model in self.sampling):  # the library takes −∞ for a fault
             return super()._sample(logits, uniform)
-        token, logp = torch.empty(len(logits), dtype=torch.long), logits.new_empty(len(logits))
+        token, logp = torch.empty(len(logits), dtype=torch.long), torch.empty(len(logits))
         noise = None if uniform is None else uniform.contiguous()
-        kernels().sample(at(logits.contiguous()), at(noise), *logits.shape, at(token), at(logp))
+        kernels().sample(at(logits.contiguous()), at(noise), *logits.shape, at(token), at(logp), is_bfloat16(logits))
         return token, logp

@@ -20,7 +20,7 @@ from torch.autograd.function import once_differentiable
 from ...tokens.policy_interface import Entropy, TokenScores
 from .fused_forward import FusedForward, linear
 from .kv_cache import DistinctPrompts
-from .native_kernels import WIDTH, at, gate, kernels, norm
+from .native_kernels import WIDTH, at, gate, is_bfloat16, kernels, norm
 
 CHUNK = 1 << 28  # logits at a time; where there are more, the backward pass computes them again
 
@@ -84,8 +84,8 @@ class _Activations(NamedTuple):
 
 
 def product(x: Tensor, weight: Tensor, bias: Tensor | None) -> Tensor:
-    """Multiply x [n, in] by weights [out, in] in their number format, as `linear`; returns float32."""
-    return linear(x.to(weight.dtype), weight, bias).float()
+    """Multiply x [n, in] by weights [out, in] in their number format, as `linear`."""
+    return linear(x.to(weight.dtype), weight, bias)
 
 
 class NativeForward(FusedForward):
@@ -109,8 +109,8 @@ class NativeForward(FusedForward):
         `activations`, and its queries, keys and values [n, ...] to `caches`."""
         x, branch, count = self.embedding.detach().index_select(0, tokens.ids), None, len(self.layers)
         for i, layer in enumerate(self.layers):
-            x, y, scale = norm(x, branch, *layer.input_norm)
-            qkv = product(y, *layer.qkv)
+            x, y, scale = norm(x, branch, *layer.input_norm, self.dtype)
+            qkv = product(y, *layer.qkv).float()
             self.rotate(qkv, tokens.position, layer, 1.0)
             out, total = x.new_empty((len(x), layer.heads[0] * layer.head)), x.new_empty((len(x), layer.heads[0]))
             kernels().attention_forward(at(qkv), *_attention(tokens, layer), at(out), at(total))
@@ -119,7 +119,7 @@ class NativeForward(FusedForward):
             residual, attention = x, out
             if i + 1 == count:
                 residual, attention = (z.index_select(0, tokens.outputs) for z in (x, out))
-            mlp_input, y, mlp_scale = norm(residual, product(attention, *layer.out), *layer.mlp_norm)
+            mlp_input, y, mlp_scale = norm(residual, product(attention, *layer.out), *layer.mlp_norm, self.dtype)
             gate_up = product(y, *layer.gate_up)
             if activations is not None:
                 activations.append(_Activations(x, scale, qkv, out, total, mlp_input, mlp_scale, gate_up))
@@ -153,7 +153,7 @@ class _NativeScores(torch.autograd.Function):
         trains = any(ctx.needs_input_grad)
         activations: list[_Activations] | None = [] if trains else None
         x = model.states(tokens, activations)
-        _, y, scale = norm(x, None, *model.final_norm)
+        _, y, scale = norm(x, None, *model.final_norm, model.dtype)
         y = y.index_select(0, tokens.state)
         logp, entropy, squares, total = x.new_empty((4, len(y))).unbind()
         size, logits = len(model.logits[0]), y
@@ -161,8 +161,8 @@ class _NativeScores(torch.autograd.Function):
         for rows in pieces:
             logits = product(y[rows], *model.logits)
             inputs = at(logits), at(tokens.target[rows]), len(logits), size
-            to = (at(z[rows]) for z in (logp, entropy))
-            kernels().scores_forward(*inputs, *to, at(squares[rows]) if square else None, at(total[rows]))
+            to = at(logp[rows]), at(entropy[rows]), at(squares[rows]) if square else None, at(total[rows])
+            kernels().scores_forward(*inputs, *to, is_bfloat16(logits))
         if trains:
             ctx.save_for_backward(*weights)  # raises if one of them was modified in place
             ctx.model, ctx.tokens, ctx.activations, ctx.pieces = model, tokens, activations, pieces
@@ -197,7 +197,7 @@ class _Gradients:
         weight = self.model.weights[name].detach()
         gradient = gradient.to(weight.dtype)
         self.add_linear(name, x, gradient)
-        return (gradient @ weight).float()
+        return gradient @ weight
 
     def add_linear(self, name: str, x: Tensor, gradient: Tensor) -> None:
         """Take in the gradient [n, out], in the weights' number format, of the output of a linear layer."""
@@ -209,7 +209,7 @@ class _Gradients:
     def norm(self, name: str, x: Tensor, weight: Tensor, scale: Tensor, gradient: Tensor, of_x: Tensor) -> None:
         """Take in the gradient of the output of `norm`, and add that of x [n, d] to `of_x`."""
         of_weight, inputs = torch.zeros_like(weight), (at(z) for z in (x, weight, scale, gradient))
-        kernels().norm_backward(*inputs, *x.shape, at(of_x), at(of_weight))
+        kernels().norm_backward(*inputs, *x.shape, at(of_x), at(of_weight), is_bfloat16(gradient))
         if self.requires_grad[name]:
             self.of[name] = of_weight
 
@@ -232,12 +232,13 @@ class _Gradients:
 def _backward_scores(ctx: Any, grads: _Gradients, logp_gradient: Tensor, entropy_gradient: Tensor | None) -> Tensor:
     """Return the gradient of the output of the last layer."""
     x, scale, y, total, entropy, logits = ctx.end
-    model, target, of_y = ctx.model, ctx.tokens.target, torch.empty_like(y)
+    model, target, of_y = ctx.model, ctx.tokens.target, y.new_empty(y.shape, dtype=x.dtype)
     for rows in ctx.pieces:
         logits_chunk = product(y[rows], *model.logits) if logits is None else logits
         inputs = (at(z[rows]) for z in (total, entropy, logp_gradient))
         of_entropy = None if entropy_gradient is None else at(entropy_gradient[rows])
-        kernels().scores_backward(at(logits_chunk), at(target[rows]), *logits_chunk.shape, *inputs, of_entropy)
+        size, bf16 = logits_chunk.shape, is_bfloat16(logits_chunk)
+        kernels().scores_backward(at(logits_chunk), at(target[rows]), *size, *inputs, of_entropy, bf16)
         of_y[rows] = grads.linear("logits", y[rows], logits_chunk)
     of_state = torch.zeros_like(x).index_add_(0, ctx.tokens.state, of_y)
     of_x = torch.zeros_like(x)
@@ -253,10 +254,11 @@ def _backward_layer(
     layer, is_last = model.layers[i], i + 1 == len(model.layers)
     down = model.weights[f"{i}.down"].detach()
     of_down = gradient.to(down.dtype)
-    of_gate = (of_down @ down).float()
-    kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate))  # now the input of `down`
+    of_gate = of_down @ down
+    # now `of_gate` is the input of `down`
+    kernels().gate_backward(at(activations.gate_up), *of_gate.shape, at(of_gate), is_bfloat16(of_gate))
     grads.add_linear(f"{i}.down", of_gate, of_down)
-    _, y, _ = norm(activations.mlp_input, None, *layer.mlp_norm)
+    _, y, _ = norm(activations.mlp_input, None, *layer.mlp_norm, model.dtype)
     grads.norm(
         f"{i}.mlp_norm",
         activations.mlp_input,
@@ -266,7 +268,7 @@ def _backward_layer(
         gradient,
     )
     out = activations.out.index_select(0, tokens.outputs) if is_last else activations.out
-    of_out = grads.linear(f"{i}.out", out, gradient)
+    of_out = grads.linear(f"{i}.out", out, gradient).float()
     if is_last:
         gradient, of_out = (
             z.new_zeros((len(activations.x), z.shape[1])).index_copy_(0, tokens.outputs, z) for z in (gradient, of_out)
@@ -275,7 +277,7 @@ def _backward_layer(
     inputs = at(activations.out), at(activations.total), at(of_out)
     kernels().attention_backward(at(activations.qkv), *_attention(tokens, layer), *inputs, at(of_qkv))
     model.rotate(of_qkv, tokens.position, layer, -1.0)
-    _, y, _ = norm(activations.x, None, *layer.input_norm)
+    _, y, _ = norm(activations.x, None, *layer.input_norm, model.dtype)
     of_norm = grads.linear(f"{i}.qkv", y, of_qkv)
     grads.norm(f"{i}.input_norm", activations.x, layer.input_norm[0], activations.scale, of_norm, gradient)
     return gradient

@@ -7,7 +7,7 @@ import torch
 from needs import needs_compiler
 from torch import Tensor
 
-from staleharness.language.model.native_kernels import WIDTH, at, kernels
+from staleharness.language.model.native_kernels import WIDTH, at, gate, is_bfloat16, kernels, norm
 
 pytestmark = needs_compiler
 COLUMNS, SIZE, SCALE = 12, 16, 0.3
@@ -50,7 +50,7 @@ def test_a_new_token_attends_to_its_prompt_and_its_own_row(heads: int, groups: i
 
 def sample(logits: Tensor, noise: Tensor | None) -> tuple[Tensor, Tensor]:
     token, logp = torch.full((len(logits),), -1), torch.empty(len(logits))
-    kernels().sample(at(logits), at(noise), *logits.shape, at(token), at(logp))
+    kernels().sample(at(logits), at(noise), *logits.shape, at(token), at(logp), is_bfloat16(logits))
     return token, logp
 
 
@@ -85,3 +85,60 @@ def test_a_logit_that_is_not_finite_makes_no_score(number: float, noise: Tensor 
         token, logp = sample(logits, noise)
         assert torch.isnan(logp[0]) and torch.isfinite(logp[1])
         assert bool((token >= 0).all() and (token < 71).all())
+
+
+def test_results_in_bfloat16_are_rounded_as_torch_rounds() -> None:
+    numbers = torch.tensor([1.0, -1.0, 1 + 2**-8, 1 + 3 * 2**-8, 1 + 2**-8 + 2**-20, 3.4e38, 1e-40, -0.0, 0.0])
+    weight = torch.cat([numbers, torch.tensor([float("inf"), float("-inf"), float("nan")])])
+    ones = torch.ones((2, len(weight)))  # whose root mean square is 1
+    y = norm(ones, None, weight, 0.0, torch.bfloat16)[1]
+    torch.testing.assert_close(y, weight.bfloat16().expand_as(y), rtol=0, atol=0, equal_nan=True)
+    assert torch.equal(y[:, :-1].view(torch.int16), weight.bfloat16()[:-1].view(torch.int16).expand(2, -1))
+
+
+def rounded(*shape: int) -> tuple[Tensor, Tensor]:
+    """Random numbers in bfloat16, and the same in float32."""
+    x = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).bfloat16()
+    return x, x.float()
+
+
+@pytest.mark.parametrize("width", [8, 37, 576])
+def test_layers_compute_in_float32_between_bfloat16(width: int) -> None:
+    """The same numbers as with float32 throughout, rounded at the end: widening is exact."""
+    (_, x32), (branch, branch32), (_, weight) = rounded(5, width), rounded(5, width + 1), rounded(width)
+    branch, branch32 = branch[:, :width].contiguous(), branch32[:, :width].contiguous()
+    for half, full in ((None, None), (branch, branch32)):
+        total, y, scale = norm(x32.clone(), half, weight, 1e-5, torch.bfloat16)
+        expected = norm(x32.clone(), full, weight, 1e-5, torch.float32)
+        assert torch.equal(total, expected[0]) and torch.equal(scale, expected[2])
+        assert torch.equal(y, expected[1].bfloat16())
+    columns = []
+    for pull in (branch, branch32):
+        of_x, of_weight = x32.clone(), torch.zeros(width)
+        rows = at(x32), at(weight), at(scale), at(pull)
+        kernels().norm_backward(*rows, 5, width, at(of_x), at(of_weight), is_bfloat16(pull))
+        columns.append((of_x, of_weight))
+    assert all(map(torch.equal, *columns))
+    gates, gates32 = rounded(5, 2 * width)
+    assert torch.equal(gate(gates), gate(gates32).bfloat16())
+    for inputs, pull in ((gates, branch), (gates32, branch32)):
+        kernels().gate_backward(at(inputs), 5, width, at(pull), is_bfloat16(pull))
+    assert torch.equal(gates, gates32.bfloat16()) and torch.equal(branch, branch32.bfloat16())
+
+
+@pytest.mark.parametrize("size", [7, 601, 2048])
+def test_vocabularies_compute_in_float32_between_bfloat16(size: int) -> None:
+    logits, logits32 = rounded(6, size)
+    token, noise = torch.arange(6), torch.rand(6, generator=torch.Generator().manual_seed(0))
+    for u in (None, noise):
+        assert all(map(torch.equal, sample(logits, u), sample(logits32, u)))
+    columns = []
+    for x in (logits, logits32):
+        logp, entropy, square, total = torch.empty((4, 6)).unbind()
+        kernels().scores_forward(
+            at(x), at(token), 6, size, at(logp), at(entropy), at(square), at(total), is_bfloat16(x)
+        )
+        pull = at(noise), at(noise)
+        kernels().scores_backward(at(x), at(token), 6, size, at(total), at(entropy), *pull, is_bfloat16(x))
+        columns.append((logp, entropy, square, total, x.bfloat16()))
+    assert all(map(torch.equal, *columns))

@@ -19,42 +19,90 @@ struct Reach {
     }
   }
 };
-}  // namespace
-
-extern "C" {
-// sum = x (+ more), y = sum · w · scale with scale = 1 / sqrt(mean square + epsilon) [n]; `sum` may be x, or null.
-void norm_forward(numbers x, numbers more, numbers w, int64_t n, int64_t d, float epsilon, float* sum, float* y,
-                  float* scale) {
+template <class Number>
+void norm_rows(numbers x, const Number* more, numbers w, int64_t n, int64_t d, float epsilon, float* sum, Number* y,
+               float* scale) {
+  floats scratch(d);
   for (int64_t i = 0; i < n; i++, x += d, y += d) {
     float square = 0;
     if (more) {
+      numbers m = widen(more, d, scratch.data());
 #pragma omp simd reduction(+ : square)
-      for (int64_t j = 0; j < d; j++) sum[j] = x[j] + more[j], square += sum[j] * sum[j];
+      for (int64_t j = 0; j < d; j++) sum[j] = x[j] + m[j], square += sum[j] * sum[j];
     } else {
 #pragma omp simd reduction(+ : square)
       for (int64_t j = 0; j < d; j++) square += x[j] * x[j];
     }
     const float s = scale[i] = 1 / std::sqrt(square / d + epsilon);
     numbers from = more ? sum : x;
+    float* to = float_row(y, scratch.data());
 #pragma omp simd
-    for (int64_t j = 0; j < d; j++) y[j] = from[j] * s * w[j];
+    for (int64_t j = 0; j < d; j++) to[j] = from[j] * s * w[j];
+    narrow(to, d, y);
     if (more) more += d, sum += d;
   }
 }
-// of_x += the pull on x; of_w += that on w. `pull` is on y.
-void norm_backward(numbers x, numbers w, numbers scale, numbers pull, int64_t n, int64_t d, float* of_x, float* of_w) {
+template <class Number>
+void norm_rows_backward(numbers x, numbers w, numbers scale, const Number* pull, int64_t n, int64_t d, float* of_x,
+                        float* of_w) {
+  floats scratch(d);
   for (int64_t i = 0; i < n; i++, x += d, pull += d, of_x += d) {
+    numbers of = widen(pull, d, scratch.data());
     const float s = scale[i];
     float dot = 0;
 #pragma omp simd reduction(+ : dot)
-    for (int64_t j = 0; j < d; j++) dot += pull[j] * w[j] * x[j];
+    for (int64_t j = 0; j < d; j++) dot += of[j] * w[j] * x[j];
     const float along = dot * s * s * s / d;
 #pragma omp simd
     for (int64_t j = 0; j < d; j++) {
-      of_w[j] += pull[j] * x[j] * s;
-      of_x[j] += s * w[j] * pull[j] - along * x[j];
+      of_w[j] += of[j] * x[j] * s;
+      of_x[j] += s * w[j] * of[j] - along * x[j];
     }
   }
+}
+template <class Number>
+void gate_rows(const Number* x, int64_t n, int64_t width, Number* y) {
+  floats scratch(3 * width);
+  for (int64_t i = 0; i < n; i++, x += 2 * width, y += width) {
+    numbers from = widen(x, 2 * width, scratch.data());
+    float* to = float_row(y, scratch.data() + 2 * width);
+#pragma omp simd
+    for (int64_t j = 0; j < width; j++) to[j] = from[j] / (1 + exp_of(std::min(-from[j], 88.0f))) * from[width + j];
+    narrow(to, width, y);
+  }
+}
+template <class Number>
+void gate_rows_backward(Number* x, int64_t n, int64_t width, Number* pull) {
+  floats scratch(3 * width);
+  for (int64_t i = 0; i < n; i++, x += 2 * width, pull += width) {
+    float *gates = float_row(x, scratch.data()), *pulls = float_row(pull, scratch.data() + 2 * width);
+    widen(x, 2 * width, gates), widen(pull, width, pulls);
+#pragma omp simd
+    for (int64_t j = 0; j < width; j++) {
+      const float gate = gates[j], up = gates[width + j], on = 1 / (1 + exp_of(std::min(-gate, 88.0f))), of = pulls[j];
+      gates[j] = of * up * on * (1 + gate * (1 - on));
+      gates[width + j] = of * gate * on;
+      pulls[j] = gate * on * up;
+    }
+    narrow(gates, 2 * width, x), narrow(pulls, width, pull);
+  }
+}
+}  // namespace
+
+// Factors and results of products of matrices are bfloat16 where `bf16` is set: `more`, `y` and the pull on it, gates and
+// ups. All else is float.
+extern "C" {
+// sum = x (+ more), y = sum · w · scale with scale = 1 / sqrt(mean square + epsilon) [n]; `sum` may be x, or null.
+void norm_forward(numbers x, const void* more, numbers w, int64_t n, int64_t d, float epsilon, float* sum, void* y,
+                  float* scale, bool bf16) {
+  bf16 ? norm_rows(x, (const bfloat16*)more, w, n, d, epsilon, sum, (bfloat16*)y, scale)
+       : norm_rows(x, (numbers)more, w, n, d, epsilon, sum, (float*)y, scale);
+}
+// of_x += the pull on x; of_w += that on w. `pull` is on y.
+void norm_backward(numbers x, numbers w, numbers scale, const void* pull, int64_t n, int64_t d, float* of_x, float* of_w,
+                   bool bf16) {
+  bf16 ? norm_rows_backward(x, w, scale, (const bfloat16*)pull, n, d, of_x, of_w)
+       : norm_rows_backward(x, w, scale, (numbers)pull, n, d, of_x, of_w);
 }
 // Rotate `heads` heads of each token by the angles of its position (sign = 1), or back (−1), in place.
 void rotate(float* x, int64_t row, ints position, numbers cos, numbers sin, int64_t n, int64_t heads, int64_t head,
@@ -141,20 +189,12 @@ void attention_backward(numbers qkv, ints sequences, int64_t count, int64_t head
   }
 }
 // y = silu(gate) · up, of gates and ups side by side [n, 2 width].
-void gate_forward(numbers x, int64_t n, int64_t width, float* y) {
-  for (int64_t i = 0; i < n; i++, x += 2 * width, y += width)
-#pragma omp simd
-    for (int64_t j = 0; j < width; j++) y[j] = x[j] / (1 + exp_of(std::min(-x[j], 88.0f))) * x[width + j];
+void gate_forward(const void* x, int64_t n, int64_t width, void* y, bool bf16) {
+  bf16 ? gate_rows((const bfloat16*)x, n, width, (bfloat16*)y) : gate_rows((numbers)x, n, width, (float*)y);
 }
 // Put the pull on gates and ups in their place, and y again in the place of the pull on it.
-void gate_backward(float* x, int64_t n, int64_t width, float* pull) {
-  for (int64_t i = 0; i < n; i++, x += 2 * width, pull += width)
-#pragma omp simd
-    for (int64_t j = 0; j < width; j++) {
-      const float gate = x[j], up = x[width + j], on = 1 / (1 + exp_of(std::min(-gate, 88.0f))), of = pull[j];
-      x[j] = of * up * on * (1 + gate * (1 - on));
-      x[width + j] = of * gate * on;
-      pull[j] = gate * on * up;
-    }
+void gate_backward(void* x, int64_t n, int64_t width, void* pull, bool bf16) {
+  bf16 ? gate_rows_backward((bfloat16*)x, n, width, (bfloat16*)pull)
+       : gate_rows_backward((float*)x, n, width, (float*)pull);
 }
 }

@@ -1,8 +1,9 @@
-// Shared by the files of this folder: vectors, e^x, products of small matrices, softmax.
+// Shared by the files of this folder: vectors, bfloat16, e^x, products of small matrices, softmax.
 #pragma once
 #include <algorithm>
 #include <cmath>
 #include <cstdint>
+#include <cstring>
 #include <vector>
 
 namespace {
@@ -15,6 +16,29 @@ typedef std::vector<float> floats;
 inline vec load(numbers p) { return *reinterpret_cast<const vec*>(p); }
 inline vec& at(float* p) { return *reinterpret_cast<vec*>(p); }
 inline int64_t padded(int64_t n) { return (n + V - 1) / V * V; }
+// The upper half of a float, which is rounded to the nearest, ties to even; NaN stays NaN.
+struct bfloat16 { uint16_t bits; };
+inline numbers widen(numbers x, int64_t, float*) { return x; }
+// `n` numbers as float, in `to`.
+inline numbers widen(const bfloat16* x, int64_t n, float* to) {
+  for (int64_t j = 0; j < n; j++) {
+    const uint32_t bits = uint32_t(x[j].bits) << 16;
+    std::memcpy(to + j, &bits, 4);
+  }
+  return to;
+}
+// Where numbers that become `to` are computed: there, or for bfloat16 in `scratch`, to be rounded by `narrow`.
+inline float* float_row(float* to, float*) { return to; }
+inline float* float_row(bfloat16*, float* scratch) { return scratch; }
+inline void narrow(numbers, int64_t, float*) {}
+inline void narrow(numbers x, int64_t n, bfloat16* to) {
+  for (int64_t j = 0; j < n; j++) {
+    uint32_t bits;
+    std::memcpy(&bits, x + j, 4);
+    const uint32_t rounded = (bits + 0x7fff + ((bits >> 16) & 1)) >> 16;
+    to[j].bits = uint16_t((bits & 0x7fffffff) > 0x7f800000 ? 0x7fc0 : rounded);
+  }
+}
 // e^x for x <= 88, as in Cephes' expf: relative error below 2e-7; 0 is 1e-38.
 inline float exp_of(float x) {
   union { float number; int32_t bits; } power;
