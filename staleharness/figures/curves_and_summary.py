@@ -15,6 +15,7 @@ from matplotlib.ticker import MaxNLocator
 from ..base.text import plural
 from ..statistics.bootstrap import REPS, fast_interval, mean_of_tasks
 from ..statistics.results import Results
+from ..statistics.row_diagnostics import budget_phases, in_budget
 from ..statistics.scores import Array
 from ..statistics.table import Table
 from ..store.run_grid import RunGrid
@@ -67,7 +68,7 @@ def metric_over_training(
     labels = {c.label for c, rs in grid.cells.items() if any(r.column(metric) is not None for r in rs)}
     looks = {label: look for label, look in looks_of(table).items() if label in labels}
     rows = [_end_row(grid, label, k, metric, part, fewest) for label in looks for k in grid.capacities]
-    period = "all phases" if tuple(part) == (0, 1) else f"phases {_span(table, part)}"
+    period = "all phases" if tuple(part) == (0, 1) else f"phases {_span(grid, part)}"
     subtitle = f"mean over environments and seeds ({seeds(grid)}), {spread(table)}"
     subtitle += f"; right: mean of {period}, {bars(table)}"
     subtitle += f"; dotted: {line_name}" if line_name else ""
@@ -79,9 +80,9 @@ def metric_over_training(
     return panels_and_summary(*names, table, width, looks, curve, rows, "end", line)
 
 
-def _span(table: Table, part: Sequence[float]) -> str:
-    """`10 to 49`, counted from 0; in per cent where runs are not equally long."""
-    phases = {size[0] for size in table.settings["sizes"]}
+def _span(grid: RunGrid, part: Sequence[float]) -> str:
+    """`10 to 49`, phases of the budget counted from 0; in per cent where runs are not equally long."""
+    phases = {budget_phases(run) for run in grid.runs}
     if len(phases) > 1:
         return f"from {part[0]:.0%} to {part[1]:.0%}"
     numbers = phases_in(np.arange(phases.pop()), part)
@@ -89,10 +90,10 @@ def _span(table: Table, part: Sequence[float]) -> str:
 
 
 def _end_row(grid: RunGrid, label: str, k: int, metric: str, part: Sequence[float], fewest: int) -> dict[str, Any]:
-    """Mean of a part of the phases, run by run, then over runs and tasks, with its interval."""
+    """Mean of a part of the budget's phases, run by run, then over runs and tasks, with its interval."""
     tasks = []
     for members in grid.tasks(label, k).values():
-        columns = [phases_in(c, part) for r in members if (c := r.column(metric)) is not None]
+        columns = [phases_in(in_budget(r, c), part) for r in members if (c := r.column(metric)) is not None]
         if means := [c[~np.isnan(c)].mean() for c in columns if np.isfinite(c).any()]:
             tasks.append(np.array(means))
     return summary_row(tasks, label, k, metric, fewest)

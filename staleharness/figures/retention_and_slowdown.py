@@ -21,6 +21,7 @@ from ..statistics.claims.study_evidence import Evidence
 from ..statistics.lag_curve import lag_curves
 from ..statistics.results import Results
 from ..statistics.retained_share import MIN_GAIN, retained_shares
+from ..statistics.row_diagnostics import budget_phases
 from ..statistics.scores import AUTO, Array, final_score, resolve_auto
 from ..statistics.slowdown import LEVEL, Slowdown, slowdowns
 from ..statistics.table import Table, extent
@@ -141,9 +142,8 @@ def _budget_panel(
     seeds = f"n = {span(map(len, shares.values()))}"
     runs = [run for run in study if run.spec["env"] == env and int(run.spec["capacity"]) == k]
     lag = next((f", lag {lag:,.0f}" for lag in lags_of(Results.of(runs)).values()), "")
-    phases = int(runs[0].record["phases"])
-    steps = int(runs[0].record["gradient_steps"]) // phases
-    ax.set_title(f"{short_label(env)}, {seeds}\n{phases} × {steps}{lag}", loc="left")
+    steps = int(runs[0].record["gradient_steps"]) // int(runs[0].record["phases"])
+    ax.set_title(f"{short_label(env)}, {seeds}\n{budget_phases(runs[0])} × {steps}{lag}", loc="left")
 
 
 @FIGURES.register("slowdown")

@@ -9,6 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.patches import Patch
 
 from ..statistics.results import Results
+from ..statistics.row_diagnostics import in_budget
 from ..statistics.table import Table
 from ..store.stored_run import SECONDS, StoredRun
 from .captions import axis, below, iqm_axis, machines, run_facts, seeds, size
@@ -104,8 +105,8 @@ def where_the_time_goes(results: Results, table: Table, width: float = PAGE) -> 
     names = labels(table)
 
     def mean(label: str, part: str) -> float:
-        columns = [run.column(SECONDS + part) for run in grid.runs if run.label == label]
-        return float(np.mean([0.0 if c is None else np.nanmean(c) for c in columns] or [0.0]))
+        columns = [(run, run.column(SECONDS + part)) for run in grid.runs if run.label == label]
+        return float(np.mean([0.0 if c is None else np.nanmean(in_budget(run, c)) for run, c in columns] or [0.0]))
 
     seconds = {label: {part: mean(label, part) for part in PARTS} for label in names}
     subtitle = (

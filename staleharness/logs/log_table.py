@@ -105,16 +105,16 @@ def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
         columns = [] if EVENTS in path.name else _column_names(path)
         long_table = long_columns(columns)
         rows: Iterable[Sequence[Any]]
+        flags: dict[str, Sequence[str]] = {}
+        if {"phase", "steps"} <= set(columns):
+            flags["steps"] = ("0", "0.0")  # in a table of staleharness: phases that fill the buffer
         if long_table is None or set(names) <= set(columns):
-            rows = _cells(path, names)
+            rows = _valid_cells(path, names, flags)
         elif len(names) > 1:
             raise ValueError("a table with a line per value has no counts: give lag=NAME alone")
         else:
-            flag = next((name for name in columns if name.strip().lower() == NAN_FLAG), long_table[0])
-            cells = _cells(path, [*long_table[:2], flag])
-            rows = (
-                [None if str(nan).strip().lower() in TRUE else value] for name, value, nan in cells if name == names[0]
-            )
+            flags |= {name: TRUE for name in columns if name.strip().lower() == NAN_FLAG}
+            rows = ([value] for name, value in _valid_cells(path, long_table[:2], flags) if name == names[0])
         yield from _pieces(rows, names, path.name, _delimiter(path) != ",")
 
 
@@ -145,6 +145,14 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
             for row in json_objects(text):
                 cells = dict(_flat(row, ""))
                 yield [cells.get(name) for name in names]
+
+
+def _valid_cells(path: Path, names: Sequence[str], flags: Mapping[str, Sequence[str]]) -> Iterator[Sequence[Any]]:
+    """Iterate over the cells of some columns, None in a row in which a column of `flags` has one of its cells."""
+    for row in _cells(path, [*names, *flags]):
+        marks = zip(row[len(names) :], flags.values(), strict=True)
+        has_flag = any(str(mark).strip().lower() in cells for mark, cells in marks)
+        yield [None] * len(names) if has_flag else row[: len(names)]
 
 
 def _delimiter(path: Path) -> str:

@@ -74,6 +74,11 @@ def in_budget(run: StoredRun, column: Array) -> Array:
     return column[int(run.spec.get("fill_phases", 0)) :]
 
 
+def budget_phases(run: StoredRun) -> int:
+    """Return the number of a run's phases without those that fill the buffer."""
+    return int(run.record["phases"]) - int(run.spec.get("fill_phases", 0))
+
+
 def in_bins(curves: Sequence[tuple[Array, Array]], envs: Sequence[str], max_bins: int = BINS) -> tuple[Array, Array]:
     """Mean of curves (steps [phases], values [phases]) over runs and within bins of equally many phases: ([bins],
     [bins]).

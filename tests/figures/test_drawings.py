@@ -100,6 +100,18 @@ def test_the_end_of_a_metric_is_a_mean_over_last_phases(tmp_path: Path) -> None:
     assert row["end"] == pytest.approx(expected) and row["end_low"] <= row["end"] <= row["end_high"]
 
 
+def test_the_end_of_a_metric_leaves_out_the_filling_phases(tmp_path: Path) -> None:
+    """The last half of 4 phases of the budget, after 2 filling ones, are its phases 2 and 3."""
+    for seed in range(2):
+        columns = {"tv_end": [9.0, 9.0, 1.0, 2.0, 3.0, 5.0]}
+        write_run(tmp_path, "vaco", seed, phases=6, settings={"fill_phases": 2}, columns=columns)
+    runs = read(tmp_path)
+    row = curves_and_summary._end_row(grid(runs), "vaco", 8, "tv_end", (0.5, 1.0), 0)
+    assert row["end"] == pytest.approx(4.0)
+    assert curves_and_summary._end_row(grid(runs), "vaco", 8, "tv_end", (0.0, 1.0), 0)["end"] == pytest.approx(2.75)
+    assert curves_and_summary._span(grid(runs), (0.5, 1.0)) == "2 to 3"
+
+
 def test_methods_without_the_metric_are_left_out(tmp_path: Path) -> None:
     runs = write_grid(tmp_path, ("spo", "vaco"), seeds=2, phases=4)
     for run in runs[:2]:

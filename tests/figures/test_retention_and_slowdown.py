@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -85,10 +86,11 @@ def test_the_line_is_in_the_middle_of_its_bar(tmp_path: Path) -> None:
 
 
 def test_a_panel_without_a_measured_lag_does_not_name_one(tmp_path: Path) -> None:
-    runs = [write_run(tmp_path, capacity=k, sampled=ZERO + 100, phases=3, said={"summary": {}}) for k in (1, 16)]
+    run: dict[str, Any] = {"sampled": ZERO + 100, "said": {"summary": {}}}
+    runs = [write_run(tmp_path, capacity=k, phases=5, settings={"fill_phases": 2}, **run) for k in (1, 16)]
     results = Results.of(runs)
     (ax,) = budgets(results, results.table(reps=50, engine="quick")).axes
-    assert ax.get_title(loc="left").splitlines()[-1] == "3 × 80"
+    assert ax.get_title(loc="left").splitlines()[-1] == "3 × 80"  # phases that fill the buffer are not in the budget
 
 
 def test_an_environment_that_only_the_large_one_has_gets_a_panel_too(tmp_path: Path) -> None:

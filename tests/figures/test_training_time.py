@@ -59,6 +59,14 @@ def test_bars_are_mean_seconds_by_part_of_a_phase(runs: list[StoredRun], width: 
     assert [t.get_text() for t in ax.get_yticklabels()] == ["A-3PO", "decoupled PPO"]
 
 
+def test_bars_leave_out_phases_that_fill_the_buffer(tmp_path: Path) -> None:
+    settings = {**LANGUAGE["settings"], "fill_phases": 1}
+    run = write_run(tmp_path, "a3po", 0, phases=3, **{**LANGUAGE, "settings": settings})
+    run = spend(run, **{part: [9.0, 1.0, 2.0] for part in PARTS})
+    (ax,) = where_the_time_goes(Results.of([run]), stats.table([run], reps=20)).axes
+    assert [p.get_width() for p in ax.patches] == pytest.approx([1.5] * len(PARTS))
+
+
 def test_the_words_at_the_bars_stay_on_the_page(runs: list[StoredRun]) -> None:
     for width in (7.0, COLUMN):
         figure = where_the_time_goes(Results.of(runs), stats.table(runs, reps=20), width)

@@ -75,6 +75,25 @@ def test_a_histogram_has_its_weights(tmp_path: Path) -> None:
     assert found.to_json()["max"] == 9 and found.to_json()["rows"] == 100
 
 
+@pytest.mark.parametrize("kind", ["long", "wide", "jsonl"])
+def test_phases_that_fill_the_buffer_are_in_no_own_lag(tmp_path: Path, kind: str) -> None:
+    """The tables are those of `staleharness export csv`, `metrics().to_csv` and a run's own log."""
+    rows = [
+        {"phase": p, "steps": steps, "lag_mean": lag} for p, steps, lag in ((0, 0, 0.0), (1, 64, 2.0), (2, 128, 3.0))
+    ]
+    if kind == "long":
+        lines = [f"a,{row['phase']},{row['steps']},lag_mean,{row['lag_mean']}" for row in rows]
+        file = log(tmp_path, "\n".join(["run,phase,steps,metric,value", *lines, ""]))
+    elif kind == "wide":
+        file = log(tmp_path, pd.DataFrame(rows).to_csv(index=False))
+    else:
+        file = log(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "metrics.jsonl")
+    found = read_log(file)
+    assert (found.rows, found.mean, found.lags.tolist()) == (2, 2.5, [2.0, 3.0])
+    other = read_log(log(tmp_path, "steps,lag_mean\n0,1\n64,2\n"))  # no table of ours
+    assert other.mean == 1.5
+
+
 def test_json_lines_are_read_with_nested_names(tmp_path: Path) -> None:
     deep = {"learners": {"default_policy": {"diff_num_grad_updates_vs_sampler_policy": 1.5}}, "it": 1}
     text = "\n".join(json.dumps(row) for row in ({"it": 0}, deep))

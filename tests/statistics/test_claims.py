@@ -18,7 +18,7 @@ from staleharness.statistics.claims import early_warning as warning
 from staleharness.statistics.claims.claim_evaluation import evaluate_claim, fill_numbers
 from staleharness.statistics.claims.claim_schema import ClaimPart, read_query
 from staleharness.statistics.claims.part_tests import evaluate_part
-from staleharness.statistics.claims.study_evidence import Evidence, measure
+from staleharness.statistics.claims.study_evidence import Evidence, column_statistic, measure
 from staleharness.statistics.results import Results
 
 RETURNS = {  # Hopper-v5, whose random policy returns 15.23; seeds 0 to 4
@@ -128,6 +128,15 @@ def test_a_difference_is_of_the_reduced_columns(evidence: Evidence) -> None:
     most, mean = (number(f"vaco K=4 over=ppo_clip reduce={reduce}") for reduce in ("max", "mean"))
     assert most != mean
     assert most == pytest.approx(number("vaco K=4 reduce=max") - number("ppo_clip K=4 reduce=max"), abs=2e-9)
+
+
+def test_phases_that_fill_the_buffer_are_in_no_number(tmp_path: Path) -> None:
+    column = [9.0, 9.0, 1.0, 2.0, 4.0]
+    run = write_run(tmp_path, phases=5, settings={"fill_phases": 2}, columns={"tv_data": column})
+    for phases, reduce, value in (((), "mean", 7 / 3), ((1, 3), "mean", 3.0), ((0, 1), "max", 1.0)):
+        assert column_statistic(run, "tv_data", phases, reduce) == pytest.approx(value)
+    with pytest.raises(UserError, match="has no 'tv_data' in the phases asked for"):
+        column_statistic(run, "tv_data", (3, 5))
 
 
 def test_phases_of_a_number_per_run_are_refused(evidence: Evidence) -> None:

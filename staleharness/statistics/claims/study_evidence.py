@@ -17,6 +17,7 @@ from ...study import plain_env
 from ..aggregate import area
 from ..results import Results
 from ..retained_share import has_learned
+from ..row_diagnostics import in_budget
 from ..scores import Array, final_score, normaliser_of, random_returns
 from ..table import Table
 from .early_warning import fall_of_reward
@@ -161,12 +162,13 @@ def _fell(run: StoredRun) -> float:
 
 
 def column_statistic(run: StoredRun, name: str, phases: Sequence[int] = (), reduce: str = "mean") -> float:
-    """Reduce a column of a run's metrics over phases (from the first, up to before the second) that have it. Raises
-    `UserError` where no phase has it, or too few."""
+    """Reduce a column of a run's metrics over phases of its budget (from the first, up to before the second) that have
+    it. Raises `UserError` where no phase has it, or too few."""
     if reduce not in REDUCERS:
         raise UserError(f"reduce={reduce!r} is not known; {nearest(reduce, REDUCERS)}")
     column = run.column(name)
-    values = np.empty(0) if column is None else column[slice(*phases)] if phases else column
+    values = np.empty(0) if column is None else in_budget(run, column)
+    values = values[slice(*phases)] if phases else values
     values = values[~np.isnan(values)]
     if not len(values):
         raise UserError(f"run {run.id} ({run.label}) has no {name!r} in the phases asked for")
