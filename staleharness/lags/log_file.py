@@ -16,7 +16,7 @@ from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep, option
 from staleharness.logs.lag_log_reader import read_unconverted
 
-MAX_LAG = 2**16  # phases: a longer lag is in no buffer
+MAX_LAG = 1_000_000  # phases: a buffer of most versions, `MAX_VERSIONS`, holds shorter ones
 
 
 class LoggedLags(NamedTuple):
@@ -71,10 +71,12 @@ class Log(LagModel):
         inside = float(lags.shares[:capacity].sum())
         if self.tail == "cut" and inside > 0:
             return
-        advice = f"give K={lags.largest + 1}" + (f", or tail=cut for the {inside:.1%} within" if inside > 0 else "")
+        remedies = [f"K={lags.largest + 1}"] if lags.largest < MAX_LAG else []
+        remedies += [f"tail=cut for the {inside:.1%} within"] if inside > 0 else []
+        remedies = remedies or ["a larger per_phase, since no buffer holds them"]
         raise UserError(
             f"LAG={shorten(self.text)} has lags of up to {lags.largest:,} phases, and K={capacity} holds lags 0 to "
-            f"{capacity - 1}; {advice}"
+            f"{capacity - 1}; give {', or '.join(remedies)}"
         )
 
     def assign(self, draw: Draw) -> Assignment:

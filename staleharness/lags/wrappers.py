@@ -9,7 +9,7 @@ from typing import Literal
 import numpy as np
 
 from staleharness.errors import UserError
-from staleharness.lag import LAGS, Assignment, Draw, LagModel, keep, option, read_lag
+from staleharness.lag import LAGS, Assignment, Draw, DrawnLag, LagModel, keep, option, read_lag
 
 
 class _Wrapper(LagModel):
@@ -149,9 +149,17 @@ class LagBound(_Wrapper):
 
     def check(self, capacity: int) -> None:
         self.model.check(capacity)
-        if self.on_stale == "evict":
+        if self.on_stale == "evict" and not self._is_young(capacity):
             for phase in range(4 * capacity):
                 self._within(phase, capacity)
+
+    def _is_young(self, capacity: int) -> bool:
+        """Return whether rows are young enough in every phase, as far as one phase shows it: where one distribution is
+        cut off at the end of the buffer, a lag of a full buffer is one of any smaller one that holds it."""
+        if self.of != "uniform" and not isinstance(self.model, DrawnLag):
+            return False
+        newest = capacity - 1
+        return max(self.model.probabilities(newest, capacity)) >= newest - self.max
 
     def _within(self, phase: int, capacity: int) -> dict[int, float]:
         """Return {version: unnormalised probability} within the bound. Raises `UserError` if no version is."""

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -125,6 +127,42 @@ def test_a_cap_is_looked_at_once_for_all_runs_of_a_study(monkeypatch: pytest.Mon
     for _ in range(2):
         with pytest.raises(UserError, match="too small"):
             parse_lag("geometric:0.61/cap:2", 3)
+
+
+def starves(text: str, capacity: int) -> bool:
+    """Return whether a cap starves in one of the phases that its check looks at, phase by phase."""
+    cap: Any = read_lag(text)
+    return any(max(cap.model.probabilities(phase, capacity)) < phase - cap.max for phase in range(4 * capacity))
+
+
+@pytest.mark.parametrize("capacity", [1, 2, 5, 40])
+def test_a_cap_is_refused_where_any_phase_starves(capacity: int) -> None:
+    models = ["uniform", "geometric:0.5", "poisson:900", "poisson:6", "lognormal[median=30,sigma=0.05]", "oldest"]
+    for of in (*models, "tba[k=1,m=1.0]", "uniform/sync:7"):
+        for bound in (0, 1, 3, 25):
+            text = f"cap[max={bound},of={of}]"
+            try:
+                parse_lag(text, capacity)
+                refused = False
+            except UserError as error:
+                refused = "starves" in str(error)
+                if not refused:
+                    continue  # the model needs a larger buffer
+            assert refused == starves(text, capacity), text
+
+
+def test_a_cap_over_a_wide_buffer_looks_at_one_phase(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[int] = []
+    uniform = LAGS["uniform"].probabilities
+
+    def probabilities(self: LagModel, phase: int, capacity: int) -> dict[int, float]:
+        asked.append(phase)
+        assert len(asked) < 9
+        return uniform(self, phase, capacity)
+
+    monkeypatch.setattr(LAGS["uniform"], "probabilities", probabilities)
+    parse_lag("uniform/cap:3", 70_001)
+    assert asked == [70_000]
 
 
 def test_a_cap_wraps_any_model_and_a_sync_wraps_a_cap() -> None:

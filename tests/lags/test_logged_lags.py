@@ -9,11 +9,13 @@ import pytest
 
 from staleharness.errors import UserError
 from staleharness.lag import Draw, parse_lag
+from staleharness.lags.log_file import MAX_LAG
 from staleharness.pipeline.event_simulation import simulate
 from staleharness.pipeline.pipeline_rows import to_parquet
 from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import row_lags
 from staleharness.running.run_identity import lag_identity
+from staleharness.store.record_schema import MAX_VERSIONS
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:
@@ -53,8 +55,20 @@ def test_lags_that_a_buffer_cannot_hold_are_refused_or_cut(tmp_path: Path) -> No
     assert cut.probabilities(40, 4) == pytest.approx({40: 50 / 96, 39: 46 / 96})
     with pytest.raises(UserError, match=r"give K=10$"):
         parse_lag(f"log[file={log(tmp_path, 'lag 9 ', 'b.csv')},tail=cut]", 4)
-    with pytest.raises(UserError, match="lags of up to 1,000,000,000 phases"):
+    beyond = "lags of up to 1,000,000,000 phases, and K=4 holds lags 0 to 3; give "
+    with pytest.raises(UserError, match=f"{beyond}a larger per_phase, since no buffer holds them$"):
         parse_lag(f"log:{log(tmp_path, 'lag 1e9 ', 'c.csv')}", 4)
+    with pytest.raises(UserError, match=f"{beyond}tail=cut for the 50.0% within$"):
+        parse_lag(f"log:{log(tmp_path, 'lag 1e9 2 ', 'd.csv')}", 4)
+
+
+def test_the_largest_buffer_holds_all_lags_below_it(tmp_path: Path) -> None:
+    file = log(tmp_path, "lag 1 69999 ")
+    with pytest.raises(UserError, match=r"give K=70000, or tail=cut for the 50\.0% within"):
+        parse_lag(f"log:{file}", 2)
+    shares = parse_lag(f"log:{file}", 70_000).probabilities(80_000, 70_000)
+    assert shares == pytest.approx({79_999: 0.5, 10_001: 0.5})
+    assert MAX_LAG == MAX_VERSIONS
 
 
 def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
