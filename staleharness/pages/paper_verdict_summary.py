@@ -11,7 +11,8 @@ from pathlib import Path
 
 from ..base.text import invocation
 from ..errors import UserError
-from ..statistics.claims.claim_evaluation import fill_numbers
+from ..statistics.claims.claim_evaluation import fill_numbers, tests_in_text
+from ..statistics.significance_and_power import holm_level
 from .figure_results import STUDY, GalleryFigure
 from .page_parts import anchor, picture, picture_file, read_page
 from .paper_figure_specs import Paper, PaperFigure
@@ -61,12 +62,16 @@ def summary_page(
 
 def conclusion(paper: Paper, name: str, entries: Sequence[GalleryFigure]) -> str:
     """Conclusion of a paper with its numbers filled in; empty without one, and while runs of its figure or a study that
-    it quotes are missing."""
+    it quotes are missing. Holm's correction is for the tests that it tells and those of its figure."""
     for s in entries:
         is_complete = s.state == "drawn" and not s.absent(*STUDY.findall(paper.conclusion))
         if s.figure.name == paper.conclusion_from and is_complete:
             try:
-                return fill_numbers(paper.conclusion, s.evidence_of)
+                tests = tests_in_text(paper.conclusion, s.evidence_of)
+                if tests and s.absent_studies:  # tests of its figure cannot be made
+                    return ""
+                level = holm_level([p for _, p in tests | s.claim_result.tests])
+                return fill_numbers(paper.conclusion, s.evidence_of, level)
             except UserError as error:
                 raise UserError(f"{name}/paper.toml: {error}") from None
     return ""

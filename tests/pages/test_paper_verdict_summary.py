@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,6 +13,7 @@ from staleharness.errors import UserError
 from staleharness.pages import paper_gallery
 from staleharness.pages.figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
+from staleharness.pages.paper_verdict_summary import conclusion
 from staleharness.pages.verdict_text import verdict_on_page
 from staleharness.store.store import Store
 
@@ -101,6 +103,23 @@ def test_lines_of_figures_without_results_stay(paper: Path, tmp_path: Path) -> N
     empty = load_figures(figures, tmp_path / "none")
     paper_gallery.make(found, figures, empty, [], tmp_path / "out")
     assert (tmp_path / "out" / "p.md").read_text() == page
+
+
+def test_a_conclusion_tells_sides_after_holms_correction(paper: Path, tmp_path: Path) -> None:
+    """PPO-KL and SPO return 2.4 and 2.5 more than PPO-clip, p = .033 and .028: one alone is above it, two are not."""
+    for label, more in (("ppo_kl", 2.4), ("spo", 2.5)):
+        for seed in range(4):
+            for k, score in ((1, 100.0), (4, 20.1 - seed % 2 / 5 + more)):
+                write_run(tmp_path / "s", label, seed, env="A-v5", capacity=k, sampled=score + seed, phases=3)
+    study = paper / "s.toml"
+    study.write_text(study.read_text().replace('"vaco"]', '"vaco", "ppo_kl", "spo"]'))
+    found, figures = read_paper("p", paper)
+    entries = load_figures(figures, tmp_path, reps=50)
+    one, other = (f"{{told {label} K=4 over=ppo_clip of=return}} it" for label in ("ppo_kl", "spo"))
+    texts = [conclusion(replace(found, conclusion=text), "p", entries) for text in (one, f"{one}, {other}")]
+    assert texts == ["above it", "not significantly different from it, not significantly different from it"]
+    two = [part for part in entries[0].claim_result.parts if part.part.role == "claim"]
+    assert len(two) == 2 and len(entries[0].claim_result.tests) == 2  # those of the figure count, too
 
 
 def test_a_conclusion_that_cannot_be_filled_is_one_line(paper: Path, tmp_path: Path) -> None:

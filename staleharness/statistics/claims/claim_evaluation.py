@@ -39,6 +39,7 @@ class ClaimResult:
     verdict: str  # of `claim.VOCABULARY`; empty where there is nothing to judge
     observation: str  # text with numbers
     parts: Sequence[PartResult]
+    tests: frozenset[tuple[float, float]] = frozenset()  # value and p of all tests that Holm's correction is for
 
     @property
     def by_claim(self) -> dict[str, Sequence[PartResult]]:
@@ -74,9 +75,8 @@ def evaluate_claim(
     p_holm = dict(zip(ps, holm(ps).tolist(), strict=True))
     results = [correct_part(result, p_holm) for result in results]
     outcomes = [r.outcome for r in results if r.part.role == "claim"]
-    return ClaimResult(
-        verdict(outcomes) or default_verdict, fill_numbers(observation, evidence_of, holm_level(ps)), results
-    )
+    text = fill_numbers(observation, evidence_of, holm_level(ps))
+    return ClaimResult(verdict(outcomes) or default_verdict, text, results, frozenset(family))
 
 
 def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float = ALPHA) -> str:
