@@ -92,10 +92,13 @@ class ControlTask(Task):
 
     def vector(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
         """The environments of `make`. Raises `UserError` where its observations or actions are not supported."""
+        from .answer_checks import check_steps
+
         vector = self.make(env, num_envs, threads)
         if problem := unsupported_space(vector.single_observation_space, vector.single_action_space):
             vector.close()
             raise UserError(f"ENV={env} has {problem}")
+        check_steps(vector, env)
         return vector
 
     def make(self, env: str, num_envs: int, threads: int) -> gymnasium.vector.VectorEnv:
