@@ -25,13 +25,19 @@ class Template:
     registry: str  # module:name, of the package
     folder: str  # of a checkout, where its plugins lie
     flags: str  # of a sweep that tries it
+    ids: tuple[str, ...] = ()  # of the environments in it
 
 
 TEMPLATES = {
     "algorithm": Template(
         "an algorithm", "staleharness.algorithm:ALGORITHMS", "algorithms", "--env Hopper --algo {name}"
     ),
-    "env": Template("an environment family", "staleharness.task:ENVS", "envs", "--algo ppo_clip --env {cls}"),
+    "env": Template(
+        "an environment family", "staleharness.task:ENVS", "envs", "--algo ppo_clip --env {cls}", ("{cls}", "{cls}-v0")
+    ),
+    "language": Template(
+        "a language task", "staleharness.task:ENVS", "envs", "--algo ppo_clip --env {name}", ("{name}",)
+    ),
     "lag": Template("a lag model", "staleharness.lag:LAGS", "lags", "--env Hopper --algo ppo_clip --lag {name}"),
     "mismatch": Template(
         "a mismatch model",
@@ -81,7 +87,7 @@ def write(kind: str, name: str, folder: str | None) -> Path:
         raise UserError(
             f"NAME={name!r} would be the class {cls}, which Python or plugin files use already; give another name"
         )
-    _refuse_taken(kind, template, name, cls)
+    _refuse_taken(template, name, cls)
     home = user_path(folder) if folder is not None else _home(template)
     path = home / f"{name}.py"
     if path.exists():
@@ -113,13 +119,14 @@ def _home(template: Template) -> Path:
     return builtin_folder(template.folder) if inside else folder
 
 
-def _refuse_taken(kind: str, template: Template, name: str, cls: str) -> None:
+def _refuse_taken(template: Template, name: str, cls: str) -> None:
     from ..base.plugins import Registry, source_file
     from ..task import all_families
 
     registry: Registry[type] = pkgutil.resolve_name(template.registry)
     if name in registry:
         raise UserError(f"{template.noun} called {name!r} exists already in {source_file(registry[name])}")
-    for family in sorted(all_families(), key=lambda family: family.fallback) if kind == "env" else ():
-        if family.find(cls) or family.find(f"{cls}-v0"):
-            raise UserError(f"an environment called {cls!r} exists already in {source_file(family)}")
+    ids = [text.format(name=name, cls=cls) for text in template.ids]
+    for family in sorted(all_families(), key=lambda family: family.fallback) if ids else ():
+        if any(family.find(env) for env in ids):
+            raise UserError(f"an environment called {ids[0]!r} exists already in {source_file(family)}")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 from command_line import Cli
+from needs import hint
 from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
@@ -429,6 +430,7 @@ def test_a_new_algorithm_passes_the_contract_and_its_hint_plans(tmp_path: Path, 
         ("algorithm", "algorithms"),
         ("env", "envs"),
         ("lag", "staleharness/lags"),
+        ("language", "envs"),
         ("mismatch", "staleharness/mismatches"),
     ],
 )
@@ -451,6 +453,28 @@ def test_a_new_environment_runs(tmp_path: Path, cli: Cli) -> None:
     simulation.close()
     assert len(records) == 2 and records[-1].scores is not None
     assert records[-1].metrics["lag_max"] <= 1
+
+
+def test_a_new_language_task_learns_and_its_test_passes(
+    tmp_path: Path, cli: Cli, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("transformers", reason=hint("llm"))
+    monkeypatch.setenv("STALEHARNESS_CACHE", str(tmp_path / "cache"))
+    code, out, _ = cli("new", "language", "my_task", "--folder", str(tmp_path / "p"))
+    file = tmp_path / "p" / "my_task.py"
+    assert code == 0 and f"--algo ppo_clip --env my_task --k 8 --plugin {file}" in out
+    add_user_path(str(file))
+    few = "prompts=8,completions=4,evaluations=1"
+    (planned,) = plan(ask(env="my_task", algo="ppo_clip", k="2", seeds="1", steps="2", settings=few)).runs
+    simulation = simulation_of(planned.spec)
+    records = list(simulation)
+    simulation.close()
+    assert len(records) == 2 and 0.4 < records[-1].scores.mean("deterministic") < 1
+    lines = [line[6:] for line in file.read_text().splitlines() if line.startswith("#     ")]
+    test = write(tmp_path / "p" / "test_my_task.py", "\n".join(lines))
+    monkeypatch.syspath_prepend(tmp_path / "p")
+    runpy.run_path(str(test))["test_my_task_keeps_the_contract"]()
+    sys.modules.pop("my_task")
 
 
 def test_a_new_mismatch_model_runs_and_so_does_its_test(
@@ -489,6 +513,9 @@ def test_a_new_mismatch_model_runs_and_so_does_its_test(
         ("env", "hopper", "mujoco.py"),
         ("env", "mujoco", "mujoco.py"),
         ("env", "lambda", "not a plugin name"),
+        ("language", "gsm8k", "a language task called 'gsm8k' exists already in .*gsm8k.py"),
+        ("language", "hopper", "an environment called 'hopper' exists already in .*mujoco.py"),
+        ("language", "problem", "would be the class Problem"),
         ("mismatch", "noise", "a mismatch model called 'noise' exists already in .*noise.py"),
         ("mismatch", "none", "None"),
         ("mismatch", "place", "Place"),
