@@ -81,6 +81,17 @@ class Task:
     """Needs of algorithms (`algorithm.NEEDS`) that the family meets, beyond those that every task meets."""
 
     @classmethod
+    def check_class(cls, where: str) -> None:
+        """Raise `UserError` for a class whose ids cannot be read or found; where: its file and name."""
+        example = "{'my-task': 'one line'}"
+        for name in ("ids", "aliases"):
+            value = getattr(cls, name)
+            if not isinstance(value, dict) or not all(isinstance(x, str) for pair in value.items() for x in pair):
+                raise UserError(f"{where}: {name} is not a dictionary of texts, as {example}")
+        if cls.kind and not cls.ids and cls.find.__func__ is Task.find.__func__:  # type: ignore[attr-defined]
+            raise UserError(f"{where} lists no environment; write ids = {example}")
+
+    @classmethod
     def find(cls, env: str) -> str | None:
         """Return the canonical id for an id as typed, or None if the family does not serve it."""
         names = {**{key.lower(): key for key in cls.ids}, **{key.lower(): id for key, id in cls.aliases.items()}}

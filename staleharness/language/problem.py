@@ -61,6 +61,12 @@ def select_problems(problems: Sequence[Problem], spec: LanguageSpec, split: Spli
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
+        texts = (problem.question, problem.solution) if isinstance(problem, Problem) else (None,)
+        if not all(isinstance(text, str) for text in texts):
+            raise UserError(
+                f"{spec.env}: the {split} problem {shorten(repr(problem))} is not a "
+                "Problem(question, solution, answer) of three texts"
+            )
         answer = problem.answer
         if not isinstance(answer, str) or has_odd_commas(answer) or number(answer) is None:
             raise UserError(

@@ -131,6 +131,14 @@ class LanguageTask(Task):
     )
 
     @classmethod
+    def check_class(cls, where: str) -> None:
+        super().check_class(where)
+        if cls.problems is LanguageTask.problems:
+            raise UserError(f"{where} does not define problems(self, spec, split), a list of problems")
+        if cls.model is LanguageTask.model and cls.weights is LanguageTask.weights:
+            raise UserError(f"{where} does not define model(self, spec, progress), the name or folder of a model")
+
+    @classmethod
     def on_this_machine(cls, spec: RunSpec) -> RunSpec:
         assert isinstance(spec, LanguageSpec)
         return with_usual_columns(spec)

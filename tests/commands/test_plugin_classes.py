@@ -144,6 +144,42 @@ def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Cli) ->
     assert code == 2 and "Place does not extend Task; write class Place(Task)" in errors
 
 
+TASK = """
+from staleharness.language.task import LanguageTask
+from staleharness.task import ENVS
+
+@ENVS.register("rhymes")
+class Rhymes(LanguageTask):
+    ids = {"rhymes": "words that rhyme"}
+
+    def problems(self, spec, split):
+        return []
+
+    def model(self, spec, progress):
+        return spec.model
+"""
+
+
+@pytest.mark.parametrize(
+    "right, wrong, said",
+    [
+        ("def problems", "def problem", "Rhymes does not define problems(self, spec, split)"),
+        ("def model", "def modle", "Rhymes does not define model(self, spec, progress)"),
+        (
+            '{"rhymes": "words that rhyme"}',
+            '["rhymes"]',
+            "ids is not a dictionary of texts, as {'my-task': 'one line'}",
+        ),
+        ("ids = ", "idz = ", "Rhymes lists no environment; write ids = {'my-task': 'one line'}"),
+    ],
+)
+def test_a_task_without_its_parts_is_refused(right: str, wrong: str, said: str, tmp_path: Path, call: Cli) -> None:
+    path = tmp_path / "rhymes.py"
+    path.write_text(TASK.replace(right, wrong))
+    code, _, errors = call("sweep", "--env", "rhymes", "--dry", "--plugin", str(path))
+    assert code == 2 and f"{path}: " in errors and said in errors and errors.count("\n") == 1, errors
+
+
 def test_workers_find_a_relative_plugin_path(tmp_path: Path, call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
     """Each works in the folder of its own run."""
     path = write(Path.cwd(), "nearby")

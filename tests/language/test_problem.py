@@ -36,3 +36,10 @@ def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -
     assert warm_start_problems(PROBLEMS, PROBLEMS[:2], same, "strict") == (PROBLEMS[:2], 0)
     with pytest.raises(UserError, match="nothing is left for the warm start to teach"):
         warm_start_problems(PROBLEMS[:2], PROBLEMS[:2], others, "strict")
+
+
+@pytest.mark.parametrize("row", [("1 + 1?", "#### 2", "2"), None, replace(PROBLEMS[0], question=3)])
+def test_a_row_that_is_no_problem_is_one_line(row: Any, spec: Specs) -> None:
+    said = r"^word-problems: the train problem .* is not a Problem\(question, solution, answer\) of three texts$"
+    with pytest.raises(UserError, match=said):
+        select_problems([*PROBLEMS, row], spec(), "train")
