@@ -25,7 +25,7 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     runs = list(runs)
     metrics, table = folder / "metrics.csv", folder / "runs.csv"
     check_replaceable(metrics, ",".join(COLUMNS), "an export")
-    check_replaceable(table, "run,", "an export")
+    check_replaceable(table, ",".join(COLUMNS[:5]), "an export")
     with atomic_write(metrics) as stream:
         stream.write(rows_to_csv((), COLUMNS).encode())
         for run in runs:

@@ -141,14 +141,15 @@ def test_exporting_again_gives_the_same_bytes_and_filters_choose(results: Path, 
     assert Store(results).check() is None  # exports do not make the folder anybody else's
 
 
+@pytest.mark.parametrize("head", ["step,loss", "run,notes"])
 @pytest.mark.parametrize("name", ["metrics.csv", "runs.csv"])
-def test_a_file_that_is_no_export_is_not_replaced(results: Path, tmp_path: Path, cli: Cli, name: str):
+def test_a_file_that_is_no_export_is_not_replaced(results: Path, tmp_path: Path, cli: Cli, name: str, head: str):
     to = tmp_path / "thesis"
     to.mkdir()
-    (to / name).write_text("step,loss\n0,1.0\n")
+    (to / name).write_text(f"{head}\n0,1.0\n")
     code, out, err = cli("export", "csv", "--out", str(results), "--to", str(to))
     assert (code, out) == (2, "") and f"{name} is not an export and would be replaced" in err
-    assert {path.name: path.read_text() for path in to.iterdir()} == {name: "step,loss\n0,1.0\n"}
+    assert {path.name: path.read_text() for path in to.iterdir()} == {name: f"{head}\n0,1.0\n"}
 
 
 def test_a_hostile_name_is_no_formula(tmp_path: Path):
