@@ -34,7 +34,7 @@ from .bundle_reader import CONTENT, FILES, TABLES, TRACES, arrow_table, is_packe
 from .bundle_runs_table import copies_elsewhere, flat_row, is_canonical, lacks_columns, runs_table
 from .bundle_trace_paths import BundleTraces, find_traces
 from .final_policy import POLICY
-from .results_folder_checks import check_apart, is_empty
+from .results_folder_checks import check_apart, check_readable, is_empty
 from .store import FORMAT, MARKER, Store
 from .stored_run import MODEL, TRACE, StoredRun, write_manifest
 from .study_runs import read_study_runs, reused_bundles, without_copies
@@ -126,6 +126,7 @@ def _check_target(source: Path, target: Path, run_ids: set[str]) -> None:
     if target.is_dir() and not is_empty(target):
         if not is_packed(target) or source.resolve() == target.resolve():
             raise UserError(f"TO={target} holds something other than a bundle; give a new or empty folder")
+        check_readable(target, f"TO={target}")  # of another version: it may say more than this one can write
         if lost := read_ids(target) - run_ids:
             raise UserError(
                 f"TO={target} holds {len(lost)} runs that {source} lacks and that would be lost; "
@@ -239,6 +240,7 @@ def unpack(source: str, to: str) -> str:
     root, store = user_path(source), Store(to)
     if not is_packed(root):
         raise UserError(f"{source} is not a bundle; `staleharness pack` makes one")
+    check_readable(root, f"BUNDLE={source}")
     runs = Store(source).read_all()
     store.open_for_writing()
     new = 0

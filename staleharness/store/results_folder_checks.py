@@ -80,14 +80,14 @@ def check_readable(root: Path, name: str) -> None:
         elif root.parts[:2] == PLACE and (text := absent_results()):
             hint = text
         raise UserError(f"{name} {missing}; {hint}")
-    check_format(root)
+    check_format(root, name)
 
 
 def _missing_marker(root: Path) -> str:
     """Describe the problem of a folder that holds runs but no marker; empty otherwise."""
     if os.path.lexists(root / MARKER):
         return ""
-    runs = any(is_id(record.parent.name) for record in root.glob("runs/*/run.json"))
+    runs = is_packed(root) or any(is_id(record.parent.name) for record in root.glob("runs/*/run.json"))
     return f"holds runs, but no {MARKER}; if they are of this version, write {MARKER_TEXT} into that file" * runs
 
 
@@ -96,8 +96,9 @@ def folders_of_results(folder: Path) -> list[Path]:
     return sorted(marker.parent for marker in folder.glob(f"[!.]*/{MARKER}"))
 
 
-def check_format(root: Path) -> None:
-    """Raise `UserError` if the folder has another format than this version's, or is a bundle without its runs."""
+def check_format(root: Path, name: str = "") -> None:
+    """Raise `UserError` if the folder has another format than this version's, or is a bundle without its runs. `name`:
+    as the user typed it, by default as OUT."""
     try:
         marker = read_json(root / MARKER)
         content = marker["format"]
@@ -109,7 +110,7 @@ def check_format(root: Path) -> None:
             f"if they are of this version, write {MARKER_TEXT} into it"
         ) from None
     if content != FORMAT:
-        raise UserError(f"OUT={root} is of format {content!r}, and this version reads format {FORMAT}")
+        raise UserError(f"{name or f'OUT={root}'} is of format {content!r}, and this version reads format {FORMAT}")
     if marker.get("holds") == CONTENT and not is_packed(root):
         raise UserError(f"the packed results in {root} are damaged: {RUNS} is missing; get them again")
 

@@ -16,7 +16,7 @@ from staleharness.statistics.aggregate import table
 from staleharness.store import study_runs
 from staleharness.store.bundle_reader import FILES
 from staleharness.store.bundle_writer import pack, unpack
-from staleharness.store.locks_and_leases import hold_bundle
+from staleharness.store.locks_and_leases import MARKER, hold_bundle
 from staleharness.store.store import Store
 
 STUDY = """
@@ -201,6 +201,18 @@ def test_a_bundle_without_its_runs_is_neither_read_nor_added_to(results: Path, t
     for call in (Store(tmp_path / "bundle").check_readable, Store(tmp_path / "bundle").open_for_writing):
         with pytest.raises(UserError, match=r"are damaged: runs\.parquet is missing; get them again"):
             call()
+
+
+@pytest.mark.parametrize(("mark", "said"), [('{"format": 3}', "is of format 3"), (None, "no staleharness.json")])
+def test_a_bundle_of_another_format_stays_as_it_is(results: Path, tmp_path: Path, mark: str | None, said: str) -> None:
+    pack(str(results), str(tmp_path / "bundle"), None)
+    marker = tmp_path / "bundle" / MARKER
+    marker.unlink() if mark is None else marker.write_text(mark)
+    for name, call in (("BUNDLE", unpack), ("TO", lambda bundle, _: pack(str(results), bundle, None))):
+        with pytest.raises(UserError, match=rf"^{name}={tmp_path}/bundle .*{said}"):
+            call(str(tmp_path / "bundle"), str(tmp_path / "out"))
+    assert not (tmp_path / "out").exists()
+    assert (marker.read_text() if marker.exists() else None) == mark
 
 
 def test_nothing_is_added_to_packed_results(results: Path, tmp_path: Path) -> None:
