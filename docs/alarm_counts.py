@@ -182,7 +182,8 @@ def run_of(stored: StoredRun, study: str) -> Run | None:
     columns = {
         m.column: stored.column(ON_CONTROL.get(m.column, m.column) if kind == "control" else m.column) for m in METRICS
     }
-    late = {name: x[2 * lag :] for name, x in columns.items() if x is not None}
+    first = max(2 * lag, int(stored.spec.get("fill_phases", 0)))  # with stale data, trained on
+    late = {name: x[first:] for name, x in columns.items() if x is not None}
     means = {name: trailing_mean(x, WINDOW) for name, x in late.items() if name != FELL}
     means = {name: x for name, x in means.items() if len(x) > 1 and np.isfinite(x).all()}
     if lag == 0 or FELL not in late or np.isfinite(reward := mean_return(late[FELL])).sum() < 2:

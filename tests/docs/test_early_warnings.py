@@ -54,6 +54,8 @@ def test_a_run_counts_where_few_phases_have_a_return(tmp_path: Path) -> None:
     columns = {"rollout_return": returns, "ess_data": [0.9] * 40}
     run = run_of(write_run(tmp_path, "ppo_clip", 0, capacity=2, phases=40, columns=columns), "study")
     assert run is not None and run.fall == NEVER and np.isnan(run.means["reward"]).any()
+    filled = write_run(tmp_path, "ppo_clip", 2, capacity=2, phases=40, columns=columns, settings={"fill_phases": 5})
+    assert (run := run_of(filled, "study")) is not None and len(run.means["reward"]) == 40 - 5 - 7
     columns["rollout_return"] = [None] * 39 + [1.0]
     assert run_of(write_run(tmp_path, "ppo_clip", 1, capacity=2, phases=40, columns=columns), "study") is None
 
