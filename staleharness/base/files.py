@@ -62,14 +62,15 @@ def check_creatable(path: Path, prefix: str = ".staleharness-") -> None:
         os.rmdir(tempfile.mkdtemp(dir=parent, prefix=prefix))
 
 
-def check_replaceable(path: Path, head: str, kind: str) -> None:
+def check_replaceable(path: Path, head: str, kind: str, within: int = 0) -> None:
     """Raise `UserError` for an existing path that is not an earlier version of the file to be written.
 
-    head: first characters of every version. kind: kind of file, for the message."""
+    head: first characters of every version, or with `within` text in so many bytes. kind: of file, for the message."""
     if not os.path.lexists(path):
         return
     with path.open("rb") if path.is_file() else io.BytesIO() as stream:
-        if stream.read(len(head.encode())) != head.encode():
+        text = stream.read(within or len(head.encode()))
+        if head.encode() not in text:
             raise UserError(f"{path} is not {kind} and would be replaced; give another folder or move it away")
 
 

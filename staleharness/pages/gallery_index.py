@@ -12,6 +12,7 @@ from .paper_figure_specs import paper_names, read_paper
 from .paper_verdict_summary import conclusion_on_page
 from .verdict_text import verdict_on_page
 
+TITLE = "Gallery of stale data"
 PAGES = (  # beside the gallery; linked where they exist
     ("leaderboard.html", "Leaderboard", "every method on every track, with formula, curves and runs"),
     ("corrections.md", "Which corrections survive", "each study tested by its own rules"),
@@ -27,12 +28,7 @@ def index_page(out: Path) -> str:
     papers = [_paper(name, out) for name in paper_names()]
     pages = [(f"../{name}", title, about) for name, title, about in PAGES if (out.parent / name).is_file()]
     return read_template("index.html.j2").render(
-        **shell(),
-        title="Gallery of stale data",
-        papers=papers,
-        studies=study_pages(out),
-        pages=pages,
-        methods=_methods(out.parent),
+        **shell(), title=TITLE, papers=papers, studies=study_pages(out), pages=pages, methods=_methods(out.parent)
     )
 
 

@@ -28,7 +28,7 @@ from ..errors import UserError
 from ..figures.table_markup import Sheet
 from .figure_provenance import DRAFT, figure_facts, run_lists, test_links
 from .figure_results import GalleryFigure, at_scale, load_figures
-from .gallery_index import index_page, study_pages
+from .gallery_index import TITLE, index_page, study_pages
 from .page_parts import anchor, picture, picture_file, prose, read_page, read_template, sections_on_page, shell
 from .paper_figure_specs import Paper, PaperFigure, paper_names, read_paper, select_figures
 from .paper_verdict_summary import conclusion_on_page, summary_page
@@ -54,6 +54,7 @@ def make(
     page = folder / EVIDENCE
     check_replaceable(summary, f"# {paper.title}\n", "a page of this gallery")
     check_replaceable(page, f"# {paper.title}: evidence\n", "a page of this gallery")
+    _check_html(out / f"{name}.html", paper.title)
     for place in filter(Path.is_dir, (out, folder)):
         remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png")
     files_written, inline, sheets = [], {}, {}
@@ -121,6 +122,7 @@ def publish(
         raise UserError(f"OUT={out} is a file; give a folder")
     check_creatable(folder)
     check_replaceable(folder / "README.md", f"# {INDEX_TITLE}\n", "a page of this gallery")
+    _check_html(folder / "index.html", TITLE)
     entries = load_figures(figures, user_path(bundles), scale)
     wanted_figures = [s for s in entries if s.figure.name in names]
     if all(s.state == "no bundle" for s in wanted_figures):
@@ -134,7 +136,14 @@ def publish(
     return wanted_figures, [*files, folder / f"{name}.md", folder / "index.html"]
 
 
+def _check_html(path: Path, title: str) -> None:
+    from markupsafe import escape
+
+    check_replaceable(path, f"<title>{escape(title)}</title>", "a page of this gallery", within=HTML_HEAD)
+
+
 INDEX_TITLE = "Gallery"
+HTML_HEAD = 2000  # bytes in which the title of a page is
 EVIDENCE = "evidence.md"
 TABLE_MARK = "<!-- "  # stands before a table on a page
 

@@ -96,7 +96,7 @@ def test_the_scale_of_the_paper_has_a_gallery_of_its_own(figures: Figures, tmp_p
     assert "paper scale" in (tmp_path / "docs" / "gallery_paper" / "p" / "evidence.md").read_text().lower()
 
 
-@pytest.mark.parametrize("name", ["README.md", "p.md", "p/evidence.md"])
+@pytest.mark.parametrize("name", ["README.md", "p.md", "p/evidence.md", "index.html", "p.html"])
 def test_a_page_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Path, name: str) -> None:
     (tmp_path / "mine" / name).parent.mkdir(parents=True)
     (tmp_path / "mine" / name).write_text("# My thesis\n")
