@@ -21,11 +21,12 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 Which metric of a run changes before its reward falls, how long before, and how often it also changes without a fall?
 Counted over all published runs with stale data. The [definitions](alarm_counts.py) were written before anything was
 computed, but for later additions: chains do not count, the lead has an interval, a mean of returns is over the phases
-in which an episode ended, and a metric with fewer than {FEW} falls has no interval.
+in which an episode ended, a metric with fewer than {FEW} falls has no interval, and phases that fill the buffer are
+left out.
 
 - **Fall**: the reward of the data (control: the return), a mean over {WINDOW} phases, is below two thirds of its best
-  so far; counted from twice the largest lag on, since data are fresher before. Shorter runs do not count, which leaves
-  out all chains.
+  so far; counted from twice the largest lag on and without the phases that fill the buffer, since data are fresher
+  before. Shorter runs do not count, which leaves out all chains.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
 - **Level**: chosen on one half of the studies, to make the share of hits less the share of false alarms as large as

@@ -85,7 +85,7 @@ def _span(grid: RunGrid, part: Sequence[float]) -> str:
     phases = {budget_phases(run) for run in grid.runs}
     if len(phases) > 1:
         return f"from {part[0]:.0%} to {part[1]:.0%}"
-    numbers = phases_in(np.arange(phases.pop()), part)
+    numbers = phases_in(np.arange(phases.pop(), dtype=float), part)
     return f"{numbers[0]:.0f} to {numbers[-1]:.0f}"
 
 

@@ -96,7 +96,7 @@ def test_results_in_bfloat16_are_rounded_as_torch_rounds() -> None:
     assert torch.equal(y[:, :-1].view(torch.int16), weight.bfloat16()[:-1].view(torch.int16).expand(2, -1))
 
 
-def rounded(*shape: int) -> tuple[Tensor, Tensor]:
+def random_bfloat16(*shape: int) -> tuple[Tensor, Tensor]:
     """Random numbers in bfloat16, and the same in float32."""
     x = torch.randn(shape, generator=torch.Generator().manual_seed(sum(shape))).bfloat16()
     return x, x.float()
@@ -105,7 +105,11 @@ def rounded(*shape: int) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("width", [8, 37, 576])
 def test_layers_compute_in_float32_between_bfloat16(width: int) -> None:
     """The same numbers as with float32 throughout, rounded at the end: widening is exact."""
-    (_, x32), (branch, branch32), (_, weight) = rounded(5, width), rounded(5, width + 1), rounded(width)
+    (_, x32), (branch, branch32), (_, weight) = (
+        random_bfloat16(5, width),
+        random_bfloat16(5, width + 1),
+        random_bfloat16(width),
+    )
     branch, branch32 = branch[:, :width].contiguous(), branch32[:, :width].contiguous()
     for half, full in ((None, None), (branch, branch32)):
         total, y, scale = norm(x32.clone(), half, weight, 1e-5, torch.bfloat16)
@@ -119,7 +123,7 @@ def test_layers_compute_in_float32_between_bfloat16(width: int) -> None:
         kernels().norm_backward(*rows, 5, width, at(of_x), at(of_weight), is_bfloat16(pull))
         columns.append((of_x, of_weight))
     assert all(map(torch.equal, *columns))
-    gates, gates32 = rounded(5, 2 * width)
+    gates, gates32 = random_bfloat16(5, 2 * width)
     assert torch.equal(gate(gates), gate(gates32).bfloat16())
     for inputs, pull in ((gates, branch), (gates32, branch32)):
         kernels().gate_backward(at(inputs), 5, width, at(pull), is_bfloat16(pull))
@@ -128,7 +132,7 @@ def test_layers_compute_in_float32_between_bfloat16(width: int) -> None:
 
 @pytest.mark.parametrize("size", [7, 601, 2048])
 def test_vocabularies_compute_in_float32_between_bfloat16(size: int) -> None:
-    logits, logits32 = rounded(6, size)
+    logits, logits32 = random_bfloat16(6, size)
     token, noise = torch.arange(6), torch.rand(6, generator=torch.Generator().manual_seed(0))
     for u in (None, noise):
         assert all(map(torch.equal, sample(logits, u), sample(logits32, u)))
