@@ -33,6 +33,8 @@ METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
 NAN_FLAG = "is_nan"  # in MLflow's table of metrics, where the value of a NaN is 0
 TRUE = ("true", "t", "1")  # cells of that column, in lower case
+# Columns of tables of staleharness, with a column per metric and with a line per value.
+STALEHARNESS = {"phase", "steps", "lags/trained"}, {"algorithm", "K", "phase", "steps", "metric", "value"}
 MISSING = ("", "nan", "null", "none", "na", "n/a")  # cells without a value, in lower case
 DECIMAL_COMMA = re.compile(r"[+-]?[0-9]+,[0-9]+(e[+-]?[0-9]+)?", re.IGNORECASE)
 PIECE = 2**17  # rows of a piece
@@ -106,8 +108,8 @@ def log_rows(path: Path, names: Sequence[str]) -> Iterator[NDArray[np.float64]]:
         long_table = long_columns(columns)
         rows: Iterable[Sequence[Any]]
         flags: dict[str, Sequence[str]] = {}
-        if {"phase", "steps"} <= set(columns):
-            flags["steps"] = ("0", "0.0")  # in a table of staleharness: phases that fill the buffer
+        if any(header <= set(columns) for header in STALEHARNESS):
+            flags["steps"] = ("0", "0.0")  # phases that fill the buffer
         if long_table is None or set(names) <= set(columns):
             rows = _valid_cells(path, names, flags)
         elif len(names) > 1:

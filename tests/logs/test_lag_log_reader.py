@@ -14,6 +14,7 @@ from needs import require_extra
 
 from staleharness.base.files import write_bytes
 from staleharness.errors import UserError
+from staleharness.exporters.long_csv import COLUMNS
 from staleharness.logs.json_and_event_readers import scalars
 from staleharness.logs.lag_log_reader import read_log, read_unconverted
 from staleharness.pipeline.event_simulation import simulate
@@ -79,19 +80,22 @@ def test_a_histogram_has_its_weights(tmp_path: Path) -> None:
 def test_phases_that_fill_the_buffer_are_in_no_own_lag(tmp_path: Path, kind: str) -> None:
     """The tables are those of `staleharness export csv`, `metrics().to_csv` and a run's own log."""
     rows = [
-        {"phase": p, "steps": steps, "lag_mean": lag} for p, steps, lag in ((0, 0, 0.0), (1, 64, 2.0), (2, 128, 3.0))
+        {"phase": p, "steps": steps, "lag_mean": lag, "lags/trained": lag}
+        for p, steps, lag in ((0, 0, 0.0), (1, 64, 2.0), (2, 128, 3.0))
     ]
     if kind == "long":
-        lines = [f"a,{row['phase']},{row['steps']},lag_mean,{row['lag_mean']}" for row in rows]
-        file = log(tmp_path, "\n".join(["run,phase,steps,metric,value", *lines, ""]))
+        lines = [f"a,vaco,Hopper,8,0,{row['phase']},{row['steps']},lag_mean,{row['lag_mean']}" for row in rows]
+        file = log(tmp_path, "\n".join([",".join(COLUMNS), *lines, ""]))
     elif kind == "wide":
         file = log(tmp_path, pd.DataFrame(rows).to_csv(index=False))
     else:
         file = log(tmp_path, "".join(json.dumps(row) + "\n" for row in rows), "metrics.jsonl")
-    found = read_log(file)
+    found = read_log(file, "lag=lag_mean")
     assert (found.rows, found.mean, found.lags.tolist()) == (2, 2.5, [2.0, 3.0])
-    other = read_log(log(tmp_path, "steps,lag_mean\n0,1\n64,2\n"))  # no table of ours
-    assert other.mean == 1.5
+
+
+def test_the_first_row_of_another_table_counts(tmp_path: Path) -> None:
+    assert read_log(log(tmp_path, "phase,steps,lag_mean\n0,0,1\n1,64,2\n")).mean == 1.5
 
 
 def test_json_lines_are_read_with_nested_names(tmp_path: Path) -> None:
