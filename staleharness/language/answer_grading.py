@@ -128,7 +128,11 @@ _PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 
 @dataclass(frozen=True)
 class Grade:
-    """correct: the extracted number equals the gold. has_answer: there is a number."""
+    """Grade of a completion.
+
+    correct: the completion is right, such as the number extracted from it equals the gold, and earns reward 1, else 0.
+    has_answer: there is an answer, such as a number; completions without one are counted as unparsed.
+    """
 
     correct: bool
     has_answer: bool

@@ -1,14 +1,14 @@
-"""Word problems whose answer is a number, and the selection of those that a run or its warm start uses."""
+"""Problems with a verifiable answer, and the selection of those that a run or its warm start uses."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Literal
 
 from ..errors import UserError, shorten
-from .answer_grading import grade, has_odd_commas, number
+from .answer_grading import Grade, has_odd_commas, number
 
 if TYPE_CHECKING:
     from .spec import LanguageSpec
@@ -22,7 +22,8 @@ class Problem:
     """One problem.
 
     solution: the worked solution, which ends in `#### <number>` as GSM8K's do.
-    answer: that number as text, without thousands separators; the gold of grading.
+    answer: that number as text, without thousands separators; the gold of grading. A task with a grader of its own may
+        have any text here, and any solution that it grades as right.
     """
 
     question: str
@@ -45,9 +46,13 @@ class Problem:
         """Problem with only the annotated calculations as its solution, a line each, as in Deng et al. 2023
         (arXiv 2311.01460); None where the last of them does not compute the answer."""
         equations = _ANNOTATION.findall(self.solution)
-        if not equations or number(equations[-1].rpartition("=")[2]) != number(self.answer):
+        gold = number(self.answer)
+        if not equations or gold is None or number(equations[-1].rpartition("=")[2]) != gold:
             return None
         return replace(self, solution="\n".join([*equations, f"#### {self.answer}"]))
+
+
+Grader = Callable[[Problem, str], Grade]  # of a problem and the text of a completion
 
 
 def strip_calculator(solution: str) -> str:
@@ -55,9 +60,11 @@ def strip_calculator(solution: str) -> str:
     return _ANNOTATION.sub("", solution)
 
 
-def select_problems(problems: Sequence[Problem], spec: LanguageSpec, split: Split) -> list[Problem]:
+def select_problems(
+    problems: Sequence[Problem], spec: LanguageSpec, split: Split, numeric: bool = True
+) -> list[Problem]:
     """Return the problems of at most `most_steps` steps; of the training split the first `training_problems`. Raises
-    `UserError` where none is left or an answer is not a number."""
+    `UserError` where none is left, an answer is no text or, with `numeric`, not a number."""
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")
     for problem in problems:
@@ -68,10 +75,11 @@ def select_problems(problems: Sequence[Problem], spec: LanguageSpec, split: Spli
                 "Problem(question, solution, answer) of three texts"
             )
         answer = problem.answer
-        if not isinstance(answer, str) or has_odd_commas(answer) or number(answer) is None:
+        if not isinstance(answer, str) or (numeric and (has_odd_commas(answer) or number(answer) is None)):
+            form = "a number, written as text like '1234.5'" if numeric else "a text"
             raise UserError(
                 f"{spec.env}: the answer {shorten(repr(answer))} to the {split} problem "
-                f"{shorten(problem.question)!r} is not a number, written as text like '1234.5'"
+                f"{shorten(problem.question)!r} is not {form}"
             )
     short = _with_steps(problems, spec.most_steps)
     if not short:
@@ -84,12 +92,12 @@ def _with_steps(problems: Sequence[Problem], most_steps: int) -> list[Problem]:
 
 
 def warm_start_problems(
-    problems: Sequence[Problem], run_problems: Sequence[Problem], spec: LanguageSpec, extractor: str
+    problems: Sequence[Problem], run_problems: Sequence[Problem], spec: LanguageSpec, grader: Grader
 ) -> tuple[list[Problem], int]:
     """Return the problems whose solutions a warm start teaches, and how many it leaves out for their solutions.
 
     problems: the training split; run_problems: those that the run trains on. Raises `UserError` where none is left, or
-    where the run's extractor would not accept a solution.
+    where a solution is graded as wrong.
     """
     candidates = run_problems
     if spec.warm_start_problems == "others":
@@ -109,9 +117,9 @@ def warm_start_problems(
                 "SET=warm_start_text=solutions"
             )
     for problem in lessons:
-        if not grade(strip_calculator(problem.solution), problem.answer, extractor).correct:
+        if not grader(problem, strip_calculator(problem.solution)).correct:
             raise UserError(
-                f"warm_start cannot teach solutions that extractor {extractor} does not read, such as that of "
+                "warm_start cannot teach solutions that are graded as wrong, such as that of "
                 f"{shorten(problem.question)!r}; give another prompt_format or extractor"
             )
     return lessons, len(candidates) - len(lessons)

@@ -10,7 +10,6 @@ from typing import TYPE_CHECKING, Any
 
 from ..base.parsing import read_toml
 from ..errors import UserError, nearest, one_line, shorten
-from .answer_grading import grade
 from .problem import Problem
 
 if TYPE_CHECKING:
@@ -44,17 +43,10 @@ def render(format: PromptFormat, question: str, shots: Sequence[Problem] = ()) -
     are not trained on).
 
     Each example is its own prompt, a space or the template's own line break, its solution, and an empty line.
-    Raises `UserError` for fewer shots than the format is defined with, and for a worked example that the format's own
-    extractor would not accept: the model would imitate what is not rewarded.
+    Raises `UserError` for fewer shots than the format is defined with.
     """
     if len(shots) < format.shots:
         raise UserError(f"prompt {format.name} needs {format.shots} worked examples, and {len(shots)} were given")
-    for shot in shots:
-        if not grade(shot.solution, shot.answer, format.extractor).correct:
-            raise UserError(
-                f"prompt {format.name} cannot show worked examples: its extractor {format.extractor} does not read "
-                f"the solution of {shorten(shot.question)!r}; use lm_eval or verl"
-            )
     return "".join(_example(format, shot) for shot in shots) + _fill(format, question)
 
 

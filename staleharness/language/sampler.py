@@ -20,10 +20,11 @@ from ..rollout_schedule import Ints
 from ..tokens.minibatch_gradient import Timer, parts
 from ..tokens.policy_interface import TokenScores
 from ..training.policy_buffer import PolicyBuffer, SamplerCopies, matrices_of_blocks
-from .answer_grading import Grade, grade
+from .answer_grading import Grade
 from .decoder_interface import Decoded, Decoder, Request, samples_mu
 from .model.causal_lm_policy import CausalLM
 from .model.routing import resize, routing_differs
+from .problem import Grader, Problem
 from .prompt_formatting import PromptSet, pad_left
 from .spec import LanguageSpec
 
@@ -47,10 +48,10 @@ class Sampler:
     """
 
     def __init__(
-        self, spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, extractor: str, stops: tuple[str, ...]
+        self, spec: LanguageSpec, decoder: Decoder, prompts: PromptSet, grader: Grader, stops: tuple[str, ...]
     ) -> None:
         self.spec, self.decoder = spec, decoder
-        self.prompts, self.extractor, self.stops = prompts, extractor, stops
+        self.prompts, self.grader, self.stops = prompts, grader, stops
         self.models = read_mismatch(spec.mismatch)
         self.copies: SamplerCopies | None = None
         # copies are in memory of their own, as in an actor's process, so that products round alike
@@ -115,8 +116,8 @@ class Sampler:
         version_scores = teacher_force(self.decoder, request, decoded, buffer)
         experts, differs = self._routing(decoded, version_scores.experts)
         begin = self.timer("score", begin)
-        answers = [self.prompts.problems[i].answer for i in problems for _ in range(group_size)]
-        grades = [completion.grade for completion in self._completions(decoded, answers)]
+        problem_of_row = [self.prompts.problems[i] for i in problems for _ in range(group_size)]
+        grades = [completion.grade for completion in self._completions(decoded, problem_of_row)]
         gradient_step = torch.zeros_like(decoded.version)
         for v in decoded.version.unique().tolist():
             gradient_step[decoded.version == v] = buffer[v].gradient_step
@@ -158,15 +159,15 @@ class Sampler:
             versions = np.full((len(part), 1), buffer.newest.phase, dtype=np.int64)
             uniform = None if noise is None else noise[part].to(policy.device)
             request = Request(prompt, mask, versions, length, uniform, length, self.stops)
-            golds = [prompts.problems[i].answer for i in problems]
-            completions += self._completions(self.decoder.complete(request, buffer), golds)
+            decoded = self.decoder.complete(request, buffer)
+            completions += self._completions(decoded, [prompts.problems[i] for i in problems])
         return completions
 
-    def _completions(self, decoded: Decoded, golds: Sequence[str]) -> list[Completion]:
+    def _completions(self, decoded: Decoded, problems: Sequence[Problem]) -> list[Completion]:
         """Return completions as text, graded."""
         lengths = decoded.mask.sum(1).long().tolist()
         texts = completion_texts(self.decoder.policy, decoded)
-        grades = [grade(text, gold, self.extractor) for text, gold in zip(texts, golds, strict=True)]
+        grades = [self.grader(problem, text) for problem, text in zip(problems, texts, strict=True)]
         return list(map(Completion, texts, lengths, decoded.ended.tolist(), grades))
 
 

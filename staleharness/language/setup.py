@@ -10,13 +10,12 @@ import torch
 from ..base.cancellation import report
 from ..base.console_log import LOGGER
 from ..base.system_info import memory
-from ..errors import UserError
-from .answer_grading import find_extractor
+from ..errors import UserError, shorten
 from .decoder_interface import make_decoder
 from .model.causal_lm_policy import CausalLM
 from .model.gpu_memory import fit_to_memory
 from .model.model_preflight import check_memory
-from .problem import Problem, Split, select_problems, warm_start_problems
+from .problem import Grader, Problem, Split, select_problems, warm_start_problems
 from .prompt_formatting import PromptFormat, PromptSet, find_prompt, tokenise_prompts
 from .sampler import Sampler
 from .spec import LanguageSpec
@@ -49,21 +48,20 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
     check_memory(spec, policy.size, memory())
     fit_to_memory(policy)
     form = find_prompt(spec.prompt_format or task.prompt_format)
-    extractor = spec.extractor or form.extractor
-    find_extractor(extractor)
+    grader = task.grader(spec)
     splits = {split: list(task.problems(spec, split)) for split in SPLITS}
-    shots, splits["train"] = worked_examples(splits["train"], form, spec)
-    problems = {split: select_problems(splits[split], spec, split) for split in SPLITS}
+    shots, splits["train"] = worked_examples(splits["train"], form, spec, grader)
+    problems = {split: select_problems(splits[split], spec, split, task.reads_numbers()) for split in SPLITS}
     train, test = (tokenise_prompts(problems[s], form, shots, policy, spec, s) for s in SPLITS)
     warnings = [*warnings, *_check_positions(policy, (train, test), spec), *_missing_problems(train, test, spec)]
     if spec.warm_start:
-        lessons, without_equations = warm_start_problems(splits["train"], problems["train"], spec, extractor)
+        lessons, without_equations = warm_start_problems(splits["train"], problems["train"], spec, grader)
         prompts = tokenise_prompts(lessons, form, shots, policy, spec, "train")
         warnings += _missing_lessons(without_equations, prompts.dropped, len(prompts.problems), spec)
         origin = fine_tuning_origin(source, spec)
         policy = CausalLM(str(fine_tune(source, origin, prompts, spec, report_progress)), spec)
         fit_to_memory(policy)
-    sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, extractor, form.stops)
+    sampler = Sampler(spec, make_decoder(spec.decoder, policy), train, grader, form.stops)
     return Setup(policy, sampler, test, warnings)
 
 
@@ -75,16 +73,23 @@ def fine_tuning_origin(source: str, spec: LanguageSpec) -> str:
 
 
 def worked_examples(
-    problems: list[Problem], form: PromptFormat, spec: LanguageSpec
+    problems: list[Problem], form: PromptFormat, spec: LanguageSpec, grader: Grader
 ) -> tuple[list[Problem], list[Problem]]:
     """Return the problems that every prompt shows with their solutions, the first ones, and those to train on, which
-    leave them out. Raises `UserError` where none is left."""
+    leave them out. Raises `UserError` where none is left, and for an example that is graded as wrong: the model would
+    imitate what is not rewarded."""
     shots = problems[: form.shots]
     remaining = [problem for problem in problems if problem not in shots] if shots else problems
     if shots and not remaining:
         raise UserError(
             f"prompt {form.name} shows all {len(shots)} training problems of {spec.env}; give more, or lm_eval"
         )
+    for shot in shots:
+        if not grader(shot, shot.solution).correct:
+            raise UserError(
+                f"prompt {form.name} cannot show worked examples that are graded as wrong, such as the solution of "
+                f"{shorten(shot.question)!r}; give another extractor, or prompt_format=lm_eval"
+            )
     return shots, remaining
 
 

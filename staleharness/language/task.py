@@ -11,6 +11,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar, Literal
 
+import numpy as np
+
 from ..base.artifact_cache import build_once
 from ..base.console_log import notice
 from ..base.cpp_library import compiler
@@ -23,11 +25,11 @@ from ..pipeline_lag_model import PipelineLag
 from ..spec import RunSpec
 from ..store.stored_run import read_run
 from ..task import Task
-from .answer_grading import find_extractor
+from .answer_grading import Grade, find_extractor, grade
 from .decoder_interface import check_decoder, check_sampler, decoder_digest
 from .model.gguf_conversion import dequantise, gguf_of, header
 from .model.model_preflight import base_of, check_fits, check_model, check_replay, has_template, is_chat
-from .problem import Problem
+from .problem import Grader, Problem
 from .problem_files import write_rows
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
@@ -156,7 +158,9 @@ class LanguageTask(Task):
             model.pipeline(spec.demand)
         if model.real and spec.device != "cpu":
             raise UserError(f"LAG={spec.lag} acts on the CPU, where its replay is bit-identical; use DEVICE=cpu")
-        find_extractor(spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor)
+        if spec.extractor and not cls.reads_numbers():
+            raise UserError(f"ENV={spec.env} grades completions itself; leave out extractor={shorten(spec.extractor)}")
+        find_extractor(cls.extractor(spec))
         check_decoder(spec.decoder)
         check_sampler(spec)
         if spec.model:
@@ -230,6 +234,34 @@ class LanguageTask(Task):
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:
         """Return the problems of one split, in a fixed order. Raises `UserError` where they are not available."""
         raise NotImplementedError(f"{type(self).__name__} must define problems(spec, split)")
+
+    def grade(self, spec: LanguageSpec, problem: Problem, text: str) -> Grade:
+        """Return the grade of a completion: by default whether the run's extractor reads the problem's answer, a
+        number, from it. A task that defines this has answers of any text and its own rule; same text, same grade."""
+        return grade(text, problem.answer, self.extractor(spec))
+
+    def grader(self, spec: LanguageSpec) -> Grader:
+        """Return `grade` for a run, which then raises `UserError` where the task returns no `Grade` of two bools."""
+
+        def grade_completion(problem: Problem, text: str) -> Grade:
+            result = self.grade(spec, problem, text)
+            values = (result.correct, result.has_answer) if isinstance(result, Grade) else (None,)
+            if not all(isinstance(value, bool | np.bool_) for value in values):
+                kind = "not Grade(correct, has_answer) of two bools"
+                raise UserError(f"ENV={spec.env}: grade() returned {shorten(repr(result))}, {kind}")
+            return Grade(*map(bool, values))
+
+        return grade_completion
+
+    @classmethod
+    def reads_numbers(cls) -> bool:
+        """Return whether answers are numbers, read by an extractor: the task defines no `grade`."""
+        return cls.grade is LanguageTask.grade
+
+    @classmethod
+    def extractor(cls, spec: LanguageSpec) -> str:
+        """Return the name of the rule that reads a number from a completion: the run's or its prompt format's."""
+        return spec.extractor or find_prompt(spec.prompt_format or cls.prompt_format).extractor
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
         """Return the hub name or folder of model and tokenizer for transformers. Called by every run; may take long,

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Callable, Iterable
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -14,8 +15,6 @@ from ..chain.spec import ChainSpec
 from ..chain.task import ChainTask
 from ..control.env_checks import unsupported_space
 from ..control.task import ControlTask
-from ..language.answer_grading import grade
-from ..language.prompt_formatting import find_prompt
 from ..language.spec import LanguageSpec
 from ..language.task import LanguageTask
 from ..task import ENVS, Task
@@ -151,19 +150,21 @@ def _equal(a: list[Step], b: list[Step]) -> bool:
 
 def check_language_task(family: type[LanguageTask], env: str, data: str = "") -> None:
     """Check a language task: it is listed and explained; problems are the same each time; train and test are disjoint;
-    no question or answer is empty; the worked solution earns the reward by the format's extractor or the strict one.
+    no question or answer is empty; the worked solution earns the reward by the format's extractor or the strict one,
+    or by the task's own `grade`; an empty completion does not.
     """
     is_listed_and_explained(family, env)
     spec = LanguageSpec.from_dict({"env": env, "algorithm": "ppo_clip", "data": data})
-    form = find_prompt(spec.prompt_format or family.prompt_format)
-    extractors = {form.extractor, "strict"}
+    specs = [spec, replace(spec, extractor="strict")] if family.reads_numbers() else [spec]
+    graders = [family().grader(each_spec) for each_spec in specs]
     train, test = (family().problems(spec, split) for split in ("train", "test"))
     repeat = family().problems(spec, "train")
     assert train == repeat, "the problems of a split are the same, in the same order, each time"
     for problem in (*train, *test):
         assert problem.question.strip() and problem.answer.strip(), problem
-        verdicts = [grade(problem.solution, problem.answer, name) for name in extractors]
+        verdicts = [grader(problem, problem.solution) for grader in graders]
         assert any(v.correct for v in verdicts), f"its own solution earns no reward: {problem}"
+        assert not family().grader(spec)(problem, "").correct, f"an empty completion earns a reward: {problem}"
     common = {p.question for p in train} & {p.question for p in test}
     assert not common, f"{len(common)} questions are in both splits, for one: {min(common)!r}"
 

@@ -17,7 +17,7 @@ from whole_runs import one_thread as one_thread
 pytest.importorskip("transformers", reason=hint("llm"))
 
 from staleharness.errors import UserError
-from staleharness.language import sampler
+from staleharness.language import task
 from staleharness.language.answer_grading import Grade
 from staleharness.language.model import causal_lm_policy
 from staleharness.language.model.causal_lm_policy import CausalLM
@@ -77,7 +77,7 @@ def own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 @pytest.fixture
 def grades_by_length(monkeypatch: pytest.MonkeyPatch) -> None:
     """Completions of even length are right: a model of random weights solves nothing."""
-    monkeypatch.setattr(sampler, "grade", lambda text, *_: Grade(len(text) % 2 == 0, len(text) > 0))
+    monkeypatch.setattr(task, "grade", lambda text, *_: Grade(len(text) % 2 == 0, len(text) > 0))
 
 
 PROBLEMS = 256  # of word-problems, for training: every run turns all of them into tokens

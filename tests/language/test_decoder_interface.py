@@ -17,7 +17,7 @@ from language_fixtures import Policies, Specs
 from staleharness.base.plugin_code_hash import meaning_hash
 from staleharness.base.plugins import PATH_VARIABLE
 from staleharness.errors import UserError
-from staleharness.language import sampler
+from staleharness.language import task
 from staleharness.language.answer_grading import Grade
 from staleharness.language.builtin_decoders import TransformersDecoder
 from staleharness.language.decoder_interface import DECODERS, Decoded, Decoder, Request, make_decoder
@@ -64,7 +64,7 @@ def test_a_run_with_it_is_the_same_run(spec: Specs, settings: dict[str, Any], mo
     def even(text: str, *_: str) -> Grade:  # a model of random weights solves nothing
         return Grade(len(text) % 2 == 0, len(text) > 0)
 
-    monkeypatch.setattr(sampler, "grade", even)
+    monkeypatch.setattr(task, "grade", even)
     runs = [simulation_of(spec(capacity=3, decoder=name, **settings)) for name in (*OURS, "plain")]
     first, *others = ([comparable(record.metrics) for record in run] for run in runs)
     assert all(other == first for other in others)  # log-probabilities are teacher-forced, whoever sampled

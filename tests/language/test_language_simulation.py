@@ -15,7 +15,7 @@ from whole_runs import all_equal, assert_resumes, metrics_of, run_whole
 
 from staleharness.base.streams import stream
 from staleharness.errors import UserError
-from staleharness.language import sampler
+from staleharness.language import sampler, task
 from staleharness.language import simulation as language_simulation
 from staleharness.language.answer_grading import Grade, grade
 from staleharness.language.decoder_interface import Request
@@ -121,7 +121,7 @@ def test_dynamic_sampling_keeps_groups_with_signal(spec: Specs) -> None:
 
 
 def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "grade", lambda *_: Grade(False, False))
+    monkeypatch.setattr(task, "grade", lambda *_: Grade(False, False))
     with pytest.raises(UserError, match="found 0 of 4 groups"):
         next(iter(simulation_of(spec(dynamic_sampling=True))))
 
@@ -152,7 +152,7 @@ def test_evaluation_is_greedy_and_the_same_each_time(spec: Specs) -> None:
 
 def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     """All answers count as right: those that are complete are those not cut."""
-    monkeypatch.setattr(sampler, "grade", lambda *_: Grade(True, True))
+    monkeypatch.setattr(task, "grade", lambda *_: Grade(True, True))
     counts = []
     for length in (1, 4, 40):
         scores = simulation_of(spec(completion_tokens=length)).evaluate()
@@ -160,7 +160,7 @@ def test_right_answers_that_were_cut_are_not_complete(spec: Specs, monkeypatch: 
         assert scores.counts["complete_right"] == count - scores.counts["truncated"]
         counts.append(scores.counts["truncated"])
     assert counts[0] > counts[-1]
-    monkeypatch.setattr(sampler, "grade", lambda *_: Grade(False, True))
+    monkeypatch.setattr(task, "grade", lambda *_: Grade(False, True))
     assert simulation_of(spec(completion_tokens=40)).evaluate().counts["complete_right"] == 0
 
 
@@ -170,7 +170,7 @@ def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch
     def grade(text: str, *_: str) -> Grade:
         return Grade(len(text) % 2 == 0, True)
 
-    monkeypatch.setattr(sampler, "grade", grade)
+    monkeypatch.setattr(task, "grade", grade)
     monkeypatch.setattr(sampler, "BATCH", 4)
     simulation = simulation_of(spec(evaluation_problems=5, evaluation_samples=3))
     found = simulation.evaluate()
@@ -189,7 +189,7 @@ def test_sampled_accuracy_is_the_share_of_right_samples(spec: Specs, monkeypatch
             decoded = simulation.sampler.decoder.complete(asked, buffer)
             lengths.append(int(decoded.mask.sum()))
             text = completion_texts(policy, decoded)[0]
-            right += grade(text, problem.answer, simulation.sampler.extractor).correct
+            right += grade(text, problem.answer).correct
         shares.append(right / 3)
     assert found.returns["sampled"] == pytest.approx(shares)
     assert found.lengths["sampled"] == lengths
@@ -228,7 +228,7 @@ def test_adapters_as_versions_train_and_act(spec: Specs, lag: str) -> None:
 
 @pytest.mark.skipif(not GSM8K.is_dir(), reason="../shared/data/gsm8k is not here")
 def test_gsm8k_with_a_model_from_a_folder(spec: Specs, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sampler, "grade", grade)
+    monkeypatch.setattr(task, "grade", grade)
     asked = spec(env="gsm8k", data=str(GSM8K), prompt_tokens=2000, steps=1, completion_tokens=4, evaluation_problems=3)
     simulation = simulation_of(asked)
     assert len(simulation.generator.sampler.prompts.problems) == 7473

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+import re
 from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from places import GSM8K
 
+from staleharness.errors import UserError
+from staleharness.language.answer_grading import Grade
 from staleharness.language.problem import Problem
 from staleharness.language.spec import LanguageSpec
 from staleharness.language.task import LanguageTask
@@ -50,3 +54,40 @@ def test_a_broken_task_is_found_out(train: list[Problem], message: str, monkeypa
     monkeypatch.setitem(Sums.splits, "train", train)
     with pytest.raises(AssertionError, match=message):
         check_language_task(Sums, "sums")
+
+
+class Colours(Sums):
+    """Questions whose answer is a word, graded by the task itself."""
+
+    splits: ClassVar[dict[str, list[Problem]]] = {
+        "train": [Problem("Blood?", "Red.", "red")],
+        "test": [Problem("Grass?", "Green.", "green")],
+    }
+
+    def grade(self, spec: LanguageSpec, problem: Problem, text: str) -> Grade:
+        return Grade(problem.answer in text.lower(), bool(text))
+
+
+def test_a_task_with_its_own_grader_keeps_the_contract(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("staleharness.testing.task_checks.is_listed_and_explained", lambda *_: None)
+    check_language_task(Colours, "sums")
+    monkeypatch.setattr(Colours, "grade", lambda *_: Grade(True, True))
+    with pytest.raises(AssertionError, match="an empty completion earns a reward"):
+        check_language_task(Colours, "sums")
+
+
+@pytest.mark.parametrize("result", [0.5, None, True, Grade(0.5, True), Grade(True, None)])  # type: ignore[arg-type]
+def test_a_grade_that_is_none_is_one_line(result: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Colours, "grade", lambda *_: result)
+    grader = Colours().grader(LanguageSpec.from_dict({"env": "word-problems", "algorithm": "ppo_clip"}))
+    line = rf"^ENV=word-problems: grade\(\) returned {re.escape(repr(result))}, not Grade\(correct, has_answer\) of two"
+    with pytest.raises(UserError, match=line):
+        grader(Colours.splits["train"][0], "red")
+
+
+def test_a_grade_of_numpy_bools_is_one_of_bools() -> None:
+    spec = LanguageSpec.from_dict({"env": "word-problems", "algorithm": "ppo_clip"})
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Colours, "grade", lambda *_: Grade(np.True_, np.False_))  # type: ignore[arg-type]
+        result = Colours().grader(spec)(Colours.splits["train"][0], "red")
+    assert result == Grade(True, False) and type(result.correct) is bool

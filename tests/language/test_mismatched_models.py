@@ -150,7 +150,7 @@ def test_a_chat_template_is_used_or_a_line_says_why_not(
 
 def test_a_warm_start_teaches_solutions_that_earn_reward(spec: Specs, own_cache: None) -> None:
     line = refusal(spec(warm_start=1, prompt_format="areal"))
-    assert "warm_start cannot teach solutions that extractor boxed does not read" in line
+    assert "warm_start cannot teach solutions that are graded as wrong" in line
     assert simulation_of(spec(warm_start=1, prompt_format="areal", extractor="flexible"))
 
 

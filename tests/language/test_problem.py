@@ -9,9 +9,14 @@ import pytest
 from language_fixtures import Specs
 
 from staleharness.errors import UserError
+from staleharness.language.answer_grading import Grade, grade
 from staleharness.language.problem import Problem, select_problems, warm_start_problems
 
 PROBLEMS = [Problem(f"What is {n} + 1?", f"{n} + 1 = {n + 1}\n#### {n + 1}", str(n + 1)) for n in range(6)]
+
+
+def strict(problem: Problem, text: str) -> Grade:
+    return grade(text, problem.answer, "strict")
 
 
 def test_only_training_problems_are_limited_in_number(spec: Specs) -> None:
@@ -31,11 +36,11 @@ def test_an_answer_that_is_no_number_as_text_is_refused(spec: Specs, answer: Any
 
 def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -> None:
     others = spec(training_problems=2, warm_start_problems="others")
-    assert warm_start_problems(PROBLEMS, PROBLEMS[:2], others, "strict") == (PROBLEMS[2:], 0)
+    assert warm_start_problems(PROBLEMS, PROBLEMS[:2], others, strict) == (PROBLEMS[2:], 0)
     same = spec(training_problems=2, warm_start_problems="same")
-    assert warm_start_problems(PROBLEMS, PROBLEMS[:2], same, "strict") == (PROBLEMS[:2], 0)
+    assert warm_start_problems(PROBLEMS, PROBLEMS[:2], same, strict) == (PROBLEMS[:2], 0)
     with pytest.raises(UserError, match="nothing is left for the warm start to teach"):
-        warm_start_problems(PROBLEMS[:2], PROBLEMS[:2], others, "strict")
+        warm_start_problems(PROBLEMS[:2], PROBLEMS[:2], others, strict)
 
 
 @pytest.mark.parametrize("row", [("1 + 1?", "#### 2", "2"), None, replace(PROBLEMS[0], question=3)])
@@ -43,3 +48,14 @@ def test_a_row_that_is_no_problem_is_one_line(row: Any, spec: Specs) -> None:
     said = r"^word-problems: the train problem .* is not a Problem\(question, solution, answer\) of three texts$"
     with pytest.raises(UserError, match=said):
         select_problems([*PROBLEMS, row], spec(), "train")
+
+
+def test_answers_of_a_task_that_grades_itself_are_any_text(spec: Specs) -> None:
+    red = replace(PROBLEMS[0], answer="red")
+    assert select_problems([red], spec(), "train", numeric=False) == [red]
+    with pytest.raises(UserError, match=r"the answer 7 to the train problem .* is not a text$"):
+        select_problems([replace(red, answer=7)], spec(), "train", numeric=False)  # type: ignore[arg-type]
+
+
+def test_no_equations_lead_to_an_answer_that_is_no_number() -> None:
+    assert replace(PROBLEMS[0], solution="<<a=b>> so red", answer="red").in_equations is None

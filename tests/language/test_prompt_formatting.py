@@ -59,15 +59,6 @@ def test_the_five_shot_format_shows_five_examples_and_refuses_fewer() -> None:
         render(format, EGGS, [HENS] * 4)
 
 
-def test_examples_that_the_extractor_rejects_are_refused() -> None:
-    with pytest.raises(UserError, match="areal cannot show worked examples: its extractor boxed"):
-        render(PROMPTS["areal"], EGGS, [HENS])
-    with pytest.raises(UserError, match="lm_eval cannot show worked examples"):
-        render(PROMPTS["lm_eval"], EGGS, [Problem(HENS.question, HENS.solution, "4")])
-    in_a_box = Problem("How many hens?", r"\boxed{3}", "3")
-    assert render(PROMPTS["areal"], EGGS, [in_a_box]).count("boxed{3}") == 1
-
-
 @pytest.mark.parametrize("name", sorted(PROMPTS))
 @given(question=st.text() | st.sampled_from(["{question}", "{}", "{0}", "{x!r}", "%s", "\\1", "\\g<0>", "}{"]))
 @settings(max_examples=50)

@@ -11,7 +11,7 @@ from assignments import assignment_of
 from language_fixtures import Specs
 
 from staleharness.base.streams import stream
-from staleharness.language import sampler
+from staleharness.language import task
 from staleharness.language.answer_grading import Grade
 from staleharness.language.decoder_interface import Request
 from staleharness.language.prompt_formatting import pad_left
@@ -31,7 +31,7 @@ def grades_seen(monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, str]]:
         seen.append((text, answer))
         return Grade(len(text) % 2 == 0, len(text) > 3)
 
-    monkeypatch.setattr(sampler, "grade", grade)
+    monkeypatch.setattr(task, "grade", grade)
     return seen
 
 
