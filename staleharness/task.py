@@ -126,6 +126,10 @@ class Task:
     @classmethod
     def check(cls, spec: RunSpec) -> None:
         """Raise `UserError` for a spec that this family cannot run; called before anything is written."""
+        if not isinstance(size := spec.steps_per_phase, int) or size < 1:
+            raise UserError(f"{spec.env}: steps_per_phase is {size!r}; give a whole number of {spec.unit} above 0")
+        if spec.budget_phases < 1:
+            raise UserError(f"STEPS={spec.steps} is less than one phase of {spec.env}, {size} {spec.unit}")
         model = parse_lag(spec.lag, spec.capacity)
         check_options(model, spec.demand, spec.capacity)
         if model.drawn and model.within_rows and not cls.inflight:

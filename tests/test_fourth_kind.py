@@ -25,6 +25,7 @@ from staleharness.running.runners.local import LocalPool
 from staleharness.running.sweep_event_loop import Outcome, sweep
 from staleharness.store.store import Store
 from staleharness.study import ask
+from staleharness.task import find_env
 from staleharness.training.loop import simulation_of
 
 STEPS = 640  # five phases
@@ -168,5 +169,11 @@ def test_what_it_cannot_run_is_said_before_anything_is_written() -> None:
         plan(ask(env="random-mdp-0", algo="tba", seeds="1"))
     with pytest.raises(UserError, match=r"changes weights inside a row; random-mdp-0 cannot"):
         plan(ask(env="random-mdp-0", algo="ppo_clip", lag="inflight:4", seeds="1"))
+    with pytest.raises(UserError, match=r"^STEPS=10 is less than one phase of random-mdp-0, 128 transitions$"):
+        plan(ask(env="random-mdp-0", algo="spo", seeds="1", steps="10"))
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(find_env("random-mdp-0")[1].settings, "steps_per_phase", 0)
+        with pytest.raises(UserError, match=r"^random-mdp-0: steps_per_phase is 0; give a whole number of transitions"):
+            plan(ask(env="random-mdp-0", algo="spo", seeds="1"))
     with pytest.raises(UserError, match="states=0 must be positive"):
         plan(ask(env="random-mdp-0", algo="ppo_clip", settings="states=0", seeds="1"))
