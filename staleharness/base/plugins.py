@@ -25,8 +25,9 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, Generic, TypeVar
 
-from ..errors import UserError, nearest, shorten, type_and_message
+from ..errors import UserError, nearest, shorten
 from .console_log import LOGGER
+from .import_problems import import_problem
 from .parsing import user_path
 from .plugin_code_hash import code_hash
 from .plugin_files import KINDS, check_plugin_folder, plugin_files
@@ -133,11 +134,9 @@ class Registry(Generic[T]):
 
     def load_file(self, path: Path) -> None:
         """Execute one plugin file (once per file)."""
-        path = path.resolve()
-        if path in self._loaded_files:
+        if (path := path.resolve()) in self._loaded_files:
             return
-        module_name = self._module(path)
-        spec = importlib.util.spec_from_file_location(module_name, path)
+        spec = importlib.util.spec_from_file_location(module_name := self._module(path), path)
         if spec is None or spec.loader is None:
             raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")
         module = importlib.util.module_from_spec(spec)
@@ -152,7 +151,7 @@ class Registry(Generic[T]):
             _forget(sys.modules.pop(module_name).__name__)
             if isinstance(error, UserError) or not isinstance(error, (Exception, SystemExit)):
                 raise
-            raise UserError(f"plugin {path} does not import: {type_and_message(error)}") from error
+            raise UserError(f"plugin {path} does not import: {import_problem(error)}") from error
         if _environments() != environments:
             _files_with_entries.add(path)
 
@@ -164,7 +163,7 @@ class Registry(Generic[T]):
         except (Exception, SystemExit) as error:
             _forget(point.module)
             package = f" of the package {point.dist.name}" if point.dist else ""
-            reason = type_and_message(error).removeprefix("UserError: ")
+            reason = import_problem(error).removeprefix("UserError: ")
             line = f"plugin {point.name} ({point.value}){package} does not import: {reason}"
             LOGGER.warning("%s", line)
             self._broken.append(line)

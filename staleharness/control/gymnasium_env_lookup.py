@@ -14,9 +14,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.console_log import LOGGER
+from ..base.import_problems import import_problem
 from ..base.parsing import PluginChoice, parse_assignments
 from ..base.plugin_code_hash import code_hash, module_files, package
-from ..errors import UserError, nearest, type_and_message
+from ..errors import UserError, nearest
 
 FLATTEN = "flatten"
 """Option that wraps an environment in gymnasium's `FlattenObservation`; any other is a keyword of `gymnasium.make`."""
@@ -80,7 +81,7 @@ def import_module(name: GymnasiumId) -> None:
         if absent and f"{module}.".startswith(f"{absent}."):
             problem = f"there is no module {absent}; install its package, or put its folder on PYTHONPATH"
         else:
-            problem = f"the module {module} does not import: {type_and_message(error)}"
+            problem = f"the module {module} does not import: {import_problem(error)}"
         raise UserError(f"{where}: {problem}") from error
 
 
@@ -159,5 +160,5 @@ def _import_entry_points() -> None:
                     content()
         except (Exception, SystemExit) as error:
             LOGGER.warning(
-                "the environments of %s (%s) do not import: %s", point.name, point.value, type_and_message(error)
+                "the environments of %s (%s) do not import: %s", point.name, point.value, import_problem(error)
             )

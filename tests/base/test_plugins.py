@@ -311,10 +311,15 @@ def broken(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, text: str) -> str:
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("import nothing_of_this_name", "ModuleNotFoundError: No module named 'nothing_of_this_name'"),
-        ("def (", "SyntaxError"),
-        ("raise ValueError('two\\nlines')", "ValueError: two lines"),
-        ("raise SystemExit(3)", "SystemExit: 3"),
+        (
+            "\nimport nothing_of_this_name",
+            "ModuleNotFoundError: No module named 'nothing_of_this_name' (broken.py, line 2)",
+        ),
+        ("\n\ndef (", "SyntaxError: invalid syntax (broken.py, line 3)"),
+        ("raise ValueError('two\\nlines')", "ValueError: two lines (broken.py, line 1)"),
+        ("\nraise SystemExit(3)", "SystemExit: 3 (broken.py, line 2)"),
+        ("import json\njson.loads('?')", "Expecting value: line 1 column 1 (char 0) (broken.py, line 2)"),
+        ("import gymnasium\ngymnasium.make('No-v0')", "(broken.py, line 2)"),
         ("\0", "null bytes"),
     ],
 )
