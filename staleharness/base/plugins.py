@@ -31,6 +31,7 @@ from .import_problems import import_problem
 from .parsing import user_path
 from .plugin_code_hash import code_hash
 from .plugin_files import KINDS, check_plugin_folder, plugin_files
+from .torch_modes import modes_kept
 
 T = TypeVar("T", bound=type)
 
@@ -144,7 +145,7 @@ class Registry(Generic[T]):
         self._loaded_files.add(path)  # now: a file may ask the registry, and must not be executed within itself
         environments = _environments()
         try:
-            with contextlib.redirect_stdout(sys.stderr):  # standard output is for what scripts read
+            with contextlib.redirect_stdout(sys.stderr), modes_kept(f"plugin {path}"):  # scripts read standard output
                 spec.loader.exec_module(module)
         except BaseException as error:
             self._loaded_files.discard(path)  # so that the next access executes it again
@@ -158,7 +159,7 @@ class Registry(Generic[T]):
     def _load_entry_point(self, point: importlib.metadata.EntryPoint) -> None:
         """Import the plugin of an installed package. One that does not import is logged and skipped."""
         try:
-            with contextlib.redirect_stdout(sys.stderr):
+            with contextlib.redirect_stdout(sys.stderr), modes_kept("it"):
                 point.load()
         except (Exception, SystemExit) as error:
             _forget(point.module)

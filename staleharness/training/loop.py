@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
 from ..algorithm import check, make_algorithm
 from ..base.streams import seed_global_generators
+from ..base.torch_modes import modes_kept
 from ..errors import Diverged
 from ..spec import RunSpec
 from ..task import Task, find_env
@@ -119,7 +120,8 @@ class Simulation(ABC, Generic[Data]):
         Raises `Diverged` when a log-probability, a loss, a gradient or a parameter is no longer finite.
         """
         if self.trained is None:
-            self.trained = self._train()
+            with modes_kept(f"a plugin in phase {self.phase}"):
+                self.trained = self._train()
         self.before_evaluation()
         metrics, seconds = self.trained
         spec, phase, start = self.spec, metrics["phase"], time.perf_counter()
@@ -168,7 +170,8 @@ class Simulation(ABC, Generic[Data]):
     def _scores(self) -> Scores:
         """Evaluate after `self.phase` phases, with the global generators seeded from that number."""
         seed_global_generators(self.spec.seed, "evaluate", self.phase)
-        return self.evaluate()
+        with modes_kept("a plugin in an evaluation"):
+            return self.evaluate()
 
     @abstractmethod
     def collect(self, phase: int) -> PhaseData[Data]:

@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 from command_line import Cli
 from needs import hint
 from places import ROOT
@@ -328,6 +329,32 @@ def test_a_plugin_that_does_not_import_is_named(
 ) -> None:
     line = broken(tmp_path, monkeypatch, text)
     assert str(tmp_path / "broken.py") in line and "does not import" in line and words in line
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("torch.set_default_dtype(torch.float64)", "default dtype from float32 to float64"),
+        ("torch.set_default_device('meta')", "default device from cpu to meta"),
+        ("torch.set_grad_enabled(False)", "gradient mode from True to False"),
+        ("torch.set_float32_matmul_precision('medium')", "float32 matmul precision from highest to medium"),
+    ],
+)
+def test_a_plugin_file_leaves_the_modes_of_torch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, change: str, words: str
+) -> None:
+    line = broken(tmp_path, monkeypatch, f"import torch\n{change}\n{IDEA.format(name='modal')}")
+    assert line.startswith(f"plugin {tmp_path / 'broken.py'} changes torch's {words}, which would change what other ")
+    assert (torch.get_default_dtype(), torch.get_default_device().type) == (torch.float32, "cpu")
+    assert torch.is_grad_enabled() and torch.get_float32_matmul_precision() == "highest"
+    assert "modal" not in ALGORITHMS._classes
+
+
+def test_threads_that_a_plugin_file_sets_are_those_of_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    threads = torch.get_num_threads()
+    text = f"import torch\ntorch.set_num_threads({threads + 1})\n{IDEA.format(name='threaded')}"
+    monkeypatch.setenv(PATH_VARIABLE, str(write(tmp_path / "threaded.py", text)))
+    assert "threaded" in ALGORITHMS and torch.get_num_threads() == threads
 
 
 @pytest.mark.parametrize(
