@@ -13,7 +13,7 @@ from ..batch import BEGINNING, Decisions, PolicyLoss, Progress
 from ..errors import Diverged, UserError
 from ..objectives import masked_mean, step_factor
 from ..spec import RunSpec
-from .hook_checks import state_of, step_scale_of, stop_of
+from .hook_checks import check_diagnostics, state_of, step_scale_of, stop_of
 from .lag_stats import LearnerRows, MinibatchLags
 
 if TYPE_CHECKING:
@@ -200,6 +200,7 @@ class Learner(ABC, Generic[Data, Part]):
         """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming the first
         that is not finite."""
         masks = [mask for _, mask in steps]
+        check_diagnostics(self.algorithm, [log for log, _ in steps], phase)
         series = {key: _series([log[key] for log, _ in steps], masks).cpu() for key in steps[0][0]}
         bad = {key: int((~x.isfinite()).nonzero()[0]) for key, x in series.items() if not x.isfinite().all()}
         if bad:

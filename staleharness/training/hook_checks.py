@@ -9,7 +9,7 @@ import contextlib
 import math
 import numbers
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import fields
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, get_args
@@ -47,7 +47,7 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
             raise need_error from error
         raise
     _check_type(algorithm, "policy_loss", answer, PolicyLoss)
-    _check_shape(algorithm, "policy_loss", "loss", answer.loss, shape)
+    _check_real(algorithm, "policy_loss", "loss", answer.loss, shape)
     if not isinstance(answer.diagnostics, Mapping):
         kind = type(answer.diagnostics).__name__
         raise UserError(f"{algorithm.name}: the diagnostics of policy_loss are a {kind}; give a dict, {{name: tensor}}")
@@ -62,8 +62,8 @@ def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
     with _inputs_unchanged(algorithm, "targets", trajectories):
         answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
     _check_type(algorithm, "targets", answer, Targets)
-    _check_shape(algorithm, "targets", "advantage", answer.advantage, shape)
-    _check_shape(algorithm, "targets", "value_target", answer.value_target, shape)
+    _check_real(algorithm, "targets", "advantage", answer.advantage, shape)
+    _check_real(algorithm, "targets", "value_target", answer.value_target, shape)
     return answer
 
 
@@ -71,7 +71,7 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
     """Return the critic's loss of each decision [R, T]. Raises `UserError`."""
     with _inputs_unchanged(algorithm, "value_loss", values):
         answer = algorithm.value_loss(values)
-    _check_shape(algorithm, "value_loss", "tensor", answer, values.mask.shape)
+    _check_real(algorithm, "value_loss", "tensor", answer, values.mask.shape)
     if not answer.requires_grad:
         raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
     return answer
@@ -103,7 +103,7 @@ def step_scale_of(algorithm: Algorithm, decisions: Decisions) -> float:
 def gradient_of(algorithm: Algorithm, previous: torch.Tensor, now: torch.Tensor) -> torch.Tensor:
     """Return the gradient [P] to step along. Raises `UserError`."""
     answer = algorithm.gradient(previous, now)
-    _check_shape(algorithm, "gradient", "vector", answer, now.shape)
+    _check_real(algorithm, "gradient", "vector", answer, now.shape)
     return answer
 
 
@@ -138,6 +138,18 @@ def state_of(
                 "tensors"
             )
     return state | dict(trained or {})
+
+
+def check_diagnostics(algorithm: Algorithm, logs: Sequence[Mapping[str, Any]], phase: int) -> None:
+    """Raise `UserError` where the steps of a phase have different diagnostics, so that their mean is not the phase's.
+
+    logs: metrics of each gradient step."""
+    for log in logs[1:]:
+        if changes := [name for name in sorted(log.keys() ^ logs[0].keys()) if name.startswith("algorithm/")]:
+            raise UserError(
+                f"{algorithm.name}: policy_loss returns the diagnostic {changes[0].removeprefix('algorithm/')} at some "
+                f"gradient steps of phase {phase} and not at others; return it at every step"
+            )
 
 
 @contextlib.contextmanager
@@ -180,6 +192,14 @@ def _check_shape(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tu
             f"{algorithm.name}: the {name} that {hook} returns is {form}; give a tensor with a number of each "
             f"{'parameter' if len(shapes[0]) == 1 else 'decision'}, here {list(shapes[0])}"
         )
+
+
+def _check_real(algorithm: Algorithm, hook: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
+    """Raise `UserError` for another shape, and for a type of numbers that would be cut off or has no gradient."""
+    _check_shape(algorithm, hook, name, x, shape)
+    if not x.is_floating_point():
+        kind = str(x.dtype).removeprefix("torch.")
+        raise UserError(f"{algorithm.name}: the {name} that {hook} returns is of {kind}; give real numbers, as float32")
 
 
 def _undeclared_need(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:
