@@ -22,6 +22,7 @@ from ..training.loop import Simulation
 from ..training.phase_record import PhaseData, Scores
 from ..training.policy_buffer import Version
 from ..training.sample_ledger import Count, flow_of
+from .outcome_checks import outcome_of, probability_of, start_of
 from .spec import ChainSpec
 from .task import ChainTask
 
@@ -91,7 +92,7 @@ class ChainSimulation(Simulation[Completions]):
 
     def __init__(self, spec: ChainSpec, task: ChainTask) -> None:
         super().__init__(spec, task)
-        p = task.start(spec)
+        p = start_of(task, spec)
         self.policy = BitPolicy(spec.horizon, math.log(p / (1.0 - p)), spec.device)
         self.learner = TokenLearner(spec, self.policy, self.algorithm)
 
@@ -109,7 +110,7 @@ class ChainSimulation(Simulation[Completions]):
             logits = forward()[torch.from_numpy(position).to(device), torch.arange(spec.horizon, device=device)]
         noise = torch.from_numpy(self._noise(schedule.actor[rows], schedule.nth[rows], size))
         bits = noise.to(device) < logits.sigmoid()
-        outcome = self.task.outcome(spec, bits.cpu().numpy())
+        outcome = outcome_of(self.task, spec, bits.cpu().numpy())
         gradient_step = torch.from_numpy(np.array([v.gradient_step for v in versions])[position]).to(device)
         data = Completions(
             prompt=torch.zeros((size, 1), dtype=torch.int64, device=device),
@@ -141,9 +142,9 @@ class ChainSimulation(Simulation[Completions]):
     def evaluate(self) -> Scores:
         """`sampled`: the exact success probability. `deterministic`: whether the likelier bits succeed."""
         p = self.policy.logits.detach().double().sigmoid().cpu().numpy()
-        greedy = self.task.outcome(self.spec, (p >= 0.5)[None])
+        greedy = outcome_of(self.task, self.spec, (p >= 0.5)[None])
         lengths = {"sampled": [self.spec.horizon], "deterministic": [self.spec.horizon]}
-        returns = {"sampled": [self.task.success_probability(self.spec, p)], "deterministic": [float(greedy[0])]}
+        returns = {"sampled": [probability_of(self.task, self.spec, p)], "deterministic": [float(greedy[0])]}
         return Scores(returns, lengths, 0)
 
 
