@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
 from ..base.streams import stream
-from ..errors import UserError, shorten
-from ..lag import LEDGER, Assignment, Draw, LagModel, keep, parse_lag, schedule_of
+from ..errors import UserError, one_line, shorten
+from ..lag import LEDGER, Assignment, Draw, LagModel, held, keep, parse_lag, schedule_of
 from ..rollout_schedule import Bools, Ints, PhaseRows, Schedule
 from ..spec import RunSpec
 from .sample_ledger import check_pipeline
@@ -79,6 +80,7 @@ class Lags:
             self._phase, self._ledger, self._rows = phase, Counter(), Counter()
         if fresh is None:  # the model counts rows that do not begin, too
             self._ledger.update(ledger)
+        answer = replace(answer, versions=answer.versions.astype(np.int64, copy=False))
         starts = answer.starts if fresh is None else answer.starts[fresh]
         self._rows.update((phase - starts).tolist())
         return answer
@@ -147,7 +149,9 @@ class Lags:
 
     def probabilities(self, phase: int) -> dict[int, float]:
         """Return version -> probability that a row of `phase` begins with it."""
-        return {phase: 1.0} if self.warm(phase) else self.model.probabilities(phase, self.capacity)
+        if self.warm(phase):
+            return {phase: 1.0}
+        return checked_probabilities(self.model, phase, self.capacity, self.model.probabilities(phase, self.capacity))
 
     def oldest(self, phase: int) -> int:
         """Return the oldest version that an actor may act with, even in the middle of an episode."""
@@ -181,6 +185,7 @@ def drawn_rows(phase: int, versions: Ints, stretch: int, length: int, group_size
     return PhaseRows(schedule, [all_rows], all_rows, min(stretch, length))
 
 
+NEAR_1 = 1e-6  # rounding of a sum of probabilities
 LOOKS = 256  # phases that are examined, of those with a full buffer and of the run
 STRIDE = 257  # phases between two with a full buffer: a prime, so that each phase of a shorter period is seen
 WIDEST = 1_024  # versions of a buffer that are examined for the mean lag; for a wider one it is a lower bound
@@ -202,13 +207,19 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     places = np.arange(looks) + stream(0, "looks").random(looks)  # at random, so that no period is met always alike
     run_phases = [spec.fill_phases + int(place * spec.budget_phases / looks) for place in places]
     try:
-        full_lags = [_lags(model, phase, capacity) for phase in full_phases]
-        run_lags = [_lags(model, phase, capacity) for phase in run_phases]
+        distributions = {
+            phase: model.probabilities(phase, capacity) for phase in dict.fromkeys([*full_phases, *run_phases])
+        }
         width = min(spec.capacity, spec.phases + 1)  # a run has no more versions than phases
         wide_cap = _largest_lag(model, width) if width > WIDEST else 0
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
+    if spec.capacity <= WIDEST:  # the models of a wider buffer are asked about a narrower one than theirs
+        distributions = {
+            phase: checked_probabilities(model, phase, capacity, answer) for phase, answer in distributions.items()
+        }
+    full_lags, run_lags = ([_lags_in(distributions[phase], phase) for phase in x] for x in (full_phases, run_phases))
     cap = max(wide_cap, *map(max, full_lags))
     expected = [0.0 if spec.warm(phase) else _mean(lags) for phase, lags in zip(run_phases, run_lags, strict=True)]
     return ExpectedLag(sum(map(_mean, full_lags)) / len(full_lags), cap, sum(expected) / len(expected))
@@ -226,7 +237,28 @@ def _largest_lag(model: LagModel, capacity: int) -> int:
 
 
 def _lags(model: LagModel, phase: int, capacity: int) -> dict[int, float]:
-    return {phase - version: p for version, p in model.probabilities(phase, capacity).items()}
+    return _lags_in(model.probabilities(phase, capacity), phase)
+
+
+def _lags_in(probabilities: Mapping[int, float], phase: int) -> dict[int, float]:
+    return {phase - version: p for version, p in probabilities.items()}
+
+
+def checked_probabilities(model: LagModel, phase: int, capacity: int, answer: object) -> dict[int, float]:
+    """Return a model's answer of `probabilities`, without versions of probability 0. Raises `UserError` where it is no
+    distribution over the buffer."""
+    first, is_sound = held(phase, capacity)[0], False
+    if isinstance(answer, Mapping):
+        versions, p = np.asarray([*answer]), np.asarray([*answer.values()])
+        if (versions.dtype.kind, p.dtype.kind) in (("i", "f"), ("i", "i")) and p.ndim == 1 and p.min() >= 0.0:
+            inside = (first <= versions) & (versions <= phase)
+            is_sound = bool(inside[p > 0.0].all() and abs(p.sum() - 1.0) <= NEAR_1)
+    if not (isinstance(answer, Mapping) and is_sound):
+        raise UserError(
+            f"LAG={model.text}: probabilities({phase}, {capacity}) returns {shorten(one_line(repr(answer)))}; give "
+            f"{{version: probability}} of versions {first} to {phase}, adding up to 1"
+        )
+    return {int(version): float(p) for version, p in answer.items() if p > 0.0}
 
 
 def _mean(lags: dict[int, float]) -> float:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import pytest
 
 from staleharness.control.spec import ControlSpec
+from staleharness.errors import UserError
 from staleharness.lag import Assignment, Draw, LagModel, keep, read_lag
 from staleharness.training.version_assignment import ExpectedLag, expected_lag
 
@@ -81,3 +83,18 @@ class Silent(LagModel):
 
 def test_a_model_without_probabilities_promises_nothing() -> None:
     assert expected_lag(ControlSpec(env="Hopper-v5", algorithm="spo"), Silent()) is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [None, {}, {4: 0.3}, {4: float("nan")}, {0: 1.0}, {"a": 1.0}, {4: 2.0, 3: -1.0}, {4: None}, {4: [0.5, 0.5]}],
+    ids=str,
+)
+def test_probabilities_that_are_no_distribution_are_refused(answer: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    spec = ControlSpec(env="Hopper-v5", algorithm="spo", capacity=4)
+    monkeypatch.setattr(Silent, "name", "silent", raising=False)
+    monkeypatch.setattr(Silent, "probabilities", lambda model, phase, _: answer if phase == 4 else {phase: 1.0})
+    with pytest.raises(UserError, match=r"^LAG=silent: probabilities\(4, 4\) returns .*versions 1 to 4, adding up to"):
+        expected_lag(spec, Silent())
+    monkeypatch.setattr(Silent, "probabilities", lambda model, phase, _: {0: 0.0, phase: np.float32(1.0)})
+    assert expected_lag(spec, Silent()) == ExpectedLag(0.0, 0, 0.0)

@@ -107,6 +107,12 @@ def test_an_impossible_answer_is_one_line(
     assert str(error.value).startswith("LAG=answers ") and "\n" not in str(error.value)
 
 
+@pytest.mark.parametrize("kind", [np.uint8, np.uint64])
+def test_versions_of_any_whole_type_are_taken_as_int64(assignment_fields: dict[str, Any], kind: type) -> None:
+    assignment_fields.update(versions=np.array([[9], [7]], dtype=kind))
+    assert lags(lag="answers").draw(9, 2).versions.dtype == np.int64
+
+
 def test_a_model_that_gives_no_model_for_a_capacity_is_one_line(
     assignment_fields: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
