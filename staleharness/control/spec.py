@@ -6,11 +6,15 @@ import dataclasses
 import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, ClassVar, Literal
+from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
 from ..errors import UserError
+from ..objectives import KLEstimator
 from ..rollout_schedule import Demand
 from ..spec import RunSpec, later
+
+if TYPE_CHECKING:
+    from ..algorithm import Algorithm
 
 PROBE_STEPS = 4_096  # environment steps
 
@@ -193,3 +197,14 @@ class ControlSpec(RunSpec):
         steps = 3 * self.num_envs * length
         short = dataclasses.replace(self, warm_phases=0, fill_phases=0, fill_learning_rate=0.0)
         return dataclasses.replace(short, num_steps=length, steps=steps, minibatches=small, evaluations=1)
+
+
+def check_closed_form(spec: ControlSpec, algorithm: Algorithm) -> None:
+    """Raise `UserError` where μ is a mixture of several versions, from which no KL has a closed form."""
+    if spec.density == "mixture" and spec.mechanism == "reexecute":
+        options = algorithm.hyper_parameter_types()
+        remedy = [f"{name}=k3" for name, hint in options.items() if hint == KLEstimator]
+        raise UserError(
+            f"{algorithm.name} takes a KL from μ in closed form, and the μ of density=mixture has none; give "
+            f"{' or '.join([*remedy, 'density=component'])}"
+        )

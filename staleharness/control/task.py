@@ -21,7 +21,7 @@ from ..task import Task
 from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit, unsupported_space
 from .gymnasium_env_lookup import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
-from .spec import ControlSpec
+from .spec import ControlSpec, check_closed_form
 
 if TYPE_CHECKING:
     import gymnasium
@@ -52,6 +52,9 @@ class ControlTask(Task):
                 f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
             )
         check_copies(spec)
+        algorithm = make_algorithm(spec)
+        if algorithm.proximal == "behaviour" and "closed_form" in algorithm.needs:
+            check_closed_form(spec, algorithm)
         if not read_lag(spec.lag).drawn:
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -17,7 +18,9 @@ from witness import MethodCalls
 from staleharness.base.streams import integer, stream
 from staleharness.batch import Rollout
 from staleharness.control.evaluation import SEED, evaluate
+from staleharness.errors import UserError
 from staleharness.lag import parse_lag
+from staleharness.task import find_env
 
 ENVS, STEPS, PHASES = 6, 50, 6
 SMALL = small_control(PHASES, ENVS, STEPS, algorithm="witness", capacity=3, epochs=1, minibatches=1)
@@ -191,6 +194,28 @@ def test_mixture_density_weighs_acting_versions_by_probability(witness: MethodCa
         torch.testing.assert_close(rollout.behaviour_logp.flatten().double(), total.log(), atol=1e-4, rtol=1e-4)
         differ = max(differ, float((total.log() - plain.log()).abs().max()))
     assert differ > 0.01 or "lag" not in settings or "sync" in settings["lag"]
+
+
+@pytest.mark.parametrize(
+    ("method", "hyper", "remedy"),
+    [
+        ("ppo_kl", {}, "estimator=k3 or density=component"),
+        ("dppo", {"divergence": "kl"}, "density=component"),
+        ("truly_ppo", {}, "density=component"),
+    ],
+)
+def test_a_mixture_has_no_divergence_in_closed_form(method: str, hyper: dict[str, Any], remedy: str) -> None:
+    spec = replace(SMALL, density="mixture", algorithm=method, hyper=hyper)
+    words = f"^{method} takes a KL from μ in closed form, and the μ of density=mixture has none; give {remedy}$"
+    with pytest.raises(UserError, match=words):
+        finish(spec)
+    with pytest.raises(UserError, match=words) if method == "truly_ppo" else contextlib.nullcontext():
+        find_env(spec.env)[1].check(spec)
+
+
+@pytest.mark.parametrize("settings", [{"hyper": {"estimator": "k3"}}, {"mechanism": "replay"}], ids=str)
+def test_a_divergence_from_a_mixture_is_estimated(settings: dict[str, Any]) -> None:
+    finish(replace(SMALL, density="mixture", algorithm="ppo_kl", **settings))
 
 
 def test_scores_are_of_the_newest_policy_on_the_given_episodes(witness: MethodCalls) -> None:

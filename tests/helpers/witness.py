@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 from typing import Any, ClassVar
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from staleharness.algorithm import Algorithm, Proximal, Realign
 from staleharness.batch import Decisions, PolicyLoss, Targets, Trajectories
+from staleharness.errors import UserError
 from staleharness.objectives import gae, importance_ratio
 
 
@@ -89,8 +91,9 @@ class Witness(Algorithm):
     def policy_loss(self, d: Decisions) -> PolicyLoss:
         self.seen.asked.append(replace(d, target_logp=d.target_logp.detach().clone()))
         if d.analytic_kl is not None:
-            kl = {anchor: d.analytic_kl(anchor).detach() for anchor in ("behaviour", "proximal")}
-            self.seen.divergence.append(kl)
+            with contextlib.suppress(UserError):  # of a mixture, from which none has a closed form
+                kl = {anchor: d.analytic_kl(anchor).detach() for anchor in ("behaviour", "proximal")}
+                self.seen.divergence.append(kl)
         self.seen.watched.append(self.seen.watch())
         ratio = importance_ratio(d.target_logp, d.behaviour_logp)
         scale = float("inf") if len(self.seen.asked) == self.breaks_at else float(not self.mute)
