@@ -164,25 +164,42 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         del self._actions[: len(self._actions) - int(self._age.max())]
 
 
-State = dict[str, Any]  # what `Generator.bit_generator.state` reads and writes
+State = dict[str, Any]  # what `Generator.bit_generator.state` reads and writes, lists in place of arrays
+BIT_GENERATORS = ("PCG64", "PCG64DXSM", "MT19937", "Philox", "SFC64")  # those of NumPy; gymnasium's kind is the first
 
 
-def state_of(generator: np.random.Generator | None) -> State | None:
-    """The generator's state; None for None. Raises `TypeError` for other than PCG64, gymnasium's kind."""
+def state_of(generator: object) -> State | None:
+    """The state of a generator of NumPy, without arrays; None for None. Raises `UserError` for any other object."""
     if generator is None:
         return None
-    if not isinstance(generator.bit_generator, np.random.PCG64):
-        raise TypeError(f"only PCG64 generators can be saved, not {type(generator.bit_generator).__name__}")
-    return dict(generator.bit_generator.state)
+    bits = getattr(generator, "bit_generator", None)
+    if not isinstance(generator, np.random.Generator) or type(bits).__name__ not in BIT_GENERATORS:
+        raise UserError(
+            f"the np_random of an environment is a {type(bits or generator).__name__}, which cannot be saved; give a "
+            f"numpy.random.Generator of {', '.join(BIT_GENERATORS)}, or let reset(seed=...) of gymnasium.Env make it"
+        )
+    return {name: _without_arrays(part) for name, part in generator.bit_generator.state.items()}
 
 
 def generator_from(state: State | None) -> np.random.Generator | None:
     """A new generator in that state; None for None."""
     if state is None:
         return None
-    bits = np.random.PCG64(0)
-    bits.state = state  # type: ignore[assignment]  # numpy types it more narrowly than it documents it
+    bits = getattr(np.random, state["bit_generator"])(0)
+    bits.state = {name: _with_arrays(part) for name, part in state.items()}
     return np.random.Generator(bits)
+
+
+def _without_arrays(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _without_arrays(inner) for name, inner in part.items()}
+    return part.tolist() if isinstance(part, np.ndarray | np.generic) else part
+
+
+def _with_arrays(part: Any) -> Any:
+    if isinstance(part, dict):
+        return {name: _with_arrays(inner) for name, inner in part.items()}
+    return np.array(part, dtype=np.uint64) if isinstance(part, list) else part
 
 
 def pack(states: Sequence[State | None]) -> NDArray[np.uint8]:
