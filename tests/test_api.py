@@ -295,7 +295,7 @@ def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
         sh.sweep(**ASKED, k=2, algo="breaks,spo", seeds=1, out=out, plugin=str(plugin))
     assert str(caught.value) == (
         "1 of the runs failed, the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose "
-        "(breaks.py, line 13)"
+        "(breaks.py, line 13; phase 0)"
     )
     (failure,) = caught.value.failed.values()
     assert failure["class"] == "ValueError" and "broken on purpose" in failure["log_tail"]

@@ -269,13 +269,13 @@ def is_builtin(cls: type, kind: str) -> bool:
 
 
 def plugin_line(error: BaseException) -> str:
-    """Return the innermost line of a plugin's file that raised an error, `my_idea.py, line 17`; empty without one."""
+    """Return the innermost line of a plugin's file that raised an error, or its cause: `a.py, line 17`; else ""."""
     modules, place = {cls.__module__ for cls in _registered} | _environment_modules(), ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         top = (name := str(frame.f_globals.get("__name__"))).partition(".")[0]
         if top != "staleharness" and (name.startswith(PREFIX) or {name, top} & modules):
             place = f"{Path(frame.f_code.co_filename).name}, line {line}"
-    return place
+    return place or (plugin_line(error.__cause__) if error.__cause__ else "")
 
 
 def source_file(cls: type) -> str:

@@ -40,6 +40,7 @@ from .runner_interface import NOTE, PREPARING, Job, check_device_here
 
 MAX_MESSAGE = 1000  # characters of an error that are kept
 NOT_DETERMINISTIC = " does not have a deterministic implementation"  # in an error of torch
+PHASE = "phase "  # beginning of a note on an error
 MAX_TRACEBACK = 20_000  # characters of its traceback in the log
 PROGRESS_METRICS = ("lag_mean", "tv_data", "eval_sampled", "eval_deterministic", "rollout_return", "reward")
 
@@ -153,6 +154,9 @@ def _run_phases(
         if simulation.trained is not None:  # during an evaluation, the only missing part of the phase
             run.checkpoint(simulation)
         raise
+    except Exception as error:
+        error.add_note(f"{PHASE}{simulation.phase - (simulation.trained is not None)}")
+        raise
     assert scores is not None, "the last phase is always evaluated"
     return scores
 
@@ -197,8 +201,10 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
             f"torch {torch.__version__} has no deterministic {operation}, and runs are deterministic; use another "
             "operation or a newer torch (cumsum on a GPU: 2.11)"
         )
-    elif not isinstance(error, UserError) and (place := plugin_line(error)):
-        message = f"{message} ({place})"
+    place = "" if isinstance(error, UserError) or kind != type(error).__name__ else plugin_line(error)
+    phases = [note for note in getattr(error, "__notes__", ()) if note.startswith(PHASE) and PHASE not in message]
+    if where := "; ".join([*filter(None, [place]), *phases[:1]]):
+        message = f"{message} ({where})"
     return {"class": kind, "message": message, "log_tail": log_tail(attempt)}
 
 

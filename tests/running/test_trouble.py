@@ -20,7 +20,7 @@ from sweeping import TINY, Silent
 
 from staleharness import __main__ as entry
 from staleharness.algorithm import ALGORITHMS
-from staleharness.errors import UserError
+from staleharness.errors import Diverged, UserError
 from staleharness.running import worker
 from staleharness.running.plan import plan
 from staleharness.running.plan_execution import execute_plan
@@ -99,6 +99,20 @@ def test_an_error_of_a_plugin_names_its_innermost_line(hook: str, message: str, 
         getattr(method, hook)(1)
     assert worker.describe(raised.value, tmp_path)["message"].endswith(message)
     assert worker.describe(AssertionError(), tmp_path)["message"] == "no message"
+
+
+@pytest.mark.parametrize(
+    ("error", "message"),
+    [
+        (UserError("a: stop returns 3"), "a: stop returns 3 (phase 7)"),
+        (ValueError("boom"), "boom (phase 7)"),
+        (Diverged("policy_loss is not finite in phase 7"), "policy_loss is not finite in phase 7"),
+    ],
+)
+def test_an_error_names_its_phase(error: Exception, message: str, tmp_path: Path) -> None:
+    error.add_note("of somebody else")
+    error.add_note("phase 7")
+    assert worker.describe(error, tmp_path)["message"] == message
 
 
 def test_an_operation_that_is_not_deterministic_is_named(tmp_path: Path) -> None:
