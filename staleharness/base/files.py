@@ -71,7 +71,7 @@ def check_replaceable(path: Path, head: str, kind: str, within: int = 0) -> None
     with path.open("rb") if path.is_file() else io.BytesIO() as stream:
         text = stream.read(within or len(head.encode()))
         if head.encode() not in text:
-            raise UserError(f"{path} is not {kind} and would be replaced; give another folder or move it away")
+            raise UserError(f"{path} is not {kind} and would be replaced; give another place or move it away")
 
 
 def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:

@@ -7,7 +7,7 @@ import sys
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated
 
-from ..base.files import write_bytes
+from ..base.files import check_replaceable, write_bytes
 from ..base.text import printable
 from ..errors import UserError
 from .shared.advise_output import as_text
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
     from ..pipeline.pipeline_summary import CapResult
 
 CAPS = "0,1,2,4,8"
+MARK = "staleharness advise: "  # in the metadata of a picture, before the folder of its runs
+LARGEST = 2**24  # bytes of a picture in which the mark is looked for
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
 KINDS = {TOKENS: "language", CONTROL: "control"}
 
@@ -65,6 +67,8 @@ def handle(command: Command) -> int:
     from ..store.store import Store
 
     target = output_file(command.out, "picture", ".png", ".svg", ".pdf")
+    if target is not None:
+        check_replaceable(target, MARK, "a picture of advise", within=LARGEST)
     if command.log is None and (command.columns or command.unit or command.batch):
         raise UserError("COLUMNS, UNIT and BATCH say how to read a LOG: give LOG=FILE")
     zero = parse_value(command.zero)
@@ -99,7 +103,8 @@ def handle(command: Command) -> int:
         from ..figures.plot_layout import to_bytes
         from ..figures.score_retention import draw_advice
 
-        write_bytes(target, to_bytes(draw_advice(advice, source), target.suffix[1:], source))
+        origin = MARK + source.encode("ascii", "backslashreplace").decode()  # a PDF has other letters in UTF-16
+        write_bytes(target, to_bytes(draw_advice(advice, source), target.suffix[1:], origin))
         print(f"wrote {target}", file=stream)
     if command.json:
         print(json.dumps({"results": source, **advice.to_json()}, sort_keys=True))

@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any
 
-from ..base.files import write_bytes
+from ..base.files import check_replaceable, write_bytes
 from ..base.text import WIDTH, fit, fixed_width, number, printable, rows_to_csv, table_width, wrap_lines
 from ..errors import UserError
 from .shared.arguments import Help, Presentation, RunFilters, output_file
@@ -32,12 +32,14 @@ class Command(Presentation, RunFilters):
 def handle(command: Command) -> int:
     """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
     from ..base.reference_results import results_path
-    from ..statistics.result_comparison import compare_runs
+    from ..statistics.result_comparison import COLUMNS, compare_runs
     from ..store.store import Store
     from .shared.train_and_report import check_presentation
 
     check_presentation(command)
     target = output_file(command.out, "CSV file", ".csv")
+    if target is not None:
+        check_replaceable(target, ",".join(COLUMNS), "a comparison")
     paths = results_path(command.a), results_path(command.b)
     if paths[0].resolve() == paths[1].resolve():
         raise UserError(f"A and B are the same folder: {command.a}")

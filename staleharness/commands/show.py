@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 from dataclasses import dataclass
 from pathlib import Path
@@ -53,6 +54,8 @@ def handle(command: Command) -> int:
         raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
     policy = run.policy()
     video = output_file(command.video, "video", ".gif", ".mp4", option="VIDEO")
+    if video is not None and os.path.lexists(video):
+        raise UserError(f"VIDEO={command.video} is there and would be replaced; give another name or move it away")
     if video is not None and package_version("imageio") is None:
         raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")
     returns = play(family(), policy, env, episodes)
@@ -101,5 +104,6 @@ def _write_video(path: Path, run: StoredRun, env: str) -> None:
     try:
         imageio.mimsave(path, frames, format=path.suffix[1:])
     except Exception as error:
+        path.unlink(missing_ok=True)  # half of a video
         raise UserError(f"{path} cannot be written: {one_line(error)}") from error
     print(f"wrote {path}, {len(frames)} pictures", file=sys.stderr)

@@ -59,11 +59,11 @@ def plot_settings() -> Iterator[None]:
 def to_bytes(figure: Figure, kind: str, source: str = "", title: bool = True) -> bytes:
     """Return the figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
 
-    `source`, stored in the metadata of an SVG or PNG, identifies what the figure was drawn from. Without `title`, for
-    a page that says it above, the figure is cut below its title, and keeps none.
+    `source`, stored in the metadata, identifies what the figure was drawn from. Without `title`, for a page that says
+    it above, the figure is cut below its title, and keeps none.
     """
     stream = io.BytesIO()
-    metadata = METADATA[kind] | ({"Source": source} if source else {})
+    metadata = METADATA[kind] | ({"Subject" if kind == "pdf" else "Source": source} if source else {})
     part = None
     if not title:
         retitle(figure, "")

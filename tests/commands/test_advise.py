@@ -112,6 +112,22 @@ def test_a_picture_is_the_same_each_time(call: Any, runs: str, tmp_path: Path, k
     assert (tmp_path / f"a.{kind}").read_bytes() == (tmp_path / f"b.{kind}").read_bytes()
 
 
+@pytest.mark.parametrize("kind", ["png", "svg", "pdf"])
+def test_only_a_picture_of_advise_is_replaced(call: Any, runs: str, tmp_path: Path, kind: str) -> None:
+    from matplotlib.figure import Figure
+
+    results, target = tmp_path / "résultats", tmp_path / f"figure.{kind}"
+    results.symlink_to(runs)
+    Figure().savefig(target)  # another program's
+    before = target.read_bytes()
+    code, out, err = call("advise", f"--results={results}", f"--out={target}")
+    assert (code, out) == (2, "") and f"{target} is not a picture of advise and would be replaced" in err
+    assert target.read_bytes() == before
+    target.unlink()
+    for asked in ([], ["--cap=0,1", "--set=steps=40"]):
+        assert call("advise", f"--results={results}", f"--out={target}", *asked)[0] == 0
+
+
 def test_published_results_are_read_by_environment(call: Any) -> None:
     code, out, _ = call("advise", "--results", CONTROL, "--algo=vaco,a3po", "--json")
     found = json.loads(out)

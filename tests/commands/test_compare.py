@@ -312,6 +312,18 @@ def test_json_and_csv_have_the_same_numbers(two: tuple[str, str], tmp_path: Path
         assert all(row[k] == str(numbers[k]) for k in numbers)
 
 
+def test_only_an_earlier_comparison_is_replaced(two: tuple[str, str], tmp_path: Path, cli: Cli):
+    target = tmp_path / "results.csv"
+    target.write_text("mine\n")
+    code, out, err = cli("compare", *two, "--out", str(target))
+    assert (code, out) == (2, "") and f"{target} is not a comparison and would be replaced" in err
+    assert target.read_text() == "mine\n"
+    target.unlink()
+    for asked in ([], ["--env", "Hopper"]):
+        assert cli("compare", *two, *asked, "--out", str(target))[0] == 0
+    assert "Hopper" in target.read_text()
+
+
 def test_names_cannot_steer_a_terminal_or_a_spreadsheet(tmp_path: Path):
     """No stored run has such a label (its schema refuses it); what shows labels does not rest on that."""
     evil = "=evil\x1b[2J[bold]"

@@ -151,6 +151,8 @@ def test_a_video_is_made_before_anything_is_printed(
     code, out, err = cli(*words, str(tmp_path / "a b.gif"))
     assert code == 0 and json.loads(out)["run"] == run.id and "a b.gif, 2 pictures" in err
     assert (tmp_path / "a b.gif").read_bytes() == b"GIF"
+    code, out, err = cli(*words, str(tmp_path / "a b.gif"))
+    assert (code, out) == (2, "") and "a b.gif is there and would be replaced" in err
     code, out, err = cli(*words, str(tmp_path / "nowhere" / "a.gif"))
     assert (code, out) == (2, "") and "VIDEO=" in err and "there is no folder" in err
     code, out, err = cli(*words, "a.webm")
