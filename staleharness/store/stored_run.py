@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from ..base.files import digest, parse_json, read_json, write_json
-from ..errors import UserError
+from ..errors import UserError, type_and_message
 from .bundle_reader import arrow_table, is_packed, numeric_columns, read_arrow, read_job, trace_path
 from .final_policy import POLICY, StoredPolicy
 from .record_schema import parse_record, record_problem
@@ -132,9 +132,18 @@ class StoredRun:
         return {name: (steps[i], columns[name][i]) for name, i in at.items()}
 
     def _arrow(self, name: str, columns: Sequence[str] | None = None) -> Any:
+        """Read `metrics` or `timing` as a pyarrow table. Raises `UserError` for a table that is none, or not of a row
+        per phase: somebody may have made its manifest anew."""
         if is_packed(root := self.path.parent.parent):
             return read_arrow(root, name, self.id, columns)
-        return arrow_table(self.path / f"{name}.parquet", columns)
+        file, phases = self.path / f"{name}.parquet", self.record["phases"]
+        try:
+            table = arrow_table(file, columns)
+        except (OSError, ValueError) as error:
+            raise UserError(f"{file} cannot be read; move its run away: {type_and_message(error)}") from error
+        if table.num_rows != phases:
+            raise UserError(f"{file} has {table.num_rows} rows, and its run {phases} phases; move the run away")
+        return table
 
     def metrics(self) -> pd.DataFrame:
         """Read the metrics, one row per phase (`metrics.parquet`)."""

@@ -11,7 +11,9 @@ import shutil
 import tempfile
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
+from command_line import Cli
 from crash import every_crash
 from raising import raising
 from results_helper import write_run
@@ -24,7 +26,7 @@ from staleharness.store.locks_and_leases import SWEEP_FILES
 from staleharness.store.record_schema import FORMAT
 from staleharness.store.run_states import run_states
 from staleharness.store.store import Store
-from staleharness.store.stored_run import read_run
+from staleharness.store.stored_run import read_run, write_manifest
 
 RUN = "0123456789ab"
 
@@ -217,6 +219,25 @@ def test_a_run_counts_under_its_own_name_alone(tmp_path: Path, caplog: pytest.Lo
         shutil.copytree(path, path.parent / name)
     assert [run.path.name for run in Store(tmp_path).read_all()] == [RUN]
     assert f"its record is that of run '{RUN}'" in caplog.text and "its name is not a run id" in caplog.text
+
+
+@pytest.mark.parametrize("file", ["metrics.parquet", "timing.parquet"])
+@pytest.mark.parametrize("verb", ["pack", "report"])
+def test_a_sealed_table_that_is_none_is_one_line(tmp_path: Path, cli: Cli, verb: str, file: str) -> None:
+    run = write_run(tmp_path / "r", phases=4)
+    shorter = pq.read_table(run.path / file).slice(0, 2)
+    words = {"pack": [str(tmp_path / "r"), str(tmp_path / "packed")], "report": ["--out", str(tmp_path / "r")]}[verb]
+    for content, problem in ((b"no table", "cannot be read"), (shorter, "has 2 rows, and its run 4 phases")):
+        if isinstance(content, bytes):
+            (run.path / file).write_bytes(content)
+        else:
+            pq.write_table(content, run.path / file)
+        write_manifest(run.path)
+        if verb == "report" and file == "timing.parquet":  # which it has no use for
+            continue
+        code, out, err = cli(verb, *words)
+        assert (code, out) == (2, "") and f"{run.path / file} {problem}" in err and err.count("\n") == 1
+        assert not (tmp_path / "packed").exists()
 
 
 @pytest.mark.parametrize("name", ["../../escaped", "/etc/passwd", "", "0123456789AB", f"{RUN}\n", "0" * 300])
