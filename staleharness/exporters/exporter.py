@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from ..base.module_registry import ModuleRegistry
 from ..base.system_info import package_version
-from ..errors import missing_extra
+from ..errors import UserError, missing_extra, type_and_message
 from ..store.run_grid import flat_settings
 from ..store.stored_run import MEMORY, PARTS, SECONDS, StoredRun
 
@@ -51,6 +51,7 @@ class Exporters(ModuleRegistry[Exporter]):
 EXPORTERS = Exporters("staleharness.exporters", "export", "exporters")
 
 
+FILLING = "filling/"  # before the name of a metric: in a phase that fills the buffer before the budget
 HISTOGRAM = "lag_histogram"  # column of metrics.parquet: counts of lags 0, 1, ... in phases
 
 
@@ -63,15 +64,32 @@ class Phases:
     seconds: NDArray[np.float64]  # of wall-clock since the start, at the end of each phase
     scalars: dict[str, NDArray[np.float64]]  # columns of metrics.parquet; of timing.parquet `seconds/...` and memory
     lags: list[NDArray[np.int64]]  # decisions by lag; empty where the run has no histogram
+    fill_phases: int  # number of first phases that fill the buffer; their steps are 0
+
+    def name(self, metric: str, i: int) -> str:
+        """Name of a metric in entry `i`: statistics leave phases out that fill the buffer, and so can a reader."""
+        return FILLING + metric if self.phase[i] < self.fill_phases else metric
 
     def panels(self, i: int) -> dict[str, float]:
         """Scalars that entry `i` has, by their names in dashboards, which group by the part before the slash."""
-        values = {name if "/" in name else f"phase/{name}": column[i] for name, column in self.scalars.items()}
+        filling = self.phase[i] < self.fill_phases
+        values = {
+            self.name(name if "/" in name or filling else f"phase/{name}", i): column[i]
+            for name, column in self.scalars.items()
+        }
         return {name: value for name, value in values.items() if not np.isnan(value)}
 
 
 def phases(run: StoredRun) -> Phases:
-    """Read the run's tables."""
+    """Read the run's tables. Raises `UserError` for tables of another content than runs have."""
+    try:
+        return _phases(run)
+    except (KeyError, ValueError, TypeError) as error:
+        problem = f"the tables of run {run.id} are not those of a run ({type_and_message(error)})"
+        raise UserError(f"{problem}; move {run.path} away, or leave it out with filters") from error
+
+
+def _phases(run: StoredRun) -> Phases:
     metrics, timing = run.metrics(), run.timing()
     names = [name for name in metrics.columns if name not in ("phase", "steps", HISTOGRAM)]
     scalars = {name: metrics[name].to_numpy(np.float64, na_value=np.nan) for name in sorted(names)}
@@ -86,6 +104,7 @@ def phases(run: StoredRun) -> Phases:
         np.cumsum(seconds[[*PARTS]].fillna(0.0).sum(axis=1).to_numpy(np.float64)),
         scalars,
         [np.asarray(counts, np.int64) for counts in metrics[HISTOGRAM]] if HISTOGRAM in metrics else [],
+        int(run.spec.get("fill_phases", 0)),
     )
 
 

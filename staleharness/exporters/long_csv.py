@@ -42,9 +42,10 @@ def _lines(run: StoredRun) -> Iterator[dict[str, Any]]:
     for lag in range(max(map(len, data.lags), default=0)):
         columns[f"{HISTOGRAM}/{lag}"] = np.array([h[lag] if lag < len(h) else 0 for h in data.lags], np.float64)
     for name, values in columns.items():
-        for phase, steps, value in zip(data.phase.tolist(), data.steps.tolist(), values.tolist(), strict=True):
+        rows = zip(data.phase.tolist(), data.steps.tolist(), values.tolist(), strict=True)
+        for i, (phase, steps, value) in enumerate(rows):
             if value == value:  # not NaN
-                yield {**of_run, "phase": phase, "steps": steps, "metric": name, "value": value}
+                yield {**of_run, "phase": phase, "steps": steps, "metric": data.name(name, i), "value": value}
 
 
 def _record(run: StoredRun) -> dict[str, Any]:

@@ -25,7 +25,11 @@ from .exporter import EXPORTERS, HISTOGRAM, final_scores, phases, settings
 
 @EXPORTERS.register("tensorboard", "tensorboard --logdir {folder}", extra="tensorboard")
 def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
-    """Write `<folder>/<env>/K<k>/<algorithm>/seed<s>-<id>/events.out.tfevents.<id>` of each run."""
+    """Write `<folder>/<env>/K<k>/<algorithm>/seed<s>-<id>/events.out.tfevents.<id>` of each run.
+    Raises `UserError`, before anything is written, for a run whose tables are damaged."""
+    runs = list(runs)
+    for run in runs:
+        phases(run)
     return [_write(run, folder) for run in runs]
 
 
@@ -61,8 +65,10 @@ def _content(run: StoredRun) -> bytes:
     event(start, summary=Summary(value=[_text(content_of_run), _session(settings(run), start, None)]))
     for i, step in enumerate(data.steps.tolist()):
         values = [Summary.Value(tag=name, simple_value=value) for name, value in data.panels(i).items()]
-        values += [_histogram(data.lags[i])] if data.lags else []
-        event(start + data.seconds[i], step, summary=Summary(value=values))
+        values += [_histogram(data.name(HISTOGRAM, i), data.lags[i])] if data.lags else []
+        # phases that fill the buffer take no steps, and would lie on one another
+        x = int(data.phase[i]) if data.phase[i] < data.fill_phases else step
+        event(start + data.seconds[i], x, summary=Summary(value=values))
     last = int(data.steps[-1]) if len(data.steps) else 0
     values = [Summary.Value(tag=name, simple_value=value) for name, value in final_scores(run).items()]
     event(end, last, summary=Summary(value=[*values, _session({}, start, end)]))
@@ -84,8 +90,8 @@ def _text(content: Any) -> Any:
     return Summary.Value(tag="run/text_summary", metadata=create_summary_metadata("run", ""), tensor=tensor)
 
 
-def _histogram(counts: NDArray[np.int64]) -> Any:
-    """Counts of the lags 0, 1, ..., a bucket around each."""
+def _histogram(tag: str, counts: NDArray[np.int64]) -> Any:
+    """Counts of the lags 0, 1, ..., a bucket around each, under a tag."""
     from tensorboard.compat.proto.summary_pb2 import HistogramProto, Summary
 
     lags = np.arange(len(counts))
@@ -99,7 +105,7 @@ def _histogram(counts: NDArray[np.int64]) -> Any:
         bucket_limit=(lags + 0.5).tolist(),
         bucket=counts.astype(float).tolist(),
     )
-    return Summary.Value(tag=HISTOGRAM, histo=proto)
+    return Summary.Value(tag=tag, histo=proto)
 
 
 def _session(hparams: dict[str, Any], start: float, end: float | None) -> Any:

@@ -11,7 +11,7 @@ import numpy as np
 
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
-from .exporter import EXPORTERS, HISTOGRAM, final_scores, phases
+from .exporter import EXPORTERS, FILLING, HISTOGRAM, final_scores, phases
 
 PROJECT = "staleharness"
 
@@ -20,9 +20,12 @@ PROJECT = "staleharness"
 def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """Write `<folder>/wandb/offline-run-<time>-<id>` of each run that is not there yet.
 
-    W&B writes into a folder of its own first; only a finished run is moved to its place. Nothing is sent.
+    W&B writes into a folder of its own first; only a finished run is moved to its place. Nothing is sent. Raises
+    `UserError`, before anything is written, for a run whose tables are damaged.
     """
-    place = folder / "wandb"
+    runs, place = list(runs), folder / "wandb"
+    for run in runs:
+        phases(run)
     place.mkdir(exist_ok=True)
     folders = []
     for run in runs:
@@ -63,11 +66,13 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         reinit="finish_previous",
     )
     session.define_metric("*", step_metric="steps")  # the axis of its panels
+    if data.fill_phases:
+        session.define_metric(f"{FILLING}*", step_metric="phase")  # all at 0 steps
     for i, phase in enumerate(data.phase.tolist()):
         row: dict[str, Any] = {**data.panels(i), "phase": phase, "steps": int(data.steps[i])}
         if data.lags:
             edges = np.arange(len(data.lags[i]) + 1) - 0.5
-            row[HISTOGRAM] = wandb.Histogram(np_histogram=(data.lags[i], edges))
+            row[data.name(HISTOGRAM, i)] = wandb.Histogram(np_histogram=(data.lags[i], edges))
         session.log(row, step=phase)  # W&B merges rows of one step, and phases that fill the buffer take none
     for name, value in final_scores(run).items():
         session.summary[name] = value

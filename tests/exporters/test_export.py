@@ -9,7 +9,7 @@ import math
 import subprocess
 import sys
 import types
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,16 @@ from results_helper import write_run
 
 from staleharness.exporters import exporter, long_csv, tensorboard_runs, wandb_runs
 from staleharness.store.store import Store, StoredRun
+from staleharness.store.stored_run import write_manifest
 
+BROKEN_TABLES: dict[str, Callable[[pd.DataFrame], pd.DataFrame]] = {
+    "metrics.parquet without phases": lambda table: table.drop(columns="phase"),
+    "metrics.parquet with words": lambda table: table.assign(entropy="high"),
+    "metrics.parquet with steps in words": lambda table: table.assign(steps="many"),
+    "metrics.parquet cut short": lambda table: table[:2],
+    "timing.parquet without learning": lambda table: table.drop(columns="learn"),
+    "timing.parquet cut short": lambda table: table[:2],
+}
 HOSTILE = "../../=up[\x1b]<b>"
 
 
@@ -79,7 +88,21 @@ def expected_scalars(run: StoredRun) -> dict[tuple[str, int], float]:
     return {k: v for k, v in recorded_runs(run).items() if not k[0].startswith("lag_histogram/")}
 
 
+@pytest.fixture
+def filling(tmp_path: Path) -> StoredRun:
+    """A run whose first two phases fill the buffer; its entropy is 1, 2, 3, 4."""
+    columns = {"steps": [0, 0, 2048, 4096], "entropy": [1.0, 2.0, 3.0, 4.0]}
+    return write_run(tmp_path / "results", phases=4, columns=columns, settings={"fill_phases": 2})
+
+
 # --- CSV
+
+
+def test_a_csv_names_phases_that_fill_the_buffer(filling: StoredRun, tmp_path: Path):
+    metrics, _ = long_csv.write([filling], tmp_path)
+    rows = pd.read_csv(metrics).groupby("metric")["value"].apply(list)
+    assert rows["entropy"] == [3.0, 4.0] and rows["filling/entropy"] == [1.0, 2.0]
+    assert len(rows["filling/lag_histogram/0"]) == len(rows["lag_histogram/0"]) == 2
 
 
 def test_the_long_csv_holds_every_number_of_every_run(results: Path, tmp_path: Path):
@@ -182,6 +205,15 @@ def test_tensorboard_reads_every_scalar_at_its_step_and_time(results: Path, tmp_
         times = [event.wall_time for event in found.Scalars("phase/entropy")]
         assert np.diff(times) == pytest.approx(2.0)  # collect and learn take a second each
         assert times[0] == pd.Timestamp("2026-11-20", tz="UTC").timestamp() + 2.0
+
+
+@needs_extra("tensorboard")
+def test_filling_phases_are_tags_of_their_own(filling: StoredRun, tmp_path: Path):
+    (path,) = tensorboard_runs.write([filling], tmp_path)
+    found = read_back(path.parent)
+    values = {tag: [(e.step, e.value) for e in found.Scalars(tag)] for tag in ("phase/entropy", "filling/entropy")}
+    assert values == {"phase/entropy": [(2048, 3.0), (4096, 4.0)], "filling/entropy": [(0, 1.0), (1, 2.0)]}
+    assert [e.step for e in found.Histograms("filling/lag_histogram")] == [0, 1]
 
 
 @needs_extra("tensorboard")
@@ -312,6 +344,15 @@ def test_no_two_phases_share_a_step_of_wandb(tmp_path: Path, stand_in: StandIn) 
     ]
 
 
+def test_wandb_has_panels_for_phases_that_fill_the_buffer(filling: StoredRun, tmp_path: Path, stand_in: StandIn):
+    (tmp_path / "to").mkdir()
+    wandb_runs.write([filling], tmp_path / "to")
+    for name, values in (("phase/entropy", [3.0, 4.0]), ("filling/entropy", [1.0, 2.0])):
+        assert [row[name] for _, row in stand_in.rows if name in row] == values
+    assert ["lag_histogram" in row for _, row in stand_in.rows] == [False, False, True, True]
+    assert stand_in.axis == ("filling/*", "phase")
+
+
 def test_a_run_is_exported_once_and_a_torn_export_leaves_nothing(results: Path, stand_in: StandIn, tmp_path: Path):
     runs, folder = Store(results).read_all(), tmp_path / "to"
     folder.mkdir()
@@ -405,6 +446,22 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         assert err.startswith("staleharness: ") and err.count("\n") == 1, err
         assert all(word in err for word in words), err
     assert sorted(tmp_path.rglob("*")) == before
+
+
+@pytest.mark.parametrize("name, change", BROKEN_TABLES.items(), ids=BROKEN_TABLES)
+@pytest.mark.parametrize("kind", ["csv", "wandb"])
+def test_a_table_of_other_content_is_one_line(
+    results: Path, stand_in: StandIn, cli: Cli, kind: str, name: str, change: Callable[[pd.DataFrame], pd.DataFrame]
+):
+    """Its manifest was made anew, so that the run counts."""
+    run = Store(results).read_all()[-1]
+    file = run.path / name.split()[0]
+    change(pd.read_parquet(file)).to_parquet(file)
+    write_manifest(run.path)
+    before = files(results)
+    code, out, err = cli("export", kind, "--out", str(results))
+    assert (code, out) == (2, "") and err.count("\n") == 1 and run.id in err and "away" in err
+    assert files(results) == before and stand_in.inits == []
 
 
 @pytest.mark.skipif(has_extra("wandb"), reason="the extra wandb is installed")
