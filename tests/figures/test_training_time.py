@@ -29,8 +29,9 @@ def spend(run: StoredRun, **seconds: list[float]) -> StoredRun:
 
 @pytest.fixture
 def runs(tmp_path: Path) -> list[StoredRun]:
-    def write(label: str, seed: int, capacity: int) -> StoredRun:
-        return write_run(tmp_path, label, seed, capacity=capacity, **LANGUAGE)
+    def write(label: str, capacity: int, seconds: dict[str, list[float]]) -> StoredRun:
+        phases = len(seconds["generate"])
+        return spend(write_run(tmp_path, label, 0, capacity=capacity, phases=phases, **LANGUAGE), **seconds)
 
     parts = ("generate", "score", "proximal", "loss", "train", "evaluate")
     seconds = {
@@ -38,7 +39,7 @@ def runs(tmp_path: Path) -> list[StoredRun]:
         ("a3po", 4): ([4.0], [0.5], [1e-6], [0.003], [1.0], [1.0]),
         ("decoupled_ppo", 1): ([2.0], [0.5], [0.25], [0.003], [1.0], [1.0]),
     }
-    return [spend(write(label, 0, k), **dict(zip(parts, times, strict=True))) for (label, k), times in seconds.items()]
+    return [write(label, k, dict(zip(parts, times, strict=True))) for (label, k), times in seconds.items()]
 
 
 @pytest.mark.parametrize("width", [7.0, COLUMN])
