@@ -194,7 +194,8 @@ def _chosen_rates(protocol: Protocol, name: str, result: BenchmarkRuns) -> dict[
 
 def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[StoredRun]]:
     """Read a third party's bundle or results folder, by its name, and check it: every run follows the protocol to the
-    last setting, and none that it asks for is missing, except where a learning rate was given up.
+    last setting, and none that it asks for is missing, except where a learning rate was given up. Methods of which all
+    runs are copies of published ones, id and metrics, are left out with a warning: they would count twice.
 
     Raises `UserError` for the first thing that is wrong.
     """
@@ -212,6 +213,14 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
             raise UserError(
                 f"{where}: run {run.id} ({run.label}) does not follow {protocol.name} ({protocol.digest}): {difference}"
             )
+    published = {(run.id, run.record["metrics_sha256"]) for run in published_runs(protocol.name)}
+    others = {run.label for run in runs if (run.id, run.record["metrics_sha256"]) not in published}
+    if copies := sorted({run.label for run in runs} - others):
+        text = f"{where}: {', '.join(copies)} {'is a copy' if len(copies) == 1 else 'are copies'} of published rows"
+        if not others:
+            raise UserError(f"{text}, and there is nothing else in it")
+        LOGGER.warning("%s, left out", text)
+    runs = [run for run in runs if run.label in others]
     rows = runs_by_row(protocol, runs)
     for label in sorted({label for label, _ in rows}):
         for k in protocol.capacity:

@@ -165,6 +165,20 @@ def test_a_bundle_of_a_third_party_stands_beside_ours(place: Path) -> None:
     assert mine is not None and row.scores == mine.scores
 
 
+def test_copies_of_published_rows_are_left_out_or_refused(place: Path, caplog: pytest.LogCaptureFixture) -> None:
+    """They would stand in the table twice and count twice in Holm's correction."""
+    both = place / "both"
+    for runs in ("out/toy", "ours/toy"):
+        shutil.copytree(place / runs, both / "runs", dirs_exist_ok=True)
+    with pytest.raises(
+        UserError, match=r"^ADD=\S+ours/toy: ppo_clip is a copy of published rows, and there is nothing"
+    ):
+        run(place, add=place / "ours/toy")
+    table = run(place, add=both / "runs")
+    assert "runs: ppo_clip is a copy of published rows, left out" in caplog.text
+    assert table.row("mine", 4, "runs") is not None and table.row("ppo_clip", 4, "runs") is None
+
+
 def copy_without(place: Path, **cell: Any) -> Path:
     """Return a copy of the plugin's results without the runs of one cell."""
     copy = place / ("without-" + "-".join(f"{key}{value}" for key, value in cell.items()))
