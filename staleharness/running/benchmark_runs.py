@@ -14,7 +14,15 @@ from ..base.parsing import PluginChoice, parse_choice, split_list
 from ..base.reference_results import PLACE, absent_results, results_path
 from ..errors import UserError
 from ..statistics.benchmark.benchmark_row import REFERENCE, USER
-from ..statistics.benchmark.protocol import BASELINE, MethodRuns, Protocol, chosen_rate, look_rates, runs_by_row
+from ..statistics.benchmark.protocol import (
+    BASELINE,
+    MethodRuns,
+    Protocol,
+    chosen_rate,
+    look_rates,
+    method_of,
+    runs_by_row,
+)
 from ..store.store import MARKER, Store
 from ..store.stored_run import StoredRun
 from ..study import Question
@@ -214,13 +222,13 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
                 f"{where}: run {run.id} ({run.label}) does not follow {protocol.name} ({protocol.digest}): {difference}"
             )
     published = {(run.id, run.record["metrics_sha256"]) for run in published_runs(protocol.name)}
-    others = {run.label for run in runs if (run.id, run.record["metrics_sha256"]) not in published}
-    if copies := sorted({run.label for run in runs} - others):
+    others = {method_of(run) for run in runs if (run.id, run.record["metrics_sha256"]) not in published}
+    if copies := sorted({method_of(run) for run in runs} - others):
         text = f"{where}: {', '.join(copies)} {'is a copy' if len(copies) == 1 else 'are copies'} of published rows"
         if not others:
             raise UserError(f"{text}, and there is nothing else in it")
         LOGGER.warning("%s, left out", text)
-    runs = [run for run in runs if run.label in others]
+    runs = [run for run in runs if method_of(run) in others]
     rows = runs_by_row(protocol, runs)
     for label in sorted({label for label, _ in rows}):
         for k in protocol.capacity:

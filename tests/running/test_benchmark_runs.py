@@ -166,7 +166,7 @@ def test_a_bundle_of_a_third_party_stands_beside_ours(place: Path) -> None:
 
 
 def test_copies_of_published_rows_are_left_out_or_refused(place: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """They would stand in the table twice and count twice in Holm's correction."""
+    """Rows that stand in the table twice would count twice in Holm's correction."""
     both = place / "both"
     for runs in ("out/toy", "ours/toy"):
         shutil.copytree(place / runs, both / "runs", dirs_exist_ok=True)
