@@ -91,7 +91,9 @@ def test_generators_of_every_kind_are_replayed(kind: str) -> None:
     assert copy is not None and copy.random(9).tolist() == draws.random(9).tolist()
 
 
-@pytest.mark.parametrize("generator", [np.random.RandomState(0), 7, np.random.Generator(Mine())], ids=repr)
+@pytest.mark.parametrize(
+    "generator", [np.random.RandomState(0), 7, np.random.Generator(Mine())], ids=["legacy", "number", "custom bits"]
+)
 def test_what_cannot_be_saved_as_a_generator_is_one_line(generator: object) -> None:
     with pytest.raises(
         UserError, match=r"^the np_random of an environment is a \w+, which cannot be saved; give a numpy"
