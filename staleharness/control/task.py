@@ -52,9 +52,10 @@ class ControlTask(Task):
                 f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
             )
         check_copies(spec)
-        algorithm = make_algorithm(spec)
-        if algorithm.proximal == "behaviour" and "closed_form" in algorithm.needs:
-            check_closed_form(spec, algorithm)
+        if spec.density == "mixture":
+            algorithm = make_algorithm(spec)
+            if algorithm.proximal == "behaviour" and "closed_form" in algorithm.needs:
+                check_closed_form(spec, algorithm)
         if not read_lag(spec.lag).drawn:
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:
