@@ -99,7 +99,7 @@ class Completions:
     group: Tensor
     """[B] int64, completions of one prompt share it."""
     outcome: Tensor
-    """[B] verifiable reward, 0 or 1."""
+    """[B] verifiable reward: 1 or 0, for right or wrong, unless the task grades with another number."""
     truncated: Tensor
     """[B] bool, cut at the limit."""
     unparsed: Tensor
@@ -117,6 +117,11 @@ class Completions:
     under `routing_replay`."""
     routing_differs: Tensor | None = None
     """[B, T] share of layers in which sampler and trainer choose other experts. Only of a mixture of experts."""
+
+    def rewards_differ(self, completions: int) -> Tensor:
+        """[G] bool: the group of `completions` rows has rewards that differ, and so a signal for its baseline."""
+        rewards = self.outcome.view(-1, completions)
+        return (rewards != rewards[:, :1]).any(1)
 
     def rows(self, index: Tensor) -> Completions:
         """The completions at `index` [R], in that order."""

@@ -130,12 +130,20 @@ _PLAIN = re.compile(r"[+-]?(?:[0-9]+(?:\.[0-9]+)?|\.[0-9]+)")
 class Grade:
     """Grade of a completion.
 
-    correct: the completion is right, such as the number extracted from it equals the gold, and earns reward 1, else 0.
+    correct: the completion is right, such as the number extracted from it equals the gold. Evaluations report the share
+        of right completions.
     has_answer: there is an answer, such as a number; completions without one are counted as unparsed.
+    reward: for training, any finite number; None: 1 where `correct`, else 0.
     """
 
     correct: bool
     has_answer: bool
+    reward: float | None = None
+
+    @property
+    def outcome(self) -> float:
+        """Reward that training maximises."""
+        return float(self.correct) if self.reward is None else self.reward
 
 
 def grade(text: str, answer: str, extractor: str) -> Grade:

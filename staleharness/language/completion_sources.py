@@ -94,8 +94,8 @@ class ScheduledCompletions:
         while (missing := target - sum(len(batch.group.unique()) for batch in batches)) > 0:
             if draws >= MAX_DRAWS * target:
                 raise UserError(
-                    f"dynamic sampling found {target - missing} of {target} groups that are neither all right nor all "
-                    f"wrong among {draws}; the model may be too weak or too strong for these problems"
+                    f"dynamic sampling found {target - missing} of {target} groups whose rewards differ among {draws}; "
+                    "the model may be too weak or too strong for these problems"
                 )
             plan = self.lags.rows(phase, missing, group_size, spec.completion_tokens, first=draws)
             batch = self._complete(plan, buffer)
@@ -103,13 +103,12 @@ class ScheduledCompletions:
             generated += count(batch)
             candidates.append(batch)
             if spec.dynamic_sampling:
-                right = batch.outcome.view(-1, group_size).sum(1)
-                mixed = ((right > 0) & (right < group_size)).repeat_interleave(group_size)
-                without_signal += missing - int(mixed.sum()) // group_size
-                left_out = batch.rows((~mixed).nonzero()[:, 0])
+                with_signal = batch.rewards_differ(group_size).repeat_interleave(group_size)
+                without_signal += missing - int(with_signal.sum()) // group_size
+                left_out = batch.rows((~with_signal).nonzero()[:, 0])
                 dropped += count(left_out)
                 lags = add_histograms(lags, torch.bincount((phase - left_out.version)[left_out.mask > 0]).tolist())
-                batch = batch.rows(mixed.nonzero()[:, 0])
+                batch = batch.rows(with_signal.nonzero()[:, 0])
             batches.append(batch)
         self.cursor += draws if self.lags.drawn else 0
         completions = concatenate(batches, self.sampler.decoder.policy.pad)

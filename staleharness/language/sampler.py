@@ -131,7 +131,7 @@ class Sampler:
             version=decoded.version,
             gradient_step=gradient_step,
             group=torch.from_numpy(np.repeat(groups, group_size)).to(device),
-            outcome=torch.tensor([float(g.correct) for g in grades], device=device),
+            outcome=torch.tensor([g.outcome for g in grades], device=device),
             truncated=~decoded.ended,
             unparsed=torch.tensor([not g.has_answer for g in grades], device=device),
             sampler_logp=decoded.logp,

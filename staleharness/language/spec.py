@@ -77,7 +77,7 @@ class LanguageSpec(TokenSpec):
 
     # advantage and loss
     baseline: Literal["grpo", "dr_grpo", "rloo", "none"] = "grpo"  # of the reward, per group
-    dynamic_sampling: bool = False  # only groups with some but not all correct (DAPO); others are counted
+    dynamic_sampling: bool = False  # only groups whose rewards differ (DAPO); others are counted
     aggregation: Aggregation = "token-mean"  # reduction of the losses of tokens to one number
     mask_truncated: bool = False  # no training on completions cut at the limit; otherwise graded as they are
     weight_decay: float = 0.0  # of AdamW

@@ -34,6 +34,8 @@ from .problem_files import write_rows
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 
+LARGEST_REWARD = 1e6  # of a task's own grader: float32 tells larger ones apart too coarsely
+
 
 def resolve_paths(spec: LanguageSpec, folder: Path) -> LanguageSpec:
     """Return the spec with absolute paths of model and data; a model that is not under `folder` stays a hub name."""
@@ -241,15 +243,21 @@ class LanguageTask(Task):
         return grade(text, problem.answer, self.extractor(spec))
 
     def grader(self, spec: LanguageSpec) -> Grader:
-        """Return `grade` for a run, which then raises `UserError` where the task returns no `Grade` of two bools."""
+        """Return `grade` for a run, which then raises `UserError` where the task returns no `Grade` of two bools, or a
+        reward that is no number."""
 
         def grade_completion(problem: Problem, text: str) -> Grade:
             result = self.grade(spec, problem, text)
+            where = f"ENV={spec.env}: grade() returned {shorten(repr(result))}"
             values = (result.correct, result.has_answer) if isinstance(result, Grade) else (None,)
             if not all(isinstance(value, bool | np.bool_) for value in values):
-                kind = "not Grade(correct, has_answer) of two bools"
-                raise UserError(f"ENV={spec.env}: grade() returned {shorten(repr(result))}, {kind}")
-            return Grade(*map(bool, values))
+                raise UserError(f"{where}, not Grade(correct, has_answer) of two bools")
+            reward = result.reward
+            if reward is not None:
+                if not isinstance(reward, float | int | np.floating | np.integer) or not abs(reward) <= LARGEST_REWARD:
+                    raise UserError(f"{where}; reward must be a number of at most ±{LARGEST_REWARD:g}, or None")
+                reward = float(reward)
+            return Grade(bool(result.correct), bool(result.has_answer), reward)
 
         return grade_completion
 

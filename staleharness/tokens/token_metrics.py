@@ -16,7 +16,6 @@ TAIL = math.log(2.0)  # size of a log-ratio from which a decision is in the tail
 def of_round(data: Completions, completions: int) -> dict[str, float]:
     """Reward, lengths, and what could not be graded or was cut."""
     length = data.mask.sum(1)
-    right = data.outcome.view(-1, completions).sum(1)
     changes = torch.zeros_like(data.mask)
     if bool((data.version != data.version[:, :1]).any()):
         versions = (data.version.masked_fill(data.mask == 0, -1)).sort(1).values
@@ -28,7 +27,7 @@ def of_round(data: Completions, completions: int) -> dict[str, float]:
         "length_max": float(length.max()),
         "truncated": float(data.truncated.float().mean()),
         "unparsed": float(data.unparsed.float().mean()),
-        "groups_without_signal": float(((right == 0) | (right == completions)).float().mean()),
+        "groups_without_signal": float((~data.rewards_differ(completions)).float().mean()),
         "versions_per_sequence": float(1.0 + changes.sum(1).float().mean()),
     }
 

@@ -85,6 +85,23 @@ def test_a_grade_that_is_none_is_one_line(result: Any, monkeypatch: pytest.Monke
         grader(Colours.splits["train"][0], "red")
 
 
+@pytest.mark.parametrize("reward", ["1", np.nan, np.inf, 1e7, (1.0,)], ids=["text", "nan", "inf", "large", "tuple"])
+def test_a_reward_that_is_no_number_is_one_line(reward: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Colours, "grade", lambda *_: Grade(True, True, reward))
+    grader = Colours().grader(LanguageSpec.from_dict({"env": "word-problems", "algorithm": "ppo_clip"}))
+    line = r"^ENV=word-problems: grade\(\) returned Grade\(.*; reward must be a number of at most ±1e\+06, or None$"
+    with pytest.raises(UserError, match=line):
+        grader(Colours.splits["train"][0], "red")
+
+
+@pytest.mark.parametrize("reward", [-0.5, 2, np.float32(0.25), 0.0])
+def test_a_reward_is_what_training_maximises(reward: float, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Colours, "grade", lambda *_: Grade(True, True, reward))
+    grader = Colours().grader(LanguageSpec.from_dict({"env": "word-problems", "algorithm": "ppo_clip"}))
+    grade = grader(Colours.splits["train"][0], "red")
+    assert type(grade.outcome) is float and grade.outcome == reward and grade.correct
+
+
 def test_a_grade_of_numpy_bools_is_one_of_bools() -> None:
     spec = LanguageSpec.from_dict({"env": "word-problems", "algorithm": "ppo_clip"})
     with pytest.MonkeyPatch.context() as patch:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import pytest
 from language_fixtures import Specs, error_line
 
@@ -54,6 +55,41 @@ def test_reward_and_score_are_those_of_the_task(spec: Specs, gradings: Gradings)
     gradings.clear()
     scores = simulation.evaluate().returns["deterministic"]
     assert scores == [float(is_right(*pair)) for pair in gradings]
+
+
+@pytest.fixture
+def rewards(monkeypatch: pytest.MonkeyPatch, gradings: Gradings) -> list[float]:
+    """Rewards of completions that are all wrong, from 0 to 1.75 by their length modulo eight, two lengths a reward."""
+    earned: list[float] = []
+
+    def grade(self: LanguageTask, spec: LanguageSpec, problem: Problem, text: str) -> Grade:
+        earned.append(len(text) % 8 // 2 / 4)
+        return Grade(correct=False, has_answer=True, reward=earned[-1])
+
+    monkeypatch.setattr(find_env("word-problems")[1], "grade", grade)
+    return earned
+
+
+def test_training_takes_the_reward_and_scores_count_right_answers(spec: Specs, rewards: list[float]) -> None:
+    simulation = simulation_of(spec(prompts=8, completions=2))
+    metrics = simulation.advance().metrics
+    groups = np.reshape(rewards[-16:], (8, 2))
+    share = np.mean(groups[:, 0] == groups[:, 1])
+    assert len(np.unique(groups)) > 2 and 0 < share < 1
+    assert metrics["reward"] == pytest.approx(groups.mean())
+    assert metrics["groups_without_signal"] == share
+    assert metrics["grad_norm"] > 0  # the advantages differ, though all are wrong
+    assert set(simulation.evaluate().returns["deterministic"]) == {0.0}
+
+
+def test_dynamic_sampling_keeps_groups_whose_rewards_differ(spec: Specs, rewards: list[float]) -> None:
+    simulation: Any = simulation_of(spec(dynamic_sampling=True, prompts=6, completions=2))
+    simulation.buffer.push(simulation.policy.snapshot(0, 0))
+    round_of_six = simulation.generator.collect(simulation.buffer, 0)
+    groups = np.reshape(rewards, (-1, 2))
+    mixed = groups[groups[:, 0] != groups[:, 1]]
+    assert len(groups) > len(mixed) and round_of_six.dropped_groups == len(groups) - len(mixed)
+    np.testing.assert_array_equal(round_of_six.completions.outcome.view(6, 2), mixed)
 
 
 def test_an_extractor_beside_a_task_that_grades_is_refused(spec: Specs, gradings: Gradings) -> None:
