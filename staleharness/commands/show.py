@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
+from ..base.files import atomic_write
 from ..base.text import printable
 from ..errors import UserError, one_line
 from .shared.arguments import Help, JsonOption, PluginOption, ResultsFolder, output_file
@@ -102,8 +103,8 @@ def _write_video(path: Path, run: StoredRun, env: str) -> None:
     import imageio  # type: ignore[import-untyped,unused-ignore]
 
     try:
-        imageio.mimsave(path, frames, format=path.suffix[1:])
+        with atomic_write(path) as stream:
+            imageio.mimsave(stream, frames, format=path.suffix[1:])
     except Exception as error:
-        path.unlink(missing_ok=True)  # half of a video
         raise UserError(f"{path} cannot be written: {one_line(error)}") from error
     print(f"wrote {path}, {len(frames)} pictures", file=sys.stderr)

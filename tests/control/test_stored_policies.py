@@ -143,7 +143,7 @@ def test_a_video_is_made_before_anything_is_printed(
     run: StoredRun, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     frames = [np.zeros((4, 4, 3), np.uint8)] * 2
-    imageio = SimpleNamespace(mimsave=lambda path, frames, format: path.write_bytes(b"GIF"))
+    imageio = SimpleNamespace(mimsave=lambda stream, frames, format: stream.write(b"GIF"))
     monkeypatch.setitem(sys.modules, "imageio", imageio)
     monkeypatch.setattr("staleharness.base.system_info.package_version", lambda name: "2.37")
     monkeypatch.setattr("staleharness.control.evaluation.pictures", lambda *_: frames)
@@ -164,6 +164,22 @@ def test_a_video_is_made_before_anything_is_printed(
     monkeypatch.setattr("staleharness.control.evaluation.pictures", fail)
     code, out, err = cli(*words, str(tmp_path / "b.gif"))
     assert (code, out) == (2, "") and "cannot be rendered" in err
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, OSError("no codec")])
+def test_a_video_that_is_not_finished_leaves_no_file(
+    error: Any, run: StoredRun, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def save(stream: Any, frames: object, format: str) -> None:
+        stream.write(b"GI")
+        raise error
+
+    monkeypatch.setitem(sys.modules, "imageio", SimpleNamespace(mimsave=save))
+    monkeypatch.setattr("staleharness.base.system_info.package_version", lambda name: "2.37")
+    monkeypatch.setattr("staleharness.control.evaluation.pictures", lambda *_: [])
+    code, out, _ = cli("show", str(run.path), "--episodes", "1", "--video", str(tmp_path / "a.gif"))
+    assert (code, out) == ((130, "") if error is KeyboardInterrupt else (2, ""))
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_a_policy_that_was_changed_or_lost_leaves_the_run(run: StoredRun, tmp_path: Path) -> None:
