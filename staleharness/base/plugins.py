@@ -119,13 +119,12 @@ class Registry(Generic[T]):
         check(where)
 
     def _holds_plugin(self, path: Path) -> bool:
-        """Return whether an executed file names a registered class, its own or an imported one, or has registered
-        environments with gymnasium, itself or by a module that it imports."""
-        module = self._module(path)
-        names = vars(sys.modules.get(module, object)).values()
-        modules = {module, *(x.__name__.partition(".")[0] for x in names if isinstance(x, ModuleType))}
+        """Return whether an executed file names a registered class, or has registered classes or environments of
+        gymnasium, itself or by a module that it imports."""
+        names = vars(sys.modules.get(self._module(path), object)).values()
+        modules = {self._module(path), *(x.__name__.partition(".")[0] for x in names if isinstance(x, ModuleType))}
         return any(isinstance(x, type) and x in _registered for x in names) or bool(
-            path.resolve() in _files_with_entries or modules & _environment_modules()
+            path.resolve() in _files_with_entries or modules & _plugin_modules()
         )
 
     def _module(self, path: Path) -> str:
@@ -194,11 +193,12 @@ def _environments() -> dict[str, object]:
     return dict(getattr(sys.modules.get("gymnasium"), "registry", {}))
 
 
-def _environment_modules() -> set[str]:
-    """Return the top-level modules that define the registered environments, without gymnasium itself."""
+def _plugin_modules() -> set[str]:
+    """Return the modules of registered classes, and the top-level ones of environments, without gymnasium itself."""
     points = [getattr(spec, "entry_point", None) for spec in _environments().values()]
     places = (str(x if isinstance(x, str) else getattr(x, "__module__", "")) for x in points)
-    return {place.partition(":")[0].partition(".")[0] for place in places} - {"gymnasium", ""}
+    environments = {place.partition(":")[0].partition(".")[0] for place in places} - {"gymnasium", ""}
+    return {cls.__module__ for cls in _registered} | environments
 
 
 def _forget(module: str) -> None:
@@ -270,7 +270,7 @@ def is_builtin(cls: type, kind: str) -> bool:
 
 def plugin_line(error: BaseException) -> str:
     """Return the innermost line of a plugin's file that raised an error, or its cause: `a.py, line 17`; else ""."""
-    modules, place = {cls.__module__ for cls in _registered} | _environment_modules(), ""
+    modules, place = _plugin_modules(), ""
     for frame, line in traceback.walk_tb(error.__traceback__):
         top = (name := str(frame.f_globals.get("__name__"))).partition(".")[0]
         if top != "staleharness" and (name.startswith(PREFIX) or {name, top} & modules):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import shutil
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -136,6 +137,13 @@ def test_a_plugin_file_that_registers_nothing_is_refused(text: str, call: Cli, t
     (tmp_path / "empty.py").write_text(text)
     code, out, errors = call("list", "--plugin", str(tmp_path / "empty.py"))
     assert (code, out) == (2, "") and "empty.py registers nothing" in errors
+
+
+def test_a_class_registered_in_a_function_is_a_plugin(call: Cli, tmp_path: Path) -> None:
+    body = textwrap.indent(PLUGIN.format(name="from_function"), "    ")
+    (tmp_path / "factory.py").write_text(f"def make():\n{body}\nmake()\n")
+    code, out, errors = call("list", "--plugin", str(tmp_path / "factory.py"))
+    assert (code, errors) == (0, "") and "from_function" in out
 
 
 def test_an_older_robot_is_planned_without_library_warnings(call: Cli, monkeypatch: pytest.MonkeyPatch) -> None:
