@@ -27,10 +27,9 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten
 from .console_log import LOGGER
-from .import_problems import import_problem
 from .parsing import user_path
 from .plugin_code_hash import code_hash
-from .plugin_files import KINDS, check_plugin_folder, plugin_files
+from .plugin_files import KINDS, check_plugin_folder, import_problem, plugin_files
 from .torch_modes import modes_kept
 
 T = TypeVar("T", bound=type)

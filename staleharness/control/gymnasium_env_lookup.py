@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from ..base.console_log import LOGGER
-from ..base.import_problems import import_problem
 from ..base.parsing import PluginChoice, parse_assignments
 from ..base.plugin_code_hash import code_hash, module_files, package
+from ..base.plugin_files import import_problem
 from ..errors import UserError, nearest
 
 FLATTEN = "flatten"
