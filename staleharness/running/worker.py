@@ -79,8 +79,9 @@ def main(job: Job, tell: Callable[[dict[str, Any]], None], asked_to_stop: Callab
     except Interrupted as stop:
         tell({"event": "interrupted", "message": str(stop)})
     except BaseException as error:  # every failure is reported: class, message, log tail
-        sys.stderr.write(cut("".join(traceback.format_exception(error)), MAX_TRACEBACK))
-        sys.stderr.flush()
+        with contextlib.suppress(OSError):  # the log may be on a disk that is full
+            sys.stderr.write(cut("".join(traceback.format_exception(error)), MAX_TRACEBACK))
+            sys.stderr.flush()
         failure = describe(error, attempt)
         try:
             write_json(attempt / "failure.json", failure)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import json
 import os
 import signal
 import subprocess
@@ -64,6 +65,27 @@ def what_torch_says() -> RuntimeError:
 )
 def test_a_failure_is_called_what_it_is(tmp_path: Path, error: BaseException, kind: str) -> None:
     assert worker.describe(error, tmp_path)["class"] == kind
+
+
+FULL_LOG = """
+import json, sys
+from staleharness.running import worker
+from staleharness.running.runner_interface import Job
+from staleharness.store.store import Store
+
+worker._log_to = lambda path: None  # standard error is a full disk already
+Store(sys.argv[1]).open_for_writing()
+job = Job("0" * 12, "spo", {"env": "none", "device": "cpu", "threads": 1}, sys.argv[1], sys.argv[1])
+worker.main(job, lambda event: print(json.dumps(event), flush=True), lambda: False)
+"""
+
+
+def test_a_failure_is_told_where_its_log_is_on_a_full_disk(tmp_path: Path) -> None:
+    with open("/dev/full", "w") as full:
+        command = [sys.executable, "-c", FULL_LOG, str(tmp_path / "out")]
+        output = subprocess.run(command, stdout=subprocess.PIPE, stderr=full, cwd=ROOT, text=True, check=False).stdout
+    event = json.loads(output)
+    assert event["event"] == "failed" and event["class"] == "UserError" and "none" in event["message"]
 
 
 RAISING = """
