@@ -9,7 +9,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from .cancellation import report
-from .files import try_lock
+from .files import DISK_FULL, try_lock
 from .parsing import user_path
 
 CACHE_VARIABLE = "STALEHARNESS_CACHE"
@@ -35,6 +35,11 @@ def build_once(kind: str, key: str, make: Callable[[Path], None]) -> Path:
         if not folder.is_dir():
             temporary = folder.with_suffix(".unfinished")  # no other process uses it: we hold the lock
             shutil.rmtree(temporary, ignore_errors=True)
-            make(temporary)
+            try:
+                make(temporary)
+            except OSError as error:
+                if error.errno in DISK_FULL and error.filename is None:  # a failed write does not name its file
+                    error.filename = str(temporary)
+                raise
             temporary.rename(folder)
     return folder

@@ -23,6 +23,7 @@ from ..errors import UserError
 from .parsing import canonical_json
 
 FILE_LIST = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # numbers of errors
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 
 

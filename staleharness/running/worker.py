@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import errno
 import functools
 import io
 import logging
@@ -22,7 +21,7 @@ import torch
 from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
-from ..base.files import write_bytes, write_json
+from ..base.files import DISK_FULL, write_bytes, write_json
 from ..base.plugins import PATH_VARIABLE, entry_points, plugin_line, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
@@ -194,7 +193,7 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
     kind, message = type(error).__name__, one_line(cut(str(error), MAX_MESSAGE)) or "no message"
     if lacks_memory(error):
         kind = "OOM"
-    elif isinstance(error, OSError) and error.errno in (errno.ENOSPC, errno.EFBIG, errno.EDQUOT):
+    elif isinstance(error, OSError) and error.errno in DISK_FULL:
         kind = "DiskFull"
     elif NOT_DETERMINISTIC in message:  # torch's advice is to turn determinism off
         operation = message.partition(NOT_DETERMINISTIC)[0].split()[-1]

@@ -28,6 +28,16 @@ def test_a_folder_is_built_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     assert folder.is_dir() and build_once("models", "key", raising(AssertionError("built twice"))) == folder
 
 
+@pytest.mark.parametrize(("number", "named"), [(errno.ENOSPC, True), (errno.EDQUOT, True), (errno.EIO, False)])
+def test_a_full_disk_of_the_cache_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, number: int, named: bool
+) -> None:
+    monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
+    with pytest.raises(OSError, match=os.strerror(number)) as caught:
+        build_once("models", "key", raising(OSError(number, os.strerror(number))))
+    assert (str(tmp_path / "models" / "key") in str(caught.value)) == named
+
+
 def test_what_is_built_is_read_where_nothing_can_be_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv(CACHE_VARIABLE, str(tmp_path))
     folder = build_once("models", "key", Path.mkdir)
