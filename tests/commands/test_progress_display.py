@@ -59,6 +59,24 @@ def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
     assert f"phase 3/8{words}" in [line.rsplit(": ", 1)[-1] for line in capsys.readouterr().err.splitlines()]
 
 
+def test_the_time_left_leaves_out_a_warm_start(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Of four runs one was stored. The first to run takes an hour of warm start, and then two minutes."""
+    clock = [0.0]
+    monkeypatch.setattr(progress_display.time, "monotonic", lambda: clock[0])
+    run, lines = plan_run("word-problems"), PlainLines(4, 1)
+    lines.on_start(run)
+    for clock[0] in (1800.0, 3600.0):
+        lines.on_preparing(run, "warm start")
+    clock[0] = 3660.0
+    lines.on_phase(run, {"phase": 1, "phases": 2})
+    lines.on_preparing(run, "evaluation")
+    clock[0] = 3720.0
+    lines.on_end(run, {"event": "done"})
+    assert capsys.readouterr().err.splitlines()[-1].endswith("in 1h02m; 2/4 runs, 4m00s left")
+
+
 @pytest.mark.parametrize("kind", [PlainLines, LiveDisplay])
 def test_with_one_run_left_the_report_is_prepared(kind: type[Any], monkeypatch: pytest.MonkeyPatch) -> None:
     run, loads = plan_run("Hopper"), []

@@ -60,7 +60,7 @@ class PlainLines:
 
     def __init__(self, total: int, skipped: int) -> None:
         self.total, self.ended_runs, self.begin = total, skipped, time.monotonic()
-        self.skipped_runs = skipped
+        self.skipped_runs, self.any_phase = skipped, False
         self.last_line: dict[str, float] = {}
         self.started_at: dict[str, float] = {}
 
@@ -69,9 +69,12 @@ class PlainLines:
         self._say(f"start  {run.text} ({run.run_id})")
 
     def on_preparing(self, run: PlannedRun, step: str) -> None:
+        if not self.any_phase:
+            self.begin = time.monotonic()  # such as a warm start, which the other runs need not make again
         self._now_and_then(run, step)
 
     def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
+        self.any_phase = True
         self._now_and_then(run, f"phase {progress['phase']}/{progress['phases']}{_score(run, progress)}")
 
     def _now_and_then(self, run: PlannedRun, progress: str) -> None:
