@@ -62,7 +62,7 @@ class ActorTiming:
     """Pace of an actor."""
 
     fetch: int  # decisions after which the newest weights are fetched; 0: when a group begins
-    delay: float  # seconds that a decision takes at least
+    delay: float  # minimum seconds per decision
 
 
 @dataclass
@@ -105,7 +105,7 @@ class WeightFeed:
         return version.phase
 
     def wait(self, decisions: int) -> None:
-        """Wait until the minimum time of so many decisions has passed. Raises `StopActor`."""
+        """Wait until the minimum time of that many decisions has passed. Raises `StopActor`."""
         due = self.began + self.timing.delay * decisions
         while not self.weights.closed.value:
             left = due - time.monotonic()
@@ -122,7 +122,7 @@ class WeightFeed:
 
 @dataclass(frozen=True)
 class ActorConfig:
-    """Arguments that a process is started with; all of them can be sent to a new process.
+    """Arguments with which a process is started; all of them can be sent to a new process.
 
     open: makes the actor, in its own process. threads, plugins: as where the learner runs.
     """

@@ -45,7 +45,7 @@ class GroupRecord:
 
     @property
     def lines(self) -> list[dict[str, Any]]:
-        """Rows of the trace, with more columns than it has."""
+        """Rows of the trace, with further columns that it leaves out."""
         return [
             {**vars(self), "versions": self.versions[:count], "ends": [*self.starts[1:count], length]}
             for length in self.lengths

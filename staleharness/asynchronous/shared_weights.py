@@ -1,4 +1,4 @@
-"""The newest weights in shared memory: one process writes, any number read, nobody waits for another."""
+"""The newest weights in shared memory: one process writes, any number read, none waits for another."""
 
 from __future__ import annotations
 
@@ -75,6 +75,6 @@ class SharedWeights:
         content, tensors = torch.frombuffer(copy, dtype=torch.uint8), {}
         for (name, shape, dtype), (begin, _) in zip(self.layout, self.spans, strict=True):
             count = int(torch.Size(shape).numel()) * dtype.itemsize
-            # memory of its own: products may round otherwise where it begins at another address within a cache line
+            # memory of its own: products may round differently where it begins at another address within a cache line
             tensors[name] = content[begin : begin + count].view(dtype).view(shape).clone()
         return tensors

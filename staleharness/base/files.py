@@ -23,7 +23,7 @@ from ..errors import UserError
 from .parsing import canonical_json
 
 FILE_LIST = "written.json"  # lists what a command wrote into a folder: {"files": {name: [sha256, ...]}}
-DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # numbers of errors
+DISK_FULL = (errno.ENOSPC, errno.EFBIG, errno.EDQUOT)  # error numbers
 TEMPORARY_AGE = 3600.0  # seconds without a write, after which nobody is writing a temporary file
 
 
@@ -188,7 +188,7 @@ def is_temporary(name: str, *names: str) -> bool:
 
 
 def check_not_link(path: Path) -> None:
-    """Raise `UserError` for a symbolic link, also a dangling one."""
+    """Raise `UserError` for a symbolic link, even a dangling one."""
     if path.is_symlink():
         raise UserError(f"{path} is a link, and in a results folder nothing is written through one; remove it")
 

@@ -1,4 +1,4 @@
-"""Strict parsing of user input: lists, assignments, `name[option=value]`, TOML. A mistake is one line."""
+"""Strict parsing of user input: lists, assignments, `name[option=value]`, TOML. A mistake is reported in one line."""
 
 from __future__ import annotations
 

@@ -18,8 +18,8 @@ def reference_folder() -> Path:
 
 
 def absent_results() -> str:
-    """Return a hint where to get other published bundles, for an installation from a wheel, which has only some; empty
-    in a checkout, which has all."""
+    """Return a hint on where to get other published bundles, for an installation from a wheel, which has only some;
+    empty in a checkout, which has all."""
     inside = builtin_folder("reference")
     if not inside.is_dir():
         return ""
@@ -41,7 +41,7 @@ def results_path(text: str) -> Path:
 
 def portable_name(text: str) -> str:
     """Name of a file in the spec of a run: `results/reference/...` for a published file, on every machine; otherwise
-    the absolute path. Raises `UserError` for text that cannot be a path, or not be part of a spec."""
+    the absolute path. Raises `UserError` for text that cannot be a path or part of a spec."""
     path = results_path(text).absolute()
     if path.resolve().is_relative_to(home := reference_folder().resolve()):
         return str(Path(*PLACE) / path.resolve().relative_to(home))

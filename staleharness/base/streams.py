@@ -46,7 +46,7 @@ def seed_global_generators(seed: int, stage: str, *indices: int) -> None:
 
 @contextlib.contextmanager
 def global_generators_restored() -> Iterator[None]:
-    """Put the states of the global generators of Python, NumPy and, where it is loaded, torch back at the end."""
+    """Restore the states of the global generators of Python, NumPy and, where it is loaded, torch at the end."""
     python, numpy = random.getstate(), np.random.get_state()  # noqa: NPY002 (the global generator on purpose)
     with contextlib.ExitStack() as stack:
         if (torch := sys.modules.get("torch")) is not None:

@@ -18,7 +18,7 @@ from pathlib import Path
 
 LIBRARIES = ("torch", "numpy", "gymnasium", "mujoco", "pandas", "pyarrow")
 HOME = Path(__file__).resolve().parents[2]
-# Variables that make libraries choose other instructions than the processor's best, which changes bits.
+# Variables that make libraries choose instructions other than the processor's best, which changes bits.
 OVERRIDES = (
     "ATEN_CPU_CAPABILITY DNNL_MAX_CPU_ISA GLIBC_TUNABLES MKL_CBWR MKL_DEBUG_CPU_TYPE MKL_ENABLE_INSTRUCTIONS "
     "NPY_DISABLE_CPU_FEATURES NPY_ENABLE_CPU_FEATURES ONEDNN_MAX_CPU_ISA OPENBLAS_CORETYPE OPENBLAS_L2_SIZE"

@@ -15,8 +15,8 @@ OF_RUNS = ("threads", "determinism")
 
 @contextlib.contextmanager
 def modes_kept(culprit: str) -> Iterator[None]:
-    """Put torch's modes back at the end. Raises `UserError` where the code inside has changed one that decides what
-    other code computes. The number of threads and determinism are the run's own, and put back without a word.
+    """Restore torch's modes at the end. Raises `UserError` where the code inside has changed one that decides what
+    other code computes. The number of threads and determinism are the run's own, and restored silently.
 
     culprit: the beginning of the error line, `plugin a.py`."""
     before: dict[str, Any] = {}

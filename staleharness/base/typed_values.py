@@ -21,7 +21,7 @@ KINDS_OF_VALUE = {bool: "true or false", int: "a whole number", float: "a number
 
 
 def type_hints(cls: type) -> Mapping[str, Any]:
-    """Name -> type of each annotation of a class, cached: computing them was most of planning a large grid."""
+    """Name -> type of each annotation of a class, cached: computing them dominated planning a large grid."""
     if cls not in _HINTS:
         _HINTS[cls] = MappingProxyType(typing.get_type_hints(cls))
     return _HINTS[cls]
@@ -98,7 +98,7 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
 
 
 def is_number(text: str) -> bool:
-    """Return whether a text reads as a number."""
+    """Return whether a text can be read as a number."""
     try:
         float(text)
     except ValueError:

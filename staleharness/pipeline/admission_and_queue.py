@@ -23,7 +23,7 @@ class Admission:
     """
 
     def __init__(self, pipeline: Pipeline, n_taken: Callable[[], int]) -> None:
-        """`n_taken` counts the groups that have come into batches."""
+        """`n_taken` counts the groups that have entered batches."""
         self.n_taken = n_taken
         self.cap, self.groups = pipeline.cap, pipeline.groups
         self.counts, self.cap_version = pipeline.cap_counts, pipeline.cap_version
@@ -47,7 +47,7 @@ class Admission:
         self.n_finished -= is_finished
 
     def forget(self, trained: int) -> None:
-        """Restart with a count of the groups `trained`, and of none that is under way."""
+        """Restart with a count of the groups `trained` and of none under way."""
         self.n_begun = self.n_finished = trained
 
 
@@ -92,7 +92,7 @@ class GroupQueue:
 
     @property
     def n_taken(self) -> int:
-        """Number of groups that have come into batches, the one being made up ahead included."""
+        """Number of groups that have entered batches, the one being made up ahead included."""
         return self.step * self.groups + (0 if self.ahead is None else len(self._batch))
 
     @property

@@ -208,7 +208,7 @@ class _EventLoop:
         self.pause_if_full(now)
 
     def pause_if_full(self, now: float) -> None:
-        """Let generation stand still while `capacity` batches wait or train."""
+        """Pause generation while `capacity` batches wait or train."""
         batches = len(self.group_queue) // self.pipeline.groups + (self.trainer.state == "training")
         if self.pipeline.full == "pause" and self.pipeline.capacity is not None and batches >= self.pipeline.capacity:
             self.slots.pause(now)
@@ -235,7 +235,7 @@ class _EventLoop:
         return self.log.oldest(group) if group * self.pipeline.group < len(self.log.version) else None
 
     def discard(self, group: int, fate: Fate) -> None:
-        """Drop a group. Raises `StarvationError` where groups have only been dropped for long."""
+        """Drop a group. Raises `StarvationError` where groups have only been dropped for a long time."""
         self.log.fate[group] = FATES.index(fate)
         self.log.exit_step[group] = len(self.log.step_start)
         self.admission.release(is_finished=isnan(self.log.abort_time[group]))

@@ -38,7 +38,7 @@ class Pipeline:
     # slots are given out, and come back, in these; backfill: given out to whole groups, and back from each row
     unit: Literal["row", "group", "batch", "backfill"] = "row"
     slow: float = option(0.0, least=0, most=1)  # share of the slots, the last ones
-    slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # times as long as in the others a row takes there
+    slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # rows take this many times as long as in the others
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     cap_counts: Literal["begun", "finished"] = "begun"  # batches that the cap counts
@@ -70,7 +70,7 @@ class Pipeline:
         0.0, least=0, most=MAX_VALUE
     )  # to rebuild the cache of one decision of a row that switches
     # Faults
-    worker_mtbf: float | None = option(None, above=0)  # seconds between two failures of one worker, in the mean
+    worker_mtbf: float | None = option(None, above=0)  # seconds between two failures of one worker, on average
     worker_restart: float = option(60.0, least=0, most=MAX_VALUE)
     lost: Literal["again", "continue"] = "again"  # rows of a worker that failed
     trainer_mtbf: float | None = option(None, above=0)  # a step that is interrupted is made again

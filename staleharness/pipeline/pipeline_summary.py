@@ -17,7 +17,7 @@ from .pipeline_rows import ledger
 from .pipeline_settings import Pipeline
 
 BUSY = 0.95
-"""Least share of its time at work of a side that counts as saturated."""
+"""Least share of its time that a side must work to count as saturated."""
 
 EXPLANATIONS = {
     "trainer": "the trainer works all the time: more slots or a higher cap change nothing",

@@ -128,7 +128,7 @@ def _reasons(refusals: Sequence[Refusal]) -> str:
 
 
 def _settings_with_fewer_seeds(methods: Sequence[MethodAdvice]) -> list[str]:
-    """List settings with fewer seeds than others of their curve, as where runs diverged."""
+    """List settings with fewer seeds than others of their curve, as happens where runs diverged."""
     smaller = []
     for m in methods:
         sizes = [len(scores) for scores in m.curve.scores]
@@ -216,7 +216,7 @@ def frontier(env: str, methods: Sequence[MethodAdvice], caps: Sequence[CapResult
 
 
 def _seeds(a: MethodAdvice, b: MethodAdvice, i: int) -> int | None:
-    """Return the seeds of each method that a t-test needs to see this difference of scores, by the spread of settings
+    """Return the seeds per method that a t-test needs to see this difference of scores, given the spread at settings
     of nearby lags."""
     gap = float(a.row["caps"][i]["score"]) - float(b.row["caps"][i]["score"])
     variances = [spread(m.curve.around(m.row["caps"][i]["lag"])) ** 2 for m in (a, b)]

@@ -59,7 +59,7 @@ def table(
 
     `expected` lists the runs of the study, each {label, capacity, env, seed, problem (a word or None)}, for the notes
     on missing ones. `score` is `sampled` or `deterministic`; `normalise` is `minmax`, `ppo`, `frozen` or `raw` (see
-    `scores.normaliser`); `auto` is the usual one of the kind of task. `engine` computes the intervals: `rliable`, or
+    `scores.normaliser`); `auto` is the usual one for the kind of task. `engine` computes the intervals: `rliable`, or
     `quick`, our own bootstrap, for a preview without importing rliable. Raises `UserError` for an unknown option, or a
     normalisation without runs. The result does not depend on the order of the runs.
     """
@@ -202,7 +202,7 @@ def area(run: StoredRun, scale: Normaliser, score: str) -> float:
 
 
 def coverage_text(seeds: int) -> str:
-    """Real coverage of nominal 95 % intervals of so many seeds, in words; empty where it is not known."""
+    """Actual coverage of nominal 95 % intervals of that many seeds, in words; empty where it is not known."""
     if seeds not in SHARE_COVERED:
         return ""
     mean, iqm = SHARE_COVERED[seeds]

@@ -65,8 +65,8 @@ def improvement(x: Sequence[Array], y: Sequence[Array]) -> Array:
 
 
 def resampled_improvement(x: Sequence[Array], y: Sequence[Array], reps: int, rng: np.random.Generator) -> Array:
-    """`improvement` of `resample(x)` over `resample(y)` [reps], to the bit, by how often each run was drawn: every pair
-    of runs is compared once, and counts of halves are exact."""
+    """`improvement` of `resample(x)` over `resample(y)` [reps], bit for bit, from how often each run was drawn: every
+    pair of runs is compared once, and counts of halves are exact."""
     draws = [[_draws(len(c), reps, rng) for c in columns] for columns in (x, y)]
     chances = [
         (of_a @ _wins(a, b) * of_b).sum(axis=-1) / (len(a) * len(b))
@@ -120,8 +120,8 @@ def rliable_interval(
 def rliable_points(*columns: Array) -> Array:
     """IQM, median, mean, optimality gap as `rliable.metrics` defines them: [4].
 
-    Where tasks have unequal numbers of runs rliable has no matrix to work on; the same definitions, column by
-    column.
+    Where tasks have unequal numbers of runs rliable has no matrix to work on; the same definitions are applied
+    column by column.
     """
     from rliable import metrics
 

@@ -68,7 +68,7 @@ class LagCurve:
         return len(set(self.seeds)) == 1
 
     def resample_seeds(self, reps: int, rng: np.random.Generator) -> list[NDArray[np.int64]]:
-        """Draw places of seeds, [reps, seeds] for each setting: the same for all where seeds are paired."""
+        """Draw indices of seeds, [reps, seeds] for each setting: the same for all where seeds are paired."""
         sizes = [len(scores) for scores in self.scores]
         if self.is_paired:
             return [rng.integers(sizes[0], size=(reps, sizes[0]))] * len(sizes)
@@ -80,7 +80,7 @@ class LagCurve:
         return min(map(len, self.scores))
 
     def around(self, lag: float) -> tuple[Array, ...]:
-        """Scores of the two settings next to a lag within the data, or of the one with that lag."""
+        """Scores of the two settings on either side of a lag within the data, or of the one with that lag."""
         right = int(np.searchsorted(self.lags, lag))
         return self.scores[right : right + 1] if self.lags[right] == lag else self.scores[right - 1 : right + 1]
 
@@ -143,8 +143,8 @@ def method_of(label: str) -> str:
 
 
 def _by_model(runs: Iterable[StoredRun]) -> dict[str, list[StoredRun]]:
-    """Group runs by the name of their lag model. A model without synchronous runs of its own gets those of another, the
-    one that has most: without lag all are the same computation."""
+    """Group runs by the name of their lag model. A model without synchronous runs of its own gets those of the model
+    that has most: without lag all are the same computation."""
     runs = list(runs)
     fresh, stale = [r for r in runs if _lag(r) == 0], [r for r in runs if _lag(r) > 0]
     fresh_of = {name: [r for r in fresh if _model(r) == name] for name in sorted(map(_model, fresh))}

@@ -1,4 +1,4 @@
-"""Rank correlation of methods: would their order come out again with other seeds, and does another track agree?
+"""Rank correlation of methods: would other seeds give the same order, and does another track agree?
 
 Kendall's τ (1938) between two orders: pairs of methods in the same order less pairs in opposite orders, as a share of
 all pairs.
@@ -31,7 +31,7 @@ def replication_tau(scores: Mapping[str, Sequence[Sequence[float]]]) -> float | 
 
     scores: method -> task -> score of each run; a method's score is the mean over tasks of the means over runs, whose
     sampling error is taken as normal, with the variance of the runs. The spread of the measured scores overstates that
-    of the true ones, so that the latter are taken as normal about their mean, with the variance that the errors leave
+    of the true ones, so the latter are taken as normal about their mean, with the variance that the errors leave
     (empirical Bayes: Efron and Morris, 1973). A pair is in the same order in both replications with probability
     q² + (1 − q)², q = Φ(δ / σ): its τ is E (2 q − 1)² over the posterior of its true difference δ, by Gauss-Hermite
     quadrature, where σ² is the variance of a measured difference. None with fewer than two methods, or a task with one

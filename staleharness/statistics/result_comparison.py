@@ -1,7 +1,7 @@
 """Difference B − A of two result sets, in every shared cell and over environments, with bootstrap intervals.
 
-Paired seeds are resampled together (`run_set_matching.is_paired`); otherwise A and B are resampled independently. Both
-within each environment (stratified).
+Paired seeds are resampled together (`run_set_matching.is_paired`); otherwise A and B are resampled independently, in
+both cases within each environment (stratified).
 """
 
 from __future__ import annotations
@@ -159,8 +159,8 @@ def difference_interval(
 ) -> tuple[Array, Array]:
     """Compute low and high ends [2] of of(*b) − of(*a) and of P(b > a), for columns [runs_t] of each environment t.
 
-    Places in the columns are resampled: where `pairing[t]` one draw of places serves both sides, otherwise each side
-    has its own. `of` takes columns [..., runs_t] and reduces the last axis.
+    Indices into the columns are resampled: where `pairing[t]`, one draw of indices serves both sides, otherwise each
+    side has its own. `of` takes columns [..., runs_t] and reduces the last axis.
     """
     columns = [c for x, y, together in zip(a, b, pairing, strict=True) for c in ([x] if together else [x, y])]
     places = [np.arange(len(c), dtype=np.float64) for c in columns]

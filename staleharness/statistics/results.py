@@ -52,7 +52,7 @@ class Results:
 
     @classmethod
     def of(cls, runs: Iterable[StoredRun]) -> Results:
-        """Wrap runs, with settings that some are older than filled in (`with_newer_settings`)."""
+        """Wrap runs, filling in settings that were introduced after some of them (`with_newer_settings`)."""
         return runs if isinstance(runs, Results) else cls(tuple(with_newer_settings(list(runs))))
 
     def __repr__(self) -> str:
@@ -71,8 +71,8 @@ class Results:
 
     def select(self, *, env: Filter = None, k: Filter = None, algo: Filter = None, where: Settings = None) -> Results:
         """Select runs by environment, capacity, algorithm and settings: `env="Hopper", k=[1, 8],
-        where={"lag": "oldest"}`. Omitted criteria take all. Raises `UserError` for an environment, a capacity, an
-        algorithm or a setting that no run has."""
+        where={"lag": "oldest"}`. An omitted criterion selects all. Raises `UserError` for an environment, a capacity,
+        an algorithm or a setting that no run has."""
         is_selected = cell_filter(env, k, algo)
         is_selected.check(map(cell_of, self.stored_runs))
         return Results(tuple(filter_runs(self.stored_runs, is_selected, where)))
@@ -142,7 +142,7 @@ class Results:
         return pd.concat(tables, ignore_index=True) if tables else _frame([], (*PLACE, "phase", "steps"))
 
     def scores(self, *, score: str = AUTO, normalise: str = AUTO) -> pd.DataFrame:
-        """One row per run: its final raw score (`value`) and on the common scale (`normalised`). The options are those
+        """One row per run: its final score, raw (`value`) and on the common scale (`normalised`). The options are those
         of `table`. Raises `UserError`."""
         score, normalise = resolve_auto(self.stored_runs, score, normalise)
         scale = normaliser(normalise, self.grid, score)

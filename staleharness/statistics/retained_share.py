@@ -1,8 +1,8 @@
 """Cost of lag: the share of its score without lag that each method retains, and the answer in one sentence.
 
-A score counts from that of a random policy, or where that is not known from that of the policy before training; an
-accuracy counts from 0. Intervals of `retained_shares` are Student's, right for few seeds; `retention`, of one method at
-one K, has a bootstrap's.
+A score counts from that of a random policy or, where that is unknown, from that of the policy before training; an
+accuracy counts from 0. Intervals of `retained_shares` are Student's, valid for few seeds; `retention`, of one method at
+one K, has bootstrap intervals.
 """
 
 from __future__ import annotations

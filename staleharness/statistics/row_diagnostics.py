@@ -124,5 +124,5 @@ def ledger_of(runs: Sequence[StoredRun], unit: str) -> Counter[str]:
 
 
 def mean_lag(lags: LagCounts) -> float:
-    """Mean of the lags, weighted by their counts; 0 of none."""
+    """Mean of the lags, weighted by their counts; 0 for none."""
     return sum(lag * count for lag, count in lags.items()) / max(1, sum(lags.values()))

@@ -99,7 +99,7 @@ def holdings(cells: Iterable[Cell]) -> str:
 
 
 def _constant_settings(runs: Sequence[StoredRun]) -> frozenset[str]:
-    """Settings that some runs lack and that have one value in all others: no difference between them."""
+    """Settings that some runs lack and that have one value in all others, which makes no difference between runs."""
     names = {name for run in runs for name in run.spec}
     values = {n: {canonical_json(run.spec[n]) for run in runs if n in run.spec} for n in names}
     return frozenset(n for n in names if len(values[n]) == 1 and not all(n in run.spec for run in runs))
@@ -116,7 +116,7 @@ def _cells(runs: Iterable[StoredRun], with_n: bool) -> dict[Cell, list[StoredRun
 
 
 def _alike(a: list[StoredRun], b: list[StoredRun]) -> Pair:
-    """Select the runs of a cell with the one setting of both sides, where a side mixes settings; otherwise all."""
+    """Select the runs of a cell with the one setting that both share, where a side mixes settings; otherwise all."""
     by_setting_a, by_setting_b = by_settings(a), by_settings(b)
     common = set(by_setting_a) & set(by_setting_b)
     if max(len(by_setting_a), len(by_setting_b)) > 1 and len(common) == 1:

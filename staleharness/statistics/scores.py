@@ -134,7 +134,7 @@ class Normaliser:
 def normaliser(kind: str, runs: RunGrid, score: str) -> Normaliser:
     """`minmax`: worst and best run of the whole table (VACO). `ppo`: worst and best PPO-clip run at K = 1
     (SPO). `frozen`: the constants of `normalisation.json`. `raw`: 0 and 1, that is the score as it is (an accuracy).
-    Raises `UserError` where the constants cannot be had.
+    Raises `UserError` where the constants are unavailable.
     """
     if kind == "minmax":
         return _from_runs(kind, runs, score, "worst and best run of this table per environment")

@@ -69,7 +69,7 @@ def _differences(scores: Scores, pairs: Iterable[tuple[str, str]]) -> list[Metho
 def holm_of_results(p: Sequence[float], sides: Sequence[tuple[Hashable, Hashable]]) -> list[float]:
     """Correct p values with `holm`, where `sides` are the results that each test compares.
 
-    Tests of the same results, which methods have that are one computation at some setting, count once; a comparison of
+    Tests of the same results, as from methods that are one computation at some setting, count once; a comparison of
     equal results is no test and has p = 1.
     """
     p_of = {frozenset(pair): value for pair, value in zip(sides, p, strict=True) if pair[0] != pair[1]}
@@ -192,14 +192,14 @@ def _chance(
 
 
 def power(n: int, effect: float) -> float:
-    """Probability that a two-sided t-test of n against n independent runs sees a difference of `effect` standard
+    """Probability that a two-sided t-test of n against n independent runs detects a difference of `effect` standard
     deviations."""
     from scipy.special import nctdtr, stdtrit
 
     freedom, shift = 2 * n - 2, abs(effect) * np.sqrt(n / 2)
     critical = stdtrit(freedom, 1 - ALPHA / 2)
     tails = nctdtr(freedom, shift, [critical, -critical])
-    within, beyond = np.nan_to_num(tails)  # SciPy has NaN where a tail is too small for it
+    within, beyond = np.nan_to_num(tails)  # SciPy returns NaN where a tail is too small for it
     return float(1 - within + beyond)
 
 
@@ -213,8 +213,8 @@ def seeds_needed(effect: float) -> int | None:
 
 
 def detectable_difference(test: TEstimate, level: float) -> float:
-    """Return the difference that a t-test of this standard error and as many degrees of freedom sees with the power
-    `POWER` at a level, two-sided; 0 where nothing varies."""
+    """Return the difference that a two-sided t-test of this standard error and degrees of freedom detects with power
+    `POWER` at a level; 0 where nothing varies."""
     from scipy.special import nctdtrinc, stdtrit
 
     if not test.error:
@@ -231,7 +231,7 @@ def spread(columns: Sequence[Array]) -> float:
 def simulated_power(
     columns: Sequence[Array], difference: float, n: int, rng: np.random.Generator, reps: int = 4000
 ) -> float:
-    """Simulate `power` without a normal distribution: runs are drawn from the deviations of stored runs from the mean
+    """Simulate `power` without assuming normality: runs are drawn from the deviations of stored runs from the mean
     of their setting, and one side is shifted by `difference`."""
     from scipy.special import stdtrit
 

@@ -119,7 +119,7 @@ def shares(iqms: Array, weights: Array) -> Array:
 
 
 def antitonic(values: Array, weights: Array) -> Array:
-    """Weighted least squares among sequences that do not rise, for each row of [reps, m].
+    """Weighted least squares among non-rising sequences, for each row of [reps, m].
 
     The max-min formula (Barlow et al., 1972): entry i is the minimum over beginnings a ≤ i of the maximum over ends
     b ≥ i of the weighted mean of a..b.

@@ -173,8 +173,8 @@ def contrast(tasks: Mapping[str, Sequence[Array]], statistic: Statistic, by_seed
     """`statistic` of the means of several samples per environment, [runs] each, averaged over environments.
 
     by_seed: run i of every sample shares its random numbers. Environments are independent. A sample of one run leaves
-    neither interval nor p, nor does a share of a mean that is 0 without one of its runs; where nothing varies p is left
-    alone, and no interval where runs are too few for it (`mean_over_groups`).
+    neither interval nor p, nor does a share of a mean that is 0 without one of its runs; where nothing varies there is
+    a p, but no interval where runs are too few for it (`mean_over_groups`).
     """
     values = {env: statistic(_means(samples)) for env, samples in tasks.items()}
     counts = [[len(x) for x in samples] for samples in tasks.values()]

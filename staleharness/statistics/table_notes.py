@@ -16,7 +16,7 @@ from .scores import final_score, score_before_training
 
 SHORT_LAG = 0.75  # share of the expected mean lag below which there is a note
 SURE = 2.0  # standard errors by which a score has to be above that of the untrained policy
-BIAS = 0.01  # relative difference in length of trained rows from all, from which there is a note
+BIAS = 0.01  # relative difference in length between trained rows and all, from which there is a note
 
 
 def on_lag(runs: Sequence[StoredRun]) -> list[str]:
@@ -91,7 +91,7 @@ def _rows_outside_ledger(run: StoredRun) -> int:
 
 
 def on_untrained(run_grid: RunGrid, score: str) -> list[str]:
-    """Note if no method differs from the untrained policy in any environment, as differences may be noise then."""
+    """Note if no method differs from the untrained policy in any environment, as differences may then be noise."""
     measurements = ((env, score_before_training(run_grid, env, score)) for env in run_grid.envs)
     starts = {env: start for env, start in measurements if start is not None}
     if not starts or len(starts) < len(run_grid.envs):

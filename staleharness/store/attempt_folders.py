@@ -19,7 +19,7 @@ FINGERPRINT = "fingerprint.json"  # of the process that wrote the checkpoints in
 RELEASE_SUFFIX = ".left"  # ends the name of a folder that was taken away from its holder
 WORK_FILES = (".lock", LEASE, FINGERPRINT, "failure.json", "metrics.jsonl", "timing.jsonl")  # until the run is finished
 RUN_FILES = (*WORK_FILES, "log.txt", *RESULTS, *OPTIONAL, "manifest.json")
-TAIL_BYTES = 64_000  # of a log's end that are read for its last lines
+TAIL_BYTES = 64_000  # at the end of a log, read for its last lines
 MAX_LOG = 16_000_000  # bytes that a log may have when a run is resumed, and when it is published
 
 
@@ -61,7 +61,7 @@ def attempts_in(folder: Path, run_id: str = "") -> Iterator[tuple[AttemptName, P
 
 
 def has_plain_files(path: Path) -> bool:
-    """Return whether this is a folder, no link, in which everything the harness writes is a regular file."""
+    """Return whether this is a folder, not a link, in which everything the harness writes is a regular file."""
     files = [file for name in RUN_FILES if os.path.lexists(file := path / name)]
     files += path.glob(CHECKPOINTS)
     links = any(place.is_symlink() for place in (path, path / MODEL, *files))

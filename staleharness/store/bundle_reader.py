@@ -3,7 +3,7 @@
 <root>/staleharness.json   marks the folder as ours
 <root>/manifest.json       sha256 of the tables; command, study, fingerprints
 <root>/runs.parquet        a row per run: id, run.json and job.json unchanged, digest of its own manifest
-<root>/metrics.parquet     a row per run and phase: the metrics.parquet of all runs, no digit lost
+<root>/metrics.parquet     a row per run and phase: the metrics.parquet of all runs, in full precision
 <root>/timing.parquet      the timing.parquet of all runs
 <root>/traces/             traces of runs with real actors, unchanged: `traces/<id>.parquet`
 
@@ -72,7 +72,7 @@ def trace_path(name: str) -> str:
 
 def _wrong_traces(root: Path, others: set[str], digests: Mapping[str, str]) -> list[str]:
     """List traces that do not match the manifest. The author of a forged bundle also writes its manifest, so a name
-    becomes a path only if it has the form of a trace's, and no link is followed."""
+    becomes a path only if it has the form of a trace's name, and no link is followed."""
     folder, names = root / TRACES, sorted(others)
     if folder.is_symlink() or any(not NAME.fullmatch(name) for name in names):
         return [next((name[:60] for name in names if not NAME.fullmatch(name)), TRACES)]
@@ -83,7 +83,7 @@ def _wrong_traces(root: Path, others: set[str], digests: Mapping[str, str]) -> l
 
 def arrow_table(path: Path, columns: Sequence[str] | None = None) -> Any:
     """Read a Parquet file as a pyarrow table, restricted to the columns in `columns` that it has. Reads on this thread:
-    pyarrow's own threads sometimes outlive `main`, which ends a process by SIGABRT."""
+    pyarrow's own threads sometimes outlive `main`, which ends the process with SIGABRT."""
     import pyarrow.parquet as pq
 
     return pq.ParquetFile(path).read(columns=columns, use_threads=False)
@@ -170,7 +170,7 @@ def read_ids(root: Path) -> set[str]:
 
 
 def unchecked_ids(root: Path) -> set[str]:
-    """Return the ids of all runs in a bundle, without a look at its digests."""
+    """Return the ids of all runs in a bundle, without checking its digests."""
     return {
         str(run) for runs_file, *_ in parts(root) for run in arrow_table(root / runs_file, ["id"])["id"].to_pylist()
     }

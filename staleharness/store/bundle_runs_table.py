@@ -1,7 +1,7 @@
 """Plain columns of a bundle's table of runs, for readers that know pandas or SQL and not staleharness.
 
 All bundles have the same columns with the same types, so that their tables concatenate. Every value is derived from the
-run's record and its evaluations, which stay beside them as they are; staleharness itself reads only those.
+run's record and its evaluations, which are stored beside them unchanged; staleharness itself reads only those.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ COLUMNS = {  # name -> (type in pyarrow, content)
 
 
 def flat_row(run: StoredRun, bundle: str, canonical: bool, protocol: str = "") -> dict[str, Any]:
-    """Return the plain columns of a run, but for `seal`, `record` and `job`."""
+    """Return the plain columns of a run, except `seal`, `record` and `job`."""
     record, spec = run.record, run.record["spec"]
     task = record["task"]
     forward, measure = task["axes"].get("N"), task["score"]
@@ -93,7 +93,7 @@ def curve_area(run: StoredRun, measure: str) -> float | None:
 
 
 def runs_table(rows: Sequence[Mapping[str, Any]]) -> Any:
-    """Make the table of runs as pyarrow, each column with its meaning in the metadata."""
+    """Make the table of runs in pyarrow, each column with its meaning in the metadata."""
     import pyarrow as pa
 
     fields = [
@@ -105,15 +105,15 @@ def runs_table(rows: Sequence[Mapping[str, Any]]) -> Any:
 
 
 def lacks_columns(table: Path) -> bool:
-    """Return whether a table of runs was written before it had plain columns, or with others."""
+    """Return whether a table of runs was written before it had plain columns, or with different ones."""
     import pyarrow.parquet as pq
 
     return list(pq.read_schema(table).names) != list(COLUMNS)
 
 
 def is_canonical(date: str, bundle: str, copies: Sequence[tuple[str, str]]) -> bool:
-    """Return whether a run is newer than its copies in other bundles, (date, bundle) each; of those of one day, which
-    are equal, the first by name is canonical."""
+    """Return whether a run is newer than its copies in other bundles, (date, bundle) each; among those of the same day,
+    which are equal, the first by name is canonical."""
     return all((date, other) > (other_date, bundle) for other_date, other in copies)
 
 

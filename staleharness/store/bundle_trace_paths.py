@@ -29,15 +29,15 @@ class BundleTraces:
     replays: Mapping[str, str]  # id of a run that replays a trace -> name of the trace in the bundle
 
     def bundle_spec(self, run_id: str, spec: Mapping[str, Any], bundle: str) -> dict[str, Any]:
-        """Return the spec of a run in which the trace to replay, if there is one, is that of the bundle."""
+        """Return the spec of a run, with the trace that it replays, if any, replaced by the bundle's."""
         if (name := self.replays.get(run_id)) is None or (lag := REPLAY.fullmatch(str(spec.get("lag")))) is None:
             return dict(spec)
         return {**spec, "lag": f"{lag[1]}{'/'.join(PLACE)}/{bundle}/{name}{lag[3]}"}
 
 
 def find_traces(runs: Sequence[StoredRun], target: Path) -> BundleTraces:
-    """Find the traces of runs, and others that they replay, named by their content. A bundle at `target` has those
-    already that its own runs replay, wherever they came from."""
+    """Find the traces of runs, and others that they replay, named by their content. A bundle at `target`
+    already has those that its own runs replay, wherever they came from."""
     traces = {trace_path(run.id): path for run in runs if (path := run.trace) is not None}
     names = {digest(path): name for name, path in traces.items()}
     lags = {run_id: record["spec"].get("lag") for run_id, record, *_ in read_runs(target)} if is_packed(target) else {}
@@ -52,7 +52,7 @@ def find_traces(runs: Sequence[StoredRun], target: Path) -> BundleTraces:
 
 
 def _places(lag: object, root: Path) -> Iterator[Path]:
-    """Yield the paths at which a trace to replay may be: in the bundle of the run, and the one that the lag names."""
+    """Yield the paths where a trace to replay may be: the one in the run's bundle, and the one that the lag names."""
     if (match := REPLAY.fullmatch(str(lag))) is not None:
         name = "/".join(Path(match[2]).parts[-2:])
         if NAME.fullmatch(name) and is_packed(root):

@@ -1,7 +1,7 @@
 """Writer of bundles (`staleharness pack`), and their conversion to a results folder (`unpack`).
 
-A bundle grows by parts: the tables of runs that it has already, unchanged, are never written again. Only a table of
-runs gets the columns that it lacks (`bundle_runs_table`).
+A bundle grows by parts: the tables of runs that it already has and that did not change are never rewritten, except that
+a table of runs is given the columns that it lacks (`bundle_runs_table`).
 """
 
 from __future__ import annotations
@@ -53,10 +53,10 @@ def pack(
 ) -> str:
     """Write the runs of a results folder as a bundle, or those that a study asks for; return a summary.
 
-    A bundle packed onto itself gets the columns that it lacks. `command`, or `command_of` its runs: what makes them.
-    `study`: content of the spec file with labels as in stored runs. `protocol_of`: digest of a benchmark's protocol, or
-    "". A bundle at `to` gets a part with runs that it lacks, or is written anew; its study stays unless another is
-    given. Raises `UserError`, also for losses.
+    A bundle packed onto itself gets the columns that it lacks. `command`, or `command_of` its runs: the command that
+    makes them. `study`: content of the spec file with labels as in stored runs. `protocol_of`: digest of a benchmark's
+    protocol, or "". A bundle at `to` gets a part with the runs that it lacks, or is rewritten; its study stays unless
+    another is given. Raises `UserError`, also where runs would be lost.
     """
     if not to.strip():
         raise UserError(f"TO={to!r} names no folder; give one for the bundle")
@@ -190,7 +190,7 @@ def _update_columns(target: Path, new: Path, protocol_of: Callable[[StoredRun], 
 
 
 def _add_columns(root: Path, rows: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Write the tables of runs anew that lack columns or whose canonical copies or protocols changed; return names."""
+    """Rewrite the tables of runs that lack columns or whose canonical copies or protocols changed; return names."""
     names = []
     for runs_file, *_ in parts(root):
         table = arrow_table(root / runs_file).to_pylist()
@@ -203,7 +203,7 @@ def _add_columns(root: Path, rows: Mapping[str, Mapping[str, Any]]) -> list[str]
 
 
 def _same_runs(target: Path, rows: Mapping[str, Mapping[str, Any]]) -> set[str]:
-    """Return the ids of a bundle's runs if all have these rows, and none if one is another run now. The digest of a
+    """Return the ids of a bundle's runs if all have these rows, and none if one is now a different run. The digest of a
     run's own manifest does not count: it changes when a run is unpacked."""
     bundle_rows = [row for runs_file, *_ in parts(target) for row in arrow_table(target / runs_file).to_pylist()]
     equal = all(row[name] == rows[row["id"]][name] for row in bundle_rows for name in ("record", "job"))

@@ -1,7 +1,7 @@
-"""Policy of a finished control run in a plain safetensors file, and the policy read back, on NumPy alone.
+"""Policy of a finished control run in a plain safetensors file, and the policy read back, with NumPy alone.
 
 The format (huggingface.co/docs/safetensors): 8 bytes with the length of a JSON header, the header (name -> dtype,
-shape, place; texts in `__metadata__`), the numbers. Weights are stored as `torch.nn.Linear` has them, [out, in]:
+shape, place; strings in `__metadata__`), then the numbers. Weights are stored as `torch.nn.Linear` has them, [out, in]:
 `actor.0.weight`, `actor.0.bias`, ..., `critic.0.weight`, ..., `actor.log_std`, and `observation.mean`, `.variance` and
 `.count`, over which observations are standardised.
 """
@@ -102,7 +102,7 @@ class StoredPolicy:
     def act(self, observation: NDArray[Any], rng: np.random.Generator | None = None) -> NDArray[Any]:
         """Return actions [N, A], or choices [N], for raw observations [N, D]; without N for one observation [D].
 
-        The likeliest action, or with `rng` a drawn one. Of a Box they are clipped to its bounds.
+        The most likely action, or with `rng` a sampled one. Actions of a Box are clipped to its bounds.
         """
         import numpy as np
 

@@ -3,7 +3,7 @@
 A lease is a file that names its holder and is rewritten ("beats") as long as the holder lives. An observer trusts the
 changes it sees and the process table of its own machine, never a time of day: clocks of machines differ.
 
-A lease keeps others from doing the same work twice. It does not protect results: if a process works on without its
+A lease keeps others from doing the same work twice. It does not protect results: if a process carries on without its
 lease, the first rename of the folder decides (`running/takeover.py`).
 """
 
@@ -126,7 +126,7 @@ class Lease:
 
 @contextlib.contextmanager
 def hold_lease(path: Path) -> Iterator[Lease]:
-    """Hold a lease in that file, whoever had it before."""
+    """Hold a lease in that file, whoever held it before."""
     lease = Lease(path)
     thread = threading.Thread(target=lease.keep, name="lease", daemon=True)
     thread.start()
@@ -139,7 +139,7 @@ def hold_lease(path: Path) -> Iterator[Lease]:
 
 
 def is_alive(path: Path, patience: float = LIFE) -> bool:
-    """Return whether the holder of a lease lives. On this machine the process table tells; on another, the lease has
+    """Return whether the holder of a lease lives. On this machine the process table decides; on another, the lease has
     to beat within `patience` seconds."""
     first = read_json_object(path)
     if not first or _on_this_machine(first):
@@ -182,8 +182,8 @@ def _machine() -> dict[str, str]:
 
 
 def _birth(process: Any) -> str | None:
-    """Return the start time of a process, which tells it from a later one with its number; empty if the system does
-    not say, None for a zombie or no process."""
+    """Return the start time of a process, which tells it from a later one with the same number; empty if the
+    system does not say, None for a zombie or no process."""
     if not isinstance(process, int):
         return None
     try:

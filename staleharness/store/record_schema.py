@@ -218,7 +218,7 @@ def _others(content: dict[str, Any], schema: Any) -> dict[str, Any]:
 
 
 def _inconsistency(record: dict[str, Any], job: dict[str, Any]) -> str | None:
-    """Describe a fault between entries that are each well-formed, or return None."""
+    """Describe an inconsistency between entries that are each well-formed, or return None."""
     for place, content, name in _needs(record):
         if name not in content:
             return f"run.json.{place}: Object missing required field `{name}`"

@@ -1,4 +1,4 @@
-"""Checks on a results folder before anything is written there, or read."""
+"""Checks on a results folder before anything is written to it or read from it."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .locks_and_leases import MARKER
 from .record_schema import FORMAT, is_id
 
 SWEEP_FOLDERS = ("runs", "attempts", "damaged", "reports", "slurm", ".lock")  # files and folders that a sweep writes in
-BROWSER_FILES = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # which file browsers leave where they look
+BROWSER_FILES = frozenset((".DS_Store", "Thumbs.db", "desktop.ini"))  # which file browsers leave behind
 
 MARKER_TEXT = json.dumps({"format": FORMAT})  # minimal content of a marker
 
@@ -92,7 +92,7 @@ def _missing_marker(root: Path) -> str:
 
 
 def folders_of_results(folder: Path) -> list[Path]:
-    """List the folders of results in a folder, but no hidden ones: `pack` fills such a one, and a kill leaves it."""
+    """List the folders of results in a folder, except hidden ones: `pack` fills one, and leaves it behind if killed."""
     return sorted(marker.parent for marker in folder.glob(f"[!.]*/{MARKER}"))
 
 
@@ -133,7 +133,7 @@ def _only_ours(root: Path) -> bool:
 
 
 def _is_ours(path: Path) -> bool:
-    """Return whether this is the page of a benchmark, or a folder of results, or one of such folders at any depth."""
+    """Return whether this is a benchmark's page, a results folder, or a folder that holds only these at any depth."""
     if not path.is_dir():
         return path.name == f"{path.parent.name}.html"
     if path.is_symlink() or (path / MARKER).is_file():

@@ -85,9 +85,9 @@ def grid(runs: Iterable[StoredRun] | RunGrid) -> RunGrid:
 
 
 def drop_doubtful(runs: Iterable[StoredRun]) -> list[StoredRun]:
-    """Leave out, with a line in the log each, runs that claim the same seed of a cell and that no filter tells apart:
-    results of two versions of the code, or a forged record among them. Nothing says which of them is right, and the
-    others still count."""
+    """Leave out, each with a line in the log, runs that claim the same seed of a cell and that no filter tells apart:
+    results of two versions of the code, or a forged record among them. Nothing says which of them is right; all other
+    runs still count."""
     runs = list(runs)
     claims: dict[tuple[Cell, int], dict[str, StoredRun]] = {}
     for run in runs:

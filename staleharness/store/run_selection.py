@@ -108,7 +108,7 @@ def _is_one_of(value: Any, selection: Any) -> bool:
 
 
 def _names(values: Filter, option: str) -> list[str]:
-    """Return the names in a filter, none for all. Raises `UserError` for an empty filter."""
+    """Return the names in a filter, an empty list for all. Raises `UserError` for an empty filter."""
     if values is None or (isinstance(values, str) and values == "all"):
         return []
     if isinstance(values, str):
@@ -123,7 +123,7 @@ def _names(values: Filter, option: str) -> list[str]:
 def find_run(text: str, out: str, argument: str = "RUN") -> StoredRun:
     """Return the finished run that `text` names; an id is looked up in the results folder `out`.
 
-    argument: its name, for the error line. Raises `UserError` with the nearest run.
+    argument: its name, for the error line. Raises `UserError` that names the nearest run.
     """
     path = user_path(text)
     home, name = path.resolve().parent.parent, path.resolve().name

@@ -50,7 +50,7 @@ def _rows_and_specs(store: Store) -> list[tuple[dict[str, Any], dict[str, Any]]]
 
 def failed_runs(store: Store) -> list[tuple[dict[str, Any], dict[str, Any]]]:
     """Return the runs of a results folder that failed and have no result: place, `problem` (class of the failure) and
-    content of the failure; and beside it the run's spec."""
+    content of the failure, each with the run's spec."""
     return [
         ({**row["failure"], **{key: row[key] for key in PLACE}, "problem": row["failure"]["class"]}, spec)
         for row, spec in _rows_and_specs(store)

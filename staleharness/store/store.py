@@ -5,9 +5,9 @@
     run.json                  resolved spec, method, warnings, fingerprint, scores, staleness summary, seconds
     metrics.parquet           one row per phase; deterministic columns only
     timing.parquet            seconds per phase (collect, learn, evaluate), resident memory: not deterministic
-    policy.safetensors        the policy, of a kind of task that keeps it
+    policy.safetensors        the policy, for kinds of task that keep it
     job.json, log.txt         label and spec, and the output of the process
-    manifest.json             sha256 of each file above but the log
+    manifest.json             sha256 of each file above except the log
 <root>/attempts/<id>/         an unfinished or failed run: its logs, checkpoints, failure.json; if machines share the
                               folder it is called <id>.<holder>, and each worker of the run has its own
 <root>/reports/<name>/        index.html, figures, tables
@@ -207,7 +207,7 @@ class Store:
         return {**unreadable, **read_json_object(path)}
 
     def is_sealed(self, run_id: str) -> bool:
-        """Return whether this worker's folder is a finished run, which has only to be published."""
+        """Return whether this worker's folder is a finished run, which only has to be published."""
         return isinstance(read_run(self.attempt_dir(run_id), run_id), StoredRun)
 
     def add(self, run_id: str, fill: Callable[[Path], None]) -> None:
@@ -226,7 +226,7 @@ class Store:
     def publish(self, run_id: str) -> Path:
         """Turn this worker's folder into a finished run: manifest, then one rename. A second one never counts twice.
 
-        Once the manifest is written, an interrupted call has only to be repeated. Raises `RuntimeError` if the run
+        Once the manifest is written, an interrupted call only has to be repeated. Raises `RuntimeError` if the run
         exists already with other metrics.
         """
         attempt, final = self.attempt_dir(run_id), self.run_dir(run_id)

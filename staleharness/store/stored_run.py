@@ -68,8 +68,8 @@ class StoredRun:
         return path if path.is_file() else None
 
     def policy(self) -> StoredPolicy:
-        """Read the policy that the run has left. Raises `UserError` for a run that kept none (SET=keep=none, a kind of
-        task that keeps none, a bundle), and for a file that its manifest does not know."""
+        """Read the policy that the run left. Raises `UserError` for a run that kept none (SET=keep=none, a kind of
+        task that keeps none, a bundle), and for a file that its manifest does not list."""
         file = self.path / POLICY
         if not file.is_file():
             raise UserError(f"run {self.id} has no {POLICY}; bundles leave it out, and runs with SET=keep=none")
@@ -79,7 +79,7 @@ class StoredRun:
         return StoredPolicy.read(content, str(file))
 
     def model(self) -> Path:
-        """Return the folder with the model that a language run has left, for transformers. Raises `UserError` for a run
+        """Return the folder with the model that a language run left, for transformers. Raises `UserError` for a run
         that kept none (SET=keep=last keeps it; bundles leave it out), and for files that differ from its manifest."""
         folder, manifest = self.path / MODEL, {}
         if folder.is_dir():
@@ -93,8 +93,8 @@ class StoredRun:
         return folder
 
     def column(self, name: str) -> NDArray[np.float64] | None:
-        """Return a column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN for phases without;
-        None if no phase has one. Each file is read once and cached; do not write to the result."""
+        """Return a column of the metrics, or `seconds/<part>` of the time, as numbers [phases], NaN for phases without
+        one; None if no phase has one. Each file is read once and cached; do not write to the result."""
         file = "timing" if name.startswith(SECONDS) else "metrics"
         if file not in self._tables:
             self._tables[file] = numeric_columns(self._arrow(file))
@@ -132,8 +132,8 @@ class StoredRun:
         return {name: (steps[i], columns[name][i]) for name, i in at.items()}
 
     def _arrow(self, name: str, columns: Sequence[str] | None = None) -> Any:
-        """Read `metrics` or `timing` as a pyarrow table. Raises `UserError` for a table that is none, or not of a row
-        per phase: somebody may have made its manifest anew."""
+        """Read `metrics` or `timing` as a pyarrow table. Raises `UserError` for a file that is no table, or one
+        without a row per phase: somebody may have rewritten its manifest."""
         if is_packed(root := self.path.parent.parent):
             return read_arrow(root, name, self.id, columns)
         file, phases = self.path / f"{name}.parquet", self.record["phases"]

@@ -33,7 +33,7 @@ class StudyRuns:
         return bool(self.requests) and len(self.runs) == len(self.requests)
 
     def restrict(self, labels: Sequence[str]) -> StudyRuns:
-        """Return the part for some algorithms. Raises `UserError` if the study lacks one of them."""
+        """Return the study restricted to some algorithms. Raises `UserError` if the study lacks one of them."""
         available = {e["label"] for e in self.requests}
         for label in labels:
             if label not in available:
@@ -106,7 +106,7 @@ def label_options(label: str) -> Mapping[str, Any]:
 
 
 def equals_setting(value: Any, setting: Any) -> bool:
-    """Return whether a setting of a stored run, where lists stand for tuples, is the one of a question."""
+    """Return whether a setting of a stored run, where lists stand for tuples, equals that of a question."""
     return bool(value == (list(setting) if isinstance(setting, (list, tuple)) else setting))
 
 
@@ -120,7 +120,7 @@ class Overlap(NamedTuple):
     """Studies that hold them."""
 
     rerun: list[StoredRun]
-    """Runs that other studies hold with other numbers: executed again on other hardware or with other code."""
+    """Runs that other studies hold with different numbers: executed again on other hardware or with other code."""
 
     rerun_in: list[str]
     """Studies that hold those."""

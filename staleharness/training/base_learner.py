@@ -37,7 +37,7 @@ class Gradient(NamedTuple):
 class Learner(ABC, Generic[Data, Part]):
     """Trains the target policy. Holds the optimiser, the method's state and, for `ewma`, the moving average.
 
-    parameters: those that the optimiser steps; `gradient` leaves their gradients in them.
+    parameters: those that the optimiser updates; `gradient` leaves their gradients in them.
     followed_by_shadow: the policy's own among them, which the moving average (the shadow) of `ewma` follows.
     rows: the phase's data for the accounts of lag; a kind of task may set it in `begin`.
     first_lags, last_lags: lags of the phase's first and last minibatch.
@@ -142,7 +142,7 @@ class Learner(ABC, Generic[Data, Part]):
         return {}
 
     def seconds(self) -> dict[str, float]:
-        """Return the seconds of the phase's learning by purpose, as far as the kind measures them."""
+        """Return the seconds of the phase's learning by purpose, as far as the kind of task measures them."""
         return {}
 
     def optimise(self, rate: float) -> Tensor:
@@ -159,7 +159,7 @@ class Learner(ABC, Generic[Data, Part]):
         return norm
 
     def policy_gradients(self) -> list[Tensor]:
-        """Return the gradients of the policy, without a critic's, where they lie."""
+        """Return the policy's gradient tensors themselves, without a critic's."""
         return [p.grad for p in self.followed_by_shadow if p.grad is not None]
 
     def step(self, part: Part, rate: float) -> tuple[Log, Tensor]:
@@ -263,7 +263,7 @@ def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
     """Return one number per gradient step [S]: the value itself, or the mean of one value per decision.
 
     Computed at the end of the phase, and at once where minibatches are of one size: launching a mean costs more than
-    the mean itself.
+    computing it.
     """
     import torch
 

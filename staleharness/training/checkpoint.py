@@ -25,7 +25,7 @@ BLOCK = 1 << 20  # small parts are written together
 def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
     """Write the state before `phase` as `checkpoint-<phase>.pt`, then drop all but the newest two.
 
-    Where the disk is full, the older of two goes first, if the newer is intact; otherwise raises `OSError`.
+    Where the disk is full, the older of two is removed first, if the newer is intact; otherwise raises `OSError`.
     """
     path = folder / f"checkpoint-{phase:08d}.pt"
     try:
@@ -39,7 +39,7 @@ def save(folder: Path, phase: int, state: dict[str, Any]) -> None:
 
 
 def _write(path: Path, state: dict[str, Any]) -> None:
-    """Write a SHA-256 and the content that it is of, as a stream: a state of many gigabytes is not held twice."""
+    """Write a state, preceded by its SHA-256, as a stream, so that a state of many gigabytes is not held twice."""
     import torch
 
     with atomic_write(path) as file:

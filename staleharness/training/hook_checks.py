@@ -195,7 +195,7 @@ def _check_shape(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tu
 
 
 def _check_real(algorithm: Algorithm, hook: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
-    """Raise `UserError` for another shape, and for a type of numbers that would be cut off or has no gradient."""
+    """Raise `UserError` for another shape, and for a numeric type that truncates or has no gradient."""
     _check_shape(algorithm, hook, name, x, shape)
     if not x.is_floating_point():
         kind = str(x.dtype).removeprefix("torch.")

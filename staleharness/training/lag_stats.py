@@ -102,7 +102,7 @@ def mean_lag(histogram: Sequence[int]) -> float | None:
 
 
 def add_histograms(a: Sequence[int], b: Sequence[int]) -> list[int]:
-    """Return the sum of two histograms, of whatever lengths."""
+    """Return the sum of two histograms of any lengths."""
     return [x + y for x, y in zip_longest(a, b, fillvalue=0)]
 
 
@@ -120,14 +120,14 @@ def _weights(mask: Tensor | None, shape: tuple[int, ...], columns: int) -> tuple
 
 
 def _histogram(lag: Ints, weights: Ints | None, decisions: int) -> list[int]:
-    """Decisions by lag, without zeros at the end; without weights an entry of `lag` stands for so many `decisions`."""
+    """Decisions by lag, without trailing zeros; without weights, each entry of `lag` stands for `decisions` of them."""
     counts = np.bincount(lag.ravel()) * decisions if weights is None else np.bincount(lag.ravel(), weights.ravel())
     return [int(n) for n in np.trim_zeros(counts, "b")]
 
 
 def _columns(prefix: str, lag: Ints, weights: Ints | None) -> dict[str, float]:
     """Means of the lag. A row of control may go on with an older version after an episode ends, so oldest and newest
-    are extremes, and not its first and last decision."""
+    are extremes, not its first and last decision."""
     if weights is None:
         mean = start = oldest = newest = float(lag.mean())
         if lag.shape[1] > 1:

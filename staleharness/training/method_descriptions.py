@@ -1,5 +1,5 @@
-"""Facts on a method: its entry in `methods.toml` next to its file, its cost, and warnings of mechanisms that cannot act
-under a run's settings and of losses that ignore its mismatch."""
+"""Facts about a method: its entry in `methods.toml` next to its file, its cost, and warnings of mechanisms that cannot
+act under a run's settings and of losses that ignore its mismatch."""
 
 from __future__ import annotations
 
@@ -46,11 +46,11 @@ class MethodEntry:
 
 @dataclass(frozen=True)
 class ExtraPasses:
-    """Forward passes over the data beside those that any method needs."""
+    """Forward passes over the data besides those that any method needs."""
 
     per_phase: int  # over all data of the phase
     per_step: int  # over a minibatch, at every gradient step
-    by_row: bool  # whether completions go through one by one
+    by_row: bool  # whether completions are processed one by one
 
     def __str__(self) -> str:
         counts = {"phase": self.per_phase, "gradient step": self.per_step}
@@ -59,7 +59,7 @@ class ExtraPasses:
 
 
 def families(cls: type[Algorithm]) -> dict[str, str]:
-    """Family -> what it does with a stale decision, of the folder that the method's file lies in."""
+    """Family -> what it does with a stale decision, for the folder that holds the method's file."""
     return dict(_read(_file(cls)).get("families", {}))
 
 

@@ -33,7 +33,7 @@ class AdamW:
         self.steps = [torch.zeros((), device=p.device) for p in self.parameters]
 
     def clip_and_step(self, limit: float, rate: float) -> Tensor:
-        """Scale the gradients to a norm of at most `limit`, step along them; returns the norm before."""
+        """Scale the gradients to a norm of at most `limit` and step along them; returns the unscaled norm."""
         norm = clip_norm(self.parameters, limit)
         self.step(rate)
         return norm
@@ -91,7 +91,7 @@ def ewma_update(shadow: Iterable[Tensor], parameters: Iterable[Tensor], weight: 
 
 
 def clip_norm(parameters: Sequence[Tensor], limit: float) -> Tensor:
-    """Scale the gradients of `parameters` so that their norm together is at most `limit`; returns the norm before."""
+    """Scale the gradients of `parameters` so that their joint norm is at most `limit`; returns the unscaled norm."""
     if len(parameters) > 1:
         return torch.nn.utils.clip_grad_norm_(parameters, limit)
     gradient = parameters[0].grad

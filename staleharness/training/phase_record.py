@@ -1,4 +1,4 @@
-"""Report of a simulation on each phase: metrics, wall-clock seconds, and scores where the policy was evaluated."""
+"""Report on each phase of a simulation: metrics, wall-clock seconds, and scores where the policy was evaluated."""
 
 from __future__ import annotations
 

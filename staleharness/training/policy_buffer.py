@@ -133,8 +133,8 @@ def apply(models: Sequence[Mismatch], weight: Tensor, place: Place) -> Tensor:
 
 
 def check_like(answer: object, tensor: Tensor, method: str, place: str) -> None:
-    """Raise `UserError` for an answer of a model that has not the shape and type of a tensor, as a row that would be
-    spread over the matrix."""
+    """Raise `UserError` where a model's answer does not have the shape and type of a tensor, such as a row that would
+    be broadcast over the matrix."""
     import torch  # here, as the loop imports this file where no policy acts
 
     shape = list(tensor.shape)

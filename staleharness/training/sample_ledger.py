@@ -120,7 +120,7 @@ def flow_of(schedule: Schedule, phase: int, trained: Count, lengths: Ints | None
 
 
 def dropped_groups(schedule: Schedule, phase: int) -> int:
-    """Groups that left the queue since the batch before, and were not trained on."""
+    """Groups that have left the queue since the previous batch and were not trained on."""
     if schedule.left is None:
         return 0
     left = (schedule.left == phase) & (schedule.phase == NEVER)

@@ -1,4 +1,4 @@
-"""Settings of torch for a run, which its bits depend on, and for a process that works on runs alone."""
+"""Settings of torch for a run, on which its bits depend, and for a process that only executes runs."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from ..base.system_info import keep_freed_memory
 
 
 def make_deterministic(threads: int) -> None:
-    """Set up torch for a run: its number of threads, and algorithms whose bits repeat."""
+    """Set up torch for a run: its number of threads, and algorithms that repeat bit for bit."""
     torch.set_num_threads(threads)
     torch.set_deterministic_debug_mode("error")  # without the compiler that use_deterministic_algorithms loads
     os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")  # required by torch's deterministic mode on a GPU
-    # its backward pass gives NaN for some masks (pytorch#196678); deterministic algorithms exclude it, today
+    # its backward pass gives NaN for some masks (pytorch#196678); at present, deterministic algorithms exclude it
     torch.backends.cuda.enable_cudnn_sdp(False)
 
 
@@ -24,7 +24,7 @@ def set_up_worker(threads: int) -> None:
     """Set up the process of a worker or an actor."""
     keep_freed_memory()
     make_deterministic(threads)
-    # deterministic also means that new memory is filled, which nothing reads and which takes 5 % of a run
+    # deterministic mode also fills new memory: nothing reads that, and it takes 5 % of a run
     setattr(torch.utils.deterministic, "fill_uninitialized_memory", False)  # noqa: B010 (mypy does not know it)
 
 

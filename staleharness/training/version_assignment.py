@@ -43,7 +43,7 @@ class Lags:
         """Return the rows that `phase` generates and trains on.
 
         The other arguments are for models that draw. They give `slots` groups of `group_size` rows of up to `length`
-        decisions, each group its own version.
+        decisions, each group with its own version.
 
         first: number of the first slot, where a phase draws several times.
         """
@@ -204,7 +204,7 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     capacity = min(spec.capacity, WIDEST)
     full_phases = range(capacity, capacity + LOOKS * STRIDE, STRIDE)
     looks = min(spec.budget_phases, LOOKS)
-    places = np.arange(looks) + stream(0, "looks").random(looks)  # at random, so that no period is met always alike
+    places = np.arange(looks) + stream(0, "looks").random(looks)  # at random, so that no period is always met alike
     run_phases = [spec.fill_phases + int(place * spec.budget_phases / looks) for place in places]
     try:
         distributions = {
@@ -215,7 +215,7 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
     except (NotImplementedError, UserError):
         bound = None if spec.demand is None else model.bound(spec.demand)
         return None if bound is None else ExpectedLag(None, bound, None)
-    if spec.capacity <= WIDEST:  # the models of a wider buffer are asked about a narrower one than theirs
+    if spec.capacity <= WIDEST:  # under a wider buffer, models are asked about a narrower one than theirs
         distributions = {
             phase: checked_probabilities(model, phase, capacity, answer) for phase, answer in distributions.items()
         }
@@ -226,7 +226,7 @@ def expected_lag(spec: RunSpec, model: LagModel) -> ExpectedLag | None:
 
 
 def _largest_lag(model: LagModel, capacity: int) -> int:
-    """Return the largest lag under a full buffer, of as many phases as take no time to speak of."""
+    """Return the largest lag under a full buffer, over as many phases as take only negligible time."""
     largest = versions = 0
     for phase in range(capacity, capacity + min(capacity, 4 * WIDEST)):
         lags = _lags(model, phase, capacity)
@@ -245,8 +245,8 @@ def _lags_in(probabilities: Mapping[int, float], phase: int) -> dict[int, float]
 
 
 def checked_probabilities(model: LagModel, phase: int, capacity: int, answer: object) -> dict[int, float]:
-    """Return a model's answer of `probabilities`, without versions of probability 0. Raises `UserError` where it is no
-    distribution over the buffer."""
+    """Return a model's answer of `probabilities`, without versions of probability 0. Raises `UserError` where it is
+    not a distribution over the buffer."""
     first, is_sound = held(phase, capacity)[0], False
     if isinstance(answer, Mapping):
         versions, p = np.asarray([*answer]), np.asarray([*answer.values()])

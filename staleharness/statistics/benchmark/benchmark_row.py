@@ -31,7 +31,7 @@ class BenchmarkRow:
     capacity: int  # K
     source: str  # `reference`, `yours`, or the name of a third party's bundle
     n: int = 0  # reported runs of each environment, the fewest
-    missing: int = 0  # runs that the protocol asks for and that are not there, those of the ladder included
+    missing: int = 0  # runs that the protocol asks for and that are absent, including those of the ladder
     score: float | None = None  # IQM over runs and environments, with its stratified bootstrap interval
     low: float | None = None
     high: float | None = None
@@ -46,8 +46,8 @@ class BenchmarkRow:
     holm: float | None = None  # the same, corrected over the rows of this K that learnt
     equals_baseline: bool = False  # the same results as PPO-clip at this K: one computation, which has no test
     detectable: float | None = None  # difference from PPO-clip that the corrected test sees with 80 % power
-    # D_TV of the learner from the policies that acted, and effective sample size over n: means over the budget of all
-    # gradient steps on tokens, of the ends of the phases on control
+    # D_TV of the learner from the policies that acted, and effective sample size over n: means over the budget, on
+    # tokens of all gradient steps, on control of the ends of the phases
     tv: float | None = None
     ess: float | None = None
     rate: float | None = None  # factor of the learning rate that the ladder chose
@@ -108,7 +108,7 @@ def _with_loss(row: BenchmarkRow, fresh: BenchmarkRow) -> BenchmarkRow:
 
 
 def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
-    """Fill in what follows from other rows: who did not learn, and the tests against the baseline."""
+    """Fill in what follows from other rows: which methods did not learn, and the tests against the baseline."""
     base = {row.capacity: row for row in rows if row.method == BASELINE and row.source in (REFERENCE, USER)}
     base |= {row.capacity: row for row in rows if row.method == BASELINE and row.source == REFERENCE}
     smallest_k = min(base, default=None)

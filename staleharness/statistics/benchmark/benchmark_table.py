@@ -22,7 +22,7 @@ BASELINE_NAME = "PPO-clip"
 
 @dataclass(frozen=True)
 class BenchmarkTable:
-    """Rows of a track, with what a reader must know of the protocol."""
+    """Rows of a track, with what a reader must know about the protocol."""
 
     track: str
     version: int
@@ -43,7 +43,7 @@ class BenchmarkTable:
 
     @property
     def methods(self) -> list[tuple[str, str]]:
-        """(method, source) of all rows: learnt ones by their score at the largest capacity, then the others."""
+        """(method, source) of all rows: those that learnt, by their score at the largest capacity, then the others."""
         keys = dict.fromkeys((row.method, row.source) for row in self.rows)
         order = {
             (row.method, row.source): (row.did_not_learn, row.score is None, -(row.score or 0.0))
@@ -62,7 +62,7 @@ def benchmark_table(
     """Make the table of a track. sources: name -> runs, of which `reference` and `yours` make the same rows.
 
     look: seeds of `yours`, if they are a look at the rates of PPO-clip; 0: they are a row.
-    gaps: of `yours`, rates at which a run diverged are left out of the ladder.
+    gaps: rates at which a run of `yours` diverged are left out of the ladder.
     """
     reference = list(sources.get(REFERENCE, ()))
     ids = {run.id for run in reference}

@@ -1,7 +1,7 @@
 """Protocol of a track of StaleBench: tasks, budgets, seeds, ladder of learning rates and scale, read from TOML; and the
 runs that follow it, by row, with the learning rate that the ladder chooses.
 
-A protocol never changes: its digest is in every row, and other rules are another version.
+A protocol never changes: its digest is in every row, and different rules make a new version.
 """
 
 from __future__ import annotations
@@ -76,7 +76,7 @@ class Protocol:
 
     @property
     def digest(self) -> str:
-        """Twelve hex digits of all that a score depends on."""
+        """Digest of all that a score depends on, in twelve hex digits."""
         content = {key: value for key, value in asdict(self).items() if key not in NOT_IN_DIGEST}
         return hashlib.sha256(canonical_json(content).encode()).hexdigest()[:12]
 
@@ -170,12 +170,12 @@ def method_of(run: StoredRun) -> str:
 
 
 def digest_of(run: StoredRun) -> str:
-    """Return the digest of the protocol that a run has a place in, or an empty text."""
+    """Return the digest of the protocol that a run has a place in, or an empty string."""
     return next((protocol.digest for protocol in all_protocols() if protocol.place_of(run) is not None), "")
 
 
 def benchmark_command(runs: Iterable[StoredRun]) -> str:
-    """Return the commands that make runs which all follow one protocol, one for each method; else an empty text."""
+    """Return the commands, one per method, that make these runs if all follow one protocol; else an empty string."""
     runs = list(runs)
     methods = sorted({method_of(run) for run in runs})
     for protocol in all_protocols():
@@ -214,7 +214,7 @@ def chosen_rate(protocol: Protocol, runs: MethodRuns, gaps: bool = False) -> flo
 
 def look_rates(protocol: Protocol, runs: Iterable[StoredRun]) -> dict[int, float]:
     """Return capacity -> step of the ladder that the baseline chose, which a look takes too: at another one the
-    comparison would be one of rates. 1 where the baseline's runs are not there."""
+    comparison would be one of rates. 1 where the baseline's runs are absent."""
     rows = runs_by_row(protocol, (run for run in runs if method_of(run) == BASELINE))
     rates = {k: chosen_rate(protocol, rows.get((BASELINE, k), MethodRuns())) for k in protocol.capacity}
     return {k: 1.0 if rate is None else rate for k, rate in rates.items()}

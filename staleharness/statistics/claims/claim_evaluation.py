@@ -39,7 +39,7 @@ class ClaimResult:
     verdict: str  # of `claim.VOCABULARY`; empty where there is nothing to judge
     observation: str  # text with numbers
     parts: Sequence[PartResult]
-    tests: frozenset[tuple[float, float]] = frozenset()  # value and p of all tests that Holm's correction is for
+    tests: frozenset[tuple[float, float]] = frozenset()  # value and p of all tests that Holm's correction covers
 
     @property
     def by_claim(self) -> dict[str, Sequence[PartResult]]:
@@ -58,7 +58,7 @@ def evaluate_claim(
 ) -> ClaimResult:
     """Test the parts of a claim and fill in the text about it. Raises `UserError`.
 
-    Holm's correction is for all tests of the parts and for those whose result the text tells. `default_verdict`: the
+    Holm's correction covers all tests of the parts and those whose result the text states. `default_verdict`: the
     verdict in the file, for a claim without testable parts. `names`: {label: text}.
     """
     results = []
@@ -83,7 +83,7 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
     """Replace the braces of a text, then its lists; `evidence_of` returns the runs of a study, the figure's own for
     ``""``.
 
-    alpha: level of the tests behind `told`. Raises `UserError` with the braces.
+    alpha: level of the tests behind `told`. Raises `UserError` that quotes the braces.
     """
 
     def evaluate(query: NumberQuery) -> str:
@@ -94,7 +94,7 @@ def fill_numbers(text: str, evidence_of: Callable[[str], Evidence], alpha: float
 
 
 def _by_side(other: str, places: Sequence[str]) -> str:
-    """Join places, each after its side of `other`, so that a side is said once: `above PPO-clip's at K = 4, not
+    """Join places, grouped by their side of `other`, so that each side is named once: `above PPO-clip's at K = 4, not
     significantly different from it at 16 and 64`. Raises `UserError` for a place without a side."""
     sides: dict[str, list[str]] = {}
     for text in places:

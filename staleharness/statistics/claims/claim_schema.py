@@ -83,7 +83,7 @@ OPTIONS = ("K", "env", "study", "over", "phases", "reduce", "digits", "as", "lev
 
 @dataclass(frozen=True)
 class NumberQuery:
-    """Words between two braces: a quantity, a label (may have blanks), options, and whether to omit the interval."""
+    """Words between two braces: a quantity, a label (may contain spaces), options, and whether to omit the interval."""
 
     quantity: str
     label: str

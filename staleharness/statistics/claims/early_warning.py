@@ -105,7 +105,7 @@ def largest_lag(run: StoredRun) -> int:
 
 
 def steps_after(run: StoredRun, phases: int) -> float:
-    """Steps of a run at the end of so many phases; infinite if it has fewer."""
+    """Steps of a run at the end of that many phases; infinite if it has fewer."""
     at = run.column("steps")
     return math.inf if at is None or len(at) < phases else float(at[phases - 1])
 

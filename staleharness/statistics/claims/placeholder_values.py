@@ -1,6 +1,6 @@
 """Quantities for the braces of a text, by name: numbers with their intervals, and words about them.
 
-Beside those registered here, each measure (`study_evidence.py`) and each column of the metrics is a quantity.
+Besides those registered here, each measure (`study_evidence.py`) and each column of the metrics is a quantity.
 """
 
 from __future__ import annotations
@@ -169,7 +169,7 @@ def _slowdown(query: NumberQuery, evidence: Evidence) -> str:
 
 
 def _seeds(query: NumberQuery, evidence: Evidence) -> str:
-    """Number of seeds of a cell, or the least of several cells."""
+    """Number of seeds of a cell, or the smallest among several cells."""
     sizes = [
         len(runs)
         for cell, runs in evidence.results.grid.cells.items()

@@ -39,7 +39,7 @@ class Evidence:
         return envs
 
     def check(self, labels: Iterable[str]) -> None:
-        """Raise `UserError` where no run is of one of these algorithms."""
+        """Raise `UserError` where one of these algorithms has no run."""
         labels_here = {run.label for run in self.results}
         for label in labels:
             if label not in labels_here:
@@ -91,7 +91,7 @@ class Evidence:
 
 
 def training_digest(run: StoredRun) -> bytes:
-    """Norms of a run's gradients and its final scores as bytes; its id where it has none, to equal no other."""
+    """Norms of a run's gradients and its final scores as bytes; its id where it has none, so as to equal no other."""
     column = run.column("grad_norm")
     if column is None or not len(column):
         return run.id.encode()
@@ -128,7 +128,7 @@ def measure(quantity: str, evidence: Evidence, phases: Sequence[int] = (), reduc
 
     score, area: normalised as in the table; return: raw; kept: the return above the zero of its environment (to be
     divided by that at K = 1); fell: steps to the first fall of the reward; seconds: of collecting and learning, without
-    evaluation; otherwise a column of the metrics over `phases`. Raises `UserError` for phases of a number per run.
+    evaluation; otherwise a column of the metrics over `phases`. Raises `UserError` for `phases` of any other measure.
     """
     if quantity in MEASURES and (phases or reduce != "mean"):
         raise UserError(f"{quantity} is one number per run: leave out phases and reduce")
