@@ -23,7 +23,7 @@ Realign = Literal["phase", "epoch", "step"]
 Stop = Literal["no", "epoch", "phase"]
 
 SETTING_NAMES = ("env", "capacity", "seed", "seeds", "steps", "learning_rate", "lag", "mismatch", "device", "threads")
-"""Names that no option of a method may have: `ALGO='name[lag=oldest]'` sets the run's."""
+"""Names that no option of a method may have, because `ALGO='name[lag=oldest]'` sets the run's own setting."""
 
 NEEDS: dict[str, str] = {
     "groups": "groups of completions of one prompt",  # Decisions.group and Decisions.outcome
@@ -52,7 +52,7 @@ class Algorithm(Options):
     """Source: authors, year, identifier."""
 
     core: ClassVar[bool] = True
-    """Part of a sweep that names no algorithm; the others are run by ALGO=all, or by name."""
+    """True where a sweep that names no algorithm runs the method; the others are run by ALGO=all, or by name."""
 
     policy_gradient: ClassVar[bool] = True
     """At w = 1 and lag 0, ∂L/∂log π of a decision is minus its advantage."""
@@ -89,13 +89,13 @@ class Algorithm(Options):
 
     @property
     def realign_every(self) -> Realign:
-        """Interval of calls of `targets`: once per phase, once per epoch, or at every gradient step (then minibatches
-        are whole rows, in time order)."""
+        """Frequency of calls of `targets`: once per phase, once per epoch, or at every gradient step (minibatches
+        are then whole rows, in time order)."""
         return "phase"
 
     @property
     def normalise_advantage(self) -> bool:
-        """True where the learner normalises advantages per minibatch (the run may switch it off for all)."""
+        """True where the learner normalises advantages per minibatch (a run may switch this off for all methods)."""
         return True
 
     @property
@@ -119,14 +119,14 @@ class Algorithm(Options):
         return False
 
     def init_state(self) -> Mapping[str, Any]:
-        """Return the method's own state at phase 0: numbers, which are in a run's metrics (an adaptive coefficient,
-        say), and tensors, which are not. A tensor that requires a gradient (a learned dual, a temperature) is trained:
-        a step of Adam along ∂(mean loss)/∂x at each gradient step, at `state_learning_rate`."""
+        """Return the method's own state at phase 0: numbers, which are logged with a run's metrics (an adaptive
+        coefficient, say), and tensors, which are not. A tensor that requires a gradient (a learned dual, a temperature)
+        is trained: one Adam step on ∂(mean loss)/∂x at each gradient step, with rate `state_learning_rate`."""
         return {}
 
     @property
     def state_learning_rate(self) -> float | None:
-        """Step size of the trained tensors of the state; None: that of the run at the time."""
+        """Learning rate of the trained tensors of the state; None: the run's current one."""
         return None
 
     def step_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> Mapping[str, Any]:
@@ -134,7 +134,7 @@ class Algorithm(Options):
         return dict(state)
 
     def next_state(self, state: Mapping[str, Any], diagnostics: Mapping[str, float]) -> Mapping[str, Any]:
-        """Return the state after a phase; `diagnostics` are the phase's means of those that `policy_loss` returned."""
+        """Return the state after a phase; `diagnostics` are phase means of those that `policy_loss` returned."""
         return dict(state)
 
     def targets(self, trajectories: Trajectories) -> Targets:
@@ -146,8 +146,8 @@ class Algorithm(Options):
         raise NotImplementedError(f"{type(self).__name__} must define policy_loss(decisions)")
 
     def stop(self, decisions: Decisions) -> Stop:
-        """Decide before each gradient step, with its minibatch, whether to end the epoch or the whole phase without
-        that step."""
+        """Decide before each gradient step, from its minibatch, whether to skip it and end the epoch or the whole
+        phase."""
         return "no"
 
     def value_loss(self, values: Values) -> Tensor:
@@ -170,8 +170,8 @@ class Algorithm(Options):
     def inactive(self, updates: int) -> str | None:
         """Return a line for log and report where a mechanism cannot act with `updates` gradient steps per phase.
 
-        By default that is one step a phase with the learner at its start as the anchor: then π/π_prox is 1 whenever the
-        loss is computed, however stale the data are.
+        By default that is the case with one step per phase and the learner at the start of the phase as the anchor:
+        π/π_prox is then 1 whenever the loss is computed, however stale the data are.
         """
         if self.proximal == "recompute" and updates == 1:
             return (
@@ -188,8 +188,8 @@ def make_algorithm(spec: RunSpec) -> Algorithm:
 
 
 def identity(algorithm: Algorithm) -> dict[str, Any]:
-    """Return the hyper-parameters that are part of a run's id, files by their content: all but those that were added
-    `later` and stand at `before`, and those that were retired."""
+    """Return the hyper-parameters that are part of a run's id, files by their content: those that were retired,
+    and all others but those that were added `later` and still have their `before` value."""
     before = values_before(algorithm)
     files = path_digests(algorithm, f"ALGO={algorithm.name}")
     values = {f.name: files.get(f.name, getattr(algorithm, f.name)) for f in fields(algorithm)}

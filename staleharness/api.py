@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 from .errors import UserError, shorten
 from .running import in_process_run
 from .running.api_arguments import check_folder, question_of, refuse_empty, text_of
-from .running.api_arguments import load_plugins as load_plugins  # which commands take from here
+from .running.api_arguments import load_plugins as load_plugins  # commands import it from here
 
 if TYPE_CHECKING:
     from .running.plan import Plan
@@ -67,15 +67,15 @@ def plan(
     scale: str = "small",
     plugin: Paths | None = None,
 ) -> Plan:
-    """Plan the runs of a sweep, resolved to the last setting. Runs and writes nothing.
+    """Plan the runs of a sweep, with every setting resolved. Runs and writes nothing.
 
     env, algo: names, as a list or separated by commas, `["vaco[delta=0.1]", "spo"]`; no algo: the core methods.
-    k: capacities of the policy buffer. n: minibatches per generation round, of tasks that have such rounds.
-    seeds: how many (0, 1, ...), or a list of seeds, `[3, 4]` or "3,4".
-    steps, preset, lag, mismatch, model, data, device: as `staleharness sweep --help` says.
+    k: capacities of the policy buffer. n: minibatches per generation round, for tasks that have such rounds.
+    seeds: number of seeds (0, 1, ...), or a list of them, `[3, 4]` or "3,4".
+    steps, preset, lag, mismatch, model, data, device: as in `staleharness sweep --help`.
     settings: other settings of a run by name, e.g. `{"learning_rate": 1e-4}`.
-    spec: TOML file of a sweep; other arguments override it. scale: its `small` grid, or that of `paper`.
-    plugin: files or folders with algorithms and environments beside the built-in ones, e.g. `"my_idea.py"`.
+    spec: TOML file of a sweep; other arguments override it. scale: its grid, `small` or `paper`.
+    plugin: files or folders with algorithms and environments to add to the built-in ones, e.g. `"my_idea.py"`.
 
     Raises `UserError` for anything that cannot be run.
     """
@@ -119,20 +119,20 @@ def sweep(
 
         sh.sweep(env="Hopper", k=[1, 8], algo=["ppo_clip", "vaco"], seeds=3, settings={"learning_rate": 1e-4})
 
-    jobs: runs at a time, each a process of its own; by default one per core, as far as memory allows.
-    runner: where they run: `"local"`, this machine, `"ray"`, a cluster ($RAY_ADDRESS), or `"slurm"`.
-    runs_per_gpu, memory: how many runs share a GPU, and the main memory of each, `"2G"`; else what stored runs took.
+    jobs: runs at a time, each in its own process; by default one per core, as far as memory allows.
+    runner: where they run: `"local"` (this machine), `"ray"` (a cluster, $RAY_ADDRESS) or `"slurm"`.
+    runs_per_gpu, memory: how many runs share a GPU, and the main memory of each (`"2G"`; else what stored runs took).
     slurm: with `runner="slurm"`, options of sbatch: `"--partition=gpu --time=4:00:00"`.
-    restart: start over where none of a run's checkpoints can be used here; they stay beside it. Refused otherwise.
+    restart: start over where none of a run's checkpoints can be used here, and keep them; else such a run is refused.
     progress: called with plain data when a run starts, while it prepares (a warm start), after each of its phases and
         when it ends: {event, id, algorithm, env, capacity, seed, ...}, where event is `started`, `preparing`, `phase`,
         `done`, `failed` or `stopped`.
 
     Workers get names and numbers and never execute the caller's script, so that a script needs no
-    `if __name__ == "__main__"`. For the same reason an algorithm of yours lies in a file of its own, see `plugin`.
+    `if __name__ == "__main__"`. For the same reason, your own algorithm must be in a file of its own: see `plugin`.
 
     Raises `UserError` for a mistake in what was asked, before anything is written; `RunsFailed` where a run failed,
-    when all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call goes on.
+    once all others have ended; `KeyboardInterrupt` when stopped, after checkpoints: the same call resumes.
     """
     arguments = {name: value for name, value in locals().items() if name in (plan.__kwdefaults__ or {})}
     from .running.plan_execution import execute_plan, runner_for
@@ -186,11 +186,11 @@ def benchmark(
         table.row("my_idea", 16).holm
 
     track: `"tokens"`, minutes; `"control"`, hours; `"paper"`, days. No algo: the published rows, and those of `add`.
-    quick: two seeds at the learning rates of PPO-clip, a preview and not a result. one_rate: all seeds at these rates.
+    quick: two seeds at the learning rates of PPO-clip (a preview, not a result). one_rate: all seeds at these rates.
     add: a third party's bundle, whose rows are checked and listed with the others.
 
-    Raises `UserError` before anything is written; `RunsFailed` where a run failed, when all others have ended;
-    `KeyboardInterrupt` when stopped: the same call goes on.
+    Raises `UserError` before anything is written; `RunsFailed` where a run failed, once all others have ended;
+    `KeyboardInterrupt` when stopped: the same call resumes.
     """
     from .base.parsing import user_path
     from .running.benchmark_runs import DIVERGED, all_sources, benchmark_method, run_method, third_party_runs
@@ -244,14 +244,14 @@ def simulate(
     plugin: Paths | None = None,
     **settings: Any,
 ) -> Iterator[PhaseRecord]:
-    """One run in this process, phase by phase; writes nothing.
+    """Simulate one run in this process, phase by phase; writes nothing.
 
         for phase in sh.simulate(env="Hopper", algo="vaco", k=8, learning_rate=1e-4):
             print(phase.metrics["lag_mean"], phase.seconds["learn"])
 
-    `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, the same bits as those that a
+    `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, bit for bit those that a
     sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. Between phases,
-    the settings of torch and the global random generators are yours again; threads that simulate take turns. Raises
+    your settings of torch and your global random generators are restored; threads that simulate take turns. Raises
     `UserError` at once, not at the first phase.
     """
     arguments = {name: value for name, value in locals().items() if name != "seed"}

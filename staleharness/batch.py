@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Rollout:
-    """One phase as the collector recorded it: B actors, T decisions each. The learner recomputes nothing in it."""
+    """One phase as the collector recorded it: B actors, T decisions each. The learner recomputes none of it."""
 
     obs: Tensor
     """[B, T, D] raw observations, float32."""
@@ -27,7 +27,7 @@ class Rollout:
     behaviour_logp: Tensor
     """[B, T] log μ(a|s) under the version that acted (or the mixture, where asked for)."""
     behaviour_mean: Tensor
-    """[B, T, A] of the Gaussian that acted, or the logits of A discrete actions."""
+    """[B, T, A] mean of the Gaussian that acted, or the logits of A discrete actions."""
     behaviour_log_std: Tensor
     """[B, T, A]; [B, T, 0] for discrete actions."""
     version: Tensor
@@ -50,13 +50,13 @@ class Rollout:
     """[B, T, 1] V(s) by the critic of the version that acted; [B, T, 0] where it has none."""
     final_value: Tensor
     """[M, 1] likewise at `final_obs`; [M, 0]."""
-    # The next three only under MISMATCH, see docs/mismatch.md.
+    # The next three are set only under MISMATCH, see docs/mismatch.md.
     sampler_logp: Tensor | None = None
-    """[B, T] as the copy that acted reports it."""
+    """[B, T] log-probability as the copy that acted reports it."""
     version_logp: Tensor | None = None
-    """[B, T] of the version that it is a copy of."""
+    """[B, T] log-probability under the version that it is a copy of."""
     version_entropy: Tensor | None = None
-    """[B, T] likewise, nats."""
+    """[B, T] entropy of that version, nats."""
 
     @property
     def columns(self) -> dict[str, Tensor]:
@@ -79,7 +79,7 @@ class Rollout:
 class Completions:
     """One generation round as it was sampled and graded: B completions of up to T tokens, group by group.
 
-    The learner recomputes nothing in it. Prompts are padded on the left, completions on the right.
+    The learner recomputes none of it. Prompts are padded on the left, completions on the right.
     """
 
     prompt: Tensor
@@ -91,7 +91,7 @@ class Completions:
     mask: Tensor
     """[B, T] float, 1 for a sampled token, the ending one included."""
     behaviour_logp: Tensor
-    """[B, T] log μ of each token: one of the two below, as the run's `behaviour` says."""
+    """[B, T] log μ of each token: `sampler_logp` or `version_logp`, as the run's `behaviour` says."""
     version: Tensor
     """[B, T] int64, phases done when that version was stored."""
     gradient_step: Tensor
@@ -109,17 +109,17 @@ class Completions:
     sampler_logp: Tensor | None = None
     """[B, T] as the engine that sampled the token reports it; None: it reports none."""
     version_logp: Tensor | None = None
-    """[B, T] of the version that acted, by the trainer's arithmetic."""
+    """[B, T] under the version that acted, by the trainer's arithmetic."""
     version_entropy: Tensor | None = None
-    """[B, T] likewise, nats."""
+    """[B, T] entropy of that version, likewise, in nats."""
     experts: Tensor | None = None
-    """[B, P + T, layers, k] int16, experts that the learner's passes go through, −1: those of its own choice. Only
+    """[B, P + T, layers, k] int16, experts that the learner's passes go through; −1: those that it chooses itself. Only
     under `routing_replay`."""
     routing_differs: Tensor | None = None
-    """[B, T] share of layers in which sampler and trainer choose other experts. Only of a mixture of experts."""
+    """[B, T] share of layers in which sampler and trainer choose different experts. Only for a mixture of experts."""
 
     def rewards_differ(self, completions: int) -> Tensor:
-        """[G] bool: the group of `completions` rows has rewards that differ, and so a signal for its baseline."""
+        """[G] bool: true if a group's `completions` rows differ in reward, and so give a signal beyond its baseline."""
         rewards = self.outcome.view(-1, completions)
         return (rewards != rewards[:, :1]).any(1)
 
@@ -133,8 +133,8 @@ class Completions:
 class Trajectories:
     """Rows of decisions in time order, as `Algorithm.targets` sees them: tensors [B, T] without gradient.
 
-    `discount` is zero only where the episode terminated,
-    `continues` is zero wherever the next decision is not this one's successor (terminated or truncated).
+    `discount` is zero only where the episode terminated; `continues` is zero wherever the next decision is not this
+    one's successor (terminated or truncated).
     """
 
     reward: Tensor
@@ -201,13 +201,13 @@ class Decisions:
     behaviour_logp: Tensor
     """log μ(a|s), fixed when the data were made."""
     proximal_logp: Tensor
-    """Log of the anchor that `Algorithm.proximal` asks for; behaviour by default."""
+    """Log-probability under the anchor that `Algorithm.proximal` names; the behaviour policy by default."""
     advantage: Tensor
     """Advantage in the loss (normalised if the run normalises)."""
     lag: Tensor
     """Backward lag d in phases (float)."""
     gradient_lag: Tensor
-    """Gradient steps between the behaviour version and the learner now (float)."""
+    """Gradient steps between the behaviour version and the current learner (float)."""
     mask: Tensor
     """1 for a decision, 0 for padding."""
     state: Mapping[str, Any] = field(default_factory=dict)
@@ -219,8 +219,8 @@ class Decisions:
     control."""
     analytic_kl: Callable[[str], Tensor] | None = None
     """Maps "behaviour" or "proximal", the anchor of `proximal_logp`, to KL[anchor ‖ π_θ] per decision; None where there
-    is no closed form (tokens). A method that cannot do without has "closed_form" among its `needs`."""
-    # The next four only for a method that `needs` them, and only on tasks that have them (`algorithm.NEEDS`).
+    is no closed form (tokens). A method that cannot do without it has "closed_form" among its `needs`."""
+    # The next four are set only for a method that `needs` them, and only on tasks that have them (`algorithm.NEEDS`).
     group: Tensor | None = None
     """[B] int64, the prompt that the row answers; a minibatch has whole groups."""
     outcome: Tensor | None = None
@@ -230,12 +230,12 @@ class Decisions:
     reference_logp: Tensor | None = None
     """Log-probability under the fixed reference policy, without gradient."""
     version_logp: Tensor | None = None
-    """Log-probability under the version that acted, by the trainer's arithmetic; None: `behaviour_logp`, to the bit."""
-    # The rest only for a method that `needs` "distribution", on control.
+    """Log-probability under the version that acted, by the trainer's arithmetic; None: exactly `behaviour_logp`."""
+    # The rest are set only for a method that `needs` "distribution", on control.
     observation: Tensor | None = None
     """[B, T, D] as recorded, before the policy normalises it."""
     action: Tensor | None = None
-    """[B, T, A]; the index of a discrete action, A = 1."""
+    """[B, T, A]; for discrete actions the index, A = 1."""
     value: Tensor | None = None
     """V(s) of the critic being trained, without gradient."""
     mean: Tensor | None = None
@@ -261,7 +261,7 @@ class Values:
     behaviour_logp: Tensor
     """log μ(a|s), recorded when sampled."""
     target_logp: Tensor
-    """log π(a|s) of the learner now."""
+    """log π(a|s) of the current learner."""
     lag: Tensor
     """Backward lag d in phases (float)."""
     mask: Tensor
@@ -281,11 +281,11 @@ class PolicyLoss:
     mechanism of a method reports, as 0 or 1, which decisions it touched. Some names are shared by all methods:
 
         clipped     the trust region (PPO's clip, VACO's filter, a mask) took the decision's gradient away
-        truncated   the importance weight was cut to its cap, and the gradient stays
-        masked      of those clipped, what a rule on importance ratios rejected
-        vetoed      of those clipped, where the whole row went because of one impossible decision in it
+        truncated   the importance weight was cut to its cap; the gradient stays
+        masked      of those clipped, the ones that a rule on importance ratios rejected
+        vetoed      of those clipped, the ones whose whole row was rejected for one impossible decision in it
 
-    and one is a weight: `behaviour_weight`, π_prox/μ as the loss was multiplied with it.
+    and one is a weight: `behaviour_weight`, the π_prox/μ that the loss was multiplied by.
     """
 
     loss: Tensor

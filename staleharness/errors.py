@@ -1,4 +1,4 @@
-"""Errors of the user and of a run, and the words of error lines."""
+"""Errors of the user and of a run, and helpers that word error lines."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Interrupted(RuntimeError):
 
 
 def one_line(text: object) -> str:
-    """Text, as of an error, without line breaks and repeated blanks."""
+    """Return a text, such as an error's, without line breaks or repeated blanks."""
     return " ".join(str(text).split())
 
 

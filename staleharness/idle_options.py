@@ -1,6 +1,6 @@
-"""Options of lag models that do nothing beside others, or that starve the run. A run with one of them is refused.
+"""Options of lag models that have no effect beside others, or that starve the run. A run with one of them is refused.
 
-The models themselves accept them, as runs may be stored that have them.
+The models themselves accept them, because stored runs may have them.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from .rollout_schedule import Demand
 
 
 class IdleOption(NamedTuple):
-    """Option of a lag model that does nothing where `is_idle` holds of the model."""
+    """Option of a lag model that has no effect where `is_idle` holds for the model."""
 
     model: str
     option: str
@@ -24,7 +24,7 @@ class IdleOption(NamedTuple):
     reason: str
 
 
-LONGEST_LOGGED = 2**16 - 1  # phases: lags that `LAG=log` draws
+LONGEST_LOGGED = 2**16 - 1  # phases: the largest lag that `LAG=log` draws
 NEVER_STALE = "nothing is too old without a {}"
 WITHHOLD = "on_stale=withhold bounds what begins instead"
 IDLE_OPTIONS = (
@@ -45,8 +45,8 @@ IDLE_OPTIONS = (
 
 
 def check_options(model: LagModel, demand: Demand | None = None, capacity: int = 1) -> None:
-    """Raise `UserError` for an option that the user gave a lag model and that does nothing beside its others, or in
-    phases of so many rows, for a bound that the rows of a phase never keep, and for lags that are never drawn."""
+    """Raise `UserError` for an option that the user gave and that has no effect beside the model's others, or with this
+    number of rows in a phase, for a bound that the rows of a phase never keep, and for lags that are never drawn."""
     for part in model.parts():
         defaults = part.hyper_parameters()
         for name, option, is_idle, reason in IDLE_OPTIONS:
@@ -67,7 +67,7 @@ def check_options(model: LagModel, demand: Demand | None = None, capacity: int =
 
 
 def _check_log(model: Any) -> None:
-    """Raise `UserError` for a log with lags that the buffer may hold, and that are longer than those drawn."""
+    """Raise `UserError` for a log with lags that the buffer may hold but that are longer than any drawn."""
     try:
         replace(model, tail="refuse").check(LONGEST_LOGGED + 1)
     except UserError:

@@ -162,7 +162,7 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
     def bound(self, demand: Demand) -> int | None:
-        """Return the lag in phases that the rules of its pipeline enforce; None where they have no bound."""
+        """Return the largest lag in phases that the rules of its pipeline allow; None where they set no bound."""
         return None
 
     def oldest(self, phase: int) -> int:
@@ -270,7 +270,7 @@ def _check(model: LagModel, capacity: int) -> None:
 
 @functools.lru_cache(maxsize=4)
 def cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
-    """Return the schedule of a model; `identity` is its own, for the key of the cache."""
+    """Return the schedule of a model; `identity` is the model's, for the key of the cache."""
     return make_schedule(model.schedule, demand, f"LAG={shorten(model.text)}")
 
 

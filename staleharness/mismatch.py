@@ -1,7 +1,7 @@
-"""Base class, registry and notation of mismatch models: what samples is a copy of the policy, not the trainer's own.
+"""Base class, registry and notation of mismatch models: a copy of the policy samples, not the trainer's own.
 
 A model changes the matrices of a version (`matrix`) or the logits that actions are drawn from (`logits`), or both.
-`fp8+sampling[top_p=0.95]` applies several in this order.
+`fp8+sampling[top_p=0.95]` applies several, in this order.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ class Mismatch(Options):
 
     @property
     def raw(self) -> bool:
-        """True where the sampler reports log-probabilities under its logits before `logits` changes them."""
+        """True where the sampler reports log-probabilities of its logits as they were before `logits` changed them."""
         return False
 
     @property
@@ -73,12 +73,12 @@ class Mismatch(Options):
         return False
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
-        """Return the sampler's copy of a matrix [out, in], or of experts [E, out, in]: a new tensor. Deterministic:
-        random numbers come from `place.generator()`."""
+        """Return the sampler's copy of a matrix [out, in], or of experts [E, out, in], as a new tensor. Must be
+        deterministic: random numbers come from `place.generator()`."""
         return weight
 
     def logits(self, logits: Tensor) -> Tensor:
-        """Return the logits [B, V] that tokens are drawn from: a new tensor, each row by itself."""
+        """Return the logits [B, V] that tokens are drawn from, as a new tensor; no row may depend on another."""
         return logits
 
     @classmethod
@@ -107,7 +107,7 @@ MISMATCHES: Registry[type[Mismatch]] = Registry("mismatches", Mismatch)
 def read_mismatch(text: str) -> tuple[Mismatch, ...]:
     """Parse `name`, `name:value`, `name[option=value,...]` or several of them joined by `+`; `none` gives none.
 
-    Raises `UserError`, also where a model is there twice.
+    Raises `UserError`, also where a model is named twice.
     """
     models = () if text.strip() == NONE else tuple(map(_read, PLUS.split(text.strip())))
     names = [model.name for model in models]

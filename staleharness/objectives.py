@@ -98,7 +98,7 @@ def sequence_log_ratio(log_ratio: Tensor, mask: Tensor) -> Tensor:
 
 
 def step_factor(d: Decisions, rule: StepSize) -> float:
-    """Factor on the coming gradient step's size, whatever the method.
+    """Factor on the size of the next gradient step, whatever the method.
 
     - `ess`: √(ESS/B) of the untruncated sequence weights (VCPO, arXiv:2602.17616, eq. 5, on-policy ESS ratio 1)
     - `inverse_lag`: 1/max(1, mean lag in phases): keeps lag × rate constant, which limits the rate only where
@@ -154,7 +154,7 @@ def kl_divergence(d: Decisions, anchor: Anchor, estimator: KLEstimator) -> Tenso
 def clipped_surrogate(
     ratio: Tensor, advantage: Tensor, epsilon: float, epsilon_high: float | None = None
 ) -> tuple[Tensor, Tensor]:
-    """min(rA, clip(r, 1 − ε, 1 + ε_high)A) (Schulman et al. 2017, eq. 7); 1 where the clip ends the gradient.
+    """min(rA, clip(r, 1 − ε, 1 + ε_high)A) (Schulman et al. 2017, eq. 7); and 1 where the clip removes the gradient.
 
     ε_high is ε unless given (clip-higher, Yu et al. 2025, arXiv:2503.14476, eq. 10).
     """
@@ -162,7 +162,7 @@ def clipped_surrogate(
     clipped_ratio = ratio.detach().clamp(low, high)
     beyond = (ratio.detach() - clipped_ratio) * advantage  # above 0 where the clip binds, 0 inside the clip
     # Inside the clip both terms are equal, and autograd would split the gradient between them. Without the second one
-    # the backward pass has half of the operations, to the same bits.
+    # the backward pass has half the operations and gives the same bits.
     bound = (clipped_ratio * advantage).masked_fill(beyond == 0, math.inf)
     return (ratio * advantage).minimum(bound), (beyond > 0).to(ratio.dtype)
 
@@ -201,7 +201,7 @@ def gae(t: Trajectories) -> Targets:
 def vtrace(t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: AdvantageForm = "lambda_mix") -> Targets:
     """V-trace (Espeholt et al. 2018, eq. 1, remarks 1 and 2): value targets v and the advantages they imply.
 
-    With w = π/μ, ρ = min(ρ̄, w) and c = λ min(c̄, w) (λ slows the trace only; it never touches ρ):
+    With w = π/μ, ρ = min(ρ̄, w) and c = λ min(c̄, w) (λ scales only the trace, never ρ):
 
         v_t − V(s_t) = ρ_t (r_t + γ V(s_{t+1}) − V(s_t)) + γ c_t (v_{t+1} − V(s_{t+1}))
 
@@ -209,7 +209,7 @@ def vtrace(t: Trajectories, rho_bar: float = 1.0, c_bar: float = 1.0, form: Adva
     - `lambda_mix`: A = r + γ [λ v_{t+1} + (1 − λ) V(s_{t+1})] − V(s_t), rlax's form; on-policy this is GAE(λ)
 
     The advantage has no factor ρ_t, because the loss has the importance weight. Nothing crosses an episode's end: where
-    the next column is no successor (terminated, truncated, padding, the row's end) v_{t+1} is V(s_{t+1}).
+    the next column is not a successor (terminated, truncated, padding, the row's end) v_{t+1} is V(s_{t+1}).
     """
     ratio = importance_ratio(t.target_logp, t.behaviour_logp)
     delta = t.reward + t.discount * t.next_value - t.value
@@ -245,7 +245,7 @@ def accumulate(y: Sequence[Any], decay: Sequence[Any]) -> None:
 
 
 def _successor(t: Trajectories) -> Tensor:
-    """1 where the next column is this decision's successor: no end of an episode, of the row, no padding."""
+    """1 where the next column is this decision's successor: not at the end of an episode or row, nor before padding."""
     link = t.continues.clone()
     link[:, :-1] *= t.mask[:, 1:]
     link[:, -1] = 0.0

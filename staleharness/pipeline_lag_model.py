@@ -1,6 +1,6 @@
 """Lag models that simulate a pipeline once for a whole run; the rows that its trainer takes are the `Schedule`.
 
-Time is counted in training steps, and a row takes its time spread evenly over its decisions.
+Time is counted in training steps, and the time of a row is spread evenly over its decisions.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ OnStale = Literal["drop_group", "drop_sample", "mask_tokens", "requeue", "withho
 class PipelineLag(LagModel):
     """Derives lag from the rules of a pipeline.
 
-    A subclass turns its own options into settings of the pipeline (`rules`); the options below set the load, by the
-    same names for all models. Rows of a group begin together, and a row keeps its weights to its end unless the rules
-    say otherwise.
+    A subclass turns its own options into settings of the pipeline (`rules`); the options below set the load, under
+    the same names for all models. Rows of a group begin together, and a row keeps its weights to its end unless the
+    rules say otherwise.
     """
 
     family: ClassVar[str] = "simulated, once for a whole run"
@@ -104,8 +104,8 @@ class PipelineLag(LagModel):
     def schedule_by_length(self, demand: Demand, lengths: Lengths | None) -> Schedule:
         """Return the rows up to the end of `demand.phases` where the time of a row follows from its length.
 
-        `lengths` is called for each group as it begins; None: time does not follow from it. Raises `UserError` where
-        the rules of the pipeline starve the trainer, with the time.
+        `lengths` is called for each group as it begins; None: time does not follow from it. Raises `UserError`, which
+        gives the time, where the rules of the pipeline starve the trainer.
         """
         try:
             return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
@@ -116,7 +116,7 @@ class PipelineLag(LagModel):
         rules = self.rules(demand)
         limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
         if "max_lag" in rules and (rules.get("cap_version") == "taken" or rules.get("cap_counts") == "finished"):
-            limits = [rules["max_lag"]]  # such a cap bounds what is under way or waits, not lag
+            limits = [rules["max_lag"]]  # such a cap bounds what is under way or waiting, not lag
         elif rules.get("cap_version") == "trainer":
             limits = [limit + rules.get("sync_every", 1) - 1 for limit in limits]  # the slots' version is older
         # a group may begin while fewer than version + 1 + limit batches have, so the last one's lag is ⌈limit⌉
@@ -130,7 +130,7 @@ class PipelineLag(LagModel):
 
 
 def rows_of(batches: float, demand: Demand) -> int:
-    """Return a number of batches in rows, rounded to whole groups, at least one."""
+    """Return the number of rows in `batches`, rounded to whole groups, at least one."""
     return max(1, round(min(batches, MAX_BATCHES) * demand.groups)) * demand.rows
 
 

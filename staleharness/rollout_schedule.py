@@ -20,9 +20,9 @@ from .errors import UserError, type_and_message
 Ints = NDArray[np.int64]
 Bools = NDArray[np.bool_]
 MAX_ROWS = 20_000_000  # of one run, all of which are in memory
-IDLE_ROWS = 1000  # per slot and row of a batch, that may begin under one version
+IDLE_ROWS = 1000  # that may begin under one version, per slot and per row of a batch
 NEVER = -1  # the phase of rows that are not trained on
-LOST = -2  # less the phase: when rows were lost
+LOST = -2  # minus the phase: when rows were lost
 
 
 @dataclass(frozen=True)
@@ -41,33 +41,33 @@ class Schedule:
     """Rows [n] in the order in which they began, and their stretches [m]. The learner's step t trains version t.
 
     A group is what an actor generates at one time: a row in each of its environments, or the completions of one prompt.
-    Rows of a group stand side by side. The data of a row depend on (seed, actor, nth), its versions, and on tokens its
-    group, which is the number of the prompt; not on the time at which it is generated.
+    Rows of a group stand side by side. The data of a row depend on (seed, actor, nth), on its versions and, on tokens,
+    on its group, which is the number of the prompt; not on the time at which it is generated.
     """
 
     group: Ints
-    """[n] not decreasing"""
+    """[n] number of its group; not decreasing"""
 
     actor: Ints
-    """[n] that generates the row"""
+    """[n] actor that generates the row"""
 
     nth: Ints
     """[n] groups that this actor had begun before"""
 
     phase: Ints
-    """[n] that trains on it; NEVER"""
+    """[n] phase that trains on it, or NEVER"""
 
     place: Ints
-    """[n] of its group among those that the phase trains on; NEVER"""
+    """[n] place of its group among those that the phase trains on, or NEVER"""
 
     first: Ints
     """[n + 1] row i has the stretches first[i] to first[i + 1] − 1"""
 
     version: Ints
-    """[m] that generates the stretch; not decreasing along a row"""
+    """[m] version that generates the stretch; not decreasing along a row"""
 
     end: Ints
-    """[m] decisions of the row when the stretch ends; the last one lasts to the row's end"""
+    """[m] decisions of the row when the stretch ends; the last stretch lasts to the row's end"""
 
     kept: Bools
     """[m] False: masked out of the loss"""
@@ -82,11 +82,11 @@ class Schedule:
     """
 
     finished: Ints | None = None
-    """[n] the phase whose batch was the first taken after the row was finished; NEVER"""
+    """[n] phase whose batch was the first taken after the row was finished, or NEVER"""
 
     left: Ints | None = None
-    """[n] at whose batch it had left the queue, trained on or dropped; NEVER; LOST − t: at the batch of phase t it was
-    lost, with the actor that generated it or at a resume"""
+    """[n] phase at whose batch it had left the queue, trained on or dropped; or NEVER; LOST − t: at the batch of phase
+    t it was lost, with the actor that generated it or at a resume"""
 
     reused: Ints | None = None
     """[k, 2] (row, phase) where a phase trains once more on a row, at the same place in a batch of the same rows; None:
@@ -127,7 +127,7 @@ class Schedule:
 
     @cached_property
     def last_phase(self) -> Ints:
-        """Last phase [n] that trains on each row; NEVER."""
+        """Last phase [n] that trains on each row, or NEVER."""
         last = self.phase.copy()
         if self.reused is not None:
             np.maximum.at(last, self.reused[:, 0], self.reused[:, 1])
@@ -168,7 +168,7 @@ class Schedule:
         counts = np.where(early, 1, np.diff(self.first))
         ends = self.first[1:] - 1
         remains = np.repeat(~early, np.diff(self.first))
-        remains[ends[early]] = True  # of an on-policy row its last stretch, which is all of it
+        remains[ends[early]] = True  # an on-policy row has only its last stretch, which is all of it
         early_stretch = np.repeat(early, np.diff(self.first))
         version = np.where(early_stretch, np.repeat(self.phase, np.diff(self.first)), self.version)
         nth = self.nth.copy()
@@ -200,7 +200,7 @@ class Schedule:
         return self.version[index], self.kept[index]
 
     def check(self, demand: Demand, capacity: int, title: str, longest: str = "") -> None:
-        """Raise `UserError` where it contradicts itself or the demand, or spans more than `capacity` versions.
+        """Raise `UserError` where a schedule contradicts itself or the demand, or spans more than `capacity` versions.
 
         longest: explains the longest lag, in words.
         """
@@ -255,7 +255,7 @@ class Schedule:
 
     @cached_property
     def _by_phase(self) -> tuple[Ints, Ints]:
-        """Rows by phase and place, as often as they are trained on, and the phase of each; NEVER for none."""
+        """Rows sorted by phase and place, each as often as it is trained on, and the phase of each; NEVER for none."""
         rows, phases = np.arange(len(self)), self.phase
         if self.reused is not None:
             rows, phases = np.append(rows, self.reused[:, 0]), np.append(phases, self.reused[:, 1])
@@ -294,4 +294,4 @@ class PhaseRows(NamedTuple):
     """Rows that the phase trains on, in the order of their places."""
 
     every: int | None = None
-    """Decisions after which all rows may change their version; None: their stretches tell."""
+    """Decisions after which all rows may change their version; None: as their stretches say."""

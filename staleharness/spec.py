@@ -27,7 +27,7 @@ MATHS_VERSION = 1  # raised by hand when a change can move results; part of ever
 @dataclass(frozen=True)
 class RunSpec:
     """One training run: what control and language have in common. Every field is part of the run's identity; one that
-    is added now is written `name: type = later(...)`, so that the runs that are there keep their names."""
+    is added now is written `name: type = later(...)`, so that existing runs keep their ids."""
 
     env: str  # canonical environment id
     algorithm: str  # registered name
@@ -69,10 +69,10 @@ class RunSpec:
     scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
     retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
-    fills_gpu: ClassVar[bool] = False  # a run takes what memory a GPU has, so by default no other runs beside it
+    fills_gpu: ClassVar[bool] = False  # a run takes all of a GPU's memory, so by default no other runs beside it
     unit: ClassVar[str] = "steps"  # unit of `steps`, in words
     alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
-    of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide the time of evaluations
+    of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide how long evaluations take
     positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
     not_negative: ClassVar[str] = "entropy_coef seed"
 
@@ -136,7 +136,7 @@ class RunSpec:
         raise NotImplementedError
 
     def toolchain(self) -> dict[str, str]:
-        """Programs beside the libraries that decide the bits of a run, with their versions, for its fingerprint."""
+        """Programs, apart from the libraries, that decide the bits of a run, with versions, for its fingerprint."""
         return {}
 
     def warm(self, phase: int) -> bool:
@@ -152,7 +152,7 @@ class RunSpec:
         return None
 
     def probe(self) -> RunSpec:
-        """The same work in a few phases, to measure its speed."""
+        """Return a spec of the same work in a few phases, to measure its speed."""
         raise NotImplementedError
 
     def evaluation_phases(self) -> list[int]:
@@ -164,7 +164,7 @@ class RunSpec:
     def evaluation_count(self, final: bool, problems: int = 0) -> int:
         """Return the number of episodes, or of completions, that one evaluation takes, the final one or another.
 
-        problems: in the test split of a language task, for settings that name no number of them.
+        problems: number in the test split of a language task, for settings that do not name one.
         """
         return 1
 
@@ -176,7 +176,7 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "run spec") -> Self:
-        """Strict: an unknown key or a wrong type is a `UserError` naming the nearest key."""
+        """Build a spec; an unknown key or a wrong type is a `UserError` naming the nearest key."""
         return build(cls, without_retired(values, cls.retired, where), where)
 
     @classmethod
@@ -190,8 +190,8 @@ class RunSpec:
         return _plain({**cls.retired, **values_before(cls)})
 
     def corrections(self) -> set[str]:
-        """Corrections of the code that moved the results of this run and not of others: with them in its id, runs from
-        before a correction do not count."""
+        """Corrections of the code that moved the results of this run and not of others; they are in its id, so runs
+        from before a correction do not count."""
         return set()
 
     def run_id(
@@ -203,10 +203,10 @@ class RunSpec:
         hyper: Mapping[str, Any] | None = None,
         mismatch_hash: str = "",
     ) -> str:
-        """Return 12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others;
-        that of the lag model where it has a hash (`lag_hash`), and what stands for the model where that is not
-        its text (`lag_identity`); that of the mismatch model where there is one (`mismatch.mismatch_hash`). `hyper`:
-        the hyper-parameters that count, if not all (`algorithm.identity`)."""
+        """Return 12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others.
+        So do the file of the lag model where it has a hash (`lag_hash`), what stands for the model where that is not
+        its text (`lag_identity`), and the file of the mismatch model if there is one (`mismatch.mismatch_hash`).
+        `hyper`: the hyper-parameters that count, if not all (`algorithm.identity`)."""
         before = _plain(values_before(self))
         identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
         identity_spec = {k: v for k, v in identity_spec.items() if k not in self.outside_id}

@@ -19,7 +19,7 @@ from .errors import UserError, nearest
 MAX_SEEDS = 10**9  # above what any grid takes
 SCALES = ("small", "paper")
 USUAL_LAG = "uniform"  # if neither question nor preset names one
-LISTS = ("env", "algorithm", "capacity", "forward", "mismatch", "reuse")  # one of them may be written without brackets
+LISTS = ("env", "algorithm", "capacity", "forward", "mismatch", "reuse")  # a single one may be written without brackets
 
 
 @dataclass(frozen=True)
@@ -30,10 +30,10 @@ class Question:
     algorithm: tuple[str, ...] = ()  # empty: the core methods; "all": all that the task supports
     capacity: tuple[int, ...] = ()
     forward: tuple[int, ...] = ()  # N, minibatches per round of a language task; empty: the preset's
-    seeds: int | tuple[int, ...] = 3  # how many, 0, 1, ...; or which
+    seeds: int | tuple[int, ...] = 3  # number of seeds (0, 1, ...), or a list of them
     preset: str = "quick"
     lag: str = ""  # empty: the preset's, or `USUAL_LAG`
-    mismatch: tuple[str, ...] = ()  # of sampler and trainer; several: each with every method that names none
+    mismatch: tuple[str, ...] = ()  # between sampler and trainer; several: each with every method that names none
     question: str = ""
     reuse: tuple[str, ...] = ()  # other studies, whose published runs count here, too
     settings: Mapping[str, Any] = field(default_factory=dict)
@@ -41,7 +41,7 @@ class Question:
 
     @property
     def seed_numbers(self) -> Sequence[int]:
-        """Seeds of the runs. Raises `UserError` for a list that is empty, or has a number twice or below 0."""
+        """Seeds of the runs. Raises `UserError` for a list that is empty, or has a duplicate or negative number."""
         if isinstance(self.seeds, int):
             return range(min(self.seeds, MAX_SEEDS))
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
@@ -129,7 +129,7 @@ def ask(
     spec_file: str | None = None,
     scale: str = "small",
 ) -> Question:
-    """Combine options as typed with a study's file at a scale and defaults, in this precedence. Raises `UserError`."""
+    """Combine options as typed, a study's file at a scale, and defaults, in this precedence. Raises `UserError`."""
     base = (Question() if spec_file is None else read_study(study_file(spec_file))).at(scale)
     if lag is not None and not lag.strip():
         raise UserError(f"LAG={lag!r} names nothing; leave LAG out for the default")

@@ -66,13 +66,13 @@ class Task:
     """A separate copy of the policy can sample (MISMATCH)."""
 
     paced: ClassVar[bool] = False
-    """Rows differ in length, so that a pipeline can derive their time from it (pace=length)."""
+    """Rows differ in length, so that a pipeline can derive their times from their lengths (pace=length)."""
 
     entry_point: ClassVar[str] = ""
     """`module:function` that makes the simulation, imported when a run begins."""
 
     presets: ClassVar[dict[str, dict[str, Any]]] = {}
-    """Presets by name, over those of `settings`."""
+    """Presets by name, which override those of `settings`."""
 
     preload: ClassVar[tuple[str, ...]] = ()
     """Modules that every run loads, imported once before workers fork."""
@@ -120,7 +120,7 @@ class Task:
 
     @classmethod
     def on_this_machine(cls, spec: RunSpec) -> RunSpec:
-        """Return the spec as this machine can run it; its files may be others, its results are the same."""
+        """Return the spec as this machine can run it; its files may differ, its results are the same."""
         return spec
 
     @classmethod
@@ -166,12 +166,12 @@ class Task:
 
     @classmethod
     def check_here(cls, spec: RunSpec) -> None:
-        """Raise `UserError` for a spec that this machine cannot run, as another one might; asked before it is started
+        """Raise `UserError` for a spec that this machine cannot run, though another might; called before it is started
         here."""
 
     @classmethod
     def simulation(cls, spec: RunSpec, folder: Path) -> Any:
-        """The run, phase by phase (`training.loop.Simulation`); relative paths in the spec begin at `folder`."""
+        """Return the run, phase by phase (`training.loop.Simulation`); relative paths in the spec start at `folder`."""
         if not cls.entry_point:
             raise NotImplementedError(f"{cls.__name__} must define simulation(spec, folder), or entry_point")
         module, _, name = cls.entry_point.partition(":")
@@ -197,7 +197,7 @@ ENVS: Registry[type[Task]] = Registry("envs", Task)
 
 def all_families() -> list[type[Task]]:
     """Return the registered families, sorted by name. Raises `UserError` for a family without a kind, and for an id or
-    alias of two families, in any case."""
+    alias that two families have, whatever its case."""
     families = [ENVS[name] for name in ENVS]
     claims: dict[str, type[Task]] = {}
     for family in families:

@@ -50,7 +50,7 @@ LATER = ("finished_in", "left_in")  # traces of format 2 lack these columns, whi
 
 
 def trace_bytes(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
-    """Return a trace as the content of a Parquet file. Absent columns that are `LATER` are derived from the times."""
+    """Return a trace as the content of a Parquet file. Absent columns of `LATER` are derived from the times."""
     import pyarrow as pa
     import pyarrow.parquet as pq
 
@@ -65,8 +65,8 @@ def trace_bytes(rows: pd.DataFrame, header: Mapping[str, Any]) -> bytes:
 
 
 def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
-    """(header, rows) of a trace, checked. Raises `UserError` for a file that is none, has holes, or versions from the
-    future."""
+    """Read and check a trace: (header, rows). Raises `UserError` for a file that is not a trace, has holes, or versions
+    from the future."""
     file, header = _open(path)
     with _readable(path):
         table = file.read(use_threads=False)
@@ -80,8 +80,8 @@ def read_trace(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
 
 
 def stream_trace(path: str, size: int = 2**14) -> tuple[dict[str, Any], Iterator[pd.DataFrame]]:
-    """(header, rows in pieces of `size`), checked as those of `read_trace` are, each when it is read. Those of format 2
-    lack the columns `LATER`."""
+    """Read a trace in pieces: (header, rows in pieces of `size`), each checked as in `read_trace` when it is read.
+    Traces of format 2 lack the columns `LATER`."""
     file, header = _open(path)
     return header, _pieces(file, header, path, size)
 
@@ -151,7 +151,7 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
 
 
 def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
-    """(header, rows) of a trace, as `read_trace` has them, for a schedule: of rows that were lost `left_in` is
+    """Read a trace for a schedule: (header, rows) as in `read_trace`, but `left_in` of rows that were lost is
     LOST − phase. Raises `UserError` where `check_rules` does, too."""
     check_rules(_open(path)[1], path)
     header, rows = read_trace(path)
@@ -174,9 +174,9 @@ def check_rules(header: Mapping[str, Any], path: str) -> None:
 def fit_rows(
     header: Mapping[str, Any], rows: pd.DataFrame, length: int, mode: str
 ) -> tuple[dict[str, Any], pd.DataFrame]:
-    """Return the trace with rows of at most `length` decisions: `mode` is "cut", or "scale" for rows of exactly so
+    """Return the trace with rows of at most `length` decisions: `mode` is "cut", or "scale" for rows of exactly that
     many, whose stretches keep their shares of the row. Rows that were not finished are cut. A stretch that is left with
-    no decision is left out.
+    no decision is dropped.
     """
     versions, ends = [], []
     for row_versions, row_ends, is_whole in zip(rows["versions"], rows["ends"], rows["made_at"].notna(), strict=True):

@@ -1,7 +1,7 @@
 """Importance weights of decisions and of whole rows, for methods that weight log π explicitly. All tensors [B, T].
 
 A row is a completion, so its weight is shared by its decisions; on shuffled control data ([N, 1]) a row is one
-decision, and all levels are one.
+decision, and all levels are the same.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ Level = Literal["token", "sequence", "geometric"]
 def level_log_ratio(log_w: Tensor, mask: Tensor, level: Level) -> Tensor:
     """log of the weight at a level: each decision's own, its row's Σ log w, or its row's mean of log w.
 
-    The sum is the unbiased weight of a row (w = Π w_t), clamped to ±20; the mean that of its geometric mean.
+    The sum is the log of a row's unbiased weight (w = Π w_t), clamped to ±20; the mean is that of its geometric mean.
     """
     if level == "token":
         return log_w
@@ -31,7 +31,7 @@ def level_log_ratio(log_w: Tensor, mask: Tensor, level: Level) -> Tensor:
 
 
 def row_mean(x: Tensor, mask: Tensor) -> Tensor:
-    """Mean over each row's decisions, for all of them [B, T]."""
+    """Mean over each row's decisions, repeated for each of them [B, T]."""
     return ((x * mask).sum(1, keepdim=True) / mask.sum(1, keepdim=True).clamp(min=1.0)).expand(x.shape)
 
 
@@ -47,9 +47,9 @@ def weighted_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tenso
 
 
 def engine_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]:
-    """`weighted_surrogate` with a weight for the sampler's engine alone: the ratio is π_version/μ, which holds no lag.
+    """`weighted_surrogate` with a weight for the sampler's engine alone: the ratio is π_version/μ, without lag.
 
-    `clip` > 0: PPO's objective, clipped at 1 ± `clip` around π_version, so that the clip is of lag alone.
+    `clip` > 0: PPO's objective, clipped at 1 ± `clip` around π_version, so that the clip acts on lag alone.
     `clip` = 0: A log π; lag is not corrected.
     """
     version = d.behaviour_logp if d.version_logp is None else d.version_logp
@@ -57,7 +57,7 @@ def engine_surrogate(d: Decisions, clip: float) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _surrogate(d: Decisions, clip: float, corrected_logp: Tensor, anchor_logp: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the log-ratio of `corrected_logp` and μ, the objective, clipped around `anchor_logp`, and the clip."""
+    """Return the log-ratio of `corrected_logp` to μ, the objective clipped around `anchor_logp` and 1 where clipped."""
     log_w = log_ratio(corrected_logp, d.behaviour_logp)
     if clip > 0:
         return log_w, *clipped_surrogate(importance_ratio(d.target_logp, anchor_logp), d.advantage, clip)
@@ -97,7 +97,7 @@ def binary_kl(log_w: Tensor, behaviour_logp: Tensor) -> Tensor:
 
 
 def vetoed(log_w: Tensor, mask: Tensor, least: float) -> Tensor:
-    """1 on all decisions of a row that has one whose own ratio is below `least`; 0 is no veto."""
+    """1 on all decisions of a row if the ratio of any one of them is below `least`; 0 means no veto."""
     impossible = (outside(log_w, least, 0.0) * mask).amax(1, keepdim=True)
     return impossible.expand(log_w.shape)
 

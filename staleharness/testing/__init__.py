@@ -9,7 +9,7 @@ language plugin is checked by `check_language_task(MyTask, "my-task")`, one of b
 Lag and mismatch models have one as well: `parametrize_with_lag_checks([MyLag(), MyLag(slow=0.5)])` and
 `parametrize_with_mismatch_checks([MyMismatch()])`, tests of (model, check). `parametrize_with_checks` takes any kind.
 
-The contract does not know what a method means; add a truth table of a few lines worked out by hand:
+The contract does not know what a method should compute; add a truth table of a few lines worked out by hand:
 
     d = decisions(ratio=[[1.0, 1.5]], advantage=[[2.0, 2.0]])
     assert gradient_coefficients(ALGORITHMS["ppo_clip"](), d).tolist() == [[2.0, 0.0]]

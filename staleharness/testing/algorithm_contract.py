@@ -57,7 +57,7 @@ def is_named_and_explained(algorithm: Algorithm) -> None:
 
 
 def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
-    """A frozen dataclass whose fields have defaults, survive JSON, and refuse what is not a number."""
+    """The class is a frozen dataclass whose fields have defaults, survive JSON and refuse what is not a number."""
     cls = type(algorithm)
     assert is_dataclass(cls) and cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
     defaults, hints = cls.hyper_parameters(), cls.hyper_parameter_types()
@@ -213,8 +213,8 @@ def has_a_value_loss_per_decision(algorithm: Algorithm) -> None:
 
 
 def keeps_its_state_in_floats(algorithm: Algorithm) -> None:
-    """`init_state`, `next_state` and `step_state` give finite numbers, or tensors, under the same keys, and change
-    nothing."""
+    """`init_state`, `next_state` and `step_state` give finite numbers, or tensors, under the same keys, and leave
+    their input unchanged."""
     state = algorithm.init_state()
     answer = algorithm.policy_loss(examples_for(algorithm))
     means = {name: float(x.detach().mean()) for name, x in answer.diagnostics.items()}
@@ -248,7 +248,7 @@ CHECKS: tuple[Check, ...] = (
 
 
 def check_algorithm(cls: type[Algorithm]) -> None:
-    """Every check on the defaults and on each variant. Raises `AssertionError` that names both."""
+    """Run every check on the defaults and on each variant. Raises `AssertionError` that names both."""
     for algorithm in variants(cls):
         run_checks(CHECKS, str(algorithm), algorithm)
 

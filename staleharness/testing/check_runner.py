@@ -1,4 +1,4 @@
-"""Checks of a contract, in one call or as tests of pytest."""
+"""Runners for the checks of a contract, in one call or as pytest tests."""
 
 from __future__ import annotations
 

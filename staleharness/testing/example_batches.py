@@ -125,10 +125,9 @@ def example_trajectories(
 def gradient_coefficients(algorithm: Algorithm, d: Decisions) -> Tensor:
     """−∂(Σ loss)/∂ log π per decision [B, T]: the factor on the decision's ∇log π in gradient ascent.
 
-    By it any two methods can be compared: plain importance weighting gives wA, a clip or a mask 0, and a weight shared
+    Any two methods can be compared by it: plain importance weighting gives wA, a clip or a mask 0, and a weight shared
     by a row one common factor. Padding gets 0. `d` is one minibatch: what a method does with its mean or its groups is
-    included, the run's aggregation and step size are not. The state is
-    `init_state()` unless `d` has one.
+    included, the run's aggregation and step size are not. The state is `init_state()` unless `d` has one.
     """
     if not d.state:
         d = replace(d, state=algorithm.init_state())
@@ -181,8 +180,8 @@ def _map(record: Record, change: Callable[[Tensor], Tensor]) -> Record:
 
 
 def _with_distribution(d: Decisions) -> Decisions:
-    """The decisions with observations, actions and values, and with two normals that give these actions the densities
-    that `d` says; gradient flows from `mean` to `target_logp`."""
+    """The decisions with observations, actions and values, and with two normal distributions that give these actions
+    the densities in `d`; gradient flows from `mean` to `target_logp`."""
     action = torch.stack([(7.0 * d.advantage).sin(), (5.0 * d.advantage).cos()], -1)
 
     def normal(logp: Tensor) -> tuple[Tensor, Tensor]:
@@ -213,7 +212,7 @@ def _lengths(rows: int, steps: int, generator: torch.Generator) -> Tensor:
 
 
 def ready_for(algorithm: Algorithm, d: Decisions) -> Decisions:
-    """Decisions as in a run: with the method's state, and of the optional fields only those it needs."""
+    """Decisions as in a run: with the method's state, and only those optional fields that it needs."""
     groups, norm, reference = (key in algorithm.needs for key in ("groups", "logit_norm", "reference"))
     if "distribution" in algorithm.needs:
         d = _with_distribution(d)

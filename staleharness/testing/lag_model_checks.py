@@ -56,14 +56,14 @@ def is_a_listed_model(model: LagModel) -> None:
 
 
 def is_read_as_it_is_written(model: LagModel) -> None:
-    """`text` gives the model back, and nothing else: one model is one run id."""
+    """`text` is read as the same model and written as the same text: one model is one run id."""
     repeat = read_lag(model.text)
     assert repeat == model and repeat.text == model.text
     assert not set(model.text) & set(" \n\t"), "white space separates the items of a list"
 
 
 def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
-    """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none behind `oldest`."""
+    """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none older than `oldest`."""
     for draw, answer in draws_of(model):
         stretches = 1 if answer.every is None else -(-draw.length // answer.every)
         assert answer.versions.shape == (draw.slots, stretches) and answer.versions.dtype == np.int64
@@ -89,7 +89,7 @@ def is_a_function_of_the_question(model: LagModel) -> None:
 
 
 def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
-    """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`. That of a schedule closes, in
+    """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`. That of a schedule balances, in
     rows and in decisions: generated is the sum of all the others."""
     for _, answer in draws_of(model):
         assert set(answer.ledger) <= set(LEDGER)
@@ -101,7 +101,7 @@ def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
 
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:
-    """`probabilities` are above 0, sum to 1, and are the shares in which versions begin rows."""
+    """`probabilities` are above 0, sum to 1, and are the shares of rows that begin with each version."""
     for draw, answer in draws_of(model, slots=SAMPLES):
         probabilities = model.probabilities(draw.phase, draw.capacity)
         assert abs(sum(probabilities.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in probabilities.values())
@@ -115,8 +115,8 @@ def draws_as_its_probabilities_say(model: LagModel) -> None:
 
 
 def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
-    """In each phase as many groups as are asked for, of versions that exist by then; rows of a group side by side;
-    each actor's groups counted from 0; stretches in order, none beyond the end of its row."""
+    """Each phase has as many groups as are asked for, of versions that exist by then; rows of a group are side by side;
+    each actor's groups are counted from 0; stretches are in order, none beyond the end of its row."""
     for demand, plan in schedules_of(model):
         try:
             plan.check(demand, plan.longest_lag + 1, model.text)
@@ -147,7 +147,7 @@ LAG_CHECKS: tuple[LagCheck, ...] = (
 
 
 def check_lag_model(model: LagModel) -> None:
-    """Every check. Raises `AssertionError` that names the model and the check."""
+    """Run every check. Raises `AssertionError` that names the model and the check."""
     run_checks(LAG_CHECKS, model.text, model)
 
 

@@ -37,7 +37,7 @@ SHAPES = {  # [out, in]; of experts [E, out, in]
 def example_matrices() -> list[tuple[Tensor, Place]]:
     """Matrices of actors, layers and experts in two versions, and one of zeros; on each device that there is.
 
-    A row of zeros is in each that has several. An actor's lies in memory as its transpose."""
+    Each with several rows has a row of zeros. An actor's lies in memory as its transpose."""
     generator = torch.Generator().manual_seed(0)
     examples = [(torch.zeros(2, 3), Place("actor.0", 0, 7))]
     for version in (3, 4):
@@ -88,7 +88,7 @@ def is_a_listed_model(model: Mismatch) -> None:
 
 
 def is_read_as_it_is_written(model: Mismatch) -> None:
-    """`text` gives the model back, and nothing else: one model is one run id."""
+    """`text` is read as the same model and written as the same text: one model is one run id."""
     text = model.text
     assert not set(text) & set(" \n\t"), f"{text!r} has white space, which separates the items of a list"
     models = read_mismatch(text)
@@ -107,7 +107,7 @@ def answers_the_sampler(model: Mismatch) -> None:
 
 
 def copies_matrices_like_themselves(model: Mismatch) -> None:
-    """`matrix` gives finite numbers in the shape, type and device of the matrix, of zeros and of experts, too."""
+    """`matrix` gives finite numbers of the shape, type and device of the matrix, also for zeros and experts."""
     for weight, place in example_matrices():
         where = f"matrix for {place.name} {list(weight.shape)}"
         copy = model.matrix(weight, place)
@@ -140,14 +140,14 @@ def leaves_its_inputs_alone(model: Mismatch) -> None:
 
 
 def is_a_function_of_its_question(model: Mismatch) -> None:
-    """The same matrix and place, and the same logits, give the same bits in any order, of an instance made anew, too:
-    nothing else is there after an interruption."""
+    """The same matrix and place, and the same logits, give the same bits in any order, also from a new instance:
+    nothing else remains after an interruption."""
     repeat = answers_of(replace(model), backwards=True)
     _are_equal(answers_of(model), repeat, "gives other numbers when it is asked again")
 
 
 def draws_from_its_place_alone(model: Mismatch) -> None:
-    """No global random generator moves, and none counts."""
+    """No global random generator moves, and none affects the answers."""
     with global_generators_restored():
         for question in questions():
             before = global_generators()
@@ -158,7 +158,7 @@ def draws_from_its_place_alone(model: Mismatch) -> None:
 
 
 def does_not_see_the_other_rows(model: Mismatch) -> None:
-    """Rows of logits have the same answers in another batch: rows that end leave it, and decoders form their own."""
+    """Rows of logits have the same answers in another batch: finished rows leave it, and decoders form their own."""
     rows = torch.tensor([2, 0])
     for logits in example_logits():
         batch, part = model.logits(logits), model.logits(logits[rows % len(logits)])
@@ -167,8 +167,8 @@ def does_not_see_the_other_rows(model: Mismatch) -> None:
 
 
 def divides_by_its_temperature(model: Mismatch) -> None:
-    """A `temperature` of its own is all that `logits` does, unless the model truncates: actions of control are drawn at
-    it without asking `logits`."""
+    """Dividing by the model's own `temperature` is all that `logits` does, unless the model truncates: actions of
+    control are drawn at that temperature without calling `logits`."""
     if type(model).temperature is Mismatch.temperature or model.truncates:
         return
     for logits in example_logits():
@@ -211,7 +211,7 @@ MISMATCH_CHECKS: tuple[MismatchCheck, ...] = (
 
 
 def check_mismatch_model(model: Mismatch) -> None:
-    """Every check. Raises `AssertionError`, one line that names the model and the check."""
+    """Run every check. Raises `AssertionError`, one line that names the model and the check."""
     run_checks(MISMATCH_CHECKS, str(model), model)
 
 
@@ -248,7 +248,7 @@ def _is_refused(model: Mismatch, key: str) -> bool:
 
 
 def _acting_copy(copy: CopyTensors, version: Version, words: str) -> Version:
-    """Return the copy of a version as the loop makes it, after a look at its tensors."""
+    """Return the copy of a version as the loop makes it, after checking its tensors."""
     first, second = (SamplerCopies(copy, 1, 7).of(version) for _ in range(2))
     for name, tensor in version.tensors.items():
         where = f"{name} in the copy of {words}"

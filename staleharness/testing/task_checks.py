@@ -63,7 +63,7 @@ def steps_in_the_promised_shapes(family: type[ControlTask], env: str) -> None:
 
 
 def is_a_function_of_its_seed(family: type[ControlTask], env: str) -> None:
-    """The same seed and actions give the same bits; another seed another start; environments differ."""
+    """The same seed and actions give the same bits; another seed gives another start; environments differ."""
     runs = []
     for seed in (0, 0, 1):
         vector = _make(family, env)
@@ -117,7 +117,7 @@ TASK_CHECKS: tuple[TaskCheck, ...] = (
 
 
 def check_task(family: type[ControlTask]) -> None:
-    """Every check on every id the family lists. Raises `AssertionError` that names the id and the check."""
+    """Run every check on every id the family lists. Raises `AssertionError` that names the id and the check."""
     for env in family.ids:
         run_checks(TASK_CHECKS, env, family, env)
 
