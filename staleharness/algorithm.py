@@ -115,7 +115,7 @@ class Algorithm(Options):
     @property
     def time_order(self) -> bool:
         """True where minibatches of control are whole rows in time order, as completions always are;
-        `Decisions.continues` is then False at the ends of episodes."""
+        `Decisions.continues` is then 0 at the ends of episodes."""
         return False
 
     def init_state(self) -> Mapping[str, Any]:
