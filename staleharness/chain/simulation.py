@@ -81,7 +81,7 @@ class BitPolicy:
 
 
 class ChainSimulation(Simulation[Completions]):
-    """A run on chains, with the learner of tokens: a bit is a token, and a vocabulary has two.
+    """A run on chains, with the token learner: a bit is a token, and the vocabulary has two.
 
     The policy is evaluated without sampling: its success probability is computed exactly, which takes no decisions.
     """
@@ -98,7 +98,7 @@ class ChainSimulation(Simulation[Completions]):
 
     def collect(self, phase: int) -> PhaseData[Completions]:
         """Generate N × B episodes with the versions that the lag model assigns. The noise of a decision is a function
-        of (seed, actor, episode of that actor, position), and of N × B for actors numbered from that on."""
+        of (seed, actor, episode of that actor, position) and, for actors numbered N × B or above, of N × B."""
         spec, device = self.spec, self.policy.device
         size = spec.minibatches * spec.batch
         plan = self.lags.rows(phase, size)
@@ -164,7 +164,7 @@ def outcome_of(task: ChainTask, spec: ChainSpec, bits: NDArray[np.bool_]) -> NDA
 
 
 def probability_of(task: ChainTask, spec: ChainSpec, p: NDArray[np.float64]) -> float:
-    """Return the probability of success under probabilities p [H] of a 1. Raises `UserError`."""
+    """Return the probability of success when decisions are 1 with probabilities p [H]. Raises `UserError`."""
     return _probability(task.success_probability(spec, p), f"ENV={spec.env}: success_probability", "from 0 to 1", 0.0)
 
 

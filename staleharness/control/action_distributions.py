@@ -1,7 +1,7 @@
 """Distributions of actions: normals over vectors of real numbers, or a categorical over a few choices.
 
 Both read the output of the actor's network (`mean` everywhere: the means of normals, or the logits of choices) and
-log σ, a parameter of its own (without elements for choices).
+log σ, a separate parameter (empty for choices).
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Gaussian:
         self.columns = self.outputs = self.deviations = dimensions
 
     def noise(self, rng: np.random.Generator, *shape: int) -> NDArray[np.float32]:
-        """Return the noise [*shape, outputs] of `act`; zeros give the likeliest one."""
+        """Return the noise [*shape, outputs] of `act`; zeros give the likeliest action."""
         return rng.standard_normal((*shape, self.outputs), np.float32)
 
     def act(self, mean: Tensor, std: Tensor, noise: Tensor) -> Tensor:
@@ -74,7 +74,7 @@ class Gaussian:
 
 
 class Categorical:
-    """One of a few choices, recorded as its number, from 0; methods as those of `Gaussian`."""
+    """One of a few choices, recorded as its number, from 0; methods are as in `Gaussian`."""
 
     columns, deviations = 1, 0
 

@@ -1,6 +1,6 @@
 """Checks of every step of the environments in a vector, before gymnasium turns what they return into arrays.
 
-A vector stores a flag of None as False and a reward of "1" as 1.0, and nobody would hear of it.
+A vector silently stores a flag of None as False and a reward of "1" as 1.0.
 """
 
 from __future__ import annotations
@@ -18,14 +18,14 @@ FLAGS = (bool, np.bool_)
 
 
 def check_steps(vector: VectorEnv[Any, Any, Any], env: str) -> None:
-    """Let the environments of a vector that steps them one after the other refuse rewards and flags that are none."""
+    """Make the environments of a vector that steps them one after the other refuse invalid rewards and flags."""
     base = vector.unwrapped
     if isinstance(base, SyncVectorEnv):
         base.envs = [_CheckEachStep(single, env) if isinstance(single, Env) else single for single in base.envs]
 
 
 class _CheckEachStep(Wrapper[Any, Any, Any, Any]):
-    """An environment whose steps raise `UserError` for a reward that is no number, or a flag that is no truth value."""
+    """An environment whose steps raise `UserError` for a reward that is not a number, or a flag that is not Boolean."""
 
     def __init__(self, single: Env[Any, Any], env: str) -> None:
         super().__init__(single)
@@ -33,7 +33,7 @@ class _CheckEachStep(Wrapper[Any, Any, Any, Any]):
 
     def step(self, action: Any) -> Any:
         answer: Any = self.env.step(action)
-        if isinstance(answer, tuple) and len(answer) == 5:  # gymnasium refuses another one
+        if isinstance(answer, tuple) and len(answer) == 5:  # gymnasium refuses any other
             _, reward, terminated, truncated, _ = answer
             usual = type(reward) in NUMBERS and type(terminated) in FLAGS and type(truncated) in FLAGS
             if not usual and (problem := _problem(reward, {"terminated": terminated, "truncated": truncated})):
@@ -52,7 +52,7 @@ def _problem(reward: Any, flags: dict[str, Any]) -> str | None:
 
 
 def _kind(value: Any) -> str:
-    """Return the kind of NumPy's data type of a value; that of objects where it has none."""
+    """Return the kind of a value's NumPy data type; that of objects where it has none."""
     try:
         return np.asarray(value).dtype.kind
     except (TypeError, ValueError):

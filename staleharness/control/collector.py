@@ -1,6 +1,6 @@
 """Acting: environments that step together, each with the version it was assigned, and the record of it.
 
-Under a mismatch model copies of the versions act in their place.
+Under a mismatch model, copies of the versions act in their place.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ STORED_ARRAYS = {name: name for name in ("obs", "episode_return", "episode_lengt
 
 
 def temperature_of(models: Sequence[Mismatch]) -> float:
-    """Return the temperature of all models together. Raises `UserError` for one that is no number above 0."""
+    """Return the combined temperature of all models. Raises `UserError` for one that is not a number above 0."""
     for model in models:
         value: object = model.temperature
         if not isinstance(value, int | float) or not 0 < value < math.inf:
@@ -95,8 +95,8 @@ def _logp_of_copies(rollout: Rollout, policy: MLPPolicy, models: Sequence[Mismat
     return policy.distribution.logp(rollout.action, mean, rollout.behaviour_log_std - 0.5 * math.log(temperature))
 
 
-# (t, [size] episodes that ended just before) -> versions [size] of decision t and those after; None: as before, but not
-# for t = 0
+# (t, [size] episodes that ended just before) -> versions [size] of decision t and those after; None (not at t = 0): as
+# before
 NextVersions = Callable[[int, NDArray[np.bool_]], NDArray[np.int64] | None]
 
 
@@ -110,7 +110,7 @@ class Episodes(NamedTuple):
 class Collector:
     """A vector of environments that is kept between phases; `generate` makes one row in each.
 
-    first: the number of its first environment, among all that there are.
+    first: the number of its first environment among all environments.
     env_versions: [size] version that acts in each environment.
     """
 
@@ -164,8 +164,8 @@ class Collector:
         return rollout, episodes
 
     def _noise(self, nth: int) -> NDArray[np.float32]:
-        """Return the noise [num_steps, size, A] of all decisions: of `num_envs` environments at a time, the columns of
-        these."""
+        """Return the noise [num_steps, size, A] of all decisions: the columns of these environments in what is
+        drawn for `num_envs` environments at a time."""
         spec = self.spec
         block, column = divmod(self.first, spec.num_envs)
         key = (nth, block) if block else (nth,)
@@ -175,7 +175,7 @@ class Collector:
         return _cached_noise(self.policy.distribution, spec.seed, key, shape)[:, column : column + self.size]
 
     def _actors(self, buffer: PolicyBuffer) -> tuple[BatchedPolicies, NDArray[np.float32]]:
-        """Return the policies of the assigned versions, and log σ [size, A] of each environment's."""
+        """Return the policies of the assigned versions, and log σ [size, A] of each environment's policy."""
         numbers, position = np.unique(self.env_versions, return_inverse=True)
         versions = [buffer[v] for v in numbers.tolist()]
         if self.copies is not None:
@@ -264,7 +264,7 @@ class _RolloutRecord:
 
 
 def _values(policy: MLPPolicy, versions: dict[int, Version], obs: Tensor, version: NDArray[np.int64]) -> Tensor:
-    """V [..., 1] of observations [..., D] by the critics of the versions [...]; [..., 0] where they kept none."""
+    """V [..., 1] of observations [..., D] by the critics of the versions [...]; shape [..., 0] where they kept none."""
     values = obs.new_empty((*version.shape, int(policy.with_critic)))
     for v in versions if policy.with_critic else ():
         mask = torch.from_numpy(version == v).to(obs.device)

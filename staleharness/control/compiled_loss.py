@@ -24,10 +24,10 @@ CompiledFunction = Callable[..., tuple[Tensor, ...]]
 class CompiledLoss:
     """Traces `policy_loss` and its gradient once per shape, and compiles the trace with TorchInductor.
 
-    A trace is a fixed list of tensor operations, so a loss stays eager that reads `state` or `progress`, takes a
-    closed-form KL, draws random numbers, or branches on values; so does one whose compiled gradient differs from
-    autograd's by more than `TOLERANCE`. Both are decided on an example of the same shape and not on the data at hand,
-    and code is compiled for minibatches of `rows` rows alone, so that a run that resumes goes on with the same code.
+    A trace is a fixed list of tensor operations, so a loss that reads `state` or `progress`, takes a closed-form KL,
+    draws random numbers, or branches on values stays eager; so does one whose compiled gradient differs from
+    autograd's by more than `TOLERANCE`. Both are decided on an example of the same shape, not on the data at hand, and
+    code is compiled only for minibatches of `rows` rows, so that a run that resumes continues with the same code.
     """
 
     def __init__(self, algorithm: Algorithm, rows: Container[int]) -> None:
@@ -84,7 +84,7 @@ class CompiledLoss:
 
 
 class _Untraceable:
-    """Raises whatever is done with it."""
+    """Raises an error whatever is done with it."""
 
     def _raise(self, *_: Any) -> Any:
         raise TypeError("not a tensor operation")
@@ -93,7 +93,7 @@ class _Untraceable:
 
 
 def _example(decisions: Decisions) -> Decisions:
-    """Decisions of the same shape and fields, with numbers that are always the same."""
+    """Decisions of the same shape and fields, with fixed numbers."""
     shape, generator = decisions.target_logp.shape, torch.Generator().manual_seed(0)
 
     def draw(scale: float) -> Tensor:

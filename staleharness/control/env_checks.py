@@ -20,7 +20,7 @@ FIRST_END = 10_000
 
 
 def unsupported_space(observations: object, actions: object) -> str | None:
-    """The space of a single environment that is not supported, and what is; None where both are."""
+    """The unsupported space of a single environment, and what is supported; None where both are."""
     from gymnasium.spaces import Box, Discrete
 
     def is_vector(space: object) -> bool:
@@ -34,8 +34,8 @@ def unsupported_space(observations: object, actions: object) -> str | None:
 
 
 def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[Any]) -> Any:
-    """Step a vector of environments. Raises `UserError` for rewards that are no numbers and an info that is no dict, of
-    the vector or of an environment in it."""
+    """Step a vector of environments. Raises `UserError` for rewards that are not numbers and an info that is not a
+    dict, from the vector or from an environment in it."""
     try:
         step = vector.step(actions)
     except Exception as error:
@@ -50,7 +50,7 @@ def checked_step(vector: gymnasium.vector.VectorEnv, env: str, actions: NDArray[
 @contextlib.contextmanager
 def name_wrong_answers(env: str) -> Iterator[None]:
     """Raise `UserError` where gymnasium cannot take what `step` or `reset` of an environment returns. Errors that an
-    environment raises itself pass."""
+    environment raises itself pass through."""
     try:
         yield
     except (TypeError, ValueError, LookupError, AttributeError) as error:
@@ -69,7 +69,7 @@ def name_wrong_answers(env: str) -> Iterator[None]:
 
 
 def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:
-    """Problem of a step of the first environment in a vector; None where it shows none or raises an error itself."""
+    """Problem of a step of the first environment in a vector; None where there is none or the step raises."""
     with contextlib.suppress(Exception):
         single: Any = vector.unwrapped.envs[0]  # type: ignore[attr-defined]
         single.reset(seed=0)
@@ -79,7 +79,7 @@ def _problem_of_environment(vector: gymnasium.vector.VectorEnv) -> str | None:
 
 
 def _problem_of_step(step: Any, shape: tuple[int, ...]) -> str | None:
-    """Part of a step that is wrong, and what it must be; rewards are numbers of a shape."""
+    """Part of a step that is wrong, and what it must be; rewards are numbers of the given shape."""
     _, reward, _, _, info = step
     rewards = np.asarray(reward)
     if rewards.shape != shape or rewards.dtype.kind not in "biuf" or isinstance(reward, list):

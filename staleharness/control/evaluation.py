@@ -1,6 +1,6 @@
 """Episodes without training: scores of the newest policy, and returns and pictures of a stored one.
 
-Scores are those with frozen statistics on fixed seeds, acting by sampling and by the mean.
+Scores are taken with frozen statistics on fixed seeds, acting by sampling and by the mean.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def evaluate(spec: ControlSpec, task: ControlTask, policy: MLPPolicy, version: V
 def play(task: ControlTask, policy: StoredPolicy, env: str, episodes: int) -> list[float]:
     """Play episodes by the likeliest actions, from the initial states of a run's evaluations; returns their returns.
 
-    Raises `UserError` where an episode does not end, or the environment gives what is not finite.
+    Raises `UserError` where an episode does not end, or the environment returns a value that is not finite.
     """
     vector = task.vector(env, episodes, 1)
     with contextlib.closing(vector), name_wrong_answers(env):
@@ -90,7 +90,7 @@ def play_episodes(
     """Play an episode in each environment; returns their returns and lengths [N].
 
     first_end, longest: steps within which the first and the last episode have to end.
-    Raises `Diverged` for an observation or reward that is not finite, but not where an action was not finite before it.
+    Raises `Diverged` for an observation or reward that is not finite, but not where an earlier action was not finite.
     """
     obs, _ = vector.reset(seed=seeds)
     returns, lengths = np.zeros(len(seeds)), np.zeros(len(seeds), dtype=np.int64)
@@ -133,6 +133,6 @@ def pictures(policy: StoredPolicy, env: str, max_steps: int) -> list[Any]:
                 frames.append(single.render())
                 if terminated or truncated:
                     break
-    except Exception as error:  # of drivers, of packages that are not installed
+    except Exception as error:  # from drivers, or packages that are not installed
         raise UserError(f"{env} cannot be rendered here: {type_and_message(error)}") from error
     return frames

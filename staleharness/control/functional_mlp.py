@@ -106,8 +106,8 @@ class NetworkPass:
 def value_loss(value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float) -> tuple[Tensor, Tensor]:
     """½ E (V − v)² [], and the gradient with respect to V [N] of `coef` times that.
 
-    With `clip` above 0 it is CleanRL's form: of this and the same for V kept within `clip` of `start`, the learner's
-    value at the start of the phase, the larger one. Where both are equal, each has half of the gradient.
+    With `clip` above 0 it is CleanRL's form: the larger of this and the same for V kept within `clip` of `start`, the
+    learner's value at the start of the phase. Where both are equal, each contributes half of the gradient.
     """
     slope = value.new_tensor(coef) / value.shape[0]  # divided in the tensors' precision, as autograd does
     error = value - target

@@ -26,7 +26,7 @@ FLATTEN = "flatten"
 class GymnasiumId(NamedTuple):
     """Environment in gymnasium's registry."""
 
-    module: str  # imported before; empty where none is named
+    module: str  # imported first; empty where none is named
     id: str
     options: dict[str, Any]
 
@@ -47,10 +47,10 @@ def parse(env: str) -> GymnasiumId | None:
 
 
 def find(env: str) -> str | None:
-    """Return an id as gymnasium spells it, or None where it knows none. Without a version it is the newest one.
+    """Return an id as gymnasium spells it, or None for an unknown id. Without a version, the newest is returned.
 
     Imports the module that the id names; without one, installed packages that offer ids as the entry point
-    `gymnasium.envs` (gymnasium itself has not asked them since 1.0) are imported where the id is not known yet. Raises
+    `gymnasium.envs` (gymnasium itself has not loaded them since 1.0) are imported where the id is not known yet. Raises
     `UserError` for a module that cannot be imported, or that registers no such id.
     """
     if (name := parse(env)) is None:
@@ -60,7 +60,7 @@ def find(env: str) -> str | None:
     elif _spelling(name.id) is None:
         _import_entry_points()
     if (id := _spelling(name.id)) is not None:
-        module = "" if entry_point(id).startswith("gymnasium.") else name.module  # its own need no import
+        module = "" if entry_point(id).startswith("gymnasium.") else name.module  # gymnasium's own need no import
         return name._replace(module=module, id=id).text
     if name.module:
         import gymnasium
@@ -86,7 +86,7 @@ def import_module(name: GymnasiumId) -> None:
 
 
 def make(env: str, **keywords: Any) -> Any:
-    """Make one environment; `keywords` are further ones of `gymnasium.make`.
+    """Make one environment; `keywords` are further arguments of `gymnasium.make`.
 
     Raises errors of gymnasium, and `UserError` as `find` does.
     """
@@ -109,7 +109,7 @@ def make(env: str, **keywords: Any) -> Any:
 
 
 def entry_point(env: str) -> str:
-    """Return where the code of an environment lies, as gymnasium's registry says it; empty for an unknown id."""
+    """Return where the code of an environment is, according to gymnasium's registry; empty for an unknown id."""
     import gymnasium
 
     name = parse(env)
@@ -118,8 +118,8 @@ def entry_point(env: str) -> str:
 
 
 def code_file(env: str) -> Path | None:
-    """Return the file that defines a registered environment; None for one of an installed package, and where no file
-    does."""
+    """Return the file that defines a registered environment; None for one of an installed package, or without
+    a file."""
     import gymnasium
 
     name = parse(env)
@@ -135,13 +135,13 @@ def code_file(env: str) -> Path | None:
 
 
 def code_digest(env: str) -> str:
-    """Return the hash of what `code_file` and the user's files that it imports say; empty where there is none."""
+    """Return the hash of the code in `code_file` and the user's files that it imports; empty where there is none."""
     file = code_file(env)
     return code_hash(file) if file else ""
 
 
 def _spelling(id: str) -> str | None:
-    """Return an id as it is registered, in any case and of the newest version where none is given."""
+    """Return an id as registered, matched in any case, of the newest version where none is given."""
     import gymnasium
 
     ids = {name.lower(): name for name in gymnasium.registry}
@@ -151,7 +151,7 @@ def _spelling(id: str) -> str | None:
 
 
 def _import_entry_points() -> None:
-    """Let installed packages register their ids; warns of one that does not import, and goes on."""
+    """Let installed packages register their ids; warns of one that does not import, and continues."""
     for point in importlib.metadata.entry_points(group="gymnasium.envs"):
         try:
             with contextlib.redirect_stdout(sys.stderr):

@@ -1,4 +1,4 @@
-"""Learning from one phase of control: shuffled decisions, critic and entropy beside the method's own loss."""
+"""Learning from one phase of control: shuffled decisions, critic and entropy besides the method's own loss."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class ControlData(NamedTuple):
 
     rollout: Rollout
     reward: Tensor  # [B, T] scaled
-    fresh_obs: Tensor  # [N, D] raw observations of this phase's own acting, of which no other phase has any
+    fresh_obs: Tensor  # [N, D] raw observations collected in this phase, and in no other phase's data
     loss_mask: Tensor | None = None  # [B, T] bool, False: masked out of the loss; None: all are kept
 
 
@@ -66,7 +66,7 @@ class ControlLearner(Learner[ControlData, Part]):
         self.full_masks: dict[torch.Size, tuple[Tensor, Tensor]] = {}
         self.in_rows, self.own_value_loss = takes_rows(algorithm), defines(algorithm, "value_loss")
         rows = (spec.num_envs if self.in_rows else spec.steps_per_phase) // spec.minibatches
-        # of a phase without rows that are masked out or replayed: their number would differ from phase to phase
+        # in a phase without rows that are masked out or replayed, whose number would differ from phase to phase
         compiles = spec.learner == "compiled" and "distribution" not in algorithm.needs
         self.compiled_loss = CompiledLoss(algorithm, (rows, rows + 1)) if compiles else None
 
@@ -155,7 +155,7 @@ class ControlLearner(Learner[ControlData, Part]):
         return Gradient(decisions, answer, log)
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
-        # clipped: the method left a decision no policy gradient although it had an advantage; here, all steps at once
+        # clipped: the method gave a decision no policy gradient although it had an advantage; here, all steps at once
         gradient_size, advantage = (torch.cat([log[name] for log, _ in steps]) for name in ("clipped", "advantage"))
         is_clipped = ((gradient_size == 0) & (advantage != 0)).split([len(mask) for _, mask in steps])
         for (log, _), of_step in zip(steps, is_clipped, strict=True):
@@ -216,8 +216,8 @@ class ControlLearner(Learner[ControlData, Part]):
         return Targets(targets.advantage.flatten(), targets.value_target.flatten())
 
     def _targets_of(self, part: Part, now: Evaluation) -> Targets:
-        """Advantages as they stand in the loss and value targets [R, T] of a minibatch, computed anew where the
-        method realigns at every step."""
+        """Advantages as used in the loss and value targets [R, T] of a minibatch, recomputed where the method realigns
+        at every step."""
         if self.algorithm.realign_every != "step":
             return Targets(part.fixed.advantage, part.fixed.value_target)
         shape = part.decision.shape
@@ -228,7 +228,7 @@ class ControlLearner(Learner[ControlData, Part]):
         return Targets(advantage, targets.value_target)
 
     def _normalise(self, advantages: Sequence[Tensor]) -> Sequence[Tensor]:
-        """Advantages [R, T] of each minibatch as they stand in the loss; together where all are of one size."""
+        """Advantages [R, T] of each minibatch as used in the loss; computed together where all are of one size."""
         if not (self.spec.normalise_advantage and self.algorithm.normalise_advantage):
             return advantages
         correction = self.spec.advantage_correction

@@ -1,4 +1,4 @@
-"""Policy, optimiser and actors of `learner=native`, by actor_critic_kernels.cpp; and the policy of any run."""
+"""Policy, optimiser and actors of `learner=native`, by actor_critic_kernels.cpp; and any run's choice of policy."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One phase's data as the learner reads it, and metrics of it: how stale it is before the phase and after it."""
+"""One phase's data as the learner reads it, and metrics of how stale it is before and after the phase."""
 
 from __future__ import annotations
 

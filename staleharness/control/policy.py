@@ -41,7 +41,7 @@ class OutputGradient(NamedTuple):
     logp: Tensor  # ∂L/∂log π(a|s) [N]
     value: Tensor  # [N]
     entropy: Tensor | float  # []
-    mean: Tensor | None = None  # [N, A], beside what comes through `logp`; None where there is nothing
+    mean: Tensor | None = None  # [N, A], besides what comes through `logp`; None where there is none
     log_std: Tensor | None = None  # [A], likewise
 
 
@@ -146,7 +146,7 @@ class MLPPolicy:
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
     ) -> tuple[Tensor, Tensor]:
-        """`networks.value_loss` by the arithmetic of this policy, for targets and values at phase start of any shape
+        """`networks.value_loss` in the arithmetic of this policy, for targets and values at phase start of any shape
         with N numbers."""
         return value_loss(value, target.flatten(), start.flatten(), clip, coef)
 
@@ -194,7 +194,7 @@ class BatchedPolicies:
     """Several versions acting at once, each on its own environments, in one batched computation.
 
     Environments are sorted by version and padded to equally long groups, so that one `bmm` per layer serves all
-    (the fastest of the forms we measured, and the same bits as each version alone).
+    (the fastest of the variants we measured, and bit for bit the same as each version alone).
     """
 
     def __init__(self, policy: MLPPolicy, versions: list[Version], assignment: NDArray[np.int64]) -> None:
@@ -219,7 +219,7 @@ class BatchedPolicies:
         self.std = self.log_std.exp()
         self.distribution, self.act_dim = policy.distribution, policy.act_dim
         self.weights, self.biases = weights[::2], weights[1::2]
-        # inputs of every layer, [K, width, in]; what pads them to `width` rows goes through the products only
+        # inputs of every layer, [K, width, in]; rows of padding up to `width` go through the products only
         self.inputs = [torch.zeros(len(versions), width, w.shape[1], device=policy.device) for w in self.weights]
         self.rows = [x[:, :max_count] for x in self.inputs]
 
@@ -234,7 +234,7 @@ class BatchedPolicies:
         return mean.flatten(0, 1)[self.position, : self.act_dim]
 
     def act(self, obs: Tensor, noise: Tensor) -> tuple[Tensor, Tensor]:
-        """(actions [N, columns], mean actions [N, A]: what the networks put out)."""
+        """(actions [N, columns], mean actions [N, A]: the output of the networks)."""
         mean = self.means(obs)
         return self.distribution.act(mean, self.std, noise), mean
 

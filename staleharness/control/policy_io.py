@@ -1,4 +1,4 @@
-"""Policy of a control run as a file, and a run that starts from one."""
+"""The policy of a control run as a file, and its use as the start of a run."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def read_policy(path: Path) -> StoredPolicy:
 
 
 def policy_digest(path: Path) -> str:
-    """Return 16 hex digits of the content of a policy's file."""
+    """Return a digest, 16 hex digits, of the content of a policy's file."""
     return _read(path, stamp(path))[1]
 
 
@@ -48,7 +48,7 @@ def _read(path: Path, file_stamp: tuple[str, int, int, int]) -> tuple[StoredPoli
 
 
 def export(policy: MLPPolicy, moments: Moments, vector: gymnasium.vector.VectorEnv, env: str) -> bytes:
-    """Return the content of the file of a policy as it is now, with its observation statistics."""
+    """Return the content of a policy file for the policy as it is now, with its observation statistics."""
     tensors: dict[str, Any] = {}
     for network, weights in (("actor", policy.actor_weights), ("critic", policy.critic_weights)):
         for i, (weight, bias) in enumerate(zip(weights[::2], weights[1::2], strict=True)):

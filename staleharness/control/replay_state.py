@@ -101,7 +101,7 @@ class ReplayState(VectorWrapper[Any, Any, Any, Any, Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Replay the running episodes. Raises `RuntimeError` when they do not come out as they were."""
+        """Replay the running episodes. Raises `RuntimeError` when they do not turn out as recorded."""
         arrays = {name: np.asarray(value) for name, value in state.items()}
         if arrays["age"].shape != self._age.shape:
             raise ValueError(f"the state is of {len(arrays['age'])} environments, this vector has {self.num_envs}")

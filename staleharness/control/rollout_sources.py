@@ -57,7 +57,7 @@ class EnvironmentActor:
     """`envs_per_actor` environments: the share of actor `number` in one vector of all actors' environments.
 
     policy: the learner's, where it is at hand; the versions that act come from the buffer.
-    env: the vector of all environments, where one actor steps them all; the global generators are then the run's.
+    env: the vector of all environments, where one actor steps them all; it then uses the run's global generators.
     """
 
     def __init__(
@@ -78,8 +78,8 @@ class EnvironmentActor:
         self.carry = torch.zeros(env.num_envs, dtype=torch.float64)
 
     def generate(self, buffer: PolicyBuffer, nth: int, next_versions: NextVersions) -> ActorGroup:
-        """Return the actor's `nth` group; to be called with 0, 1, 2 ... Generators of its own are a function of actor
-        and `nth`, so that a replay in one process has those of processes."""
+        """Return the actor's `nth` group; to be called with 0, 1, 2 ... Its own generators, if any, depend only on
+        actor and `nth`, so that a replay in one process draws as separate processes do."""
         if self.own_generators:
             seed_global_generators(self.seed, "act", self.number, nth)
         rollout, episodes = self.collector.generate(buffer, nth, next_versions)
@@ -101,7 +101,7 @@ class ScheduledRollouts:
     """Rows as the lag model plans them, drawn in each phase or scheduled for the whole run.
 
     A group is generated in the first phase in which all its versions exist, and is in `pending` until the phase that
-    trains on it. Of drawn versions all environments are stepped together, as one actor's, and trained on at once.
+    trains on it. With drawn versions, all environments are stepped together, as one actor's, and trained on at once.
 
     env: the vector of all environments, where versions are drawn.
     """

@@ -50,7 +50,7 @@ class RolloutStore:
     def __init__(self, capacity: int, device: torch.device) -> None:
         self.capacity, self.device = capacity, device
         self.unseen_rows = 0  # rows that left without ever being consumed
-        self.reused_rows = 0  # of those that were consumed last, how many had been before
+        self.reused_rows = 0  # how many of the rows consumed last had been consumed before
         self._rollouts: dict[int, Rollout] = {}
         self._seen_rows: dict[int, NDArray[np.bool_]] = {}
 
@@ -174,8 +174,8 @@ class ControlSimulation(Simulation[ControlData]):
         return rollout, Flow(generated, dropped=dropped, queued=queued, reused=reused)
 
     def _check_finite(self, rollout: Rollout) -> None:
-        """Raise `Diverged` for an observation or reward that is not finite, but not where an action was not finite
-        before it. The final observation of a terminated episode is not used, and may be anything."""
+        """Raise `Diverged` for an observation or reward that is not finite, but not where an earlier action was not
+        finite. The final observation of a terminated episode is not used, and may be anything."""
         sound = rollout.behaviour_logp.isfinite().cumprod(1).bool()  # [B, T], every decision up to this one
         before = torch.cat([torch.ones_like(sound[:, :1]), sound[:, :-1]], 1)
         ends = rollout.final_row, rollout.final_step
@@ -223,7 +223,7 @@ class ControlSimulation(Simulation[ControlData]):
         return {**super().state_dict(), "moments": self.moments.state_dict(), **best}
 
     def load_state_dict(self, state: dict[str, Any]) -> None:
-        if "collector" in state:  # of drawn versions, as it was written until 25 November 2026
+        if "collector" in state:  # with drawn versions, as written until 25 November 2026
             actor = {"collector": state["collector"], "carry": state["reward_scale"]["carry"]}
             state = state | {"actors": {"actors": {0: actor}, "held": {}}}
         super().load_state_dict({"rollouts": self.rollouts.state_dict()} | state)

@@ -111,8 +111,8 @@ class ControlTask(Task):
 
         Observations are a Box [num_envs, obs_dim]; actions a Box [num_envs, act_dim], or Discrete. A vector that also
         has `get_state() -> dict[str, array]` and `set_state(dict)`, bit for bit, makes resumed runs
-        bit-identical; without them the harness replays the actions since each environment's last reset. One that has
-        `rest(mask)` is asked to step the environments of `mask` no more; evaluations are then faster.
+        bit-identical; without them the harness replays the actions since each environment's last reset. With
+        `rest(mask)`, the vector is told to stop stepping the environments in `mask`; evaluations are then faster.
         """
         raise NotImplementedError(f"{type(self).__name__} must define make(env, num_envs, threads)")
 

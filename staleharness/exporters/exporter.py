@@ -67,7 +67,7 @@ class Phases:
     fill_phases: int  # number of first phases that fill the buffer; their steps are 0
 
     def name(self, metric: str, i: int) -> str:
-        """Name of a metric in entry `i`: statistics leave phases out that fill the buffer, and so can a reader."""
+        """Name of a metric in entry `i`: statistics leave out phases that fill the buffer, and so can a reader."""
         return FILLING + metric if self.phase[i] < self.fill_phases else metric
 
     def panels(self, i: int) -> dict[str, float]:
@@ -81,7 +81,7 @@ class Phases:
 
 
 def phases(run: StoredRun) -> Phases:
-    """Read the run's tables. Raises `UserError` for tables of another content than runs have."""
+    """Read the run's tables. Raises `UserError` for tables whose content is not that of a run."""
     try:
         return _phases(run)
     except (KeyError, ValueError, TypeError) as error:

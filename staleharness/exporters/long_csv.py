@@ -20,7 +20,7 @@ COLUMNS = ("run", "algorithm", "environment", "K", "seed", "phase", "steps", "me
 
 @EXPORTERS.register("csv", "{folder}/metrics.csv, {folder}/runs.csv")
 def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
-    """Write both files. Lines stand run by run, metric by metric; a value that a phase lacks has no line. Raises
+    """Write both files. Lines are ordered by run, then by metric; a value that a phase lacks has no line. Raises
     `UserError` if other files have their names."""
     runs = list(runs)
     metrics, table = folder / "metrics.csv", folder / "runs.csv"

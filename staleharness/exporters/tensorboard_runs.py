@@ -1,6 +1,6 @@
 """TensorBoard: one folder per run with one event file, written with the package tensorboard alone.
 
-Times are those of the run (its date, then its own clock), so that TensorBoard's axis of relative time is true and the
+Times are those of the run (its date, then its own clock), so that TensorBoard's relative time axis is correct and the
 same run gives the same bytes.
 """
 
@@ -66,7 +66,7 @@ def _content(run: StoredRun) -> bytes:
     for i, step in enumerate(data.steps.tolist()):
         values = [Summary.Value(tag=name, simple_value=value) for name, value in data.panels(i).items()]
         values += [_histogram(data.name(HISTOGRAM, i), data.lags[i])] if data.lags else []
-        # phases that fill the buffer take no steps, and would lie on one another
+        # phases that fill the buffer take no steps, and would lie on top of one another
         x = int(data.phase[i]) if data.phase[i] < data.fill_phases else step
         event(start + data.seconds[i], x, summary=Summary(value=values))
     last = int(data.steps[-1]) if len(data.steps) else 0

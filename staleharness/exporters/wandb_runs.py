@@ -20,7 +20,7 @@ PROJECT = "staleharness"
 def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     """Write `<folder>/wandb/offline-run-<time>-<id>` of each run that is not there yet.
 
-    W&B writes into a folder of its own first; only a finished run is moved to its place. Nothing is sent. Raises
+    W&B writes into a separate folder first; only a finished run is moved into place. Nothing is sent. Raises
     `UserError`, before anything is written, for a run whose tables are damaged.
     """
     runs, place = list(runs), folder / "wandb"
@@ -73,7 +73,7 @@ def _write(run: StoredRun, scratch: Path) -> Path:
         if data.lags:
             edges = np.arange(len(data.lags[i]) + 1) - 0.5
             row[data.name(HISTOGRAM, i)] = wandb.Histogram(np_histogram=(data.lags[i], edges))
-        session.log(row, step=phase)  # W&B merges rows of one step, and phases that fill the buffer take none
+        session.log(row, step=phase)  # W&B merges rows of the same step, and phases that fill the buffer take no steps
     for name, value in final_scores(run).items():
         session.summary[name] = value
     session.finish()

@@ -4,13 +4,13 @@ A completion is never evaluated. Work is linear in its length with a small const
 costs milliseconds, and text without an answer scores 0 instead of raising.
 
 Boxes: AReaL and TRL hand `\boxed{...}` to math-verify, a symbolic verifier. Here a box holds a number, a fraction, a
-mixed number or a number times a power of ten, perhaps behind an equals sign (`x = 18`), in brackets, set in a font or
-followed by a unit in `\text`. math-verify 0.9.0 accepts all that is accepted here, except two boxes outside of `$`: to
-it they are a set, here the last one counts. Arithmetic, roots and units in plain letters are right there and wrong
-here.
+mixed number or a number times a power of ten, perhaps after an equals sign (`x = 18`), in brackets, set in a font or
+followed by a unit in `\text`. math-verify 0.9.0 accepts all that is accepted here, except two boxes outside `$`, which
+it reads as a set, while here the last one counts. Arithmetic, roots and units in plain letters are right there and
+wrong here.
 
 One comparison serves all rules: numbers are equal as decimals, so `18`, `18.0` and `18.` are one answer. OpenAI, verl
-and lm-eval compare characters, and accept less. TBA compares floats, which also read exponents and round.
+and lm-eval compare strings, and accept less. TBA compares floats, which also read exponents and round.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ BOXES = 8  # from the end, of which all but one may be empty
 LARGEST_EXPONENT = 30  # of ten
 PLACES = 60  # decimal places of a fraction
 
-# LaTeX around a number: spacing, size, currency and percent signs, and behind it degrees or a unit in \text{...}.
+# LaTeX around a number: spacing, size, currency and percent signs, and after it degrees or a unit in \text{...}.
 _AROUND = re.compile(r"\\[$%!,;: ]|[$%~]|\\q?quad\b|\\displaystyle\b|\\(?:left|right)(?=[^A-Za-z])|\^\{?\\circ\}?")
 _UNIT = re.compile(r"(?<=[0-9)} ])\\(?:text|mathrm)\{[^{}0-9]*\}(?:\^(?:[0-9]|\{[0-9]\}))?")
 _FONT = re.compile(r"\\(?:text|textbf|mathrm|mathbf|mathit|mathsf)\{([^{}]*)\}")
@@ -63,8 +63,8 @@ def last_box(text: str) -> str | None:
 
 
 def _content(rest: str) -> str | None:
-    r"""Return what stands in the braces behind `\boxed`, or the number without braces; None for braces that do not
-    end."""
+    r"""Return the content of the braces after `\boxed`, or the number without braces; None for braces that do not
+    close."""
     if not rest.startswith("{"):
         bare = _BARE.match(rest)
         return bare[1] if bare else None
@@ -234,7 +234,7 @@ def last_number(text: str) -> str | None:
 
 EXTRACTORS: dict[str, Extractor] = {
     "strict": first_marked,
-    "flexible": lm_eval_flexible,  # with `strict` the pair that scores are published under: lm-eval's two filters
+    "flexible": lm_eval_flexible,  # with `strict`, the pair under which scores are published: lm-eval's two filters
     "boxed": last_box,
     "last_number": last_number,
     "lm_eval_strict": first_marked,

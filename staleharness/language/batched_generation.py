@@ -24,7 +24,7 @@ Sample = Callable[[Tensor, Tensor | None], tuple[Tensor, Tensor]]
 CHECK_EVERY = 16  # tokens between checks of the sampled text, each a wait on a GPU
 COMPACT_SHARE = 0.8  # rows that have ended are dropped when no more than this share is left
 CHUNK_ROWS = 8  # rows whose distributions over a large vocabulary are sampled at once
-LARGE_VOCABULARY = 4096  # tokens from which on float64 for each of them costs more than a layer
+LARGE_VOCABULARY = 4096  # tokens above which float64 for each of them costs more than a layer
 ROW_STATE = ("prompt", "prompt_mask", "prompt_length", "token", "mask", "logp", "ended", "index")
 BLOCK = 256  # tokens whose probabilities are summed first
 
@@ -72,8 +72,8 @@ class DecodingBatch:
             target[self.index] = part
 
     def sample_shaped(self, logits: Tensor, uniform: Tensor | None, sample: Sample) -> tuple[Tensor, Tensor]:
-        """Return (token, the log-probability that the sampler reports) [B], drawn by `sample` from what the request's
-        models make of logits [B, V]."""
+        """Return (token, the log-probability that the sampler reports) [B], drawn by `sample` from the logits [B, V] as
+        shaped by the request's models."""
         if not self.sampling:
             return sample(logits, uniform)
         shaped_logits = logits = logits.float()
@@ -94,7 +94,7 @@ class DecodingBatch:
         return token, mask, logp * mask, ended
 
     def apply_stops(self, count: int) -> None:
-        """End rows whose text holds a stop string, right after the token that completes it; `count` tokens are there.
+        """End rows whose text holds a stop string, right after the token that completes it; `count`: tokens so far.
 
         Searches new tokens, and as many before them as a stop can reach back.
         """
@@ -156,8 +156,8 @@ class GrowingBatch(DecodingBatch):
                     self.select(rows)
 
     def _sample(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-        """Return (token, its log-probability) [B]. On a CPU a large vocabulary takes a few rows at a time, so that
-        intermediate results stay in its cache instead of being new memory for every token."""
+        """Return (token, its log-probability) [B]. On a CPU a large vocabulary is processed a few rows at a time, so
+        that intermediate results stay in its cache instead of taking new memory for every token."""
         if self.policy.device.type != "cpu":
             return sample_blocks(logits.float(), uniform)
         if logits.shape[1] > LARGE_VOCABULARY:
@@ -212,7 +212,7 @@ class GrowingBatch(DecodingBatch):
         return batch
 
     def join(self, other: GrowingBatch) -> None:
-        """Continue with the rows of both, which have as many tokens in their caches."""
+        """Continue with the rows of both, whose caches hold equally many tokens."""
         for name in ("attention", *ROW_STATE):
             setattr(self, name, torch.cat([getattr(self, name), getattr(other, name)]))
         if self.uniform is not None and other.uniform is not None:
@@ -224,7 +224,7 @@ class GrowingBatch(DecodingBatch):
 
 def sample_cumulative(logits: Tensor, uniform: Tensor | None) -> Tensor:
     """Return one token per row of `logits` [B, V]: the likeliest, or the inverse of the cumulative distribution at
-    `uniform` [B], in float64, so that a token of probability 1e-7 has its place."""
+    `uniform` [B], in float64, so that a token of probability 1e-7 can be drawn."""
     if uniform is None:
         return logits.argmax(-1)
     cumulative = logits.double().softmax(-1).cumsum(-1)
@@ -236,9 +236,9 @@ def sample_blocks(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tenso
     """Return (token, its log-probability) [B] from `logits` [B, V] in float32, by the rule of `sample_cumulative`, for
     a GPU, or for a large vocabulary anywhere.
 
-    Makes no running sum over the vocabulary: a GPU may add one up in any order, and many releases of torch refuse to
-    where algorithms are to be deterministic, as in every run. Nor a float64 copy of the logits. Probabilities are
-    summed in blocks; the sums, and the numbers inside the block that is hit, are float64.
+    Makes no running sum over the vocabulary, which a GPU may add up in any order and which many releases of torch
+    refuse where algorithms are to be deterministic, as in every run; nor a float64 copy of the logits. Probabilities
+    are summed in blocks; the sums, and the numbers inside the block that is hit, are float64.
     """
     top = logits.amax(-1, keepdim=True)
     if uniform is None:
@@ -252,7 +252,7 @@ def sample_blocks(logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tenso
     inside = mass.gather(1, block[:, :, None].expand(-1, -1, BLOCK))[:, 0].double()
     inside = inside @ _summation(inside)
     rest = (target - ends.gather(1, block) + sums.gather(1, block)).clamp(min=0.0)
-    rest = rest.minimum(inside[:, -1:] * (1.0 - 1e-12))  # rounding must not lead out of the block
+    rest = rest.minimum(inside[:, -1:] * (1.0 - 1e-12))  # rounding must not leave the block
     token = BLOCK * block[:, 0] + (inside <= rest).sum(-1)
     return token, (logits.gather(1, token[:, None]) - top)[:, 0] - ends[:, -1].log().float()
 

@@ -1,6 +1,6 @@
 """Built-in decoders: the policy's own forward pass with a KV cache, stops, and weights that change inside a sequence.
 
-The noise of a token is one uniform number that its row brings along, so a completion depends on its own numbers, its
+The noise of a token is one uniform number that comes with its row, so a completion depends on its own numbers, its
 prompt and its versions, never on the rows beside it. The decoders round differently on a CPU; on a GPU all of them
 decode in place, with the same bits.
 """
@@ -122,7 +122,7 @@ class TransformersDecoder(Decoder):
     def _advance(
         self, forward: FusedForward, batch: GrowingBatch | None, arrivals: GrowingBatch | None, first: int, last: int
     ) -> GrowingBatch:
-        """Sample tokens `first` … `last` − 1 of a version's rows and of those that come to it; returns both as one."""
+        """Sample tokens `first` … `last` − 1 of a version's rows and of those that move to it; returns both as one."""
         if batch is None or arrivals is None:
             only = batch or arrivals
             assert only is not None
@@ -152,7 +152,7 @@ class TransformersDecoder(Decoder):
 
 @DECODERS.register("shared_prompts")
 class SharedPromptsDecoder(TransformersDecoder):
-    """Reads the keys and values of a prompt once for all its completions; on a CPU faster, in bfloat16 by far."""
+    """Reads the keys and values of a prompt once for all its completions; faster on a CPU, in bfloat16 by far."""
 
     shares_prompts = True
 
@@ -175,7 +175,7 @@ class NativeDecoder(PackedWeightsDecoder):
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:
         policy = self.policy
-        # bfloat16 with learner=torch keeps the bits that it had before there was native arithmetic in it
+        # bfloat16 with learner=torch keeps the bits that it had before native bfloat16 arithmetic existed
         is_native = policy.precision == torch.float32 or policy.spec.learner == "native"
         serves = policy.fuses and not policy.decodes_in_place and is_native
         if serves and request.versions.shape[1] == 1 and supports_native_forward(policy.base_model):

@@ -54,9 +54,9 @@ class ScheduledCompletions:
     Groups of a phase are sampled when it trains on them: a prompt has no past, and the versions are still in the
     buffer. The number of a group is that of its problem.
 
-    Of groups that a schedule drops, or leaves in the queue at its end, the completions are sampled as soon as their
-    newest version exists, and only their lengths are stored; with ledger=every_phase, so are those of groups that wait
-    for their training. Where rows take as long as they are (pace=length), `paced` samples a group when it begins.
+    Completions of groups that a schedule drops, or leaves in the queue at its end, are sampled as soon as their newest
+    version exists, and only their lengths are stored; with ledger=every_phase, so are those of groups that wait to be
+    trained on. Where a row's time is given by its length (pace=length), `paced` samples a group when it begins.
 
     cursor: problems taken so far, where versions are drawn.
     lengths: [n] tokens of each row that was sampled only to be counted, where a schedule plans the run.
@@ -142,7 +142,7 @@ class ScheduledCompletions:
         first = plan.trained[:: self.spec.completions]
         problems = [self.sampler.problem(self.cursor + number) for number in schedule.group[first].tolist()]
         keys = list(zip(schedule.nth[first].tolist(), schedule.actor[first].tolist(), strict=True))
-        if schedule.apart:  # a row that has ended does not show what came after; the others of its group do
+        if schedule.apart:  # a row that has ended does not show later versions; the others of its group do
             versions[:] = versions.max(0)
         if plan.every:
             return self.sampler.request(problems, keys, versions[:, :: plan.every], plan.every), problems
@@ -153,9 +153,9 @@ class ScheduledCompletions:
     def _sampled_lengths(self, schedule: Schedule, buffer: PolicyBuffer, phase: int) -> Ints | None:
         """Return the tokens [n] of each row; None: they are the schedule's own.
 
-        Rows that are due in this phase to be counted are sampled, as many at once as a phase trains on. One that was
-        stopped under way is as long as it had become. The buffer is not enlarged for rows that nobody trains on: where
-        one spans more versions than that holds, the oldest in it stands for those before.
+        Rows due to be counted in this phase are sampled, as many at once as a phase trains on. One that was stopped
+        early has the length it had reached. The buffer is not enlarged for rows that are never trained on: where one
+        spans more versions than the buffer holds, its oldest version stands for those before.
         """
         if self.lags.drawn or self.lags.model.online or schedule.apart:
             return None

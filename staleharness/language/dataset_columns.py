@@ -8,7 +8,7 @@
 | TRL | `prompt`: text or one user message | `completion` | `solution`, `answer`, `ground_truth`, or its own |
 | chat | `messages`: one of the user, one of the assistant | the assistant's | behind `####`, or its last box |
 
-A message of the system before that of the user is refused: the prompt format writes the instruction.
+A system message before the user's is refused: the prompt format writes the instruction.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def _with_gold(solution: str, gold: str | None, row: Mapping[str, Any], where: s
 
 
 def _mapping(row: Mapping[str, Any]) -> str:
-    """Words on how to name the columns of a row."""
+    """Explanation of how to name the columns of a row."""
     names = [shorten(str(name)) for name in list(row)[:8]]
     question, answer = [*names, "NAME", "NAME"][:2]
     return f"SET=question={question},answer={answer} names the columns (there are: {', '.join(names) or 'none'})"
@@ -107,7 +107,7 @@ def _solution(row: Mapping[str, Any], where: str) -> str:
 
 
 def _is_gold(text: str) -> bool:
-    """Return whether a `solution` is the bare answer, as in TRL's data, and no text that leads to one."""
+    """Return whether a `solution` is the bare answer, as in TRL's data, not text that leads to one."""
     return "\\boxed" not in text and "####" not in text and len(text.split()) == 1
 
 
@@ -125,8 +125,8 @@ def _gold(row: Mapping[str, Any], where: str) -> str | None:
 
 
 def _only_entry(value: Any, where: str, key: str) -> Any:
-    """Return the entry of a list of one answer; a value that is no list of answers unchanged. Raises `UserError` for
-    several."""
+    """Return the only entry of a list of answers, or a value that is not such a list unchanged. Raises `UserError` for
+    several answers."""
     if not isinstance(value, list) or not value or any(isinstance(entry, Mapping) for entry in value):
         return value
     if len(value) > 1:

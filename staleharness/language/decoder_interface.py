@@ -39,7 +39,7 @@ class Request:
     length: int  # most tokens of a completion
     stops: tuple[str, ...] = ()  # strings that end a completion, besides the model's end tokens
     sampling: tuple[Mismatch, ...] = ()  # models whose `logits` are drawn from, one after the other; none: all of them
-    ends: tuple[int, ...] = ()  # tokens sampled at the end of each stretch, where their lengths differ
+    ends: tuple[int, ...] = ()  # tokens sampled by the end of each stretch, where stretches differ in length
 
     @property
     def spans(self) -> list[tuple[int, int]]:
@@ -66,7 +66,7 @@ class Decoded:
     # float32, the decoder's own log-probability of each token when it sampled it; None: the engine reports none
     logp: Tensor | None
     version: Tensor  # int64, the version that sampled each token; at padding any one of the buffer
-    # [B, P + T, layers, k] int16, experts of each token when it was first read, −1: not read; None: not told
+    # [B, P + T, layers, k] int16, experts of each token when it was first read, −1: not read; None: not reported
     experts: Tensor | None = None
 
 
@@ -80,13 +80,13 @@ class Decoder:
     name: ClassVar[str] = ""  # set by registration
 
     reports_logp: ClassVar[bool] = True
-    """The engine tells the log-probabilities of what it sampled; where it does not, `Decoded.logp` is None."""
+    """The engine reports the log-probabilities of what it sampled; where it does not, `Decoded.logp` is None."""
 
     reports_experts: ClassVar[bool] = False
-    """The engine tells the experts that tokens went to in a mixture of experts, as `Decoded.experts`."""
+    """The engine reports the experts that tokens went to in a mixture of experts, as `Decoded.experts`."""
 
     reads_sampling: ClassVar[bool] = False
-    """Draws from what the models in `request.sampling` make of its logits."""
+    """The engine draws from its logits as shaped by the models in `request.sampling`."""
 
     def __init__(self, policy: CausalLM) -> None:
         self.policy = policy
@@ -96,8 +96,8 @@ class Decoder:
         raise NotImplementedError(f"{type(self).__name__} must define decode(request, buffer)")
 
     def trusted(self, request: Request) -> bool:
-        """Return whether the decoder's own log-probabilities are the behaviour's. By default they are only compared
-        with them: teacher forcing under the version that sampled, by the trainer's arithmetic, leaves staleness as the
+        """Return whether the decoder's own log-probabilities are the behaviour's. By default the two are only compared:
+        teacher forcing under the version that sampled, by the trainer's arithmetic, leaves staleness as the
         only difference between behaviour and target."""
         return False
 
@@ -129,7 +129,7 @@ DECODERS: Registry[type[Decoder]] = Registry("decoders")
 
 
 def check_decoder(name: str) -> None:
-    """Raise `UserError` with the nearest known name where no decoder has this one. Imports no built-in decoder."""
+    """Raise `UserError` with the nearest known name where no decoder has this name. Imports no built-in decoder."""
     names = {*BUILT_IN, *DECODERS}
     if name not in names:
         raise UserError(f"no decoder is called {shorten(name)!r}; {nearest(name, names)}")

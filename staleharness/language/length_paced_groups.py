@@ -1,4 +1,4 @@
-"""Groups of a pipeline whose rows take as long as they are (pace=length): sampled as they begin, and once."""
+"""Groups of a pipeline in which a row's time is given by its length (pace=length): sampled once, as they begin."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ from .sampler import Sampler, join_rows
 class PacedGroups:
     """Simulates the pipeline anew in each phase, up to its batch: equal lengths give an equal schedule.
 
-    A group is sampled when it begins, to know its lengths, and kept until it can no longer be trained on. With it go
-    the groups that are expected to begin with the same version: as many as began with the one before. Where one of them
+    A group is sampled when it begins, to know its lengths, and kept until it can no longer be trained on. With it are
+    sampled the groups expected to begin with the same version: as many as began with the one before. Where one of them
     begins with another version, it is sampled again; its noise is that of its number.
 
-    lengths: tokens of each row of a group, by its number. versions: that it began with.
-    completions: by group, of those that have begun and those that are expected to.
+    lengths: tokens of each row of a group, by its number. versions: the version it began with.
+    completions: by group, for those that have begun and those that are expected to.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -40,7 +40,7 @@ class PacedGroups:
         self.completions = {g: d for g, d in self.completions.items() if _version(d) >= oldest}
 
         def lengths(group: int, version: int) -> list[int]:
-            if version > phase:  # it begins once this phase has trained, and its lengths do not matter any more
+            if version > phase:  # it begins after this phase has trained, so its lengths no longer matter
                 return [spec.completion_tokens] * spec.completions
             if group == len(self.lengths):
                 self._begin(group, version, buffer)
@@ -72,7 +72,7 @@ class PacedGroups:
 
     def answer(self, groups: Sequence[int], request: Request) -> Decoded | None:
         """Return the completions of these groups, as the decoder's answer to a request for their rows; None where they
-        are not there, as under another pace, or after an earlier release's checkpoint."""
+        are absent, as with another pace, or after resuming an earlier release's checkpoint."""
         if not all(group in self.completions for group in groups):
             return None
         parts = [self.completions[group] for group in groups]

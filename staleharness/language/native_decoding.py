@@ -1,4 +1,4 @@
-"""Decoding by C++ between packed products (`decoder=native`): rows of one version, whose prompts are there once."""
+"""Decoding by C++ between packed products (`decoder=native`): rows of one version, whose prompts are stored once."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ def _logits(forward: NativeForward, x: Tensor) -> Tensor:
 
 
 class NativeBatch(GrowingBatch):
-    """Rows of one version by the functions of `native/`."""
+    """Rows of one version, decoded by the functions of `native/`."""
 
     def _logits(self, forward: Forward, t: int) -> Tensor:
         assert isinstance(forward, NativeForward)
@@ -104,7 +104,7 @@ class NativeBatch(GrowingBatch):
         return logits
 
     def _sample(self, logits: Tensor, uniform: Tensor | None) -> tuple[Tensor, Tensor]:
-        if any(model.truncates for model in self.sampling):  # the library takes −∞ for a fault
+        if any(model.truncates for model in self.sampling):  # the library treats −∞ as a fault
             return super()._sample(logits, uniform)
         token, logp = torch.empty(len(logits), dtype=torch.long), torch.empty(len(logits))
         noise = None if uniform is None else uniform.contiguous()

@@ -32,7 +32,7 @@ class Problem:
 
     @property
     def steps(self) -> int:
-        """Number of calculations in the worked solution, or else of its lines before the answer.
+        """Number of calculations in the worked solution or, if it has none, of its lines before the answer.
 
         Equations in the text are counted as well as annotations `<<48/2=24>>`: a fifth of GSM8K's solutions annotate
         fewer calculations than they make.
@@ -63,7 +63,7 @@ def strip_calculator(solution: str) -> str:
 def select_problems(
     problems: Sequence[Problem], spec: LanguageSpec, split: Split, numeric: bool = True
 ) -> list[Problem]:
-    """Return the problems of at most `most_steps` steps; of the training split the first `training_problems`. Raises
+    """Return the problems of at most `most_steps` steps; for the training split, the first `training_problems`. Raises
     `UserError` where none is left, an answer is no text or, with `numeric`, not a number."""
     if not problems:
         raise UserError(f"{spec.env} has no {split} problems")

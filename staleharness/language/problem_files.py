@@ -22,9 +22,9 @@ def load(split: Split, folder: Path | None = None) -> list[Problem]:
     """Return all problems of a split, in file order: from `<folder>/<split>.jsonl`, or without a folder from the hub's
     `openai/gsm8k` (its local cache first, then the network).
 
-    Other data with numbers as answers are welcome, in the same format or one of `dataset_columns`. Raises `UserError`,
-    naming file and line, for a file that cannot be read, a row that is no JSON object with a question and an answer, an
-    answer without `####` or without a number after it, and a file without rows.
+    Other data with numbers as answers are accepted, in the same format or one of `dataset_columns`. Raises `UserError`,
+    naming file and line, for a file that cannot be read, a row that is not a JSON object with a question and an answer,
+    an answer without `####` or without a number after it, and a file without rows.
     """
     if split not in ("train", "test"):
         raise UserError(f"GSM8K has the splits train and test, not {shorten(split)!r}")
@@ -68,7 +68,7 @@ def _from_hub(split: Split) -> Iterable[tuple[str, Any]]:
         path = hub_file(HUB, name, "dataset")
     except ImportError as error:
         raise UserError(f"GSM8K: {remedy}, or install the extra llm, which fetches {HUB} from the hub") from error
-    except Exception as error:  # of the hub's library, and of the one that it reaches the network with
+    except Exception as error:  # from the hub's library, and from the one with which it reaches the network
         reason = shorten(one_line(error) or type(error).__name__, 120)
         raise UserError(
             f"GSM8K: {HUB} is neither in the hub's cache nor can it be fetched ({reason}); {remedy}"

@@ -24,9 +24,9 @@ if TYPE_CHECKING:
 class PromptFormat:
     """One published prompt.
 
-    template: the prompt; `{question}` is replaced literally, and no other brace means anything.
+    template: the prompt; `{question}` is replaced literally, and no other brace is special.
     stops: strings that end a completion, beside the model's own end-of-sequence token.
-    extractor: its rule in `answer_grading.EXTRACTORS`.
+    extractor: name of its rule in `answer_grading.EXTRACTORS`.
     shots: number of worked examples that it is defined with.
     """
 
@@ -123,7 +123,7 @@ def closing_token(policy: CausalLM) -> int:
 
 
 def _check_chat(tokenizer: Any, spec: LanguageSpec) -> None:
-    """Raise `UserError` for a chat template that makes one prompt of all questions."""
+    """Raise `UserError` for a chat template that makes the same prompt of all questions."""
     first, second = ([{"role": "user", "content": text}] for text in ("one question", "another question"))
     if _render_chat(tokenizer, first, spec) == _render_chat(tokenizer, second, spec):
         raise UserError(f"the chat template of MODEL={spec.model} leaves out what a user says; SET=chat_template=false")

@@ -96,7 +96,7 @@ class Sampler:
         return Request(prompt, prompt_mask, versions, stretch, noise, length, self.stops, sampling, ends)
 
     def acting(self, buffer: PolicyBuffer) -> PolicyBuffer:
-        """Return the buffer of what samples: copies of the versions under a mismatch model."""
+        """Return the buffer of versions that sample: under a mismatch model, copies."""
         return buffer if self.copies is None else self.copies.view(buffer)
 
     def decode(self, request: Request, buffer: PolicyBuffer) -> Decoded:

@@ -67,7 +67,7 @@ def prepare(spec: LanguageSpec, task: LanguageTask) -> Setup:
 
 def fine_tuning_origin(source: str, spec: LanguageSpec) -> str:
     """Return the weights that fine-tuning begins with, by digest or folder, and the GPU that computes it, if any: bits
-    depend on its model."""
+    depend on the GPU's model."""
     origin = spec.model_digest or source
     return f"{origin} on {torch.cuda.get_device_name(spec.device)}" if spec.device != "cpu" else origin
 
@@ -75,9 +75,9 @@ def fine_tuning_origin(source: str, spec: LanguageSpec) -> str:
 def worked_examples(
     problems: list[Problem], form: PromptFormat, spec: LanguageSpec, grader: Grader
 ) -> tuple[list[Problem], list[Problem]]:
-    """Return the problems that every prompt shows with their solutions, the first ones, and those to train on, which
-    leave them out. Raises `UserError` where none is left, and for an example that is graded as wrong: the model would
-    imitate what is not rewarded."""
+    """Return the first problems, which every prompt shows with their solutions, and the remaining ones, to train on.
+    Raises `UserError` where none remains, and for an example that is graded as wrong: the model would imitate what is
+    not rewarded."""
     shots = problems[: form.shots]
     remaining = [problem for problem in problems if problem not in shots] if shots else problems
     if shots and not remaining:
@@ -105,7 +105,7 @@ def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: Language
         f"the longest prompt has {longest} tokens, and with completion_tokens={spec.completion_tokens} that is more "
         f"than the {max_positions} positions of the model"
     )
-    if not hasattr(config, "rope_parameters"):  # a table of positions, which ends
+    if not hasattr(config, "rope_parameters"):  # a table of positions, which is finite
         raise UserError(f"{problem}; set completion_tokens to {max(0, max_positions - longest)} or less")
     return [f"{problem}: what it says beyond them it was never trained for"]
 

@@ -70,7 +70,7 @@ class LanguageSimulation(Simulation[Completions]):
             self.warnings += self.generator.warnings
 
     def _caches_score(self) -> bool:
-        """Return whether a round is one minibatch whose training step needs no other scores than the round itself."""
+        """Return whether a round is one minibatch whose training step needs no scores other than the round's own."""
         spec, method = self.spec, self.algorithm
         alone = spec.minibatches == 1 and not spec.dynamic_sampling and self.lags.drawn
         alone = alone and spec.entropy_coef == 0 and self.policy.routers is None
@@ -103,7 +103,7 @@ class LanguageSimulation(Simulation[Completions]):
         return PhaseData(data, data.behaviour_logp, metrics, self.sampler.timer.seconds, batch.flow)
 
     def state_dict(self) -> dict[str, Any]:
-        """Return the state with the batch sizes that memory allowed at the start: other sizes round sums otherwise."""
+        """Return the state with the batch sizes that memory allowed at the start: other sizes round differently."""
         policy = self.policy
         sizes = [policy.micro_batch, policy.decode_batch, policy.resident.capacity if policy.resident else 0]
         return super().state_dict() | {"batch_sizes": sizes}
@@ -121,7 +121,7 @@ class LanguageSimulation(Simulation[Completions]):
 
     def save(self, folder: Path) -> None:
         if self.spec.keep == "last":
-            shutil.rmtree(folder / MODEL, ignore_errors=True)  # of a process that was killed here
+            shutil.rmtree(folder / MODEL, ignore_errors=True)  # left by a process that was killed here
             self.policy.save(folder / MODEL)
 
     def close(self) -> None:

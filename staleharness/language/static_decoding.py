@@ -2,7 +2,7 @@
 
 A step reads its input and writes its answer in place and changes nothing else; a few copies after it carry the answer
 over. The newest token's keys and values go to column 0 of the cache, which every step can therefore write, and from
-there to their own: attention does not mind the order of its columns.
+there to their own: attention does not depend on the order of its columns.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from .model.fused_forward import FusedForward, PaddedParts
 from .model.kv_cache import READ_TOKENS, StaticCache, distinct_prompts
 
 COMPACT_SHARE = 0.5  # rows that have ended are dropped when no more than this share is left: dropping copies the cache
-COLUMNS = 128  # attention reads whole multiples of so many columns, so that a graph serves for as many tokens
+COLUMNS = 128  # attention reads multiples of this many columns, so that a graph serves for as many tokens
 
 
 class _Step(NamedTuple):
@@ -143,7 +143,7 @@ def capture_step(step: Callable[[], None], device: torch.device) -> Callable[[],
     """Return the replay of a step that is captured as a CUDA graph on a GPU; the step itself elsewhere, and with a
     warning where it cannot be captured.
 
-    The step reads and writes the same tensors each time and does not wait on the host. It may run once more than
+    The step reads and writes the same tensors each time and does not wait on the host. It may run once more than it is
     called, since it changes nothing that it reads.
     """
     if device.type != "cuda":

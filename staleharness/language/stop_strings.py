@@ -9,8 +9,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-REPLACEMENT = "\ufffd"  # what bytes that are no UTF-8 are decoded to
-SEPARATOR = b"\xff"  # after each row: no byte of UTF-8
+REPLACEMENT = "\ufffd"  # what bytes that are not UTF-8 are decoded to
+SEPARATOR = b"\xff"  # after each row: not a byte of UTF-8
 
 
 class TokenBytes(NamedTuple):
@@ -45,7 +45,7 @@ def token_bytes(tokenizer: Any) -> TokenBytes | None:
     byte_of = {character: byte for byte, character in bytes_to_unicode().items()}
     parts = []
     for name in names:
-        name = name or ""  # a number without a token
+        name = name or ""  # an id without a token
         is_bytes = all(character in byte_of for character in name)
         parts.append(bytes(byte_of[character] for character in name) if is_bytes else name.encode())
     parts.append(SEPARATOR)
@@ -57,7 +57,7 @@ class StopStrings:
 
     def __init__(self, tokenizer: Any, stops: Sequence[str]) -> None:
         self.tokenizer, self.stops = tokenizer, tuple(stops)
-        # a tail of so many tokens holds any stop that ends in its last one, however few bytes a token is
+        # a tail of this many tokens holds any stop that ends in its last one, however few bytes a token has
         self.tail = 1 + max((len(stop.encode()) for stop in self.stops), default=0)
 
     def are_in(self, ids: Sequence[int]) -> bool:

@@ -34,7 +34,7 @@ from .problem_files import write_rows
 from .prompt_formatting import find_prompt
 from .spec import LanguageSpec
 
-LARGEST_REWARD = 1e6  # of a task's own grader: float32 tells larger ones apart too coarsely
+LARGEST_REWARD = 1e6  # of a task's own grader: float32 distinguishes larger ones too coarsely
 
 
 def resolve_paths(spec: LanguageSpec, folder: Path) -> LanguageSpec:
@@ -69,7 +69,7 @@ def changes_within_rows(spec: LanguageSpec) -> bool:
 
 
 def model_digest(model: str) -> str:
-    """Return 16 hex digits of a model's files, of an adapter with those of its base; empty for one on the hub."""
+    """Return a digest, 16 hex digits, of a model's files (of an adapter, with its base's); empty for one on the hub."""
     if (base := base_of(model)) is not None:
         return hashlib.sha256(f"{folder_digest(model)} {model_digest(base) or base}".encode()).hexdigest()[:16]
     file = gguf_of(model)
@@ -77,7 +77,7 @@ def model_digest(model: str) -> str:
 
 
 def folder_digest(text: str) -> str:
-    """Return 16 hex digits of the names and contents of the files in a folder; empty where there is no such folder."""
+    """Return a digest, 16 hex digits, of the names and contents of a folder's files; empty where there is none."""
     folder = user_path(text)
     if not text or not folder.is_dir():
         return ""
@@ -215,7 +215,7 @@ class LanguageTask(Task):
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """Identify folders and a third party's decoder by their content: other content is another run."""
+        """Identify folders and a third-party decoder by their content: different content makes a different run."""
         assert isinstance(spec, LanguageSpec)
         return replace(
             spec,

@@ -48,7 +48,7 @@ def join_stretches(
     spans: Sequence[tuple[int, int]], versions: NDArray[np.int64]
 ) -> list[tuple[int, int, NDArray[np.int64]]]:
     """Return (first token, end, versions [B]) of stretches, given those of a request [B, S]; neighbours in which no row
-    changes its version are one."""
+    changes its version are merged."""
     stretches: list[tuple[int, int, NDArray[np.int64]]] = []
     for (first, last), column in zip(spans, versions.T, strict=True):
         if stretches and np.array_equal(column, stretches[-1][2]):
@@ -75,7 +75,7 @@ def first_numbers_of(
 def regroup(
     batches: dict[int, GrowingBatch], versions: NDArray[np.int64]
 ) -> tuple[dict[int, GrowingBatch], dict[int, GrowingBatch]]:
-    """Return by version the rows that stay with theirs, and those that come to another, given the versions [B] of all
+    """Return, by version, the rows that stay with theirs and those that move to another, given the versions [B] of all
     rows from here on. Rows that have ended go to the output."""
     staying: dict[int, GrowingBatch] = {}
     arriving: dict[int, GrowingBatch] = {}

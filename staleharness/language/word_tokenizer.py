@@ -8,15 +8,15 @@ from typing import Any
 
 PAD, EOS, UNK = "<pad>", "<eos>", "<unk>"
 
-# A word owns the space before it, and the one after it where a number follows; numbers stand alone. So no token
-# is spent on spaces, a number is the same token wherever it stands, and nothing is lost.
+# A word includes the space before it, and the one after it where a number follows; numbers stand alone. So no token
+# is spent on spaces, a number is the same token wherever it occurs, and nothing is lost.
 PIECE = r" ?[A-Za-z]+(?: (?=[0-9]))?|[0-9]+|#+ ?|[^A-Za-z0-9]"
 
 
 def word_tokenizer(texts: Iterable[str], numbers: Iterable[int] = ()) -> Any:
     """A `PreTrainedTokenizerFast` that knows the pieces of `texts` and `numbers`; anything else is `<unk>`.
 
-    Pads on the left, as generation wants it. Nothing is added around a text: the caller appends `<eos>`.
+    Pads on the left, as generation requires. Nothing is added around a text: the caller appends `<eos>`.
     """
     from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers
     from transformers import PreTrainedTokenizerFast

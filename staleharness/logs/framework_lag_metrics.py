@@ -37,7 +37,7 @@ class System:
 
 _TABLE = read_toml(Path(__file__).with_suffix(".toml"))
 SYSTEMS = tuple(build(System, values, "framework_lag_metrics.toml") for values in _TABLE["system"])
-"""Columns in order of preference: the first one of a system that a log has gives its lag."""
+"""Columns in order of preference: a system's first column that is in a log gives its lag."""
 NO_LAG: dict[str, str] = _TABLE["no_lag"]
 """Columns that look like a lag and are not: pattern of the name, and the reason."""
 STATISTICS = ("max", "p50", "p90", "p95", "p99")

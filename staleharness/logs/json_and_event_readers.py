@@ -106,7 +106,7 @@ def _varint(message: memoryview, at: int) -> tuple[int, int]:
 
 CHARACTERS = 2**20  # of JSON that are read at once
 LONGEST_OBJECT = 2**22  # characters
-SOLID = re.compile(r"\S")  # a character that is no blank
+SOLID = re.compile(r"\S")  # a character that is not white space
 
 
 def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
@@ -151,7 +151,7 @@ def json_objects(stream: TextIO) -> Iterator[Mapping[str, Any]]:
                     return  # cut off, as the last line of a run in progress may be
                 place = error.pos
                 if error.msg.startswith("Expecting ',' delimiter") or not text[place:].strip():
-                    place = len(text[:place].rstrip())  # where something is missing: behind the last text
+                    place = len(text[:place].rstrip())  # where something is missing: after the last text
                 reason = error.msg.removesuffix(" at").removesuffix(" starting")
                 raise ValueError(f"line {line + text.count(chr(10), 0, place)}: {reason}") from None
             if not isinstance(value, Mapping):

@@ -1,5 +1,5 @@
 """Reader of lags from the log of a real system, or from a trace, in bounded memory: a weighted histogram of them, with
-what the system logs beside it."""
+what the system logs alongside."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ KEYS = ("lag", "count", "over")  # of COLUMNS
 
 
 class Statistic(NamedTuple):
-    """A lag that a log gives beside the mean: the largest of all steps, or a percentile within a step, averaged."""
+    """A lag that a log gives besides the mean: the largest of all steps, or a percentile within a step, averaged."""
 
     column: str
     value: float
@@ -122,13 +122,13 @@ def read_unconverted(text: str, columns: str | None = None, unit: str | None = N
         name, counts = mapping["lag"], mapping.get("count")
         system = system_of(name) or UNKNOWN
     log, runs = _read(path, name, counts, names, system), runs_of(path)
-    drift = log.drift if runs == 1 else None  # between one run and the next it would be no drift
+    drift = log.drift if runs == 1 else None  # a change from one run to the next would not be drift
     log = replace(log, unit=unit or system.unit, over=mapping.get("over", system.over), runs=runs, drift=drift)
     return replace(log, note=_note(log, columns is not None))
 
 
 def _read(path: Path, name: str, counts: str | None, names: Sequence[str], system: System) -> LagLog:
-    """Read the column of the lag, and those that the system logs beside it."""
+    """Read the column of the lag, and those that the system logs alongside it."""
     histogram, meter = LagHistogram(), DriftMeter()
     for rows in log_rows(path, list(dict.fromkeys((name, counts or name)))):
         histogram.add(rows[:, 0], rows[:, -1] if counts else np.ones(len(rows)))
@@ -204,7 +204,7 @@ def _lag_log(file: str, column: str, histogram: LagHistogram, note: str = "", **
 
 
 def _read_columns(text: str, names: Sequence[str], file: str) -> dict[str, str]:
-    """Parse COLUMNS to {key: name}; a name may have blanks."""
+    """Parse COLUMNS to {key: name}; a name may contain spaces."""
     mapping: dict[str, str] = {}
     for part in text.split(","):
         key, equals, name = (word.strip() for word in part.partition("="))

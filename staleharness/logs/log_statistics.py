@@ -16,7 +16,7 @@ class LagHistogram:
     """A weighted histogram of lags, one bin per distinct lag.
 
     Beyond `MAX_BINS` bins, lags whose leading `bits` bits are equal share one, at their weighted
-    mean: the mean of all stays, and a quantile is within a share `error` of its value.
+    mean: the overall mean is kept, and a quantile is within a share `error` of its value.
     """
 
     def __init__(self) -> None:
@@ -58,7 +58,7 @@ def _begins(lags: Numbers, bits: int) -> NDArray[np.intp]:
     return np.flatnonzero(np.append(True, leading[1:] != leading[:-1]))
 
 
-SEGMENTS = 512  # at least so many once there are as many rows; at most twice as many
+SEGMENTS = 512  # at least this many once there are as many rows; at most twice as many
 LEAST = 8  # rows below which no drift is reported
 SHARE = 0.25  # of the mean: a smaller change is not reported
 ERRORS = 4.0  # standard errors: a smaller change is not reported
@@ -78,7 +78,7 @@ class Drift(NamedTuple):
 
 
 class DriftMeter:
-    """Sums of lags over segments of equally many rows, which double when there are too many."""
+    """Sums of lags over segments with equal numbers of rows, which double when there are too many segments."""
 
     def __init__(self) -> None:
         self._sums = np.zeros((4, 2 * SEGMENTS))  # of weights w, of w², of w · lag, of w · lag²

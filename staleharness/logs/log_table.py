@@ -27,7 +27,7 @@ from .json_and_event_readers import json_objects, scalars
 EVENTS = "events.out.tfevents"
 JSON = (".jsonl", ".ndjson", ".json")
 TABLES = (".csv", ".tsv")
-GZIP = ".gz"  # behind one of those
+GZIP = ".gz"  # after one of those
 # Names of the columns of a long table, in lower case.
 METRIC_WORDS = ("metric", "key", "metric_name", "metric key", "tag", "name")
 RUN_WORDS = ("run", "run_id", "run_uuid", "run id")
@@ -150,7 +150,7 @@ def _cells(path: Path, names: Sequence[str]) -> Iterator[Sequence[Any]]:
 
 
 def _valid_cells(path: Path, names: Sequence[str], flags: Mapping[str, Sequence[str]]) -> Iterator[Sequence[Any]]:
-    """Iterate over the cells of some columns, None in a row in which a column of `flags` has one of its cells."""
+    """Iterate over the cells of some columns, all None in a row where a column of `flags` has one of its cells."""
     for row in _cells(path, [*names, *flags]):
         marks = zip(row[len(names) :], flags.values(), strict=True)
         has_flag = any(str(mark).strip().lower() in cells for mark, cells in marks)
@@ -176,7 +176,7 @@ def _readable(path: Path) -> Iterator[None]:
 
 
 def _suffix(path: Path) -> str:
-    """Return the suffix that tells the format, which `.gz` may follow."""
+    """Return the suffix that gives the format, before any `.gz`."""
     return Path(path.stem).suffix if path.suffix == GZIP else path.suffix
 
 
@@ -278,7 +278,7 @@ def _csv(stream: TextIO, names: Sequence[str], delimiter: str) -> Iterator[list[
 
 
 def _events(stream: Any, names: Sequence[str]) -> Iterator[list[float]]:
-    """Join the n-th values of some tags to rows."""
+    """Join the n-th values of some tags into rows."""
     waiting: dict[str, deque[float]] = {name: deque() for name in names}
     for tag, number in scalars(stream):
         if tag in waiting:

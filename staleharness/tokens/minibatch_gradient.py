@@ -1,7 +1,7 @@
 """Completions of one gradient step, and the gradient.
 
 The loss is first taken as a function of the minibatch's log-probabilities; its gradient with respect to these
-then goes through the model piece by piece. So every mean and every statistic that a method takes is that of the
+then goes through the model piece by piece. So every mean and statistic that a method takes is over the
 whole minibatch, and micro-batching changes nothing.
 """
 
@@ -69,7 +69,7 @@ class Minibatch:
 
 
 def pieces(data: Completions, micro_batch: int) -> list[Completions]:
-    """`data` in parts of at most `micro_batch` rows; 0: in one."""
+    """`data` in parts of at most `micro_batch` rows; 0: in one part."""
     rows = parts(np.arange(len(data.token)), micro_batch)
     if len(rows) == 1:
         return [data]
@@ -119,7 +119,7 @@ def gradient(spec: TokenSpec, policy: TokenPolicy, algorithm: Algorithm, batch: 
 
 
 def _backward(logp: Tensor, entropy: Tensor | None, logp_gradient: Tensor, entropy_gradient: Tensor) -> None:
-    """Carry dL/dlogp, and the entropy bonus's where there is one, into the parameters' gradients."""
+    """Backpropagate dL/dlogp, and the entropy bonus's gradient where there is one, to the parameters."""
     if entropy is not None and entropy.requires_grad:
         torch.autograd.backward([logp, entropy], [logp_gradient, entropy_gradient])
     else:
@@ -142,10 +142,10 @@ class Timer:
 
 
 class RowGradients:
-    """Two running sums of the gradients g_i that backward passes bring, and ‖g_i‖² of the latest.
+    """Two running sums of the gradients g_i of backward passes, and ‖g_i‖² of the latest.
 
-    Each parameter's part is taken as soon as the pass has it, while it is in the cache, and then freed. So beside
-    `total`, which plain training has as well, one more gradient is held and not three.
+    Each parameter's part is taken as soon as the pass has it, while it is in the cache, and then freed. So besides
+    `total`, which plain training has as well, one more gradient is held, not three.
     """
 
     def __init__(self, parameters: Sequence[Tensor]) -> None:
@@ -168,7 +168,7 @@ class RowGradients:
                 handle.remove()
 
     def next_row(self, in_total: float, in_group: float) -> None:
-        """The coming backward pass is of a row with these coefficients in the two sums."""
+        """Give the row of the next backward pass these coefficients in the two sums."""
         self._coefficients = in_total, in_group
         self.squared_norm.zero_()
 
@@ -193,11 +193,11 @@ def gradient_by_rows(
     """Put dLoss/dθ under the method's own baseline b of each group into the gradients of the policy's parameters.
 
     With u_i the gradient of row i at advantage 1 and m the run's own baseline, a group contributes
-    Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known when its last row has been through (Huang et al. 2026,
+    Σ (R_i − m)/σ u_i − (b − m) Σ u_i/σ, and b is known once its last row has been processed (Huang et al. 2026,
     arXiv:2602.17616, section 4.2, where m = 0: with equal rewards the difference of the two sums is then rounding).
 
     Logs `second_moment_ratio`, Σ ‖u_i (R_i − b)/σ‖² / Σ ‖u_i (R_i − m)/σ‖²: the share of the gradient's second moment
-    that b leaves in place of m; 1 where no group has a gradient.
+    that remains with b in place of m; 1 where no group has a gradient.
     """
     begin = time.perf_counter()
     data, mask, weights = batch.data, batch.mask, batch.weights
@@ -207,7 +207,7 @@ def gradient_by_rows(
     sums = RowGradients(parameters)
     logp, entropy, logp_gradient = torch.zeros_like(mask), torch.zeros_like(mask), torch.zeros_like(mask)
     baseline, squared_norms = torch.zeros_like(sigma), torch.zeros_like(sigma)
-    # numbers that the host needs, asked for once: a GPU waits for each question
+    # numbers that the host needs, read once: each read waits for the GPU
     groups, widths = data.group.tolist(), data.mask.sum(1).long().tolist()
     rows_of = {group: [row for row, other in enumerate(groups) if other == group] for group in sorted(set(groups))}
     first = torch.tensor([rows_of[group][0] for group in groups], device=mean.device)

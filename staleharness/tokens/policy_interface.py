@@ -34,7 +34,7 @@ class TokenScores(NamedTuple):
 
 
 class TokenPolicy(Protocol):
-    """Policy that the learner of tokens trains."""
+    """Policy that the token learner trains."""
 
     device: torch.device
     micro_batch: int  # completions in one forward pass; 0: all
@@ -58,8 +58,8 @@ class TokenPolicy(Protocol):
         entropy: Entropy = "value",
         norm: bool = False,
     ) -> TokenScores:
-        """By the learner unless another forward pass is given. Of a mixture of experts there is one more argument,
-        `experts` [B, P + T, layers, k] to go through."""
+        """Score by the learner unless another forward pass is given. For a mixture of experts there is one more
+        argument, the `experts` [B, P + T, layers, k] to go through."""
 
 
 def score_completions(
@@ -69,6 +69,6 @@ def score_completions(
     entropy: Entropy = "value",
     norm: bool = False,
 ) -> TokenScores:
-    """Return the scores of completions, through the experts that they are to be replayed with, if any."""
+    """Return the scores of completions, using the experts with which they are to be replayed, if any."""
     replay = {} if data.experts is None else {"experts": data.experts}
     return policy.score(data.prompt, data.prompt_mask, data.token, data.mask, forward, entropy, norm, **replay)

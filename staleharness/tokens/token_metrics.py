@@ -36,7 +36,7 @@ def of_step(
     decisions: Decisions, answer: PolicyLoss, logp_gradient: Tensor, entropy: Tensor, weights: Tensor, proximal: str
 ) -> dict[str, Tensor]:
     """Return the metrics of one gradient step; logp_gradient [B, T] is ∂L/∂log π, entropy [B, T] without gradient, the
-    loss Σ weights · L, `proximal` what the method anchors on."""
+    loss Σ weights · L, `proximal` the anchor of the method."""
     mask = decisions.mask
     with torch.no_grad():
         return {
@@ -50,8 +50,8 @@ def of_step(
 
 
 def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Importance weights w = π/μ as they are, before any truncation, for tokens and whole completions. All are 1 where
-    `mask` is 0 everywhere, as on-policy."""
+    """Importance weights w = π/μ, before any truncation, for tokens and whole completions. All are 1, as on-policy,
+    where `mask` is 0 everywhere."""
     target_logp, behaviour_logp = target_logp * mask, behaviour_logp * mask
     log_ratio, token = target_logp - behaviour_logp, importance_ratio(target_logp, behaviour_logp)
     mask = mask.where(mask.any(), 1.0)
@@ -73,13 +73,13 @@ def of_weights(target_logp: Tensor, behaviour_logp: Tensor, mask: Tensor) -> dic
 def of_mismatch(
     sampler_logp: Tensor | None, version_logp: Tensor, version_entropy: Tensor, mask: Tensor
 ) -> dict[str, float]:
-    """Return the distances of sampler and trainer at the version that acted, w = π_version/sampler: no lag is in them.
-    All [B, T]; a sampler that reports nothing is None.
+    """Return the distances between sampler and trainer at the version that acted, w = π_version/sampler, without any
+    lag. All [B, T]; `sampler_logp` is None for a sampler that reports nothing.
 
     `surprisal_gap`: the mean over tokens of H(π_version) + log π_version(a), over its standard error. Where
-    a ~ π_version each term has mean 0 given those before it, so it is a standard normal number whatever the policy.
+    a ~ π_version each term has mean 0 given those before it, so it is standard normal whatever the policy.
     """
-    mask, version_logp = mask.double(), version_logp.double()  # near 0 rounding would be most of it
+    mask, version_logp = mask.double(), version_logp.double()  # near 0, rounding would dominate
     count = mask.sum()
     surprise = (version_entropy + version_logp) * mask
     mean = surprise.sum() / count
@@ -178,7 +178,7 @@ def _extremes(name: str, weight: Tensor, mask: Tensor) -> dict[str, Tensor]:
 
 
 def of_clipping(logp_gradient: Tensor, advantage: Tensor, mask: Tensor) -> dict[str, Tensor]:
-    """Share of tokens that had an advantage and got no gradient from the method, of all tokens; by its sign."""
+    """Share of all tokens that had an advantage and got no gradient from the method; also by the advantage's sign."""
     silent = (logp_gradient == 0) & (mask > 0)
     return {
         "clipped": masked_mean((silent & (advantage != 0)).float(), mask),

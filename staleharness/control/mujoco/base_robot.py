@@ -1,6 +1,6 @@
 """Observations and rewards of one kind of MuJoCo environment, written for many environments at once.
 
-Imports neither MuJoCo nor gymnasium, so that a plugin that holds formulas loads at once.
+Imports neither MuJoCo nor gymnasium, so that a plugin that defines formulas loads instantly.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ warm start, controls, ...). A call loads the row into an MjData that its thread 
 row back: the working memory stays in the cache, and results cannot depend on the number of threads.
 
 Two ways of doing that share one interface. `BatchPhysics` is MuJoCo's own batch (C threads). `PoolPhysics` does
-the same from Python threads and can call `mj_rnePostConstraint` after the last substep, which the batch has
-no call for and without which the contact forces `cfrc_ext` do not exist
+the same from Python threads and can call `mj_rnePostConstraint` after the last substep, for which the batch has
+no call and without which the contact forces `cfrc_ext` do not exist
 (https://github.com/openai/gym/issues/1541).
 """
 
@@ -65,7 +65,7 @@ class Physics:
         raise NotImplementedError
 
     def close(self) -> None:
-        """Let the threads go."""
+        """Release the threads."""
 
 
 class BatchPhysics(Physics):
@@ -152,7 +152,7 @@ class PoolPhysics(Physics):
 def stop_timers() -> None:
     """Give MuJoCo a clock that stands still: reading the real one, for `MjData.timer`, takes a sixth of a step.
 
-    The clock is a constant of Python's C API, called without its lock. A clock of the user stays.
+    The clock is a constant of Python's C API, called without its lock. A clock that the user has set is kept.
     """
     if mujoco.get_mjcb_time() is None:
         mujoco.set_mjcb_time(ctypes.CFUNCTYPE(ctypes.c_double)(("PyFloat_GetMin", ctypes.pythonapi)))

@@ -1,6 +1,6 @@
 """Loads MuJoCo and gymnasium's robots, 0.2 s of each run, before workers fork.
 
-One that does not import (a wrong MUJOCO_GL, say) must not end the server that forks; the run that needs it says so.
+A failed import (a wrong MUJOCO_GL, say) must not end the server that forks; the run that needs the module says so.
 """
 
 import contextlib

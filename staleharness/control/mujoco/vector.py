@@ -30,7 +30,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
 
     env: gymnasium's own environment, unwrapped. This object takes it over.
     threads: physics threads; results do not depend on it. They start with the first reset, so a process may
-        fork before.
+        fork before that.
     max_episode_steps: time limit, after which an episode is truncated; None for none.
 
     Auto-reset is DISABLED: the caller resets with `options={"reset_mask": ...}`.
@@ -104,8 +104,8 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         return self._observations.copy(), {}
 
     def rest(self, mask: Bools) -> None:
-        """Step the environments where `mask` (bool [num_envs]) is true no more until they are reset: they keep their
-        observation, earn 0 and end no episode. Physics that nobody reads is the larger part of an evaluation."""
+        """Stop stepping the environments where `mask` (bool [num_envs]) is true until they are reset: they keep their
+        observation, earn 0 and end no episode. Unused physics would be the larger part of an evaluation."""
         self._resting |= mask
 
     def step(self, actions: NDArray[Any]) -> tuple[Floats, Floats, Bools, Bools, dict[str, Any]]:
@@ -143,7 +143,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
     def _state_arrays(self) -> dict[str, NDArray[Any]]:
         return {
             "physics": self._physics.rows,
-            "place": self._place,  # may be a substep behind the physics: not to be had from them
+            "place": self._place,  # may be a substep behind the physics, so cannot be derived from them
             "observations": self._observations,
             "elapsed": self._elapsed_steps,
             "started": self._has_started,
@@ -151,7 +151,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Go on from `get_state()` of a vector of the same environment and size, whatever its number of
+        """Continue from `get_state()` of a vector of the same environment and size, whatever its number of
         threads.
 
         Raises `ValueError` when the state is of another shape.
@@ -175,7 +175,7 @@ class MujocoVector(VectorEnv[Any, Any, Any]):
         self._has_started[:] = False
 
     def _advance(self, indices: Indices, actions: NDArray[Any]) -> tuple[Floats, Bools]:
-        """Step the environments `indices`; their rewards and terminations."""
+        """Step the environments `indices`; returns their rewards and terminations."""
         self._physics.fields["ctrl"][indices] = actions
         self._physics.advance(indices, self._env.frame_skip)
         d = self._data(indices)

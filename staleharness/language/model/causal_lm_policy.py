@@ -76,7 +76,7 @@ class CausalLM:
         self.routers = Routers(self.base_model) if is_mixture(self.base_model.config.model_type) else None
         if self.routers is None and spec.routing_replay != "none":
             raise UserError(replay_refusal(spec, str(self.base_model.config.model_type)))
-        # transformers allows no cache with checkpointing; scoring goes the way of training, so that their bits agree.
+        # transformers allows no cache with checkpointing; scoring computes as training does, so that their bits agree.
         # Experts are by row: a prompt that two versions have read has two sets of them
         self.trains_with_cache = (self.fuses or not spec.gradient_checkpointing) and self.routers is None
         self.decodes_in_place = self.fuses and self.device.type == "cuda"
@@ -145,7 +145,7 @@ class CausalLM:
         return [p._version for p in self.parameters.values()]
 
     def _invalidate(self, _: Tensor) -> None:
-        """Forget what holds for the weights as they are: a gradient has come."""
+        """Discard what holds only for the current weights: a gradient has arrived."""
         self.newest = self.cached_score = None
 
     def is_learner(self, version: Version) -> bool:
@@ -192,7 +192,7 @@ class CausalLM:
     @contextlib.contextmanager
     def _with_weights(self, version: Version, matrices: torch.dtype = torch.float32) -> Iterator[None]:
         """Replace the parameters' weights by those of `version`, unless they have them; linear layers' leave the host
-        as `matrices`, but for adapters, which are merged in float32."""
+        as `matrices`, except adapters, which are merged in float32."""
         if self.is_learner(version):
             yield
             return

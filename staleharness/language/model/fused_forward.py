@@ -2,7 +2,7 @@
 
 For Qwen2 and Llama as they are (no sliding window, no other activation). The matrices of queries, keys and values are
 one, those of the gated layer are one, and all layers share one mask. Several versions have their weights stacked,
-[K, ...], and parts of the rows are theirs: one product for all, where each in turn would leave a GPU waiting.
+[K, ...], and each has its part of the rows: one product for all, where each in turn would leave a GPU waiting.
 """
 
 from __future__ import annotations
@@ -126,15 +126,15 @@ def embedding(ids: Tensor, words: Tensor, padding: int | None) -> Tensor:
 
 class PaddedParts(NamedTuple):
     """Layout of rows of several versions: products of stacked weights take parts of equal length, one after the other,
-    attention and sampling only the rows there are."""
+    attention and sampling only the actual rows."""
 
-    rows: Tensor  # [K * longest] row at each place; behind the end of a shorter part any
+    rows: Tensor  # [K * longest] row at each place; any row after the end of a shorter part
     places: Tensor  # [B] place of each row
 
     @classmethod
     def of(cls, position: NDArray[np.int64], versions: int, device: torch.device) -> PaddedParts | None:
-        """Return the layout given the version of each row [B] by its number below `versions`; None where the rows are
-        laid out so already."""
+        """Return the layout given the version of each row [B] by its number below `versions`; None where the rows
+        already have that layout."""
         sizes = np.bincount(position, minlength=versions)
         longest, order = int(sizes.max()), position.argsort(kind="stable")
         places = np.empty_like(position)
@@ -167,7 +167,7 @@ class _FusedLayer:
 class FusedForward:
     """Forward pass of `model` with its weights at this moment; gradients flow into it. `dtype`: of matrix products.
 
-    weights: others in their place; with several versions [K, ...] rows come version by version, in parts of equal
+    weights: replacements for these; with several versions [K, ...] rows come version by version, in parts of equal
     length, unless `run` is given another layout.
     checkpointing: where a gradient is wanted, store the input of each layer and recompute the rest.
     """
@@ -188,7 +188,7 @@ class FusedForward:
         return linear(self.last_states(ids, attention, positions, cache, keep), *self.logits)
 
     def last_states(self, ids: Tensor, attention: Tensor, positions: Tensor, cache: Any, keep: int) -> Tensor:
-        """Return what the logits are a linear function of [B, keep, width], after the last `keep` of `ids`."""
+        """Return the states [B, keep, width] after the last `keep` of `ids`; the logits are linear in them."""
         layer = self.layers[0]
         self.extend_positions(attention.shape[1])
         mask: Mask

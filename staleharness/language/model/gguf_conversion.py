@@ -48,7 +48,7 @@ def gguf_of(model: str, folder: Path = Path()) -> Path | None:
 
 
 def header(model: str, file: Path) -> GGUFHeader:
-    """Read the header. Raises `UserError` for a file that is missing, no GGUF file, or cut short."""
+    """Read the header. Raises `UserError` for a file that is missing, not a GGUF file, or cut short."""
     if package_version("gguf") is None:
         raise missing_extra(f"MODEL={model}", "llm")
     if not file.is_file():

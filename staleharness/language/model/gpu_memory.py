@@ -1,6 +1,6 @@
 """Memory of a GPU: how many completions and versions fit, by arithmetic from a model's shape, and what to set if not.
 
-The estimates are rough and err on the safe side; tests compare them with what passes over meta tensors would allocate.
+The estimates are rough and err on the safe side; tests compare them with the allocations of passes over meta tensors.
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ def max_completions(policy: CausalLM, available: float) -> int:
 
 
 def equal_parts(rows: int, limit: int) -> int:
-    """Return the size of the fewest, most equal pieces of at most `limit` rows."""
+    """Return the size of pieces of at most `limit` rows, as few and as equal as possible."""
     return rows if limit >= rows else math.ceil(rows / math.ceil(rows / limit))
 
 
@@ -105,15 +105,15 @@ def advice(spec: LanguageSpec, size: int, setting: str = "micro_batch") -> str:
 
 
 def training_bytes(spec: LanguageSpec, trainable: int, total: int) -> int:
-    """Return gradients and AdamW's state in float32 of the `trainable` weights, and the fused weights of a pass with
-    their gradients, of all `total` weights."""
+    """Return bytes of gradients and AdamW's state in float32, for the `trainable` weights, and of the fused weights of
+    a pass with their gradients, for all `total` weights."""
     return 3 * 4 * trainable + 2 * _size(spec) * total
 
 
 def completion_bytes(spec: LanguageSpec, config: Any) -> int:
     """Return the peak of training on one completion of full length: logits, and activations per layer.
 
-    config: transformers', of a decoder with gated layers, which most are; others are near enough.
+    config: transformers', of a decoder with gated layers, which most have; for others the result is close enough.
     """
     tokens, layers = spec.prompt_tokens + spec.completion_tokens, int(config.num_hidden_layers)
     layer_size = _layer_bytes(spec, config, tokens)
@@ -124,12 +124,12 @@ def completion_bytes(spec: LanguageSpec, config: Any) -> int:
 
 
 def logit_bytes(spec: LanguageSpec, config: Any) -> int:
-    """Return the peak of one completion's logits, where all of them are there at once."""
+    """Return the peak of one completion's logits, where all of them exist at once."""
     return LOGIT * spec.completion_tokens * int(config.vocab_size)
 
 
 def stored_bytes(spec: LanguageSpec, config: Any) -> int:
-    """Return what checkpointing stores of one completion: the input of each layer, in float32."""
+    """Return bytes that checkpointing stores per completion: the input of each layer, in float32."""
     tokens = spec.prompt_tokens + spec.completion_tokens
     return int(config.num_hidden_layers) * tokens * 4 * int(config.hidden_size)
 
@@ -150,15 +150,15 @@ def reading_bytes(spec: LanguageSpec, config: Any) -> int:
 
 
 def _layer_bytes(spec: LanguageSpec, config: Any, tokens: int) -> int:
-    """Return one layer's activations: residual stream and norms in float32; queries, keys, values, attention and gated
-    layer in the precision of matrix products."""
+    """Return bytes of one layer's activations: residual stream and norms in float32; queries, keys, values, attention
+    and gated layer in the precision of matrix products."""
     width = int(config.hidden_size)
     inner = int(getattr(config, "intermediate_size", None) or 4 * width)
     return tokens * (6 * 4 * width + _size(spec) * (8 * width + 5 * inner))
 
 
 def mask_bytes(spec: LanguageSpec, config: Any) -> int:
-    """Return attention's term for every query of a group, one for all layers, and the tensors it is made from."""
+    """Return bytes of attention's term for every query of a group, one for all layers, and of its source tensors."""
     group = int(config.num_attention_heads) // int(getattr(config, "num_key_value_heads", config.num_attention_heads))
     tokens = spec.prompt_tokens + spec.completion_tokens
     return (group + 2) * spec.completion_tokens * tokens * _size(spec)
@@ -171,9 +171,9 @@ def writes_matrices(spec: LanguageSpec, config: Any) -> bool:
 
 
 def version_bytes(spec: LanguageSpec, config: Any, weights: int) -> int:
-    """Return one version on the device: matrices in the precision of products, the embedding in float32."""
+    """Return bytes of one version on the device: matrices in the precision of products, the embedding in float32."""
     words = int(config.vocab_size) * int(config.hidden_size)  # numbers of the embedding
-    head = words if getattr(config, "tie_word_embeddings", False) else 0  # the tied one is there twice
+    head = words if getattr(config, "tie_word_embeddings", False) else 0  # a tied one is stored twice
     return _size(spec) * (weights + head - words) + 4 * words
 
 

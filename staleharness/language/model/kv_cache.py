@@ -22,7 +22,7 @@ MASK_VALUE = -1e6
 ALIGNMENT = 16
 READ_TOKENS = 65_536  # of prompts that go through the model at once on a GPU, padding included
 HEAD_ALIGNMENT = 8  # numbers of a head that flash attention reads at once
-MAX_HEAD = 256  # numbers of a head that it takes
+MAX_HEAD = 256  # most numbers of a head that it takes
 # A query's and a padded key's number beside their own: exact in bfloat16, and their product 2^20 below any score.
 QUERY_MARK, PADDING_MARK = 256.0, -4096.0
 NATIVE_GQA_DEVICES = ("cpu",)  # devices whose attention takes a mask and grouped heads at once
@@ -39,7 +39,7 @@ class CausalWithPadding(NamedTuple):
 
     @staticmethod
     def serves(device: torch.device, dtype: torch.dtype, head: int) -> bool:
-        """Return whether flash attention takes heads of so many numbers."""
+        """Return whether flash attention takes heads of this many numbers."""
         return device.type == "cuda" and dtype == torch.bfloat16 and head + HEAD_ALIGNMENT <= MAX_HEAD
 
     @classmethod
@@ -67,8 +67,8 @@ def attend(query: Tensor, keys: Tensor, values: Tensor, mask: Mask, scale: float
     """Attention of queries [B, H, new, head] to fewer heads of keys and values [B, G, L, head]; `mask`: `mask_term`'s.
 
     The fused kernels of a GPU take a mask or grouped heads; given both, torch falls back to one that writes the whole
-    matrix and copies keys and values for every head of queries. There, queries of one group become further rows of
-    one head, and keys and values are not copied.
+    matrix and copies keys and values for every head of queries. So on a GPU queries of one group become further rows
+    of one head, and keys and values are not copied.
     """
     if isinstance(mask, CausalWithPadding):
         return mask.attend(query, keys, values, scale)
@@ -222,21 +222,21 @@ class PreallocatedCache(DynamicCache):  # type: ignore[misc]
         self.batch_select_indices(rows)
 
     def copy(self) -> PreallocatedCache:
-        """Return a cache that goes its own way from here."""
+        """Return a cache that changes independently from here on."""
         cache = copy.copy(self)
         cache.layers = [copy.copy(layer) for layer in self.layers]
         return cache
 
     def join(self, other: PreallocatedCache) -> None:
-        """Continue with the rows of both; as many tokens of each row are there."""
+        """Continue with the rows of both, all of which have equally many tokens."""
         for layer, other_layer in zip(self.layers, other.layers, strict=True):
             layer.join(other_layer)
 
 
 class StaticCache:
-    """Keys and values of all layers in one tensor that is never moved, as CUDA graphs need it.
+    """Keys and values of all layers in one tensor that is never moved, as CUDA graphs require.
 
-    Column 0 is the newest token's. After it come the prompt's but its last, then that one and the completion's.
+    Column 0 is the newest token's. After it come the prompt's except its last, then that and the completion's.
     mask [B, 1, 1, C] is the term of attention: 0 where there is something to attend to.
     """
 
@@ -257,7 +257,7 @@ class StaticCache:
         return PrefixCache([_StaticLayer(keys, values, first) for keys, values in self.memory[:, :, rows]])
 
     def fill(self, rows: slice, prefix: PrefixCache, prompt_index: Tensor | None) -> None:
-        """Copy prompts into the columns behind the newest token's; `prompt_index`: the prompt of each row."""
+        """Copy prompts into the columns after the newest token's; `prompt_index`: the prompt of each row."""
         all_states = prefix.states()  # of prompts of one token: none
         for layer, states in zip(self.memory[:, :, rows], all_states, strict=False):
             for memory, source in zip(layer, states, strict=True):
@@ -265,7 +265,7 @@ class StaticCache:
                 memory[:, :, 1 : 1 + source.shape[2]] = source
 
     def settle(self, column: int) -> None:
-        """Copy the newest token's to its own column, where later tokens can attend to it."""
+        """Copy the newest token's keys and values to its own column, where later tokens can attend to it."""
         self.memory[..., column, :] = self.memory[..., 0, :]
         self.mask[..., column] = 0.0
 

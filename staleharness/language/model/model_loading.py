@@ -124,7 +124,7 @@ def disable_dropout(model: torch.nn.Module) -> None:
 
 def enable_checkpointing(model: Any, with_adapter: bool) -> None:
     """Let a model recompute its layers for their gradients; `with_adapter`: the gradients of its LoRA adapter."""
-    with warnings.catch_warnings():  # later releases have another name for it, and still this one
+    with warnings.catch_warnings():  # later releases have another name for it, and still accept this one
         warnings.simplefilter("ignore", FutureWarning)
         model.gradient_checkpointing_enable({"use_reentrant": False})
     if with_adapter:

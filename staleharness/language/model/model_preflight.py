@@ -48,7 +48,7 @@ NO_ADAPTER = re.compile(r"embed|lm_head|token_embd|^output")  # weights that Lo
 
 
 def check_model(spec: LanguageSpec) -> None:
-    """Raise `UserError` where `spec.model` is no causal language model with a tokenizer."""
+    """Raise `UserError` where `spec.model` is not a causal language model with a tokenizer."""
     if (file := gguf_of(spec.model)) is not None:
         header(spec.model, file)  # raises where the file cannot be read
         return
@@ -87,7 +87,7 @@ def replay_refusal(spec: LanguageSpec, model_type: str) -> str:
 
 def check_replay(spec: LanguageSpec, mixture: bool) -> None:
     """Raise `UserError` where routing cannot be replayed; `mixture`: the task's own model has experts. The type of a
-    model on the hub is known when it is loaded."""
+    model on the hub is known only when it is loaded."""
     if spec.gradient_checkpointing:
         raise UserError(
             f"routing_replay={spec.routing_replay}: with gradient_checkpointing layers are computed again where no "
@@ -123,7 +123,7 @@ def shapes_in(folder: Path) -> list[tuple[str, list[int]]]:
 
 
 def trainable(shapes: Iterable[tuple[str, Sequence[int]]], spec: LanguageSpec) -> int:
-    """Return how many numbers one version has of a model whose weights have these names and shapes."""
+    """Return how many numbers one version has, for a model whose weights have these names and shapes."""
     if spec.versions == "full":
         return sum(math.prod(shape) for _, shape in shapes)
     layers = [s for name, s in shapes if len(s) == 2 and not NO_ADAPTER.search(name)]
@@ -192,7 +192,7 @@ def _check_hub(name: str) -> None:
     """Raise `UserError` where the hub's cache and the network do not have a model's smallest file."""
     try:
         hub_file(name, "config.json", "model")
-    except Exception as error:  # of the hub's library, and of the one that it reaches the network with
+    except Exception as error:  # from the hub's library, and from the one with which it reaches the network
         reason = shorten(one_line(error) or type(error).__name__, 120)
         raise UserError(
             f"MODEL={name} is not a folder here, and the hub does not give a model of that name ({reason}); "
@@ -207,14 +207,14 @@ def hub_file(repo: str, name: str, repo_type: str) -> str:
     try:
         return hf_hub_download(repo, name, repo_type=repo_type, local_files_only=True)
     except FileNotFoundError:
-        # asked once: a download asks six times, half a minute without network
+        # asked once: a download asks six times, which takes half a minute without network
         get_hf_file_metadata(hf_hub_url(repo, name, repo_type=repo_type))
         return hf_hub_download(repo, name, repo_type=repo_type)
 
 
 def _shapes(file: Path) -> list[tuple[str, list[int]]]:
-    """Return (name, shape) of the tensors in a safetensors file. Raises `UserError` for a file that is none or is not
-    complete."""
+    """Return (name, shape) of the tensors in a safetensors file. Raises `UserError` for a file that is not one or is
+    incomplete."""
     from safetensors import SafetensorError, safe_open
 
     try:

@@ -1,8 +1,8 @@
 """Forward and backward pass of `learner=native`: tokens without padding, and C++ between the products of matrices.
 
-All prompts and completions of a batch go through a layer as one matrix [n, width]. A prompt is there once, and the
+All prompts and completions of a batch go through a layer as one matrix [n, width]. A prompt is stored once, and the
 completions that continue it attend to it. What is not a product of matrices (`native/`) reads and writes each number
-once, where torch does so for each of its operations. Numbers differ from torch's by rounding.
+once, where torch does so in each of its operations. Numbers differ from torch's by rounding.
 
 With `dtype=bfloat16` the factors and results of products are bfloat16; all else is float32.
 """
@@ -39,7 +39,7 @@ class Tokens(NamedTuple):
     outputs: Tensor  # tokens before a target
     state: Tensor  # [m] place among `outputs` of the token before each target
     target: Tensor  # [m]
-    target_mask: Tensor  # [B, T] which these are
+    target_mask: Tensor  # [B, T] where these are
 
     @property
     def longest(self) -> int:
@@ -217,7 +217,7 @@ class _Gradients:
         self.of[name] = self.of[name].float().add_(grad) if name in self.of else grad
 
     def add_embedding(self, ids: Tensor, gradient: Tensor) -> None:
-        """Take in the gradient of the embeddings of `ids`; logits that have the same weights have its sum."""
+        """Take in the gradient of the embeddings of `ids`; if logits share the weights, it is added to theirs."""
         if not self.requires_grad["embedding"]:
             return
         embedding, padding = self.model.embedding, self.model.inner.embed_tokens.padding_idx

@@ -43,7 +43,7 @@ def kernels() -> Any:
 
 
 def at(x: Tensor | None) -> int | None:
-    """Return the address of a tensor's numbers, which lie in order."""
+    """Return the address of a tensor's numbers, which are contiguous."""
     if x is None:
         return None
     assert x.is_contiguous()
@@ -71,7 +71,7 @@ def norm(
 
 
 def gate(x: Tensor) -> Tensor:
-    """Return silu(gate) · up [n, width], of both side by side [n, 2 width]."""
+    """Return silu(gate) · up [n, width], given both side by side [n, 2 width]."""
     y = x.new_empty((len(x), x.shape[1] // 2))
     kernels().gate_forward(at(x), *y.shape, at(y), is_bfloat16(x))
     return y

@@ -1,7 +1,7 @@
 """Routers of a mixture of experts: which experts tokens go to, and passes in which given ones are forced.
 
 Routing replay (Zheng et al. 2025, GSPO, arXiv:2507.18071, section 5.3; Ma et al. 2025, arXiv:2510.11370): the experts
-are given, their gates are recomputed from the router's own logits over the given set, so that gradients reach the
+are given, and their gates are recomputed from the router's own logits over the given set, so that gradients reach the
 router.
 """
 
@@ -80,14 +80,14 @@ def routing_differs(sampler: Tensor, trainer: Tensor, mask: Tensor) -> Tensor:
 
 def resize(experts: Tensor, width: int, new_prompt: int, new_width: int) -> Tensor:
     """Return experts [B, P + `width`, layers, k] for prompts and completions padded to `new_prompt` and `new_width`.
-    Columns that go are of padding."""
+    Columns that are dropped are padding."""
     sides = new_prompt - experts.shape[1] + width, new_width - width
     return pad(experts, (0, 0, 0, 0, *sides), value=ANY_EXPERT)
 
 
 def of_read_tokens(experts: Tensor, prompt_mask: Tensor, mask: Tensor) -> Tensor:
-    """Return experts [B, P + T, layers, k] without those of padding and of a completion's last token, which nothing is
-    drawn after, so that they depend on the row alone. `prompt_mask` [B, P], `mask` [B, T]."""
+    """Return experts [B, P + T, layers, k] without those of padding and of a completion's last token, after which
+    nothing is drawn, so that they depend on the row alone. `prompt_mask` [B, P], `mask` [B, T]."""
     read = torch.cat([prompt_mask > 0, mask[:, 1:] > 0, mask.new_zeros((len(mask), 1), dtype=torch.bool)], 1)
     return torch.where(read[:, :, None, None], experts, ANY_EXPERT)
 
@@ -100,7 +100,7 @@ class RoutingNotes:
 
     @contextlib.contextmanager
     def watching(self, first: int, end: int, rows: Tensor, source: Tensor | None) -> Iterator[None]:
-        """Note a pass over the columns `first` … `end` − 1 of `rows`; `source`: the row that was read, of each."""
+        """Record a pass over the columns `first` … `end` − 1 of `rows`; `source`: for each, the row that was read."""
         with self.routers.watching() as choices:
             yield
         if choices:

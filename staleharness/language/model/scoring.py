@@ -1,8 +1,8 @@
 """Teacher forcing: log-probabilities of given completions under a causal language model.
 
-A prompt that neighbouring rows have in common is read once, and completions of like length go through the model
-together, so that little is computed for padding. A chunk's logits, the most memory of a training step, are computed,
-summed up and forgotten, and computed again in the backward pass: memory is that of one chunk.
+A prompt that neighbouring rows have in common is read once, and completions of similar length go through the model
+together, so that little is computed for padding. A chunk's logits, which take the most memory in a training step, are
+computed, summed up and freed, and recomputed in the backward pass: memory is that of one chunk.
 """
 
 from __future__ import annotations

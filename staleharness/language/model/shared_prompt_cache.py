@@ -55,7 +55,7 @@ class SharedPromptCache:
             layer.select(rows, prompts)
 
     def copy(self) -> SharedPromptCache:
-        """Return a cache that goes its own way from here."""
+        """Return a cache that changes independently from here on."""
         cache = copy.copy(self)
         cache.layers = [copy.copy(layer) for layer in self.layers]
         for layer in cache.layers:
@@ -63,7 +63,7 @@ class SharedPromptCache:
         return cache
 
     def join(self, other: SharedPromptCache) -> None:
-        """Continue with the rows of both; as many tokens of each row are there."""
+        """Continue with the rows of both, all of which have equally many tokens."""
         assert self.rows is not None and other.rows is not None
         self.rows = PromptRows(torch.cat([self.rows.prompt_index, other.rows.prompt_index + len(self.mask)]))
         for layer, other_layer in zip(self.layers, other.layers, strict=True):
@@ -116,7 +116,7 @@ class _SharedLayer(CacheLayer):
         if new > 1:
             later = torch.full((new, keys.shape[2]), MASK_VALUE).triu(keys.shape[2] - new + 1)
             scores += later.repeat(queries.shape[2] // new, 1)
-        if not self.prompt:  # each is of one token, which is the first of the completion's
+        if not self.prompt:  # each has one token, which counts as the completion's first
             output = scores.softmax(-1) @ values
         else:
             prompt_keys, prompt_values = self.prompt
@@ -127,7 +127,7 @@ class _SharedLayer(CacheLayer):
         return output.view(query.shape).to(query.dtype)
 
     def _store_prompts(self, keys: Tensor, values: Tensor) -> None:
-        """Store keys and values of the prompts being read. Padding before them stays 0: it is masked, and must still
+        """Store keys and values of the prompts being read. Padding before them stays 0: it is masked, but must still
         be a number."""
         prompts, first = self.cache.reading
         if not self.prompt:

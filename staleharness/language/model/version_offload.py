@@ -33,7 +33,7 @@ class ResidentVersions:
         next call.
 
         Raises:
-            ValueError: a version occurs twice, or there are more than slots.
+            ValueError: a version occurs twice, or there are more versions than slots.
         """
         if len({id(v) for v in versions}) < len(versions):
             raise ValueError(f"a version occurs twice in phases {[v.phase for v in versions]}; ask for each once")
@@ -61,7 +61,7 @@ class ResidentVersions:
         return next((i for i, resident in enumerate(self.slots) if resident is version), None)
 
     def _slot(self, version: Version, requests: Sequence[Version]) -> int:
-        """Return the slot of a version, which is loaded into one that no request has if it is absent."""
+        """Return the slot of a version; if absent, it is loaded into a slot that no request has."""
         if (slot := self._find(version)) is not None:
             return slot
         free = [i for i, resident in enumerate(self.slots) if not any(resident is v for v in requests)]
