@@ -146,7 +146,7 @@ class MLPPolicy:
     def value_loss(
         self, value: Tensor, target: Tensor, start: Tensor, clip: float, coef: float
     ) -> tuple[Tensor, Tensor]:
-        """`networks.value_loss` in the arithmetic of this policy, for targets and values at phase start of any shape
+        """`functional_mlp.value_loss` in this policy's arithmetic, for targets and values at phase start of any shape
         with N numbers."""
         return value_loss(value, target.flatten(), start.flatten(), clip, coef)
 
@@ -242,7 +242,7 @@ class BatchedPolicies:
 def _layers_of(stack: Tensor, shapes: Sequence[tuple[int, ...]]) -> tuple[list[Tensor], Tensor]:
     """(W, b, W, b, ... as `baddbmm` takes them, log σ [K, 1, A]) of actors [K, P]."""
     *weights, log_std = views_of(stack, list(shapes))
-    if weights[-1].shape[-1] == 1:  # see `networks`
+    if weights[-1].shape[-1] == 1:  # see `functional_mlp`
         weights[-2:] = [torch.nn.functional.pad(w, (0, 1)) for w in weights[-2:]]
     return weights, log_std
 

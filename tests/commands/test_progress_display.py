@@ -62,7 +62,7 @@ def test_a_phase_is_said_with_its_score_in_the_words_of_the_task(
 def test_the_time_left_leaves_out_a_warm_start(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Of four runs one was stored. The first to run takes an hour of warm start, and then two minutes."""
+    """One of four runs was stored. The first to run takes an hour of warm start, and then two minutes."""
     clock = [0.0]
     monkeypatch.setattr(progress_display.time, "monotonic", lambda: clock[0])
     run, lines = plan_run("word-problems"), PlainLines(4, 1)
