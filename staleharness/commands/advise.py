@@ -1,4 +1,5 @@
-"""`staleharness advise`: K and method for a system, from stored runs, a simulated pipeline and a log of real lags."""
+"""`staleharness advise`: advice on K and method for a system, from stored runs, a simulated pipeline and a log of real
+lags."""
 
 from __future__ import annotations
 
@@ -19,47 +20,47 @@ if TYPE_CHECKING:
 
 CAPS = "0,1,2,4,8"
 MARK = "staleharness advise: "  # in the metadata of a picture, before the folder of its runs
-LARGEST = 2**24  # bytes of a picture in which the mark is looked for
+LARGEST = 2**24  # bytes of a picture that are searched for the mark
 TOKENS, CONTROL = "results/reference/stress_lags", "results/reference/vaco_control"
 KINDS = {TOKENS: "language", CONTROL: "control"}
 
 
 @dataclass(frozen=True)
 class Command(JsonOption, RunFilters):
-    """Advise on K and method: staleness budgets from stored runs, score against time from a pipeline, and where the
-    lag of a real system lies. Trains nothing, and says nothing beyond the data."""
+    """Advise on K and method: staleness budgets from stored runs, score against time from a pipeline, and where the lag
+    of a real system lies. Trains nothing and extrapolates nothing."""
 
     results: Annotated[str | None, Help("FOLDER", "results")] = None
-    """Stored runs at several K, K = 1 among them: a results folder or a bundle. With a log and without this, the
-    published runs of the kind of task that the log's system trains."""
+    """Stored runs at several K, including K = 1: a results folder or a bundle. With --log, the default is the published
+    runs on the kind of task that the log's system trains."""
     preset: Annotated[str | None, Help("NAME", "async")] = None
-    """A pipeline to compare them with: sync, one-step-off, async, in-flight."""
+    """Pipeline to compare the runs with: sync, one-step-off, async, in-flight."""
     set: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Settings of the pipeline, as in `staleharness pipeline`."""
     cap: Annotated[str | None, Help("N,...", CAPS)] = None
     """Caps to try; `none` means no cap. Speeds are relative to the first."""
     log: Annotated[str | None, Help("FILE")] = None
-    """Lags of a real system: CSV, JSON lines, TensorBoard's event file, or a trace."""
+    """Lags of a real system: CSV, JSON Lines, a TensorBoard event file, or a trace."""
     columns: Annotated[str | None, Help("lag=NAME,...")] = None
-    """Column of the log that holds the lag (and that of the count, in a histogram), if its name is not a known one."""
+    """Column of the log that holds the lag (and that of the count, in a histogram), if its name is not recognised."""
     unit: Annotated[str | None, Help("versions|gradient_steps|samples", "the system's")] = None
     """Unit of the lags in the log."""
     batch: Annotated[str | None, Help("N")] = None
-    """Samples of a version, where the log counts samples."""
+    """Samples per version, if the log counts samples."""
     updates: Annotated[str | None, Help("N")] = None
-    """Gradient steps per version of the pipeline or log; without it a version counts as a phase."""
+    """Gradient steps per version of the pipeline or log; without this option, a version counts as a phase."""
     keep: Annotated[str, Help("SHARE", "0.95")] = "0.95"
     """Share of the synchronous IQM that must be kept."""
     zero: Annotated[str, Help("NUMBER|worst", "auto")] = "auto"
-    """The score that counts as nothing: that of a random policy (returns) or 0 (accuracies)."""
+    """The score that counts as zero: that of a random policy (returns) or 0 (accuracies)."""
     score: Annotated[str, Help("sampled|deterministic", "auto")] = "auto"
-    """Evaluation that counts."""
+    """Evaluation to use."""
     out: Annotated[str | None, Help("FILE.png|svg|pdf")] = None
-    """Draw score against lag and, with a pipeline, against time."""
+    """Plot score against lag and, with a pipeline, against time."""
 
 
 def handle(command: Command) -> int:
-    """Print the advice and draw it where asked. Raises `UserError` before anything is written."""
+    """Print the advice and draw it if requested. Raises `UserError` before anything is written."""
     from ..base.parsing import parse_value
     from ..base.reference_results import results_path
     from ..logs.lag_log_reader import read_log
@@ -103,7 +104,7 @@ def handle(command: Command) -> int:
         from ..figures.plot_layout import to_bytes
         from ..figures.score_retention import draw_advice
 
-        origin = MARK + source.encode("ascii", "backslashreplace").decode()  # a PDF has other letters in UTF-16
+        origin = MARK + source.encode("ascii", "backslashreplace").decode()  # a PDF stores other letters as UTF-16
         write_bytes(target, to_bytes(draw_advice(advice, source), target.suffix[1:], origin))
         print(f"wrote {target}", file=stream)
     if command.json:

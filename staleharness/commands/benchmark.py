@@ -13,22 +13,22 @@ from .shared.arguments import SWITCH, Help, JsonOption, PluginOption, Resources
 
 @dataclass(frozen=True)
 class Command(JsonOption, PluginOption, Resources):
-    """Run what is missing of one method in a track of StaleBench, and say how it compares with all others."""
+    """Make the missing runs of one method in a track of StaleBench, and compare it with all other methods."""
 
     algo: Annotated[str | None, Help("NAME")] = None
     """The method, e.g. my_idea or vaco[delta=0.1]."""
     track: Annotated[str, Help("tokens|control|paper", "tokens")] = "tokens"
     """tokens takes minutes, control hours, paper days."""
     quick: Annotated[bool, SWITCH] = False
-    """Two seeds at the learning rates of PPO-clip: a look and not a result."""
+    """Run two seeds at the learning rates of PPO-clip: a look and not a result."""
     one_rate: Annotated[bool, SWITCH] = False
-    """All seeds at the learning rates of PPO-clip, without the ladder: half of the runs, and not a row."""
+    """Run all seeds at the learning rates of PPO-clip, without the ladder: half of the runs, and not a row."""
     add: Annotated[str | None, Help("BUNDLE")] = None
-    """A bundle made elsewhere, whose rows are checked and shown beside the others."""
+    """Bundle made elsewhere; its rows are checked and shown beside the others."""
     out: Annotated[str, Help("FOLDER", "results/stalebench")] = "results/stalebench"
     """Folder for the runs and the page."""
     dry: Annotated[bool, SWITCH] = False
-    """Only say what would run and how long it would take."""
+    """Only print what would run and how long it would take."""
 
 
 def handle(command: Command) -> int:
@@ -95,7 +95,7 @@ def handle(command: Command) -> int:
     if result is not None and not result.missing and not look and source == USER:
         hint = [f"to share this row: staleharness pack {quote(command.out)}/{protocol.track} {quote(f'{name}_row')}"]
     lines = [line for row in keys for line in remarks(table, *row)]
-    store.open_for_writing()  # which nothing has done where no run was missing
+    store.open_for_writing()  # not done yet if no run was missing
     path = write_page(store.root, table, protocol, sources, [*lines, *hint])
     if command.json:
         print(json.dumps(table.to_json(), sort_keys=True))

@@ -30,7 +30,7 @@ class Command(Presentation, RunFilters):
 
 
 def handle(command: Command) -> int:
-    """Print the comparison and write it where asked. Raises `UserError` before anything is written."""
+    """Print the comparison and write it if requested. Raises `UserError` before anything is written."""
     from ..base.reference_results import results_path
     from ..statistics.result_comparison import COLUMNS, compare_runs
     from ..store.store import Store
@@ -63,7 +63,7 @@ def headline(comparison: Comparison) -> str:
 
 
 def as_text(comparison: Comparison, head: str, width: int = WIDTH) -> str:
-    """Both tables as fixed-width text, cells first, then over environments, then the notes."""
+    """Format both tables as fixed-width text: cells first, then rows over environments, then the notes."""
     text = wrap_lines([head], width)
     for title, headers, lines, hidden in _tables(comparison, width):
         text += ["", *wrap_lines([title], width), *fixed_width(headers, lines)]

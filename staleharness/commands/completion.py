@@ -13,7 +13,7 @@ from ..errors import UserError, nearest
 from .shared.arguments import GridOptions, Help, flag_of
 from .shared.command_line_parser import Verb, verbs
 
-CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # of names, as an option's help writes it
+CHOICE = re.compile(r"[a-z0-9_]+(?:\|[a-z0-9_]+)+")  # among names, as an option's help writes it
 SHELLS = ("bash", "zsh", "fish")
 WIDTH = 60  # of a summary: it fits 80 columns beside the longest option
 TEMPLATES = Path(__file__).with_name("templates")
@@ -61,7 +61,7 @@ def options() -> dict[str, dict[str, str]]:
 
 @functools.cache
 def values() -> dict[str, dict[str, list[str]]]:
-    """Command -> option -> the names that it may have, for options that choose among names."""
+    """Command -> option -> the names that it accepts, for options that choose among names."""
     from ..algorithm import ALGORITHMS
     from ..lag import LAGS
     from ..mismatch import MISMATCHES
@@ -79,7 +79,7 @@ def values() -> dict[str, dict[str, list[str]]]:
     presets = {name for family in all_families() for name in family.all_presets()}
 
     def of(verb: Verb) -> dict[str, list[str]]:
-        trains = issubclass(verb.command, GridOptions)  # a preset of runs, and otherwise of pipelines
+        trains = issubclass(verb.command, GridOptions)  # its presets are of runs, otherwise of pipelines
         choices = {**names_of, "preset": sorted(presets if trains else PRESETS), **_choices(verb)}
         return {flag_of(name): choices[name] for name in _options(verb) if choices.get(name)}
 
@@ -113,6 +113,6 @@ def _short(text: str | None) -> str:
 
 
 def _quote(text: str) -> str:
-    """A word for zsh or fish, which both take it as it is but for quotes and backslashes."""
+    """Quote a word for zsh or fish, both of which take it literally except for quotes and backslashes."""
     plain = text.replace("\\", "").replace("'", "’")
     return f"'{plain}'"

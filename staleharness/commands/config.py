@@ -16,10 +16,11 @@ ABSENT = "–"
 
 @dataclass(frozen=True, kw_only=True)
 class Command(JsonOption):
-    """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff: what differs."""
+    """Show every setting of a run, resolved; for the file of a study, of its first run. With --diff, show what
+    differs."""
 
     source: Annotated[str, Help("ID|FILE.toml")]
-    """A stored run, by its id or the first digits of it, or the TOML file of a study."""
+    """Stored run, by its id or the first digits of it, or the TOML file of a study."""
     diff: Annotated[str | None, Help("ID|FILE.toml")] = None
     """Another run or file to compare it with."""
     out: Annotated[str, Help("FOLDER", "results")] = "results"
@@ -27,7 +28,7 @@ class Command(JsonOption):
 
 
 def handle(command: Command) -> int:
-    """Print one setting a line, sorted. Raises `UserError` where there is no such run or file."""
+    """Print one setting per line, sorted. Raises `UserError` if there is no such run or file."""
     spec = settings(command.source, command.out)
     if command.diff is None:
         text = [f"{key} = {format_setting(spec[key])}" for key in sorted(spec)]
@@ -57,7 +58,7 @@ def settings(source: str, out: str) -> dict[str, Any]:
 
 
 def differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """Map each setting that differs -> (its value in a, in b), None where it has none; sorted."""
+    """Map each setting that differs to its values (in a, in b), None where it is absent; sorted."""
     keys = sorted({*a, *b})
     return {key: (a.get(key), b.get(key)) for key in keys if a.get(key) != b.get(key)}
 

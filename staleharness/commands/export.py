@@ -16,7 +16,7 @@ class Command(JsonOption, PluginOption, ResultsFolder, RunFilters):
     """Write stored runs for other tools, each run under its own id: exporting again changes nothing."""
 
     kind: Annotated[str, Help("tensorboard|wandb|csv")]
-    """Format: event files, W&B runs (offline; `wandb sync` sends them), or metrics.csv and runs.csv."""
+    """Format: event files, W&B runs (offline; `wandb sync` uploads them), or metrics.csv and runs.csv."""
     to: Annotated[str | None, Help("FOLDER", "OUT/exports/KIND")] = None
     """Folder to write to."""
 

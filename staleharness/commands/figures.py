@@ -18,14 +18,14 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command(JsonOption):
-    """Draw the figures of a paper from published results, with what it claims and what we saw. Trains nothing."""
+    """Draw the figures of a paper from published results, with its claims and our observations. Trains nothing."""
 
     paper: Annotated[str, Help("NAME", "vaco")] = "vaco"
     """The paper, by its folder in experiments/."""
     fig: Annotated[str | None, Help("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, Help("small|paper", "small")] = "small"
-    """Runs to draw: those at the small scale, or at the paper's own."""
+    """Scale of the runs to draw: small, or as in the paper."""
     bundles: Annotated[str, Help("FOLDER", "results/reference")] = "results/reference"
     """Folder with the results, one folder per study."""
     out: Annotated[str | None, Help("FOLDER", "docs/gallery; docs/gallery_paper")] = None

@@ -16,14 +16,14 @@ from .shared.arguments import Help
 
 @dataclass(frozen=True)
 class Template:
-    """Plugin file to start from, of one kind; its text is in `templates/`.
+    """Template of a plugin file of one kind; its text is in `templates/`.
 
     In the text, {name} is the plugin's name as typed, {cls} its class, {title} its name in words.
     """
 
     noun: str  # with its article
     registry: str  # module:name, of the package
-    folder: str  # of a checkout, where its plugins lie
+    folder: str  # of a checkout, where such plugins lie
     flags: str  # of a sweep that tries it
     ids: tuple[str, ...] = ()  # of the environments in it
 
@@ -55,7 +55,7 @@ class Command:
     kind: Annotated[str, Help("|".join(TEMPLATES))]
     """Kind of plugin to write."""
     name: Annotated[str, Help("NAME")]
-    """Name of the plugin, like my_idea."""
+    """Name of the plugin, e.g. my_idea."""
     folder: Annotated[str | None, Help("FOLDER")] = None
     """Folder for the file; by default the current one, and inside a checkout its plugin folder."""
 
@@ -111,7 +111,7 @@ def _class_of(name: str) -> str:
 
 
 def _home(template: Template) -> Path:
-    """The plugin folder of the checkout for who stands in it; elsewhere the current folder."""
+    """Return the checkout's plugin folder if the current folder is inside it, otherwise the current folder."""
     from ..base.plugins import builtin_folder
 
     checkout, folder = Path(__file__).resolve().parents[2], Path.cwd().resolve()

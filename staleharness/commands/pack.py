@@ -11,7 +11,7 @@ from .shared.arguments import Help
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """Pack results into a bundle of a few files to publish: every number of every run, none of the folders."""
+    """Pack results into a bundle of a few files to publish: every number of every run, without their folders."""
 
     source: Annotated[str, Help("OUT")]
     """Folder with results."""

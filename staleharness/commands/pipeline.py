@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from ..pipeline.pipeline_settings import Pipeline
 
 LENGTH = 1000  # decisions per row of a lag model
-LENGTH_BIAS = 0.03  # least bias that is reported
+LENGTH_BIAS = 0.03  # smallest bias that is reported
 SUMMARY = "pipeline.json"
 HEADERS = ["pipeline", "s/step", "rows/s", "lag", "token lag", "p95", "max", "trainer", "slots", "binds"]
 
@@ -37,9 +37,9 @@ class Command(JsonOption):
     steps: Annotated[str | None, Help("N", "200")] = None
     """Steps of the trainer."""
     seed: Annotated[str, Help("N", "0")] = "0"
-    """The seed of lengths, environments and failures."""
+    """Seed of lengths, environments and failures."""
     out: Annotated[str | None, Help("FOLDER")] = None
-    """Write summary, trace and timeline of each pipeline."""
+    """Write the summary, trace and timeline of each pipeline."""
 
 
 def handle(command: Command) -> int:
@@ -77,7 +77,7 @@ def handle(command: Command) -> int:
 
 
 def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
-    """A preset, or the pipeline that a lag model is, with some settings changed. Raises `UserError`."""
+    """Return a preset, or the pipeline that a lag model stands for, with some settings changed. Raises `UserError`."""
     from ..idle_options import check_options
     from ..lag import LAGS, read_lag
     from ..pipeline.pipeline_settings import PRESETS, Pipeline, preset
@@ -133,7 +133,7 @@ def _bounds(s: Mapping[str, Any]) -> list[str]:
     """Lines on the effect of the bounds that were set: a cap is not a lag."""
     cap, max_lag, lag = s["pipeline"]["cap"], s["pipeline"]["max_lag"], s["lag"]
     share = f"{lag['share_at_bound'] or 0:.1%} of the rows trained on are at it"
-    if cap is not None and max_lag is None and cap % 1:  # no row has a fraction of a version as its lag
+    if cap is not None and max_lag is None and cap % 1:  # a row's lag is a whole number of versions
         share = f"{1 - lag['share_above_bound']:.1%} of the rows trained on are below it"
     lines = []
     if cap is not None:

@@ -1,4 +1,4 @@
-"""`staleharness report`: table and report again. Trains nothing, and needs no plugin of the runs."""
+"""`staleharness report`: table and report, rebuilt. Trains nothing, and does not need the runs' plugins."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Command(PluginOption, ResultsFolder, Presentation, RunFilters):
-    """Make the table and report again from stored results; --env, --k, --algo, --where select runs. Trains nothing."""
+    """Rebuild the table and report from stored results; --env, --k, --algo, --where select runs. Trains nothing."""
 
 
 def handle(command: Command) -> int:
@@ -30,7 +30,7 @@ def handle(command: Command) -> int:
     load_plugins(command.plugin)
     check_presentation(command)
     store = Store(command.out)
-    store.check_readable()  # here, where the report goes; what is published elsewhere is not written to
+    store.check_readable()  # this folder, where the report goes; published ones elsewhere are not written to
     all_runs = load(command.out)
     is_selected, settings = cell_filter(command.env, command.k, command.algo), read_settings(command.where)
     runs = Results.of(filter_runs(all_runs, is_selected, command.where)).without_doubtful()

@@ -23,28 +23,28 @@ EXAMPLES: tuple[dict[str, str | bool], ...] = ({"fig": "3"}, {"dry": True}, {"sc
 
 @dataclass(frozen=True)
 class Command(JsonOption, Resources):
-    """Make the runs that the figures of a paper need, but for those already stored, then draw the figures. Without
-    --paper and --fig: list the studies that there are, and what each takes."""
+    """Make the runs that the figures of a paper need, except those already stored, then draw the figures. Without
+    --paper and --fig, list the available studies and what each takes."""
 
     paper: Annotated[str | None, Help("NAME", "vaco with --fig")] = None
     """The paper, by its folder in experiments/."""
     fig: Annotated[str | None, Help("NAME", "all")] = None
     """One figure: its number in the paper, or the name of its file."""
     scale: Annotated[str, Help("small|paper", "small")] = "small"
-    """Size: hours on two cores, or as in the paper."""
+    """Scale of the runs: small takes hours on two cores, paper is as in the paper."""
     device: Annotated[str | None, Help("cpu|cuda", "cpu")] = None
     """Device of the networks."""
     out: Annotated[str, Help("FOLDER", "results/reproduced")] = "results/reproduced"
-    """Folder for results, one below it per study, and for the figures."""
+    """Folder for the figures and the results, with a subfolder per study."""
     dry: Annotated[bool, SWITCH] = False
-    """Only say what would run, how long it would take and how much disk, as far as stored runs tell."""
+    """Only print what would run, and how much time and disk it would take, as far as stored runs tell."""
     probe: Annotated[bool, SWITCH] = False
-    """With --dry: measure the speed here for a few seconds where no stored run tells it."""
+    """With --dry, measure the speed here for a few seconds if no stored run tells it."""
 
 
 def handle(command: Command) -> int:
-    """Run the study of every wanted figure, then draw them into `<out>/figures`. A run that several of them ask for is
-    made once. Exit code as of a sweep."""
+    """Run the study of every selected figure, then draw the figures into `<out>/figures`. A run that several studies
+    ask for is made once. The exit code is that of a sweep."""
     from .. import api
     from ..base.files import make_subfolder
     from ..base.parsing import user_path
@@ -90,7 +90,7 @@ def handle(command: Command) -> int:
         if copies:
             print(f"{store.root.name}: copied {plural(copies, 'run')} from other studies", file=sys.stderr)
         options = Presentation(json=False)
-        # On standard output there is one JSON object at most.
+        # Standard output has at most one JSON object.
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
             code = max(code, execute(options, plan, store, runner_of(command, plan, store), command.restart))
         if code == 130:

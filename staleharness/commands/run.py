@@ -16,7 +16,7 @@ class Command(Presentation, GridOptions):
     seed: Annotated[str, Help("N", "0")] = "0"
     """The seed; --seeds is for sweep."""
     restart: Annotated[bool, SWITCH] = False
-    """Start over where none of its checkpoints can be used here. They stay beside it."""
+    """Start over if none of its checkpoints can be used here. They are kept beside the run."""
 
 
 def handle(command: Command) -> int:

@@ -23,14 +23,14 @@ MAX_FRAMES = 1000
 
 @dataclass(frozen=True, kw_only=True)
 class Command(JsonOption, PluginOption, ResultsFolder):
-    """Play episodes with the policy that a finished run has kept, or print completions by its model."""
+    """Play episodes with the saved policy of a finished run, or print completions of its model."""
 
     run: Annotated[str, Help("RUN")]
     """Id of a run in OUT, or the first digits of it; or the folder of a run."""
     episodes: Annotated[str, Help("N", "5")] = "5"
-    """Number of episodes, by the likeliest actions, or of test problems."""
+    """Number of episodes, with the most likely actions, or of test problems."""
     video: Annotated[str | None, Help("FILE")] = None
-    """Render the first episode into this file, .gif or .mp4; needs the packages imageio and what the environment draws
+    """Render the first episode to this file, .gif or .mp4; needs imageio and the packages that the environment renders
     with."""
 
 

@@ -1,4 +1,4 @@
-"""`staleharness status`: how the runs of a results folder stand."""
+"""`staleharness status`: the state of the runs in a results folder."""
 
 from __future__ import annotations
 

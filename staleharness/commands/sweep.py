@@ -1,4 +1,4 @@
-"""`staleharness sweep`: train what is missing of a grid, then show table and report."""
+"""`staleharness sweep`: train the missing runs of a grid, then show the table and report."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ class Command(Presentation, Resources, GridOptions):
     """Train every algorithm x environment x capacity x seed that is not stored yet, then show the table and report."""
 
     dry: Annotated[bool, SWITCH] = False
-    """Only say what would run, how long it would take and how much disk, as far as stored runs tell; starts and loads
+    """Only print what would run, and how much time and disk it would take, as far as stored runs tell; starts and loads
     nothing."""
     list: Annotated[bool, SWITCH] = False
-    """With --dry: list every run, one per line."""
+    """With --dry, list every run, one per line."""
     probe: Annotated[bool, SWITCH] = False
-    """With --dry: measure the speed here for a few seconds where no stored run tells it."""
+    """With --dry, measure the speed here for a few seconds if no stored run tells it."""
 
 
 def handle(command: Command) -> int:

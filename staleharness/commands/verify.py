@@ -1,4 +1,4 @@
-"""`staleharness verify`: stored runs made again, and compared to the bit."""
+"""`staleharness verify`: stored runs made again and compared bit for bit."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, kw_only=True)
 class Command(JsonOption, PluginOption, RunFilters):
-    """Make stored runs again here and compare them phase by phase: a machine of the same kind gives the same bits."""
+    """Rerun stored runs here and compare the results phase by phase: a machine of the same kind gives the same bits."""
 
     source: Annotated[str, Help("RUN|FOLDER")]
     """The folder of one run (results/runs/...), a results folder, or a published bundle."""
     n: Annotated[str, Help("N|all", "3")] = "3"
-    """Number of runs of a folder to make again, the quickest first."""
+    """Number of runs of a folder to rerun, the quickest first."""
     jobs: Annotated[str | None, Help("N", "one per core")] = None
     """Runs at a time."""
     out: Annotated[str | None, Help("FOLDER", "a temporary folder")] = None
-    """Folder in which the runs are made; they stay there, so that the same command resumes."""
+    """Folder for the reruns; they stay there, so that the same command resumes."""
 
 
 def handle(command: Command) -> int:

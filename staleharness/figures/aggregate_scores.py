@@ -23,8 +23,8 @@ NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "op
 
 @FIGURES.register("aggregate_scores", Section(40, "Aggregate scores", "Line: the estimate. Bar: its interval."))
 def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Figure:
-    """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity. Of one
-    environment the IQM alone: median and mean are one number there, and the gap its complement."""
+    """IQM, median, mean and optimality gap with intervals: one line per algorithm, grouped by capacity. For one
+    environment, the IQM alone: median and mean are the same number there, and the gap is its complement."""
     looks = looks_of(table)
     place, lines = _lines(table, looks, width)
     owner = {at: label for (label, _), at in place.items()}
@@ -58,7 +58,7 @@ def aggregate_scores(results: Results, table: Table, width: float = PAGE) -> Fig
 
 
 def _set_span(ax: Axes, table: Table, names: Sequence[str]) -> None:
-    """Give the panels of these aggregates one span, so that they can be compared, with a margin at its ends."""
+    """Give the panels of these aggregates the same span, so that they can be compared, with a margin at its ends."""
     keys = [f"{n}{end}" for n in names for end in ("", "_low", "_high")]
     values = [row[key] for row in table.rows for key in keys if row[key] is not None]
     values += [x for row in table.rows for n in names for x in row.get("dots", {}).get(n, ())]
@@ -84,7 +84,7 @@ def _lines(table: Table, looks: Mapping[str, Style], width: float) -> tuple[dict
 
 
 def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = False) -> list[End]:
-    """Draw the one panel of `score_against_capacity`. Returns the ends of its lines."""
+    """Draw the single panel of `score_against_capacity`. Returns the ends of its lines."""
     ends = points_against_capacity(ax, looks_of(table), table.rows, "iqm", table.settings["capacities"])
     if delay:
         ax.xaxis.set_major_formatter(FuncFormatter(lambda k, _: f"{k - 1:g}"))
@@ -102,7 +102,7 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
 def score_against_capacity(results: Results, table: Table, width: float = PAGE, *, delay: bool = False) -> Figure:
     """Normalised IQM with its interval over the buffer capacity K (logarithmic): one line per algorithm.
 
-    `delay`: the axis is the delay of the data in phases, K − 1, of runs whose lag is `oldest`.
+    `delay`: the axis is the delay of the data in phases, K − 1, for runs whose lag is `oldest`.
     """
     title, height = f"Score against {'delay' if delay else 'buffer capacity'}", 2.6
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"

@@ -40,7 +40,7 @@ def warning_before_fall(
     after: int = 0,
     window: int = 8,
 ) -> Figure:
-    """Training reward, a column that may warn of its fall, and, run by run, when each of the two fell.
+    """Training reward, a column that may warn of its fall, and when each of the two fell, run by run.
 
     Either has fallen when its mean over the last `window` phases is below `share` of its best so far. The first
     `after` steps do not count: a column may be best there only because the data are not stale yet. All capacities of

@@ -166,8 +166,8 @@ def differences_from_baseline(
     """Final scores at one K (None: the largest), best method first: a dot per run, the mean, and the result of
     Welch's t-test against the baseline. One panel per environment; scores as they are.
 
-    beside: a label that is shown and compared with the baseline like the others, but no method of its own (the baseline
-    without lag): left out where methods are compared with each other.
+    beside: a label that is shown and compared with the baseline like the others, but is no method of its own (the
+    baseline without lag); it is left out where methods are compared with each other.
     """
     grid, looks, score = results.grid, looks_of(table), table.settings["score"]
     if baseline not in grid.labels:
@@ -224,7 +224,7 @@ def _rows(ax: Axes, scores: Scores, baseline: str, looks: dict[str, Style], widt
         ax.plot(runs, np.full(len(runs), at), "o", markeredgecolor="white", gid=gid(look), **pen)
         ax.plot([means[label]] * 2, [at - 0.38, at + 0.38], color=INK, linewidth=1.4, gid=gid(look))
     all_values = np.concatenate(list(scores.values()))
-    margin = 0.15 * float(np.ptp(all_values)) or 0.1  # intervals of few seeds would squeeze the runs
+    margin = 0.15 * float(np.ptp(all_values)) or 0.1  # intervals from few seeds would squeeze the runs
     ax.set_xlim(all_values.min() - margin, all_values.max() + margin)
     row_axis(ax, [short_label(looks[label].name, width) for label in order])
     for text, label in zip(ax.get_yticklabels(), order, strict=True):

@@ -61,7 +61,7 @@ def metric_over_training(
 ) -> Figure:
     """A column of the metrics over training (mean over runs), and its mean over a part of the phases against K.
 
-    `part`: from which share of the phases to which. `line`: a level to compare with, named `line_name`. Algorithms that
+    `part`: its bounds, as shares of the phases. `line`: a level to compare with, named `line_name`. Algorithms that
     do not measure the column are left out.
     """
     grid, fewest = results.grid, table.settings.get("fewest", 0)

@@ -58,8 +58,8 @@ def band_of(lag: float) -> tuple[float, float]:
 
 @SHEETS.register("risk_table")
 def risk_table(results: Results, table: Table, *, base: str = "") -> Sheet:
-    """Share of the score without lag that each method keeps, by band of the mean lag in training steps, in cells that
-    are darker for more. `base`: the algorithm whose runs stand for no lag, where a method has none of its own."""
+    """Share of the score without lag that each method keeps, by band of the mean lag in training steps; darker cells
+    keep more. `base`: the algorithm whose runs stand for those without lag, where a method has none of its own."""
     grid, score = results.grid, table.settings["score"]
     accuracy = table.accuracy
     lags = lags_of(results)
@@ -211,8 +211,8 @@ def samples_apart(run: StoredRun) -> bool:
 
 
 def two_factors_of(run: StoredRun) -> dict[str, Array] | None:
-    """Return KL[sampler ‖ newest policy] (k1) of a run's data by phase: the parts of engine and lag, and both. Of a run
-    that does not know its sampler, whose recorded μ is the version's policy, both is the sum of the parts."""
+    """Return KL[sampler ‖ newest policy] (k1) of a run's data by phase: the parts of engine and lag, and both. For a
+    run that does not know its sampler, whose recorded μ is the version's policy, both is the sum of the parts."""
     names = {"engine": "mismatch/kl_k1_engine_data", "lag": "mismatch/kl_k1_lag_data", "both": "kl_k1_data"}
     columns = budget_columns(run, [*names.values(), "mismatch/kl_k1"])
     if set(names.values()) <= columns.keys() and str(run.spec.get("behaviour")) != "version":

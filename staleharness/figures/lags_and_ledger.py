@@ -28,7 +28,7 @@ def lag_panel(ax: Axes, results: Results, table: Table, *, k: int | None = None)
 
 
 def _lag_bars(ax: Axes, results: Results, k: int) -> None:
-    """Draw the share of decisions at each lag, outlined as trained on where that differs."""
+    """Draw the share of decisions at each lag, with an outline of the shares trained on if these differ."""
     runs = [r for c, rs in results.grid.cells.items() if c.capacity == k for r in rs]
     counts = Counter[int]()
     for run in runs:
@@ -82,7 +82,7 @@ def lag_histogram(results: Results, table: Table, width: float = PAGE) -> Figure
     return figure
 
 
-# Okabe and Ito's colours, from dark to light in this order, and black: also told apart in grey.
+# Okabe and Ito's colours, from dark to light in this order, and black: distinguishable in grey, too.
 FATES = {"trained": "#0072B2", "masked": "#009E73", "dropped": "#E69F00", "queued": "#D9D9D9", "lost": "#000000"}
 
 

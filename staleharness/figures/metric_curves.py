@@ -61,7 +61,7 @@ def draw_spread(
     """Draw a band around `binned_mean`: Student's pointwise interval over the runs of each environment; the range of
     the runs if an environment has fewer than `fewest`. Nothing if runs are not measured at the same steps.
 
-    `to_axis` takes the ends of the band to the axis: `np.exp` for those of a `logarithm_of` a column.
+    `to_axis` maps the ends of the band to the axis: `np.exp` for those of a `logarithm_of` a column.
     """
     tasks: dict[str, list[tuple[Array, Array]]] = {}
     for run in runs:
@@ -102,7 +102,7 @@ def draw_metric(
 ) -> set[str]:
     """Draw columns of the metrics: a line per algorithm and column, the mean over its runs.
 
-    clock: column of the x axis, None for training steps. fewest: with a band of `draw_spread`; None for none.
+    clock: column of the x axis, None for training steps. fewest: that of the band of `draw_spread`; None for no band.
     Returns the algorithms that have a line: those that measure a column.
     """
     to_axis: Transform = np.exp if logarithmic else np.asarray

@@ -45,8 +45,8 @@ class OptionLines:
         return with_names(styles(self.methods.values()), self.table.settings.get("names"))
 
     def draw(self, ax: Axes, k: int, labels: set[str], distance: float, marker: float, thick: float) -> None:
-        """Draw a line per method through its rows at K that are in `labels`. Intervals stand at a `distance` from each
-        other, so that none hides another; the lines are where they belong."""
+        """Draw a line per method through its rows at K that are in `labels`. Intervals are set apart by `distance`, so
+        that none hides another; the lines are not shifted."""
         looks = self.looks
         for i, (method, look) in enumerate(looks.items()):
             shift = distance * (i - (len(looks) - 1) / 2)

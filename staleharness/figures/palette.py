@@ -12,7 +12,7 @@ from ..base.parsing import without_n
 from ..statistics.method_labels import display_label
 from ..statistics.table import Table
 
-# Colours of Okabe and Ito (2008), told apart with any colour vision; not their yellow, too pale on white.
+# Colours of Okabe and Ito (2008), distinguishable with any colour vision, except their yellow, too pale on white.
 ALGORITHM_COLOURS = {
     "ppo_clip": ("#222222", "o"),
     "vaco": ("#D55E00", "D"),
@@ -22,8 +22,8 @@ ALGORITHM_COLOURS = {
     "decoupled_ppo": ("#56B4E9", "P"),
     "a3po": ("#CC79A7", "X"),
 }
-# For everyone else, in order of name: searched for so that all fourteen stay apart in simulations of red- and of
-# green-blind eyes (tests/figures/test_palette.py), with markers that ALGORITHM_COLOURS does not use.
+# For all other methods, in order of name: found by a search so that all fourteen stay distinct in simulations of red-
+# and of green-blindness (tests/figures/test_palette.py), with markers that ALGORITHM_COLOURS does not use.
 SPARE_COLOURS = (
     ("#23008B", "<"),
     ("#B3BE68", ">"),
@@ -44,8 +44,8 @@ OTHER_METHODS = (
 )
 WITHOUT_LAG = "ppo_clip[lag=fixed:0]"  # reference in studies of stale data: PPO-clip's colour, dashed
 ROW_MARKERS = ("", "s", "^", "o", "D")  # of a row; the first has those of its colours
-LIGHT_TO_DARK = ("#8FBDDD", "#06203C")  # of values in order; the first stands out from white by 2:1
-READABLE = 1.05 / 4.5 - 0.05  # most luminance of text on white: a contrast of 4.5:1 (WCAG 2)
+LIGHT_TO_DARK = ("#8FBDDD", "#06203C")  # of values in order; the first has a contrast of 2:1 with white
+READABLE = 1.05 / 4.5 - 0.05  # highest luminance of text on white: a contrast of 4.5:1 (WCAG 2)
 MARKERS = "osD^vPX<>"
 DASHES = ((), (5, 1.5), (1.5, 1.2), (6, 1.5, 1.5, 1.5), (5, 1.2, 1.2, 1.2, 1.2, 1.2))  # in points; the first is solid
 
@@ -143,7 +143,7 @@ def labels(table: Table) -> list[str]:
 
 def looks_of(table: Table) -> dict[str, Style]:
     """Look of each algorithm of a table, with its name for readers. In a part of a larger table (`series`) it looks as
-    it does there; `values` of an option make an order, light to dark; `names` are the figure's own for some."""
+    it does there; `values` of an option are ordered from light to dark; `names` are the figure's own for some."""
     names, values = table.settings.get("names", {}), table.settings.get("values", {})
     algorithms = labels(table)
     if values and set(algorithms) <= set(values):

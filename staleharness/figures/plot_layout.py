@@ -1,6 +1,6 @@
 """Page of a figure: settings, panels, axes and names shared by all figures. No pyplot, no global state.
 
-`width` is in inches: 7 is a printed page, 3.5 a column or a telephone; panels wrap accordingly.
+`width` is in inches: 7 is a printed page, 3.5 a column or a phone; panels wrap accordingly.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ from .captions import run_facts
 from .palette import Style, text_colour
 
 PAGE, COLUMN = 7.0, 3.5  # inches
-FORMS = {"wide": PAGE, "narrow": COLUMN}  # widths of a figure on a page; narrow: for telephones
+FORMS = {"wide": PAGE, "narrow": COLUMN}  # widths of a figure on a page; narrow: for phones
 NARROWEST = 1.6  # inches: the least width of a panel
-LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # so many rows fit below any panels; inches of each beyond them
+LEGEND_ROWS, LEGEND_ROW = 3, 0.15  # rows that fit below any panels; inches of each further row
 TITLE, LEAST_TITLE = 9.0, 7.5  # points
-TITLE_HEIGHT = 12.0  # points at the top, which a page leaves out that says the title itself
+TITLE_HEIGHT = 12.0  # points at the top, left out by a page that states the title itself
 INK, FAINT = "#222222", "#6B6B6B"
 SETTINGS = matplotlib.rc_params_from_file(Path(__file__).with_name("figures.mplstyle"), use_default_template=False)
 METADATA: dict[str, dict[str, None]] = {
@@ -59,8 +59,8 @@ def plot_settings() -> Iterator[None]:
 def to_bytes(figure: Figure, kind: str, source: str = "", title: bool = True) -> bytes:
     """Return the figure as `svg`, `pdf` or `png`: the same bytes for the same figure, on any day.
 
-    `source`, stored in the metadata, identifies what the figure was drawn from. Without `title`, for a page that says
-    it above, the figure is cut below its title, and keeps none.
+    `source`, stored in the metadata, identifies what the figure was drawn from. Without `title`, for a page that states
+    it above, the figure is cropped below its title, and has none.
     """
     stream = io.BytesIO()
     metadata = METADATA[kind] | ({"Subject" if kind == "pdf" else "Source": source} if source else {})
@@ -111,7 +111,7 @@ def panels(
     """A figure with one panel of `height` inches per group, in rows of `columns` (0: up to four, if they fit); title,
     subtitle and facts about the runs at the top left. DRAFT is written across it if runs of the table are missing.
 
-    Panels of an equal group have one y axis, whose labels stand at the left edge only.
+    Panels of equal groups share a y axis, labelled at the left edge only.
     """
     columns = columns or columns_for(width, min(4, len(groups)))
     rows = math.ceil(len(groups) / columns)

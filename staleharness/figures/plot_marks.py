@@ -37,7 +37,7 @@ def log_axis(ax: Axes, ticks: Sequence[float] | None = None) -> None:
 def draw_line(
     ax: Axes, look: Style, x: Sequence[float] | Array, y: Sequence[float] | Array, *, marker: float = 0, **pen: Any
 ) -> None:
-    """Draw a line in the colour and dashes of an algorithm, with its markers of a size, 0 for none."""
+    """Draw a line in the colour and dashes of an algorithm, with its markers of size `marker`, 0 for none."""
     if marker:
         pen = {"marker": look.marker, "markersize": marker, "markeredgecolor": "white", "markeredgewidth": 0.5} | pen
     if "linestyle" not in pen:
@@ -114,7 +114,7 @@ def name_identical_lines(ax: Axes, looks: Mapping[str, Style]) -> None:
 
 def _emptiest_corner(ax: Axes, width: float, height: float) -> tuple[bool, bool]:
     """Corner (at the right, below) in which a note of this size, in shares of the panel, hides the least of the panel's
-    lines; of equal ones the first of upper left, lower left, upper right, lower right."""
+    lines; among equal ones the first of upper left, lower left, upper right, lower right."""
     ax.get_ylim()  # settles the limits
     pieces = [np.empty((0, 2))]
     for line in ax.lines:

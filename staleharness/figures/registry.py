@@ -40,14 +40,15 @@ class Drawing:
     name: str
     draw: Draw
     section: Section | None  # None: no report shows it
-    panel: Panel | None  # one panel of it, for an axis of the user's
+    panel: Panel | None  # one panel of it, for the user's own axes
 
 
 class Drawings(ModuleRegistry[Drawing]):
     """name -> `Drawing`."""
 
     def register(self, name: str, section: Section | None = None, panel: Panel | None = None) -> Callable[[Draw], Draw]:
-        """Decorator of a function: of a figure (results, table, width, **options), of a table without the width."""
+        """Return a decorator for a function of a figure (results, table, width, **options), or of a table, without
+        width."""
 
         def add(draw: Draw) -> Draw:
             self.put(name, Drawing(name, draw, section, panel), draw)
@@ -113,7 +114,7 @@ def sheet(name: str, /, results: Results, table: Table | None = None, **options:
 
 
 def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None, **options: Any) -> Axes:
-    """Draw one panel of the figure called `name` in an axis of yours: `env` and `k` select it if there are several.
+    """Draw one panel of the figure called `name` in your own axes: `env` and `k` select it if there are several.
 
     Its lines carry the names of the algorithms, for `ax.legend()`. Raises `UserError` if the figure has no single
     panel, or if several fit.

@@ -51,7 +51,7 @@ def budgets(
     beside: Mapping[str, Results] | None = None,
 ) -> Figure:
     """The share kept at capacity k of each method, a panel per study and environment: a dot per seed, its score at k
-    over the mean at K = 1, and the mean of them. `envs`: only these. `beside`: the other studies. Raises `UserError`
+    over the mean at K = 1, and their mean. `envs`: only these. `beside`: the other studies. Raises `UserError`
     if no study has a share."""
     studies = [Evidence(study, table) for study in (results, *(beside or {}).values())]
     panel_shares = {
@@ -105,7 +105,7 @@ def _left_out(studies: Sequence[Evidence], panel_shares: Mapping[tuple[str, int]
 
 def kept_shares(evidence: Evidence, env: str, k: int) -> Shares:
     """Share kept by each seed of each method that learned without lag: its score at k over the mean score at K = 1,
-    there with the runs of methods that are the same computation."""
+    where runs of methods that are the same computation count too."""
     score = evidence.table.settings["score"]
     out = {}
     for label in evidence.results.grid.labels:
@@ -249,7 +249,7 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
         if row["retained"] is not None:
             estimate = row["retained"], row["retained_low"], row["retained_high"]
             rows.setdefault(row["capacity"], {})[row["algorithm"]] = estimate
-    ks = sorted(rows) or table.settings["capacities"][-1:]  # by another score than the usual one none may have learned
+    ks = sorted(rows) or table.settings["capacities"][-1:]  # by a score other than the usual, none may have learned
     ends = [end for of_k in rows.values() for values in of_k.values() for end in values if end is not None]
     low, high = max(-0.5, min([0.0, *ends])), min(TOP, max([1.05, *ends]))
     height = 0.5 + 0.17 * max(map(len, rows.values()), default=1)

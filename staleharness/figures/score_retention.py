@@ -74,7 +74,7 @@ def against_lag(ax: Axes, advice: Advice, env: str, looks: Mapping[str, Style]) 
                 place: dict[str, Any] = {"textcoords": "offset points", "ha": side, "va": "center"}
                 ax.annotate(f"{raw:.0%}", (lag + shift, TOP), (offset, 0), **place, **pen)
     if (log := advice.log) is not None:
-        scale = float(methods[0].row["log"]["lag"]) / log.mean if log.mean > 0 else 1.0  # phases of a unit of the log
+        scale = float(methods[0].row["log"]["lag"]) / log.mean if log.mean > 0 else 1.0  # phases per unit of the log
         end = max(end, scale * max(log.mean, log.quantile(0.95)))
         _log(ax, log, scale, end)
     ax.set_ylim(*_span(advice.methods))  # one for all environments

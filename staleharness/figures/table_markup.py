@@ -118,7 +118,7 @@ def _unbroken(text: str) -> str:
 
 
 def text_colour(shade: float) -> str:
-    """Return white or black, whichever is read better on a shade."""
+    """Return white or black, whichever is easier to read on a shade."""
     return "#fff" if shade > DARK else "#000"
 
 

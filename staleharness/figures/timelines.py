@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 STEPS = 6  # shown
 MAX_SLOTS, MAX_ACTORS = 32, 8  # shown
-VERSIONS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # of Okabe and Ito; a version's colour comes back after four
+VERSIONS = ("#0072B2", "#E69F00", "#009E73", "#CC79A7")  # of Okabe and Ito; colours repeat after four versions
 STATES = {"syncing": "#444444", "down": "#B3261E"}
 TRAINER = -1  # its lane, beside those of actors
 MIXTURE, GREY = -1, "#7A8FA6"  # in place of a version where several act, and its colour
@@ -38,7 +38,7 @@ MIXTURE, GREY = -1, "#7A8FA6"  # in place of a version where several act, and it
 def timeline(record: PipelineRecord, name: str, width: float = PAGE) -> Figure:
     """`STEPS` steps from the middle of the run: the trainer, some of the slots, and the rows that wait in the queue.
 
-    A stretch of a row and the step that trains have the colour of their version, of four in turn. What is blank waits.
+    Stretches of a row and training steps have the colour of their version, four in turn. Blank: waiting.
     """
     begin, end = _window(record)
     result = summary(record)
@@ -125,7 +125,7 @@ def _slots(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
 
 
 def _queue(ax: Axes, record: PipelineRecord, begin: float, end: float) -> None:
-    """Draw the number of rows of finished groups that wait, of those that will be trained on."""
+    """Draw the number of waiting rows of finished groups, counting only those that will be trained on."""
     trained = ~np.isnan(record.queue_time) & (record.step >= 0)
     entry_times, exit_times = np.sort(record.queue_time[trained]), np.sort(record.step_start[record.step[trained]])
     at = np.unique(np.concatenate([entry_times, exit_times, [begin, end]]))
@@ -207,7 +207,7 @@ def _work_of_trace(rows: pd.DataFrame, published_at: NDArray[np.float64]) -> Wor
 )
 def actors_and_trainer(results: Results, table: Table, width: float = PAGE) -> Figure:
     """Draw an equal time from the middle of a run of each method, six phases of the fastest: actors above, the trainer
-    below; a bar has the colour of its version, of four in turn."""
+    below; a bar has the colour of its version, four in turn."""
     work_by_label: dict[str, Work] = {}
     for run in sorted(results, key=lambda run: (-int(run.spec["capacity"]), run.seed, run.id)):
         if run.label not in work_by_label and (work := work_of(run)) is not None and len(work.of(TRAINER).begin) > 1:

@@ -1,5 +1,5 @@
-"""Figures as parts of a page: SVG elements that several can stand in one HTML page, with their axes for the page's
-script, and a PDF of several figures."""
+"""Figures as parts of a page: SVG elements, several of which can share one HTML page, with their axes for the page's
+script; and a PDF of several figures."""
 
 from __future__ import annotations
 
@@ -67,8 +67,8 @@ def inline_svg(svg: bytes, prefix: str, label: str, axes: Sequence[str] = ()) ->
 
 def hover_axes(figure: Figure) -> list[str]:
     """JSON per panel, in the order in which they are drawn: `box` [left, top, right, bottom] in points from the upper
-    left, `title`, and `x` and `y` as {ends: [first, last], label, log, unit, names: [[place, text]]}; of these only
-    what there is. `unit` is what a tick's number ends in, `names` stand where ticks have a text of their own.
+    left, `title`, and `x` and `y` as {ends: [first, last], label, log, unit, names: [[place, text]]}; absent ones are
+    left out. `unit` is the suffix of a tick's number, `names` are given where ticks have a text of their own.
     """
     panels = sorted(figure.axes, key=lambda ax: ax.get_zorder())
     width, height = (POINTS * inches for inches in figure.get_size_inches())
@@ -117,7 +117,7 @@ def _short(value: float) -> float:
 
 
 class PdfBook:
-    """A PDF with a figure on each page: fonts are cut to size once for all of them, which takes longer than drawing."""
+    """A PDF with a figure on each page: fonts are subset once for all pages, because that takes longer than drawing."""
 
     def __init__(self) -> None:
         self._stream = io.BytesIO()

@@ -116,7 +116,7 @@ def run_lists(entries: Iterable[GalleryFigure]) -> list[dict[str, Any]]:
     """Lists of the runs of every study that figures or their tests use, for the template: a row for each method,
     capacity and environment, with every run's score.
 
-    The page's numbers lead to them: the n of a test to the first of its two sides, a figure's facts to its study.
+    The page's numbers link to them: the n of a test to the first of its two sides, a figure's facts to its study.
     """
     studies: dict[str, Evidence] = {}
     for s in entries:

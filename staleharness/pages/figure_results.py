@@ -27,7 +27,7 @@ from .paper_figure_specs import PaperFigure
 # Texts of an entry, which are not in its picture.
 TEXTS = ("question", "claim", "motivation", "observation", "part", "verdict")
 AXES = (("option", "name"), ("across", "across_name"))  # options of a drawing whose values lie along an axis
-STUDY = re.compile(r"\bstudy=([\w-]+)")  # in a text, of a number from another study
+STUDY = re.compile(r"\bstudy=([\w-]+)")  # in a text, for a number from another study
 LATER = ("names", "beside", "ordered")  # keys added later; empty ones are left out of a picture's digest
 
 
@@ -58,7 +58,7 @@ class GalleryFigure:
 
     @property
     def absent_studies(self) -> list[str]:
-        """Studies beside its own that its tests and its text take numbers from, and that have no results here."""
+        """Studies other than its own that its tests and its text take numbers from, and that have no results here."""
         e = self.figure.entry
         return self.absent(*(part.study for part in e.part if part.study), *STUDY.findall(e.observation))
 
@@ -99,8 +99,8 @@ class GalleryFigure:
 
     @property
     def source(self) -> str:
-        """Digest of its runs and of its file's drawing options, 16 hex digits. A picture carries it, so that one of
-        other runs is recognised."""
+        """Digest of its runs and of its file's drawing options, 16 hex digits. A picture carries it, so that one drawn
+        from other runs is recognised."""
         entry = {key: value for key, value in asdict(self.figure.entry).items() if key not in TEXTS}
         entry = {key: value for key, value in entry.items() if key not in LATER or value}
         runs = [] if self.bundle is None else sorted(run.seal for run in self.bundle.runs)

@@ -1,4 +1,5 @@
-"""Index of the gallery as one HTML page: every figure with its verdict, and the ways to leaderboard and methods."""
+"""Index of the gallery as one HTML page: every figure with its verdict, and links to the leaderboard and the
+methods."""
 
 from __future__ import annotations
 
@@ -62,7 +63,7 @@ def _paper(name: str, out: Path) -> dict[str, Any]:
 
 
 def study_pages(out: Path) -> dict[str, str]:
-    """Link -> title of the studies of our own, which have a page each in the folder of the gallery."""
+    """Link -> title of our own studies, each of which has a page in the folder of the gallery."""
     pages = {f"{path.parent.name}/README.md": read_page(path) for path in sorted(out.glob("*/README.md"))}
     return {link: text.partition("# ")[2].partition("\n")[0] for link, text in pages.items()}
 

@@ -31,7 +31,7 @@ BETWEEN_CPUS = "†"  # mark of a difference between rows of different kinds of 
 
 @dataclass(frozen=True)
 class MethodText:
-    """Words about a method on its card."""
+    """Texts about a method on its card."""
 
     summary: str = ""
     formula: str = ""
@@ -42,7 +42,7 @@ class MethodText:
 
 
 def leaderboard_html(board: Leaderboard, texts: Mapping[str, MethodText]) -> str:
-    """Render the page; the same text for the same rows. texts: by name of the method without options."""
+    """Render the page; equal rows give equal text. texts: by name of the method without options."""
     from markupsafe import Markup
 
     looks = track_looks(board.tracks)
@@ -106,7 +106,7 @@ def _pair_cell(test: PairTest | None) -> dict[str, str]:
 
 
 def control_comparisons(board: Leaderboard) -> list[str]:
-    """Sentences on which methods are above a width control under lag: what a correction has beyond a larger step."""
+    """Sentences on which methods are above a width control under lag: what a correction gains beyond a larger step."""
     lines = []
     for track in board.tracks:
         for control in (row for row in track.ranking if row.kind == "control"):
@@ -185,7 +185,7 @@ def p_text(p: float) -> str:
 
 
 def robustness(board: Leaderboard) -> list[str]:
-    """Sentences on how far the orders would come out again, and how far tracks agree."""
+    """Sentences on how far the orders would be reproduced, and how far tracks agree."""
     lines = []
     for track in board.tracks:
         n = len(track.methods)
@@ -276,7 +276,7 @@ def write_page(
     sources: Mapping[str, Iterable[StoredRun]],
     notes: Sequence[str] = (),
 ) -> Path:
-    """Write the page of a table and return its path. sources: those that the table was made of."""
+    """Write the page of a table and return its path. sources: those that the table was made from."""
     track = leaderboard_track(protocol, table, sources)
     board = Leaderboard(f"StaleBench {track.title}", (track,), tuple(notes))
     texts = {str(run.spec["algorithm"]): _text(run) for runs in sources.values() for run in runs}
@@ -287,6 +287,6 @@ def write_page(
 
 
 def _text(run: StoredRun) -> MethodText:
-    """Words about a method from the record of a run."""
+    """Return the texts about a method from the record of a run."""
     method = run.record.get("method", {})
     return MethodText(summary=str(method.get("summary", "")), source=str(method.get("paper", "")))

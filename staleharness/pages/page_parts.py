@@ -22,7 +22,7 @@ LINK = re.compile(r"\[([^\]]+)\]\(([\w./-]+)(#[\w-]+)?\)")
 
 
 def prose(text: str, folder: str = "") -> Markup:
-    """HTML of a text of Markdown that holds links and code alone. Its links are relative to `folder`, which is relative
+    """HTML of Markdown text that contains only links and code. Its links are relative to `folder`, which is relative
     to the page."""
     from markupsafe import Markup, escape
 
@@ -38,7 +38,7 @@ def picture_file(name: str, form: str = "wide", kind: str = "png") -> str:
 
 
 def picture(text: str, name: str, folder: str = "") -> str:
-    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative."""
+    """Picture in Markdown, with its narrow form on narrow screens; `text` is its alternative text."""
     wide, narrow = (folder + picture_file(name, form) for form in ("wide", "narrow"))
     return (
         f'<picture><source media="(max-width: 620px)" srcset="{narrow}">'
@@ -63,7 +63,7 @@ def sections_on_page(path: Path) -> dict[str, str]:
 
 
 def read_template(name: str) -> Template:
-    """Template of this folder; it escapes all that is no `Markup`, and refuses names that it is not given."""
+    """Template of this folder; it escapes everything that is not `Markup`, and refuses undefined names."""
     import jinja2
 
     environment = jinja2.Environment(

@@ -8,7 +8,7 @@
 <out>/index.html            every paper and figure, with leaderboard and methods
 
 In docs/gallery/, git keeps the Markdown and the PNGs, and the rest is made on demand. Identical results give identical
-bytes. Needs no torch.
+bytes. Does not need torch.
 
 A picture or section is only ever replaced by a newer one of the same figure: a figure whose results are absent stays
 as it was drawn.

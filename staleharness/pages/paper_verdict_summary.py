@@ -62,7 +62,7 @@ def summary_page(
 
 def conclusion(paper: Paper, name: str, entries: Sequence[GalleryFigure]) -> str:
     """Conclusion of a paper with its numbers filled in; empty without one, and while runs of its figure or a study that
-    it quotes are missing. Holm's correction is for the tests that it tells and those of its figure."""
+    it quotes are missing. Holm's correction covers the tests that it states and those of its figure."""
     for s in entries:
         is_complete = s.state == "drawn" and not s.absent(*STUDY.findall(paper.conclusion))
         if s.figure.name == paper.conclusion_from and is_complete:

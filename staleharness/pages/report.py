@@ -43,7 +43,7 @@ from .report_tables import (
 )
 
 PACKAGE = Path(__file__).parents[1]
-# A report is made anew when one of these packages changes.
+# A report is rebuilt when one of these packages changes.
 MAKERS = [PACKAGE / name for name in ("base", "store", "pipeline", "logs", "statistics", "figures", "pages")]
 
 
@@ -101,7 +101,7 @@ def write(
 def _drawings(
     results: Results, table: Table
 ) -> tuple[list[dict[str, str]], dict[str, Iterable[str]], dict[str, bytes]]:
-    """Contents of the page, a record per figure; its csv_files as CSV and its pictures, each by file name."""
+    """Contents of the page, a record per figure; its tables as CSV and its pictures, each by file name."""
     from ..figures.plot_layout import FORMS, to_bytes
     from ..figures.registry import SHEETS, sections
     from .figure_embedding import PdfBook, hover_axes, inline_svg

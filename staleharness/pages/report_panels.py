@@ -62,7 +62,7 @@ def run_groups(
 
 
 def _differing_settings(runs: Sequence[StoredRun]) -> dict[str, dict[str, str]]:
-    """Settings of each run by its id, those alone in which any two runs differ, beside those that a heading states."""
+    """Settings of each run by its id: only those in which any two runs differ, without those that a heading states."""
     by_run = {
         run.id: {name: word(value) for name, value in sorted(flat_settings(run.record["spec"]).items())} for run in runs
     }
@@ -129,8 +129,8 @@ def _digits(value: float, digits: int) -> float:
 
 
 def cards(runs: Iterable[StoredRun], looks: Mapping[str, Style]) -> list[dict[str, Any]]:
-    """Cards for the template, one per label, in order of name. A run without a record of its method has its settings
-    and its mechanisms alone."""
+    """Cards for the template, one per label, in order of name. A run without a record of its method has only its
+    settings and its mechanisms."""
     results = Results.of(runs)
     return [_card(label, results, look) for label, look in looks.items()]
 

@@ -53,8 +53,8 @@ AXES = ("algorithm", "capacity", "env", "seed")  # settings that a sweep varies,
 
 
 def columns_of(table: Table) -> list[tuple[str, str, str]]:
-    """Columns of the table of scores; without shares retained where there is none, and without an aggregate that is
-    the same number as an earlier one in every row."""
+    """Columns of the table of scores, without retained shares if there are none, and without an aggregate that equals
+    an earlier one in every row."""
     left_out = set() if any(row.get("retained") is not None for row in table.rows) else {"retained"}
     left_out |= {key for key in AGGREGATES if key not in distinct_aggregates(table)}
     return [column for column in COLUMNS if column[0] not in left_out]

@@ -68,7 +68,8 @@ def part_text(result: PartResult) -> str:
 
 
 def deciding_comparison(rows: Sequence[PartComparison]) -> PartComparison:
-    """The worst outcome decides; among equal ones the largest p, or where a part fails the smallest."""
+    """Return the comparison with the worst outcome; among equal ones that with the largest p, or the smallest if a part
+    fails."""
 
     def key(row: PartComparison) -> tuple[int, float]:
         p = row.holm if row.holm is not None else 1.0

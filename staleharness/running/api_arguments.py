@@ -1,4 +1,4 @@
-"""Arguments of the functions for notebooks: checked, and turned into what is typed."""
+"""Arguments of the functions for notebooks: checked, and converted to what would be typed on the command line."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from ..study import Question, ask
 
 
 def refuse_empty(**arguments: Any) -> None:
-    """Raise `UserError` for an empty text, which means neither the default nor all nor none."""
+    """Raise `UserError` for an empty string, which means neither the default nor all nor none."""
     for name, value in arguments.items():
         if isinstance(value, str) and is_empty(value):
             raise UserError(f"{name}={value!r} is empty; give a value, or leave it out for the default")

@@ -1,4 +1,4 @@
-"""Runs of one method in StaleBench: the ladder's first, then those that are reported at the rates it chose."""
+"""Runs of one method in StaleBench: first those of the ladder, then the reported ones at the rates that it chose."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ DIVERGED = "Diverged"  # class of a failure that is a result: the ladder goes on
 def benchmark_method(protocol: Protocol, text: str) -> str:
     """Return the row that ALGO names: a width control, or the label of one method with its own options.
 
-    Raises `UserError` for several methods, and for settings of runs, which are the protocol's.
+    Raises `UserError` for several methods, and for settings of runs, which the protocol fixes.
     """
     if text.strip() in (control.name for control in protocol.controls):
         return text.strip()
@@ -98,7 +98,7 @@ def published_runs(name: str) -> tuple[StoredRun, ...]:
 
 @dataclass
 class BenchmarkRuns:
-    """Runs of a method that are there, and how the missing ones ended."""
+    """Available runs of a method, and how the missing ones ended."""
 
     runs: list[StoredRun] = field(default_factory=list)
     failed: dict[str, dict[str, str]] = field(default_factory=dict)  # id -> {label, class, message}
@@ -124,9 +124,9 @@ def run_method(
     look: int = 0,
     restart: bool = False,
 ) -> BenchmarkRuns:
-    """Run what is missing of a method, in two stages, and return its runs. Nothing is run that is published.
+    """Run what is missing of a method, in two stages, and return its runs. Published runs are not run again.
 
-    watch: called with a stage's plan and the ids of its runs that are there; gives the listener.
+    watch: called with a stage's plan and the ids of its available runs; returns the listener.
     look: number of seeds to run at the rates of PPO-clip, without a ladder; 0: the whole row.
     """
     result = BenchmarkRuns()
@@ -161,7 +161,7 @@ def run_method(
 
 
 def _check_code(protocol: Protocol, ladder: Plan) -> None:
-    """Raise `UserError` where a published run has the place of one to make: a table of both would be refused."""
+    """Raise `UserError` if a published run takes the place of one to make: a table of both would be refused."""
     ids = {
         (run.label, run.spec["env"], run.spec["capacity"], run.seed): run.id for run in published_runs(protocol.name)
     }
@@ -174,7 +174,7 @@ def _check_code(protocol: Protocol, ladder: Plan) -> None:
 
 
 def missing_runs_of(protocol: Protocol, name: str, store: Store, look: int = 0) -> list[PlannedRun]:
-    """List the runs of a method that are neither stored nor published; where the ladder is not done, the reported ones
+    """List the runs of a method that are neither stored nor published; if the ladder is not done, the reported ones are
     at the rates of PPO-clip."""
     stages = [] if look else [ladder_plan(protocol, name)]
     runs = [run for stage in stages for run in _available_runs(stage, protocol, store)]
@@ -202,8 +202,8 @@ def _chosen_rates(protocol: Protocol, name: str, result: BenchmarkRuns) -> dict[
 
 def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[StoredRun]]:
     """Read a third party's bundle or results folder, by its name, and check it: every run follows the protocol to the
-    last setting, and none that it asks for is missing, except where a learning rate was given up. Methods of which all
-    runs are copies of published ones, id and metrics, are left out with a warning: they would count twice.
+    last setting, and none that it asks for is missing, except where a learning rate was given up. Methods whose runs
+    are all copies of published ones, id and metrics, are left out with a warning: they would count twice.
 
     Raises `UserError` for the first thing that is wrong.
     """
@@ -258,7 +258,7 @@ def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mappi
         return f"env={spec['env']} is not one of {', '.join(protocol.env)}"
     if spec["capacity"] not in protocol.capacity:
         return f"K={spec['capacity']} is not one of {', '.join(map(str, protocol.capacity))}"
-    before = find_env(spec["env"])[1].settings.before()  # of settings that are younger than the run
+    before = find_env(spec["env"])[1].settings.before()  # of settings added since the run
     for key, rule in settings[spec["env"]].items():
         value = spec.get(key, before.get(key, rule))
         if value != rule:
@@ -269,7 +269,7 @@ def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mappi
 
 
 def _settings_of(protocol: Protocol, env: str) -> dict[str, Any]:
-    """Return all settings of a run of the protocol but those that its cell and its method decide."""
+    """Return all settings of a run of the protocol except those that its cell and its method decide."""
     runs = report_plan(protocol, BASELINE, {protocol.capacity[0]: 1.0}, look=1).runs
     spec = next(r.spec for r in runs if r.spec.env == env)
     cell_settings = {"env", "algorithm", "hyper", "capacity", "seed", "learning_rate"}

@@ -34,7 +34,7 @@ from .plan import Plan, PlannedRun
 BYTES_PER_PHASE = 2_500  # metrics as lines and as a table
 BYTES_PER_RUN = 40_000
 PUBLISHED = "published"
-DECISIVE = ("learner", "capacity")  # settings of which runs with the same value are taken, where there are any
+DECISIVE = ("learner", "capacity")  # settings in which runs with the same value are preferred
 FAST = 0.2  # quantile of the seconds per step of published runs: many of them shared their machine with other work
 
 
@@ -45,7 +45,7 @@ class Estimate:
     seconds: float | None  # None: unknown
     bytes: int
     source: str  # of the speed
-    checkpoints: int = 0  # bytes of them at a time, at most; 0: unknown
+    checkpoints: int = 0  # bytes of those kept at a time, at most; 0: unknown
 
     @property
     def text(self) -> str:
@@ -66,7 +66,7 @@ def estimate(missing: Sequence[PlannedRun], store: Store, jobs: int, probe: bool
     runs in `store`, otherwise in published bundles, otherwise (with `probe`) of a short run here."""
     seconds, sources = 0.0, Counter[str]()
     space, checkpoint = sum(disk_bytes(run.spec.phases) for run in missing), 0
-    speeds: dict[Any, tuple[float, float] | None] = {}  # steps of training per second, and seconds of evaluations
+    speeds: dict[Any, tuple[float, float] | None] = {}  # training steps per second, and seconds of evaluations
     for run in missing:
         env = run.spec.env
         kind = (env, *(getattr(run.spec, name, None) for name in DECISIVE))
@@ -100,7 +100,7 @@ def disk_bytes(phases: int) -> int:
 
 
 def _probe(spec: RunSpec) -> tuple[float, float]:
-    """Measure steps of training per second in a few phases here, and the seconds of a run's evaluations."""
+    """Measure training steps per second in a few phases here, and the seconds that a run's evaluations take."""
     import torch
 
     from ..training.loop import simulation_of
@@ -108,7 +108,7 @@ def _probe(spec: RunSpec) -> tuple[float, float]:
     torch.set_num_threads(spec.threads)
     simulation = simulation_of(short := spec.probe())
     try:
-        first = simulation.advance()  # pays for what is loaded once, and is evaluated before it
+        first = simulation.advance()  # includes one-time loading, and follows an evaluation
         begin = time.perf_counter()
         simulation.advance()
         speed = short.steps_per_phase / (time.perf_counter() - begin)
@@ -128,18 +128,18 @@ def evaluation_size(spec: RunSpec, problems: int) -> int:
 
 @dataclass(frozen=True)
 class SimilarRuns:
-    """Cost of earlier runs with the settings that matter for it."""
+    """Cost of earlier runs that have the same settings wherever they affect it."""
 
     where: str  # `stored` or `published`
     count: int
-    speed: float  # steps of training per second; of published runs the fast ones
+    speed: float  # training steps per second; of published runs, that of the fast ones
     evaluation: float  # seconds that all evaluations of the run asked for would take
     memory: int  # bytes, maximum over the runs
     checkpoint: int = 0  # bytes of the largest checkpoint; 0: not recorded
 
 
 def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
-    """Sum up the similar runs in `store`, or if there are none those in published bundles; None without any."""
+    """Summarise the similar runs in `store`, or if there are none, those in published bundles; None without any."""
     state = tuple(stamp(path) for path in (store.root / "runs", store.root / "runs.parquet") if path.exists())
     similar = _read_similar(store.root, state, type(spec).from_dict, spec.to_json())
     return similar or _sum_up(PUBLISHED, _published_runs(), spec)
@@ -147,7 +147,7 @@ def similar_runs(spec: RunSpec, store: Store) -> SimilarRuns | None:
 
 @functools.lru_cache(64)
 def _read_similar(root: Path, state: object, parse: Callable[[Any], RunSpec], spec: str) -> SimilarRuns | None:
-    """`state` differs after a run was added or removed; a spec as text can be looked up."""
+    """Summarise stored runs, cached: `state` changes if a run is added or removed; a spec as text is hashable."""
     return _sum_up("stored", Store(root).read_all(), parse(json.loads(spec)))
 
 
@@ -187,7 +187,7 @@ def _evaluation_seconds(spec: RunSpec, record: Mapping[str, Any]) -> float:
 
 
 def _steps_taken(record: Mapping[str, Any]) -> float:
-    """Steps of a run, those of the phases before its budget included."""
+    """Return the steps of a run, including those of the phases before its budget."""
     phases = int(record.get("phases", 0))
     budget = phases - int(record["spec"].get("fill_phases", 0))
     return float(record["steps"] * phases / budget if budget > 0 else record["steps"])
@@ -199,7 +199,7 @@ def _published_runs() -> list[StoredRun]:
 
 
 def blind_notes(plan: Plan) -> list[str]:
-    """Warn of each method that does not see its mismatch model, or corrects one that is not there, one line each."""
+    """Warn of each method that does not see its mismatch model, or corrects for one that is absent, one line each."""
     specs = {(run.label, run.spec.mismatch, run.spec.behaviour): run.spec for run in plan.runs}
     methods = [(make_algorithm(spec), spec) for spec in specs.values()]
     lines = (warn(*method) for method in methods for warn in (blindness, idle_correction))
@@ -207,7 +207,8 @@ def blind_notes(plan: Plan) -> list[str]:
 
 
 def idle_setting_notes(plan: Plan) -> list[str]:
-    """Warn of a number of environments per actor that no run of a plan uses, as all lag models of it draw versions."""
+    """Warn of a number of environments per actor that no run of a plan uses, because all its lag models draw
+    versions."""
     sizes: dict[int, list[str]] = {}  # envs_per_actor -> lag models
     for run in plan.runs:
         sizes.setdefault(getattr(run.spec, "envs_per_actor", 1), []).append(run.spec.lag)

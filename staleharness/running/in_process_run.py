@@ -1,4 +1,4 @@
-"""Run in the caller's own process, phase by phase, with the bits of a worker's."""
+"""Run in the caller's own process, phase by phase, with the same bits as in a worker."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ TURN = threading.RLock()  # held while a run is planned, and while the settings 
 
 
 def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
-    """Return the records of the run's phases, each computed when it is asked for; nothing is written. Runs in several
+    """Return the records of the run's phases, each computed on demand; nothing is written. Runs in several
     threads take turns, a phase at a time, because the settings that a phase depends on belong to the process.
 
     Raises `UserError` at once if this machine cannot execute the run."""

@@ -1,4 +1,4 @@
-"""Growth of memory from phase to phase, with the warning of a run whose memory grows steadily."""
+"""Memory growth from phase to phase, with the warning for a run whose memory grows steadily."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 # The rule for growing memory. The longest stretch of phases in one process, once the policy buffer is full, is halved;
 # its second half is cut into parts, each with its median [MB]. Memory grows if most changes between parts are upwards,
-# the last among them, and the Theil-Sen line through the medians rises by enough over the half. One jump, a level that
+# including the last, and the Theil-Sen line through the medians rises by enough over the half. One jump, a level that
 # swings, and growth that stops do not count.
 PHASES = 20  # in the half, at least
 PARTS = 10  # parts of the half

@@ -24,14 +24,14 @@ from ..task import Task, find_env
 from ..training.method_descriptions import OTHER, entry_of
 
 LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have
-SAMPLING = ("temperature", "top_p", "top_k")  # options of a mismatch model, which other systems have as settings
+SAMPLING = ("temperature", "top_p", "top_k")  # options of a mismatch model that are settings in other systems
 
 
 @dataclass(frozen=True)
 class RequestedMethod:
     """A method as requested, with its own hyper-parameters and settings for its runs kept separate.
 
-    So each method can be tuned in one sweep: `ppo_clip[learning_rate=1e-4]`, and `ppo_clip[lag=fixed:0]` is a
+    Each method can thus be tuned in the same sweep: `ppo_clip[learning_rate=1e-4]`, and `ppo_clip[lag=fixed:0]` is a
     synchronous run beside stale ones. An option that is both belongs to the method.
     """
 
@@ -115,7 +115,7 @@ def _parse_method(text: str, settings: Collection[str]) -> RequestedMethod:
 
 
 def under_mismatch(method: RequestedMethod, mismatch: str) -> RequestedMethod:
-    """Return the method of an axis of several mismatch models. Raises `UserError` for one that names its own."""
+    """Return the method under one of several mismatch models. Raises `UserError` for a method that names its own."""
     if "mismatch" in method.settings:
         raise UserError(f"MISMATCH names several models, and {method.label} has its own; give one of the two")
     if mismatch == NONE:
@@ -152,7 +152,8 @@ def resolve_environments(question: Question) -> list[RequestedEnvironment]:
 
 
 def _with_settings(env: str, family: type[Task], question: Question) -> RequestedEnvironment:
-    """Return an environment with what preset and question set. Raises `UserError` for what its family lacks."""
+    """Return an environment with the settings of preset and question. Raises `UserError` for one that its family
+    lacks."""
     presets = family.all_presets()
     if question.preset not in presets:
         raise UserError(f"PRESET={question.preset!r} is unknown; {nearest(question.preset, presets)}")

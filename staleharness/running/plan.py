@@ -71,7 +71,7 @@ class Plan:
 
 
 def plan(question: Question, seeds: Sequence[int] | None = None) -> Plan:
-    """Resolve a question to runs, of its own seeds unless others are given.
+    """Resolve a question to runs, with its own seeds unless others are given.
 
     Raises `UserError` for anything that cannot be run.
     """
@@ -96,7 +96,7 @@ class GridAxes:
 
     @property
     def name(self) -> str:
-        """Name of the report's folder; of settings that are not checked yet it need not exist."""
+        """Name of the report's folder; with settings that are not checked yet, it need not exist."""
         usual = self.environments[0].lag
         rest: dict[str, Any] = {"settings": self.settings, "lag": self.lag or usual}
         rest |= {"forward": list(self.forward)} if self.forward != (None,) else {}
@@ -105,7 +105,7 @@ class GridAxes:
 
 
 def resolve_axes(question: Question, seeds: Sequence[int] | None = None) -> GridAxes:
-    """Resolve a question, for its own seeds unless others are given.
+    """Resolve a question, with its own seeds unless others are given.
 
     Raises `UserError` for anything that cannot be run.
     """
@@ -197,7 +197,7 @@ def _expand(axes: GridAxes) -> Plan:
         }
         content = {"env": env.id, "algorithm": algorithm.name, "hyper": hyper_parameters(algorithm)}
         default = family.settings.from_dict({**content, **env.settings, **cell}, "SET")
-        run_settings = settings[env.id, method.label]  # the method's among them, with paths as the family resolves them
+        run_settings = settings[env.id, method.label]  # including the method's, with paths as the family resolves them
         method_settings = {key: run_settings.get(key, value) for key, value in method.settings.items()}
         spec = family.settings.from_dict({**content, **run_settings, **cell, **method_settings}, "ALGO")
         check(algorithm, spec, family.provides)
@@ -209,7 +209,7 @@ def _expand(axes: GridAxes) -> Plan:
     labels: dict[str, str] = {}
     for run in runs:
         if (earlier := labels.get(run.run_id)) is not None:
-            also = f", also as {run.label}" if run.label != earlier else ""  # they differ in what no number depends on
+            also = f", also as {run.label}" if run.label != earlier else ""  # they differ in what affects no number
             raise UserError(f"ALGO names {earlier} more than once{also}; a run is stored once")
         labels[run.run_id] = run.label
     return Plan(tuple(runs), axes.name, axes.title, tuple(notes))

@@ -1,6 +1,6 @@
 """Execution of a plan: chooses a runner, checks checkpoints, and runs what is not stored yet.
 
-Also finds runs at K = 1 with a plan's other settings, the user's own or published ones, to compare it with.
+Also finds runs at K = 1, the user's own or published ones, that share a plan's other settings, to compare it with.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ def execute_plan(
 ) -> tuple[Outcome, list[StoredRun]]:
     """Run what is missing; return how each run ended, and all stored runs of the plan.
 
-    watch: called with the ids of stored runs if something has to run; gives the listener. restart: start a run over
+    watch: called with the ids of stored runs if something has to run; returns the listener. restart: start a run over
     if none of its checkpoints fits, and keep them; otherwise that raises `UserError`.
     """
     limits = limits_from_environment()
@@ -112,7 +112,7 @@ def execute_plan(
 
 
 def _warn_of_keep(plan: Plan, runs: Iterable[StoredRun]) -> None:
-    """Log that stored runs were made with another `keep`, which is no part of their ids: they are not made again."""
+    """Log if stored runs were made with another `keep`, which is not part of their ids: they are not made again."""
     specs = {run.run_id: run.spec for run in plan.runs}
     keeps = [({**specs[run.id].before(), **run.spec}.get("keep"), getattr(specs[run.id], "keep", None)) for run in runs]
     if others := sum(earlier != now for earlier, now in keeps):

@@ -60,13 +60,14 @@ class RunResources:
 
 
 def resources(request: ResourceRequest) -> RunResources:
-    """Return the resources of one run: as requested, as similar stored runs took, or as a small one takes."""
+    """Return the resources of one run: those requested, those that similar stored runs took, or those of a small
+    run."""
     gpu = 1.0 / (request.runs_per_gpu or 1) if request.device != "cpu" else 0.0
     return RunResources(request.threads, gpu, request.memory or DEFAULT_MEMORY)
 
 
 def address_from_environment() -> str:
-    """Return `$RAY_ADDRESS`, or `local`. Raises `UserError` if it is no address."""
+    """Return `$RAY_ADDRESS`, or `local`. Raises `UserError` if it is not an address."""
     address = os.environ.get(ADDRESS, "") or "local"
     if address in ("local", "auto"):
         return address
@@ -158,7 +159,7 @@ def machine_problem(sees_probe: bool, code: str, root: Path) -> str:
 
 @contextlib.contextmanager
 def probe_file(root: Path) -> Iterator[Path]:
-    """Create a file with a unique name for the time of a check. After a kill, the next sweep removes it."""
+    """Create a file with a unique name for the duration of a check. After a kill, the next sweep removes it."""
     path = root / f"{PROBE}.{secrets.token_hex(4)}"
     write_bytes(path, b"")
     try:

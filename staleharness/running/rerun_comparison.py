@@ -16,8 +16,8 @@ from .run_identity import read_stored, run_id
 from .run_record import fingerprint_differences
 
 # Bound for the first phase on another kind of machine: greatest difference of a metric, relative to its size or 1.
-# Published runs of 12 methods, executed on an Intel Xeon and on an AMD EPYC, differed by up to 4e-7 on Hopper and
-# Walker2d, 0 on bit chains, and up to 0.12 on HalfCheetah, whose 128 steps without an end are chaotic. Later phases
+# Published runs of 12 methods, executed on an Intel Xeon and an AMD EPYC, differed by up to 4e-7 on Hopper and
+# Walker2d, 0 on bit chains, and up to 0.12 on HalfCheetah, whose 128 uninterrupted steps are chaotic. Later phases
 # agree in distribution only.
 BOUND = 0.2
 

@@ -118,15 +118,15 @@ class RunFolder:
         checkpoint.save(self.path, simulation.phase, state)
 
     def checkpoint_if_due(self, simulation: Simulation[Any]) -> None:
-        """Save the state once the job's interval is over, or a longer one if saving takes long."""
+        """Save the state once the job's interval has passed, or a longer one if saving takes long."""
         if (start := time.monotonic()) > self.next_checkpoint:
             self.checkpoint(simulation)
             interval = self.job.checkpoint_seconds
             self.next_checkpoint = checkpoint.next_due(start, time.monotonic(), interval)
 
     def finish_logs(self) -> None:
-        """Close the logs. Raises `RuntimeError` if they are not what was written to them; the next call then resumes
-        from an earlier checkpoint."""
+        """Close the logs. Raises `RuntimeError` if they differ from what was written to them; the next call then
+        resumes from an earlier checkpoint."""
         self._closing.close()
         for name, sha in self._hashes.items():
             if digest(self.path / name) != sha.hexdigest():

@@ -1,4 +1,4 @@
-"""Ids of runs under the plugins as they are now, and stored specs read as their runs meant them."""
+"""Run ids under the current plugins, and stored specs read with the meaning that they had for their runs."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from ..task import Task, find_env
 from .methods_and_environments import hyper_parameters
 
 LAGS_WITHOUT_HASH = frozenset("uniform oldest fixed geometric sync inflight".split())
-"""Lag models that are older than files of lag models: changes of them raise `MATHS_VERSION`."""
+"""Lag models that predate the files of lag models: changes to them raise `MATHS_VERSION`."""
 
 
 class RunIds:
@@ -42,13 +42,12 @@ def run_id(spec: RunSpec, family: type[Task]) -> str:
 
 
 def lags_in_hash(text: str) -> list[LagModel]:
-    """Return the models in a lag model whose files are part of a run's id."""
+    """Return those models within a lag model whose files are part of a run's id."""
     return [model for model in read_lag(text).parts() if model.name not in LAGS_WITHOUT_HASH]
 
 
 def lag_hash(text: str) -> str:
-    """Return the hash of the files that a lag model is written in, whose edits expire its runs; empty where none
-    counts."""
+    """Return the hash of the files that define a lag model; editing them invalidates its runs. Empty if none counts."""
     return "+".join(source_hash(type(model), active_options(model)) for model in lags_in_hash(text))
 
 
@@ -61,7 +60,7 @@ def lag_identity(text: str) -> str:
 def read_stored(values: Mapping[str, Any], where: str = "run spec") -> tuple[RunSpec, type[Task]]:
     """Return the complete spec of a stored run and its family of environments.
 
-    Settings and options that were added after the run was stored have the value that means what it did.
+    Settings and options added after the run was stored get the value that matches what it did.
     """
     _, family = find_env(str(values["env"]))
     method = ALGORITHMS[str(values["algorithm"])]

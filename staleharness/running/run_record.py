@@ -29,7 +29,7 @@ from ..training.phase_record import Scores, wilson
 from .memory_leak_warning import growth_warnings
 from .runner_interface import Job
 
-WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases says nothing
+WITHOUT_MEAN = ("phase", "steps", "gradient_steps", "learning_rate")  # columns whose mean over phases is meaningless
 
 
 def write_record(
@@ -129,7 +129,8 @@ def _deviation(returns: Sequence[float]) -> float:
 @functools.cache
 def software() -> dict[str, str | None]:
     """Commit and versions of what this process has loaded. Asking git and the metadata of each package takes a tenth of
-    a second, and more in a checkout with changes: once per process, and runs inherit it from their fork server."""
+    a second, and more in a checkout with changes, so it is done once per process, and runs inherit the result from
+    their fork server."""
     versions = {name: package_version(name) for name in LIBRARIES}
     return {"commit": commit(), "python": platform.python_version(), **versions}
 
@@ -152,7 +153,7 @@ def fingerprint(spec: RunSpec) -> dict[str, Any]:
 def fingerprint_differences(a: dict[str, Any], b: dict[str, Any]) -> list[str]:
     """List differences between two fingerprints that could change bits, as lines `name: a -> b`.
 
-    Another version of staleharness changes none: what moves results raises `MATHS_VERSION`, or the run's id.
+    Another version of staleharness does not count: what changes results raises `MATHS_VERSION` or changes the run's id.
     """
     relevant = sorted((set(a) | set(b)) - {"commit", "staleharness", "pandas", "pyarrow"})
     return [f"{key}: {a.get(key)} -> {b.get(key)}" for key in relevant if a.get(key) != b.get(key)]

@@ -1,7 +1,7 @@
 """Interface between a sweep and its runners: jobs, events and resources. Each file in `runners/` is a runner.
 
-A runner knows nothing of results: the results folder says whether a run is finished. So a runner may lose messages of a
-worker, or the connection to it, without harm.
+A runner knows nothing about results: the results folder says whether a run is finished. So a runner may lose messages
+from a worker, or the connection to it, without harm.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from ..spec import RunSpec
 MAX_JOBS = 1024
 MAX_PER_GPU = 64
 UNITS = {"": 1, "M": 10**6, "MB": 10**6, "G": 10**9, "GB": 10**9}
-LEAST_MEMORY = 10**7  # bytes: below that, a unit was forgotten
+LEAST_MEMORY = 10**7  # bytes; a smaller number probably lacks its unit
 
 GPUS = "CUDA_VISIBLE_DEVICES"
 OUT_OF_MEMORY = "lack of memory"  # begins `RunEnd.cause` of a worker that was killed for it
@@ -54,9 +54,9 @@ class ResourceRequest:
     jobs: int | None = None  # runs at a time; None: as many as there is room for
     threads: int = 1  # of each run, and so the cores that it takes
     device: str = "cpu"
-    slurm: str = ""  # options of sbatch, as typed; for the runner of that name
+    slurm: str = ""  # options of sbatch, as typed; for the Slurm runner
     runs_per_gpu: int | None = None  # number of runs that share a GPU; None: the runner's default
-    fills_gpu: bool = False  # a run takes what memory a GPU has
+    fills_gpu: bool = False  # a run takes whatever memory a GPU has
     memory: int | None = None  # bytes of main memory for each; None: unknown
 
 
@@ -75,7 +75,7 @@ class RunEnd:
     run_id: str
     message: dict[str, Any] | None  # last: {"event": "done" | "failed" | "interrupted", ...}; None without one
     cause: str  # for users, if there is no message: `signal SIGKILL`, `exit code 1`, `loss of its node`
-    lost: bool = False  # not its own fault, and its worker may still live: it is to be started again
+    lost: bool = False  # not its own fault, and its worker may still be alive: it is to be started again
     failure_class: str = "Killed"  # of the failure, if there is no message
 
 
@@ -97,21 +97,21 @@ Event = RunProgress | RunEnd | RunWait | RunStart
 
 
 class Runner(Protocol):
-    """Executes jobs, some at a time. For each job it gives any number of `RunProgress` and then one `RunEnd`. A runner
-    with a queue gives `RunWait` while a job waits there, and `RunStart` when it has begun.
+    """Executes jobs, several at a time. For each job it reports any number of `RunProgress` and then one `RunEnd`. A
+    runner with a queue reports `RunWait` while a job waits there, and `RunStart` when it has begun.
     """
 
     capacity: int
     """Jobs at a time; 0 before `open` if only the cluster can tell; may change from then on."""
 
     per_machine: int
-    """The most of these that share one machine and its memory."""
+    """Largest number of these that share one machine and its memory."""
 
     multi_machine: bool
     """Workers may be on other machines, which share the results folder: each job needs a `holder`."""
 
     has_queue: bool
-    """Takes every job at once, and tells which wait and which have begun."""
+    """Accepts every job at once, and reports which wait and which have begun."""
 
     def open(self, modules: Sequence[str], root: Path) -> None:
         """Prepare; called once, first. Raises `UserError` if jobs cannot be executed.
@@ -133,7 +133,7 @@ class Runner(Protocol):
         """End the job at once; called again until it has ended."""
 
     def leave_jobs(self) -> None:
-        """Forget the jobs that outlive this sweep, before `close`: another sweep took over and goes on with them."""
+        """Forget the jobs that outlive this sweep, before `close`: another sweep has taken over and continues them."""
 
     def close(self) -> None:
         """End all remaining jobs at once and release all resources."""
@@ -188,7 +188,8 @@ def _bytes(text: str) -> int:
 
 
 def usable_cores() -> int:
-    """Return the number of cores that this process may use, whole ones of what its control groups grant."""
+    """Return the number of cores that this process may use, rounded down to whole ones where control groups grant a
+    fraction."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     return max(1, int(min([cores, *cpu_quotas()])))
 

@@ -23,7 +23,8 @@ LONGEST_LOOK = 60.0  # seconds from one look at the runs to the next; beyond tha
 
 
 class RetryPolicy:
-    """Decides which runs start again at once: those that lost their machine, and those out of memory beside others.
+    """Decides which runs start again at once: those that lost their machine, and those that ran out of memory beside
+    others.
 
     Other failures would recur; the next call retries them. After a run has run out of memory beside others, every run
     gets the memory share of two, then of four, until the run that lacks memory is alone on its machine.
@@ -33,7 +34,7 @@ class RetryPolicy:
         self.runner = runner
         self.share = 1  # places on a machine that a run takes from now on
         self._shares: dict[str, int] = {}
-        self._concurrency: dict[str, int] = {}  # maximal number of concurrent runs since this one was started
+        self._concurrency: dict[str, int] = {}  # largest number of concurrent runs since this one was started
         self._losses: dict[str, list[float]] = {}
 
     def has_room(self, active: Collection[str]) -> bool:
@@ -41,7 +42,7 @@ class RetryPolicy:
         return not active or sum(map(self._shares.__getitem__, active)) + self.share <= self.runner.capacity
 
     def note_start(self, active: Collection[str], run_id: str) -> int:
-        """Record the start of a run, `active` with the others; return its share."""
+        """Record the start of a run, which is `active` with the others; return its share."""
         self._shares[run_id], self._concurrency[run_id] = self.share, 0
         self._concurrency |= {other: max(self._concurrency[other], len(active)) for other in active}
         return self.share
@@ -74,7 +75,7 @@ class RetryPolicy:
 
 class Watchdog:
     """Finds runs without progress for `patience` seconds, by this process's monotonic clock alone. Time in which this
-    process did not look at them, being stopped (Ctrl-Z), does not count."""
+    process did not look at them, because it was stopped (Ctrl-Z), does not count."""
 
     def __init__(self, patience: float) -> None:
         self.patience = patience
@@ -121,7 +122,8 @@ def note_interrupts() -> Iterator[list[int]]:
     interrupts: list[int] = []
 
     def note(number: int, frame: object) -> None:
-        """Note a signal. Only Ctrl-C counts as a second one: make and shells pass on what everybody has got already."""
+        """Note a signal. Only Ctrl-C counts as a second one: make and shells pass on signals that every process has
+        already received."""
         if not interrupts or number == signal.SIGINT:
             interrupts.append(number)
 

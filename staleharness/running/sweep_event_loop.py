@@ -135,7 +135,7 @@ class _SweepLoop:
         self.watchdog, self.retries = Watchdog(self.limits.stall), RetryPolicy(self.runner)
 
     def find_pending(self, runs: Sequence[PlannedRun], done: Collection[str] | None) -> None:
-        """Sort out stored runs; a damaged run is put aside and runs again."""
+        """Separate stored runs from those to run; a damaged run is put aside and run again."""
         if done is None:
             done = {run.id for run in self.store.read_all(run.run_id for run in runs)}
         self.store.clear_attempts(done)
@@ -194,7 +194,7 @@ class _SweepLoop:
             run.spec.to_dict(),
             root=str(self.store.root.resolve()),
             folder=os.getcwd(),
-            plugins=os.pathsep.join(str(path.resolve()) for path in user_paths()),  # a worker's directory is another
+            plugins=os.pathsep.join(str(path.resolve()) for path in user_paths()),  # a worker has another directory
             checkpoint_seconds=self.limits.checkpoint,
             holder=holder,
             share=share,

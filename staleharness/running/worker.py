@@ -14,7 +14,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-import pandas  # noqa: F401 (with pyarrow, what a run is written down with; loaded once, in the fork server)
+import pandas  # noqa: F401 (with pyarrow, writes the tables of a run; loaded once, in the fork server)
 import pyarrow.parquet  # noqa: F401
 import torch
 
@@ -171,14 +171,14 @@ def _check_record(record: PhaseRecord) -> None:
 
 
 def limit_gpu_memory(job: Job) -> None:
-    """Leave their shares of the run's GPU to the runs beside it."""
+    """Leave the other runs on the run's GPU their shares of its memory."""
     device = torch.device(str(job.spec["device"]))
     if job.runs_per_gpu > 1 and device.type == "cuda":  # without an index: the only one that this process sees
         torch.cuda.set_per_process_memory_fraction(1.0 / job.runs_per_gpu, device.index)
 
 
 def check_plugins(job: Job) -> None:
-    """Raise `Changed` when a plugin was edited since the sweep was planned: the id names what it was then."""
+    """Raise `Changed` if a plugin was edited since the sweep was planned: the id stands for its code at that time."""
     _, family = find_env(str(job.spec["env"]))
     spec = family.settings.from_dict(job.spec)
     if run_id(spec, family) != job.run_id:
@@ -189,7 +189,7 @@ def check_plugins(job: Job) -> None:
 
 
 def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
-    """A failure as plain data: its class as users know it, one line, and the end of the log."""
+    """Return a failure as plain data: its class as users know it, one line, and the end of the log."""
     kind, message = type(error).__name__, one_line(cut(str(error), MAX_MESSAGE)) or "no message"
     if lacks_memory(error):
         kind = "OOM"
@@ -209,13 +209,13 @@ def describe(error: BaseException, attempt: Path) -> dict[str, Any]:
 
 
 def cut(text: str, limit: int) -> str:
-    """Shorten a text to `limit` characters: its beginning and its end."""
+    """Shorten a text to `limit` characters: keep its beginning and its end."""
     half = limit // 2
     return text if len(text) <= limit else f"{text[:half]} [... {len(text) - 2 * half} more ...] {text[-half:]}"
 
 
 def _log_to(path: Path) -> None:
-    """Standard output and error go to the run's log, also those of libraries in C; stray files go beside it."""
+    """Redirect standard output and error, also of C libraries, to the run's log; stray files go beside it."""
     shorten_log(path)
     handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND, 0o644)
     os.dup2(handle, 1)

@@ -12,7 +12,7 @@ if TYPE_CHECKING:
     from ...statistics.advice_per_method import MethodAdvice
 
 WIDTH = 120
-VERDICTS = {"kept": "keeps enough", "lost": "loses more"}  # others stand as they are
+VERDICTS = {"kept": "keeps enough", "lost": "loses more"}  # others are printed as they are
 
 
 def as_text(advice: Advice, source: str, width: int = WIDTH) -> list[str]:
@@ -55,7 +55,7 @@ def _pipeline(advice: Advice) -> list[str]:
 
 
 def _log(advice: Advice) -> list[str]:
-    """Say where the lags come from, what their mean is a mean over, and what else the log has."""
+    """Say where the lags come from, what their mean is taken over, and what else the log has."""
     assert advice.log is not None
     s = advice.log.to_json()
     over = "rows, each counted once" if s["over"] == "rows" else "decisions, so that long rows count for more"
@@ -72,7 +72,8 @@ def _log(advice: Advice) -> list[str]:
 
 
 def _tail(s: Mapping[str, Any]) -> str:
-    """Median, 95th percentile and maximum, as far as the log has them: means of steps have neither of rows."""
+    """Median, 95th percentile and maximum, as far as the log has them: a log of step means has neither median nor
+    percentile of rows."""
     if s["step_means"] is None:
         return f"median {s['median']:.3g}, p95 {s['p95']:.3g}, max {s['max']:.3g}"
     columns = [

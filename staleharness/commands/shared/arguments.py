@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 
 
 class Help(NamedTuple):
-    """Form of a field of a `Command` in the help; its meaning is the field's docstring. A field without a default is a
+    """Form of a `Command` field in the help; its text there is the field's docstring. A field without a default is a
     positional argument."""
 
     metavar: str
@@ -38,7 +38,7 @@ class JsonOption:
     """Output for programs."""
 
     json: Annotated[bool, SWITCH] = False
-    """Print one JSON object last on stdout."""
+    """Print one JSON object at the end of stdout."""
 
 
 @dataclass(frozen=True)
@@ -66,20 +66,20 @@ class GridOptions(PluginOption):
     k: Annotated[str | None, Help("K,...", "1")] = None
     """Capacities of the policy buffer, e.g. 8 or 1,4,8,16. K=1 is on-policy."""
     algo: Annotated[str | None, Help("NAME,...|all", "the core methods")] = None
-    """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task can serve; `staleharness list` names them."""
+    """Algorithms, e.g. ppo_clip,vaco[delta=0.1], or all that the task supports; `staleharness list` names them."""
     seeds: Annotated[str | None, Help("N|SEED,...", "3")] = None
     """Number of seeds, 0 to N-1, or a list: 3,4,5."""
     steps: Annotated[str | None, Help("N", "the preset's")] = None
     """Steps per run, e.g. 100000 or 1e6, in whole phases: environment steps, or optimiser steps on tokens and bits."""
     preset: Annotated[str | None, Help("NAME", "quick")] = None
-    """Size of a run: quick takes minutes, standard about 1M steps; stress is word-problems under lag that tells
+    """Size of a run: quick takes minutes, standard about 1M steps; stress is word-problems under enough lag to tell
     methods apart; smollm2 and smollm2_gsm8k train a real model; paper and a3po are as published (VACO Tables 1 and 2;
     A-3PO Setup 1)."""
     lag: Annotated[str | None, Help("MODEL", "the preset's, or uniform")] = None
     """Lag model: uniform, oldest, fixed:L, geometric[decay=0.7] and more; uniform/sync:M adds a sync every M phases;
     `staleharness list` names them."""
     mismatch: Annotated[str | None, Help("MODEL,...", "none")] = None
-    """Mismatch of sampler and trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
+    """Mismatch between sampler and trainer: none, fp8, int4, noise:0.2, sampling[top_p=0.95] and more, joined by +."""
     n: Annotated[str | None, Help("N,...", "the preset's")] = None
     """Forward lag of language tasks and chains: minibatches per generation round, e.g. 1,4,16."""
     model: Annotated[str | None, Help("NAME|FOLDER", "the task's")] = None
@@ -89,7 +89,7 @@ class GridOptions(PluginOption):
     set: Annotated[str | None, Help("NAME=VALUE,...")] = None
     """Other settings, e.g. learning_rate=1e-4,num_envs=32."""
     spec: Annotated[str | None, Help("FILE.toml")] = None
-    """TOML file of a study, which asks for a sweep; flags override it."""
+    """TOML file of a study, which defines a sweep; flags override it."""
     device: Annotated[str | None, Help("cpu|cuda", "cpu")] = None
     """Device of the networks (physics stays on the CPU)."""
     out: Annotated[str, Help("FOLDER", "results")] = "results"
@@ -108,10 +108,10 @@ class Resources:
     runs_per_gpu: Annotated[str | None, Help("N", "1 with a cluster")] = None
     """Runs that share a GPU, with --device=cuda."""
     memory: Annotated[str | None, Help("SIZE", "what stored runs took")] = None
-    """Main memory that each run may take, e.g. 2G; fewer run at a time where memory is the limit."""
+    """Main memory that each run may take, e.g. 2G; fewer runs execute at a time if memory is the limit."""
     restart: Annotated[bool, SWITCH] = False
-    """Start a run over where none of its checkpoints can be used here (made with another library or processor). They
-    stay beside it. Without this flag such a run is refused."""
+    """Start a run over if none of its checkpoints can be used here (they were made with another library or processor).
+    They are kept beside the run. Without this flag, such a run is refused."""
     slurm: Annotated[str, Help("OPTIONS")] = ""
     """With --runner=slurm, options for sbatch, e.g. '--partition=gpu --time=4:00:00'."""
 
@@ -121,10 +121,11 @@ class Presentation(JsonOption):
     """Presentation of results."""
 
     normalise: Annotated[str, Help("minmax|ppo|frozen|raw", "auto")] = "auto"
-    """Scale of the scores: worst and best run of the table (control), PPO-clip at K=1, frozen constants, or none
-    (language)."""
+    """Scale of the scores: worst and best run of the table (default for control), PPO-clip at K=1, frozen constants, or
+    none (default for language)."""
     score: Annotated[str, Help("sampled|deterministic", "auto")] = "auto"
-    """Evaluation that counts: sampled actions (control), or deterministic ones (greedy, language)."""
+    """Evaluation to use: sampled actions (default for control), or deterministic ones (greedy; default for
+    language)."""
 
 
 @dataclass(frozen=True)
@@ -147,8 +148,8 @@ class RunFilters:
         return runs
 
     def select_each(self, stores: Mapping[str, Store]) -> list[Results]:
-        """Select the finished runs of several folders, by their names in errors. Raises `UserError` if none of a folder
-        matches, or for a name that no run of any has."""
+        """Select the finished runs of several folders, keyed by their names in errors. Raises `UserError` if no run of
+        a folder matches, or for a name that no run in any folder has."""
         from ...statistics.results import Results
         from ...store.run_grid import Cell, cell_of
         from ...store.run_selection import cell_filter, filter_runs
@@ -168,7 +169,7 @@ class RunFilters:
 
 
 def no_run(folder: str, runs: Iterable[StoredRun]) -> UserError:
-    """Return the error for filters that select none of a folder's finished runs, with what there is."""
+    """Return the error for filters that select none of a folder's finished runs; it lists what there is."""
     from ...statistics.run_set_matching import holdings
     from ...store.run_grid import cell_of
 
@@ -177,7 +178,7 @@ def no_run(folder: str, runs: Iterable[StoredRun]) -> UserError:
 
 
 def output_file(out: str | None, kind: str, *endings: str, option: str = "OUT") -> Path | None:
-    """Path of a file to write, None for none, checked before anything is computed. Raises `UserError`."""
+    """Return the path of a file to write (None for none), checked before anything is computed. Raises `UserError`."""
     if out is None:
         return None
     path = user_path(out)

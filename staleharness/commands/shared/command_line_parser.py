@@ -153,7 +153,8 @@ class _Parser(argparse.ArgumentParser):
 
 
 class _StoreOnce(argparse.Action):
-    """Stores a value, or True for a switch. Refuses a second one, and an empty one, which is neither all nor none."""
+    """Stores a value, or True for a switch. Refuses a second value, and an empty one, which means neither all nor
+    none."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(**{**options, "default": argparse.SUPPRESS})
@@ -170,7 +171,8 @@ class _StoreOnce(argparse.Action):
 
 
 def _join_values(verb: str, words: Sequence[str], switches: dict[str, bool]) -> list[str]:
-    """Write `--option value` as `--option=value`, so that a value may begin with a dash. switches: flag -> switch."""
+    """Write `--option value` as `--option=value`, so that a value may begin with a dash. switches: flag -> whether it
+    is a switch."""
     out: list[str] = []
     rest = iter(words)
     for word in rest:

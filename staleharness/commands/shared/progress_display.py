@@ -21,7 +21,7 @@ from ...running.plan import PlannedRun
 from ...running.sweep_event_loop import SweepListener
 from ...task import find_env
 
-WIDE = 110  # columns from which on there is room for everything
+WIDE = 110  # columns: from this width on, everything fits
 PLAIN_EVERY = 10.0  # seconds between two plain lines of the same run
 STOPPING = "stopping: each run finishes its phase and writes a checkpoint (Ctrl-C again to stop at once)"
 # Modules that a sweep's report needs; together they take 1.5 s to load.
@@ -56,7 +56,7 @@ def load_report_modules() -> None:
 
 
 class PlainLines:
-    """One line when a run starts, now and then while it goes, and when it ends."""
+    """One line when a run starts, now and then while it runs, and when it ends."""
 
     def __init__(self, total: int, skipped: int) -> None:
         self.total, self.ended_runs, self.begin = total, skipped, time.monotonic()
@@ -70,7 +70,7 @@ class PlainLines:
 
     def on_preparing(self, run: PlannedRun, step: str) -> None:
         if not self.any_phase:
-            self.begin = time.monotonic()  # such as a warm start, which the other runs need not make again
+            self.begin = time.monotonic()  # such as a warm start, which is not repeated for the other runs
         self._now_and_then(run, step)
 
     def on_phase(self, run: PlannedRun, progress: dict[str, Any]) -> None:
@@ -175,7 +175,7 @@ class LiveDisplay:
 
 
 def _score(run: PlannedRun, progress: dict[str, Any]) -> str:
-    """The evaluation of the phase, if it was one, in the way that its kind of task is reported in."""
+    """Return the evaluation of the phase, if there was one, in the form usual for its kind of task."""
     task = find_env(run.spec.env)[1]
     if (value := progress.get(f"eval_{task.score}")) is None:
         return ""

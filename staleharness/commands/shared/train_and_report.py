@@ -88,7 +88,7 @@ def check_presentation(command: Presentation) -> None:
 
 
 def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun], outcome: Outcome) -> int:
-    """Publish table and report of the stored runs and return the exit code: 0 where all runs are stored."""
+    """Publish table and report of the stored runs and return the exit code: 0 if all runs are stored."""
     from ...running.plan_execution import synchronous_reference
 
     expected = [_expected(run, outcome) for run in plan.runs]
@@ -110,7 +110,7 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
     if outcome.interrupted:
         return 130
     if {failure["class"] for failure in failures} == {UserError.__name__}:
-        return 2  # a mistake of the user that no plan can detect
+        return 2  # a user error that planning cannot detect
     return 1 if len(runs) < len(plan.runs) else 0
 
 
@@ -130,15 +130,15 @@ def publish(
     failures: list[dict[str, Any]],
     reference: LagReference | None = None,
 ) -> tuple[Table | None, Path | None]:
-    """Compute (or find) the table, print it, and write the report where something changed. The last line is what lag
-    costs, by the runs at K = 1 of these results or of `reference`."""
+    """Compute (or find) the table, print it, and write the report if something changed. The last line says what lag
+    costs, relative to the runs at K = 1 of these results or of `reference`."""
     from ...pages import report
     from ...statistics import aggregate as stats
 
     try:
         if reference:
             results = Results.of([*results, *reference.user_runs, *reference.published])
-        grid = results.grid  # raises where there is none, before a folder is made
+        grid = results.grid  # raises if there is none, before a folder is made
         folder = make_subfolder(store.root, "reports", name)
         score, usual = resolve_auto(results, command.score, command.normalise)
         is_fixed = command.normalise == AUTO and usual == "minmax"  # of returns, unless another scale is asked for
@@ -165,7 +165,7 @@ def publish(
 
 
 def _reference_notes(table: Table, is_fixed: bool, reference: LagReference | None) -> list[str]:
-    """Notes on the scale of a task without one where `is_fixed` asks for it, on published rows, and on methods without
+    """Notes on a task without the fixed scale that `is_fixed` asks for, on published rows, and on methods without
     runs at K = 1."""
     notes = []
     if is_fixed and table.settings["normalise"] == "raw":

@@ -56,7 +56,7 @@ class LocalPool:
     def __init__(self, capacity: int, gpus: Sequence[str] = (), runs_per_gpu: int = 1) -> None:
         """gpus: names for CUDA_VISIBLE_DEVICES to spread the runs over; without any, every run sees all GPUs.
 
-        runs_per_gpu: how many share one's memory.
+        runs_per_gpu: number of runs that share the memory of one.
         """
         self.capacity = self.per_machine = capacity
         self._gpus, self._runs_per_gpu = gpus, runs_per_gpu
@@ -165,7 +165,7 @@ def _in_child(job: Job, channel: Connection, gpu: str) -> None:
     """Main function of the forked process. It ends at the next phase boundary if the sweep that started it is gone."""
     try:
         from .. import worker  # here, so that the sweep's own process never loads torch
-    except ImportError as error:  # of a library; the fork server passes over it in silence
+    except ImportError as error:  # of a library; the fork server ignores it silently
         failure = {"class": type(error).__name__, "message": one_line(error), "log_tail": ""}
         channel.send({"event": "failed", **failure})
         return

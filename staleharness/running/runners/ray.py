@@ -2,7 +2,7 @@
 
 Each run is executed by an actor with a local pool of one process: by the same code as on one machine, in a process of
 its own, with the sweep's environment. Ray finds machines, counts cores, GPUs and memory, and reports losses. It retries
-nothing: the sweep does, after a look into the results folder.
+nothing: the sweep does, after checking the results folder.
 """
 
 from __future__ import annotations

@@ -169,7 +169,7 @@ def cancel(tasks: Iterable[str], *options: str) -> None:
 
 
 def _if_it_lives(*words: str) -> None:
-    """Call a command; an error that the task has ended is ignored."""
+    """Call a command; ignore the error that the task has ended."""
     try:
         call(*words)
     except SlurmError as error:

@@ -52,7 +52,7 @@ class JobArray:
     jobs: list[Job]
     options: list[str]
     id: str | None = None
-    at_a_time: int = 0  # limit that Slurm has
+    at_a_time: int = 0  # limit that Slurm applies
     live: set[int] = field(default_factory=set)  # tasks that have not ended
 
     @classmethod
@@ -79,7 +79,7 @@ class JobArray:
         check_not_link(root / "slurm")
         for folder in sorted((root / "slurm").glob(f"{PREFIX}*")):
             if not re.fullmatch(f"{PREFIX}[0-9a-f]{{8}}", folder.name):
-                continue  # not ours: Slurm is never asked for it
+                continue  # not ours: Slurm is never asked about it
             try:
                 yield cls.read(folder)
             except (OSError, ValueError, KeyError, TypeError):
@@ -170,8 +170,8 @@ class SlurmTask:
         return len(self._requeues) > limit
 
     def should_requeue(self) -> bool:
-        """Return whether the task did not end of itself and is to be requeued. A task that ran out of time before it
-        got further than the last time is not: it never would."""
+        """Return whether the task did not end by itself and is to be requeued. A task that ran out of time before it
+        got further than last time is not: it never would get further."""
         was_stopped = self.message is not None and self.message["event"] == "interrupted"
         if self.stop_request or self.kill_request or self.verdict or (self.message and not was_stopped):
             return False
