@@ -133,7 +133,7 @@ class Grade:
     correct: the completion is right, such as the number extracted from it equals the gold. Evaluations report the share
         of right completions.
     has_answer: there is an answer, such as a number; completions without one are counted as unparsed.
-    reward: for training, any finite number; None: 1 where `correct`, else 0.
+    reward: for training, a number of at most ±1e6; None: 1 where `correct`, else 0.
     """
 
     correct: bool
