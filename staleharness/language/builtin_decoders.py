@@ -18,7 +18,8 @@ from torch import Tensor
 from ..base.system_info import memory
 from ..training.policy_buffer import PolicyBuffer, Version
 from .batched_generation import GrowingBatch
-from .decoder_interface import DECODERS, Decoded, Decoder, Request
+from .decoder_interface import DECODERS, Decoded, Decoder, Request, check_decoder
+from .model.causal_lm_policy import CausalLM
 from .model.fused_forward import FusedForward, prepack
 from .model.native_forward_backward import NativeForward, supports_native_forward
 from .model.routing import of_read_tokens
@@ -181,6 +182,12 @@ class NativeDecoder(PackedWeightsDecoder):
         if serves and request.versions.shape[1] == 1 and supports_native_forward(policy.base_model):
             return super().decode(request, buffer)
         return PackedWeightsDecoder(policy).decode(request, buffer)
+
+
+def make_decoder(name: str, policy: CausalLM) -> Decoder:
+    """Return the decoder called `name`, for this policy. Raises `UserError` for an unknown name."""
+    check_decoder(name)
+    return DECODERS[name](policy)
 
 
 def _decoded(

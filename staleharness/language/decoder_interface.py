@@ -7,7 +7,6 @@ are found like every plugin.
 from __future__ import annotations
 
 from dataclasses import dataclass
-from importlib import import_module
 from itertools import pairwise
 from typing import TYPE_CHECKING, ClassVar
 
@@ -164,14 +163,6 @@ def check_sampler(spec: LanguageSpec) -> None:
 def decoder_digest(name: str) -> str:
     """Return the hash of a third party's decoder file; empty for a built-in decoder."""
     return "" if name in BUILT_IN else source_hash(DECODERS[name])
-
-
-def make_decoder(name: str, policy: CausalLM) -> Decoder:
-    """Return the decoder called `name`, for this policy. Raises `UserError` for an unknown name."""
-    check_decoder(name)
-    if name in BUILT_IN:
-        import_module(".builtin_decoders", __package__)
-    return DECODERS[name](policy)
 
 
 def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | None:

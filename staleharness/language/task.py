@@ -128,7 +128,6 @@ class LanguageTask(Task):
     entry_point: ClassVar[str] = "staleharness.language.simulation:LanguageSimulation"
     preload: ClassVar[tuple[str, ...]] = (
         "staleharness.language.simulation",
-        "staleharness.language.builtin_decoders",
         "transformers.models.auto.modeling_auto",
         "transformers.models.auto.tokenization_auto",
         "transformers.models.qwen2.modeling_qwen2",
