@@ -90,6 +90,15 @@ def test_dry_lists_done_and_missing_runs_and_writes_nothing(
     assert list(Path.cwd().iterdir()) == []
 
 
+def test_a_plan_counts_the_runs_of_each_size(call: Cli) -> None:
+    words = "sweep --env word-problems --algo spo --seeds 2 --dry --k 4 --set steps=8".split()
+    size = "8 optimiser steps of 16 prompts x 8 completions, {} per generation round\n"
+    code, text, _ = call(*words)
+    assert code == 0 and "each run: " + size.format(1) in text
+    code, text, _ = call(*words, "--n", "1,4")
+    assert code == 0 and "2 runs: " + size.format(1) + "2 runs: " + size.format(4) in text and "each run" not in text
+
+
 def test_dry_with_an_environment_that_fails_still_shows_the_plan(call: Cli, tmp_path: Path) -> None:
     plugin = tmp_path / "fails.py"
     plugin.write_text(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shlex
 import sys
+from collections import Counter
 from collections.abc import Collection, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import fields, replace
@@ -70,7 +71,9 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
     concurrency = jobs or "as many as fit"
     to_do = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {concurrency} at a time"
     print(f"{plan.title}: {grid}; {to_do}", file=stream)
-    print(f"each run: {plan.runs[0].spec.size}", file=stream)
+    runs_of_size = Counter(run.spec.size for run in plan.runs)
+    for size, count in runs_of_size.items():
+        print(f"{'each run' if len(runs_of_size) == 1 else plural(count, 'run')}: {size}", file=stream)
     for reason in plan.notes:
         print(f"left out: {reason}", file=stream)
     for line in [*lag_notes(plan), *idle_setting_notes(plan), *blind_notes(plan)]:
