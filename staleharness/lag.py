@@ -3,7 +3,7 @@
 The version of the policy at the start of phase t is t, and the buffer holds the newest K of them. A model maps a `Draw`
 to an `Assignment`, both plain data; equal draws give equal assignments.
 
-A model is written like an algorithm, `geometric[decay=0.7]`, or short: `geometric:0.7` sets the first option, and
+A model is written like an algorithm, `geometric[decay=0.7]`, or in short: `geometric:0.7` sets the first option, and
 `uniform/sync:8` is `sync[every=8,of=uniform]`.
 """
 
@@ -27,10 +27,10 @@ from .rollout_schedule import MAX_ROWS, Demand, Schedule, make_schedule
 from .spec import RunSpec
 
 LEDGER = ("dropped", "waited", "in_flight", "in_queue")
-"""Fates of rows that are not trained on."""
+"""Names of the counts that an `Assignment` may have: rows dropped, held back (`waited`), in flight and queued."""
 
 DRAWN = "drawn in each phase"
-"""Family of the models that draw versions."""
+"""Family name of the models that draw versions."""
 
 
 def held(phase: int, capacity: int) -> range:
@@ -75,13 +75,13 @@ class Assignment:
     """Versions of the rows of one phase."""
 
     versions: NDArray[np.int64]
-    """[slots, stretches], versions in the buffer; not decreasing along a row."""
+    """[slots, stretches], versions in the buffer; non-decreasing along a row."""
 
     every: int | None = None
-    """Decisions of a stretch; None: a row has one stretch and keeps its version."""
+    """Decisions per stretch; None: a row has one stretch and keeps its version."""
 
     ledger: Mapping[str, int] = field(default_factory=dict)
-    """Rows that are not trained on, by the names in `LEDGER`."""
+    """Counts of rows by the names in `LEDGER`."""
 
     @property
     def starts(self) -> NDArray[np.int64]:
@@ -92,7 +92,7 @@ class Assignment:
 def keep(versions: NDArray[np.int64]) -> Assignment:
     """Return an assignment in which rows keep the version [slots] that they begin with, a whole number each."""
     array = np.asarray(versions)
-    if array.ndim != 1 or array.dtype.kind not in "biuf" or (array % 1 != 0).any():  # a cut-off fraction is lag
+    if array.ndim != 1 or array.dtype.kind not in "biuf" or (array % 1 != 0).any():  # a fraction would be truncated
         raise UserError(f"keep takes a whole number for each row, not {shorten(one_line(repr(versions)))}")
     return Assignment(array.astype(np.int64)[:, None])
 
@@ -137,7 +137,7 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define assign(draw)")
 
     def schedule(self, demand: Demand) -> Schedule:
-        """Return the rows of a whole run, of a pipeline or a recording. A model defines this instead of `assign`."""
+        """Return the rows of a whole run, from a pipeline or a recording. A model defines this instead of `assign`."""
         raise NotImplementedError(f"{type(self).__name__} draws its versions in each phase")
 
     @property
@@ -147,7 +147,7 @@ class LagModel(Options):
 
     @property
     def drawn(self) -> bool:
-        """True where versions are drawn in each phase; else the model has a `schedule`, or is `real` or `online`."""
+        """True where versions are drawn in each phase; if not, the model has a `schedule`, or is `real` or `online`."""
         return type(self).schedule is LagModel.schedule and not self.real
 
     @property
@@ -162,7 +162,7 @@ class LagModel(Options):
         raise NotImplementedError(f"{type(self).__name__} must define probabilities(phase, capacity)")
 
     def bound(self, demand: Demand) -> int | None:
-        """Return the largest lag in phases that the rules of its pipeline allow; None where they set no bound."""
+        """Return the largest lag in phases that the model's pipeline rules allow; None where they set no bound."""
         return None
 
     def oldest(self, phase: int) -> int:
@@ -170,14 +170,14 @@ class LagModel(Options):
         return 0
 
     def at(self, capacity: int) -> LagModel:
-        """Return the model for a buffer of `capacity`: another one where options follow from the capacity."""
+        """Return the model for a buffer of `capacity`: another one where its options depend on the capacity."""
         return self
 
     def check(self, capacity: int) -> None:
         """Raise `UserError` where the model cannot work with a buffer of `capacity`."""
 
     def parts(self) -> tuple[LagModel, ...]:
-        """Return the model and those inside it."""
+        """Return the model and the models that it wraps."""
         return (self,)
 
     def require_buffer(self, versions: int, capacity: int) -> None:
@@ -257,7 +257,7 @@ def read_lag(text: str) -> LagModel:
 def parse_lag(text: str, capacity: int) -> LagModel:
     """Parse a lag model and check that it can work with a buffer of `capacity`. Raises `UserError`."""
     model = read_lag(text).at(capacity)
-    if not isinstance(model, LagModel):  # of a plugin
+    if not isinstance(model, LagModel):  # from a plugin
         raise UserError(f"LAG={shorten(text)}: at({capacity}) returns {shorten(repr(model))}, not a lag model")
     _check(model, capacity)
     return model
@@ -270,12 +270,12 @@ def _check(model: LagModel, capacity: int) -> None:
 
 @functools.lru_cache(maxsize=4)
 def cached_schedule(model: LagModel, identity: str, demand: Demand) -> Schedule:
-    """Return the schedule of a model; `identity` is the model's, for the key of the cache."""
+    """Return the schedule of a model; `identity`, the model's own, is part of the cache key."""
     return make_schedule(model.schedule, demand, f"LAG={shorten(model.text)}")
 
 
 def schedule_of(spec: RunSpec) -> Schedule | None:
-    """Return the checked rows of a whole run; None where its lag model plans none. Raises `UserError`."""
+    """Return the checked schedule of a whole run; None if its lag model plans none. Raises `UserError`."""
     model = parse_lag(spec.lag, spec.capacity)
     if model.drawn or model.real or model.online:
         return None

@@ -1,7 +1,7 @@
-"""Base class, registry and notation of mismatch models: a copy of the policy samples, not the trainer's own.
+"""Base class, registry and notation of mismatch models: a changed copy of the trainer's policy samples.
 
 A model changes the matrices of a version (`matrix`) or the logits that actions are drawn from (`logits`), or both.
-`fp8+sampling[top_p=0.95]` applies several, in this order.
+`fp8+sampling[top_p=0.95]` applies both models, in this order.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Mismatch(Options):
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
         """Return the sampler's copy of a matrix [out, in], or of experts [E, out, in], as a new tensor. Must be
-        deterministic: random numbers come from `place.generator()`."""
+        deterministic: take random numbers from `place.generator()`."""
         return weight
 
     def logits(self, logits: Tensor) -> Tensor:

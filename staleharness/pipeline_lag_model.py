@@ -1,4 +1,4 @@
-"""Lag models that simulate a pipeline once for a whole run; the rows that its trainer takes are the `Schedule`.
+"""Lag models that simulate a pipeline once for a whole run; the simulated rows become the `Schedule`.
 
 Time is counted in training steps, and the time of a row is spread evenly over its decisions.
 """
@@ -40,13 +40,13 @@ class PipelineLag(LagModel):
     cv: float = option(0.5, least=0, most=10)
     """Standard deviation of the time of a row over its mean."""
     sync_time: float = option(0.0, least=0, most=1e6)
-    """Training steps until new weights have arrived."""
+    """Time of a weight transfer, in training steps."""
     pace: Literal["drawn", "length"] = "drawn"
-    """`length`: a row takes row_time × its decisions / the largest number that it may have."""
+    """`drawn`: the time of a row is random; `length`: it is row_time × its decisions / the most that it may have."""
     slow: float = option(0.0, least=0, most=1)
-    """Share of the slots that are slow for good, in whole groups."""
+    """Share of the slots that are permanently slow, in whole groups."""
     slow_factor: float = option(1.0, least=1, most=1e6)
-    """Time of a row in a slow slot, over its time in the others."""
+    """Time of a row in a slow slot over its time in the others."""
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -102,10 +102,10 @@ class PipelineLag(LagModel):
         return self.schedule_by_length(demand, None)
 
     def schedule_by_length(self, demand: Demand, lengths: Lengths | None) -> Schedule:
-        """Return the rows up to the end of `demand.phases` where the time of a row follows from its length.
+        """Return the schedule of `demand.phases` phases, with row times that depend on row lengths.
 
-        `lengths` is called for each group as it begins; None: time does not follow from it. Raises `UserError`, which
-        gives the time, where the rules of the pipeline starve the trainer.
+        `lengths` is called for each group as it begins; None: row times do not depend on length. Raises `UserError`,
+        with the simulated time, where the rules of the pipeline starve the trainer.
         """
         try:
             return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
@@ -116,10 +116,10 @@ class PipelineLag(LagModel):
         rules = self.rules(demand)
         limits = [rules[name] for name in ("cap", "max_lag") if rules.get(name) is not None]
         if "max_lag" in rules and (rules.get("cap_version") == "taken" or rules.get("cap_counts") == "finished"):
-            limits = [rules["max_lag"]]  # such a cap bounds what is under way or waiting, not lag
+            limits = [rules["max_lag"]]  # such a cap bounds the groups in flight or queued, not lag
         elif rules.get("cap_version") == "trainer":
-            limits = [limit + rules.get("sync_every", 1) - 1 for limit in limits]  # the slots' version is older
-        # a group may begin while fewer than version + 1 + limit batches have, so the last one's lag is ⌈limit⌉
+            limits = [limit + rules.get("sync_every", 1) - 1 for limit in limits]  # the version in the slots is older
+        # a group may begin while fewer than version + 1 + limit batches have begun: the last one's lag is ⌈limit⌉
         return math.ceil(min(limits) - 1e-9) if limits else None
 
     def probabilities(self, phase: int, capacity: int) -> dict[int, float]:
@@ -135,10 +135,10 @@ def rows_of(batches: float, demand: Demand) -> int:
 
 
 def stale_rules(max_lag: int, on_stale: OnStale, stop: bool = False) -> dict[str, Any]:
-    """Return the settings for rows older than `max_lag`; −1: none is too old.
+    """Return the settings for rows older than `max_lag`; −1: no bound.
 
-    `withhold` lets none become too old: no row begins before it can be trained in time, and the trainer waits for the
-    oldest one. `stop`: groups under way that are too old are aborted.
+    With `withhold`, no row becomes too old: it begins only when it can be trained on in time, and the trainer waits for
+    the oldest row. `stop`: groups in flight that are too old are aborted.
     """
     if max_lag < 0:
         return {}

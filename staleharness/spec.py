@@ -1,6 +1,6 @@
 """Specification of a run: frozen data with canonical JSON; a run's id is a hash of its resolved spec.
 
-A run is a pure function of its `RunSpec`. This module knows neither torch nor any plugin by name.
+A run is a pure function of its `RunSpec`. This module imports neither torch nor any plugin.
 """
 
 from __future__ import annotations
@@ -26,52 +26,55 @@ MATHS_VERSION = 1  # raised by hand when a change can move results; part of ever
 
 @dataclass(frozen=True)
 class RunSpec:
-    """One training run: what control and language have in common. Every field is part of the run's identity; one that
-    is added now is written `name: type = later(...)`, so that existing runs keep their ids."""
+    """Settings of a training run that all kinds of task share.
+
+    Every field not in `outside_id` is part of the run's identity. Declare a new one as `name: type = later(...)`, so
+    that existing runs keep their ids."""
 
     env: str  # canonical environment id
     algorithm: str  # registered name
-    hyper: Mapping[str, Any] = field(default_factory=dict)  # the method's own hyper-parameters, all of them
+    hyper: Mapping[str, Any] = field(default_factory=dict)  # all hyper-parameters of the method
     capacity: int = 1  # K, versions in the policy buffer; 1 is on-policy
     lag: str = "uniform"  # lag model, see `lag.read_lag`
     seed: int = 0
-    steps: int = 1  # of training, in the unit of the kind of task; evaluation is counted apart
+    steps: int = 1  # training steps, in the unit of the kind of task; evaluation does not count
 
     # learning, shared by all algorithms
     epochs: int = 1  # passes over the data of a phase
     minibatches: int = 1  # gradient steps per epoch and phase
-    learning_rate: float = 3e-4  # of Adam, AdamW where there is weight decay
+    learning_rate: float = 3e-4  # of Adam, or AdamW if there is weight decay
     anneal_learning_rate: bool = True  # linearly to zero over the phases
     adam_epsilon: float = 1e-5  # ε in Adam's denominator
     discount: float = 0.99  # γ, per decision
     gae_lambda: float = 0.95  # λ of GAE and V-trace
-    normalise_advantage: bool = True  # to mean 0 and deviation 1, per minibatch
+    normalise_advantage: bool = True  # to mean 0 and standard deviation 1, per minibatch
     entropy_coef: float = 0.0  # of the entropy bonus in the loss
-    max_grad_norm: float = 0.5  # longer gradients are scaled down to it
-    step_size: StepSize = "constant"  # beside the schedule: × √ESS of the minibatch, or ÷ its mean lag
+    max_grad_norm: float = 0.5  # larger gradient norms are scaled down to it
+    step_size: StepSize = "constant"  # factor on the learning rate: 1, √ESS of the minibatch, or 1/max(1, its mean lag)
 
-    # with K - 1 or more fill phases, data are as old as the lag model says from the first step of the budget on, and
-    # runs of every K begin there with the same policy
+    # with K - 1 or more fill phases, lag follows the lag model from the first step of the budget, and runs of every K
+    # begin the budget with the same policy
     fill_phases: int = later(0, before=0)  # on-policy phases before the budget
-    fill_learning_rate: float = later(0.0, before=0.0)  # of the fill phases; 0: the run's first one
+    fill_learning_rate: float = later(0.0, before=0.0)  # of the fill phases; 0: the run's initial learning rate
     mismatch: str = later("none", before="none")  # between sampler and trainer, see `mismatch.read_mismatch`
-    # log μ of methods: the sampler's, its version's by the trainer's arithmetic, or what the mismatch model says
+    # log μ of methods: the sampler's, or its version's by the trainer's arithmetic; auto: the sampler's with a mismatch
+    # model or a trusted decoder, else the version's
     behaviour: Literal["auto", "sampler", "version"] = later("auto", before="auto")
 
-    evaluations: int = 10  # points on the learning curve, the final one included
+    evaluations: int = 10  # points on the learning curve, including the final one
 
     # machine
-    device: str = "cpu"  # where networks live: cpu, cuda or cuda:N; physics stays on the CPU
-    threads: int = 1  # of torch and of the physics; bits depend on it
+    device: str = "cpu"  # of the networks: cpu, cuda or cuda:N; physics runs on the CPU
+    threads: int = 1  # of torch and of the physics; the bits of results depend on it
 
     advantage_correction: ClassVar[float] = 1.0  # see `training.base_learner.normalise`
-    outside_id: ClassVar[frozenset[str]] = frozenset()  # settings that ids leave out: no number depends on their text
-    scores_start: ClassVar[bool] = False  # the learner scores a phase's data at its start whatever the method is
+    outside_id: ClassVar[frozenset[str]] = frozenset()  # settings left out of ids: no number depends on their text
+    scores_start: ClassVar[bool] = False  # every method's learner scores the data at the start of a phase
     presets: ClassVar[Mapping[str, Mapping[str, Any]]] = {}
-    retired: ClassVar[Mapping[str, Any]] = {}  # fields that were removed, at the value that stays in the ids of runs
-    fills_gpu: ClassVar[bool] = False  # a run takes all of a GPU's memory, so by default no other runs beside it
+    retired: ClassVar[Mapping[str, Any]] = {}  # removed fields, each at the value that stays in run ids
+    fills_gpu: ClassVar[bool] = False  # a run takes all of a GPU's memory, so by default it runs there alone
     unit: ClassVar[str] = "steps"  # unit of `steps`, in words
-    alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings that runs of one speed share
+    alike: ClassVar[tuple[str, ...]] = ("env", "threads", "device")  # settings in which runs of comparable speed agree
     of_evaluation: ClassVar[tuple[str, ...]] = ("evaluations",)  # settings that decide how long evaluations take
     positive: ClassVar[str] = "capacity steps epochs minibatches learning_rate max_grad_norm evaluations threads"
     not_negative: ClassVar[str] = "entropy_coef seed"
@@ -101,16 +104,16 @@ class RunSpec:
 
     @property
     def budget_phases(self) -> int:
-        """Whole phases that fit in `steps`."""
+        """Number of whole phases that fit in `steps`."""
         return self.steps // self.steps_per_phase
 
     @property
     def phases(self) -> int:
-        """All phases: those that fill the buffer, then those of the budget."""
+        """Number of all phases: the fill phases, then those of the budget."""
         return self.fill_phases + self.budget_phases
 
     def budget_phase(self, phase: int) -> int:
-        """Return the number of a phase among those of the budget; 0 before they begin."""
+        """Return the index of a phase within the budget; 0 before the budget begins."""
         return max(0, phase - self.fill_phases)
 
     def learning_rate_in(self, phase: int) -> float:
@@ -122,7 +125,7 @@ class RunSpec:
 
     @property
     def demand(self) -> Demand | None:
-        """Demand of the learner on a schedule; None for a kind of task without schedules."""
+        """Data that the learner demands of a schedule; None for a kind of task without schedules."""
         return None
 
     @property
@@ -136,7 +139,7 @@ class RunSpec:
         raise NotImplementedError
 
     def toolchain(self) -> dict[str, str]:
-        """Programs, apart from the libraries, that decide the bits of a run, with versions, for its fingerprint."""
+        """Return {program: version} of programs, besides libraries, that affect a run's bits, for its fingerprint."""
         return {}
 
     def warm(self, phase: int) -> bool:
@@ -152,19 +155,19 @@ class RunSpec:
         return None
 
     def probe(self) -> RunSpec:
-        """Return a spec of the same work in a few phases, to measure its speed."""
+        """Return a spec with the same work per phase and few phases, to measure the speed."""
         raise NotImplementedError
 
     def evaluation_phases(self) -> list[int]:
-        """Phases after which the policy is evaluated; evenly spaced over the budget, the last one included."""
+        """Return the phases after which the policy is evaluated: evenly spaced over the budget, including the last."""
         phases = self.budget_phases
         count = min(self.evaluations, phases)
         return sorted({self.fill_phases + (i + 1) * phases // count - 1 for i in range(count)})
 
     def evaluation_count(self, final: bool, problems: int = 0) -> int:
-        """Return the number of episodes, or of completions, that one evaluation takes, the final one or another.
+        """Return the number of episodes, or of completions, in one evaluation; `final`: in the final one.
 
-        problems: number in the test split of a language task, for settings that do not name one.
+        problems: size of the test split of a language task, for settings that do not give a number.
         """
         return 1
 
@@ -176,22 +179,22 @@ class RunSpec:
 
     @classmethod
     def from_dict(cls, values: Mapping[str, Any], where: str = "run spec") -> Self:
-        """Build a spec; an unknown key or a wrong type is a `UserError` naming the nearest key."""
+        """Build a spec. Raises `UserError` for a wrong type, and for an unknown key, with the nearest known one."""
         return build(cls, without_retired(values, cls.retired, where), where)
 
     @classmethod
     def settings(cls) -> list[str]:
-        """The fields that are not an axis of a sweep."""
+        """Return the fields that are not axes of a sweep."""
         return [f.name for f in fields(cls) if f.name not in COMMON]
 
     @classmethod
     def before(cls) -> dict[str, Any]:
-        """Return the fields that were added `later` or removed, each at the value that stored runs without it mean."""
+        """Return the fields that were added `later` or removed, each at the value implied by stored runs without it."""
         return _plain({**cls.retired, **values_before(cls)})
 
     def corrections(self) -> set[str]:
-        """Corrections of the code that moved the results of this run and not of others; they are in its id, so runs
-        from before a correction do not count."""
+        """Return the names of code corrections that changed the results of runs with these settings, but not of all
+        runs; they are part of the id, so results from before a correction are not reused."""
         return set()
 
     def run_id(
@@ -203,10 +206,12 @@ class RunSpec:
         hyper: Mapping[str, Any] | None = None,
         mismatch_hash: str = "",
     ) -> str:
-        """Return 12 hex digits. The plugins' own files count, so editing `spo.py` expires SPO's runs and no others.
-        So do the file of the lag model where it has a hash (`lag_hash`), what stands for the model where that is not
-        its text (`lag_identity`), and the file of the mismatch model if there is one (`mismatch.mismatch_hash`).
-        `hyper`: the hyper-parameters that count, if not all (`algorithm.identity`)."""
+        """Return the id of the run, 12 hex digits.
+
+        The plugins' own files count, so editing `spo.py` expires SPO's runs and no others. `lag_hash`: hash of the lag
+        model's file, if any. `lag`: text that identifies the lag model, if not its own text (`lag_identity`).
+        `mismatch_hash`: of the mismatch models' files, if any (`mismatch.mismatch_hash`). `hyper`: the hyper-parameters
+        that count, if not all (`algorithm.identity`)."""
         before = _plain(values_before(self))
         identity_spec = {**self.to_dict(), **self.retired, **({} if hyper is None else {"hyper": dict(hyper)})}
         identity_spec = {k: v for k, v in identity_spec.items() if k not in self.outside_id}

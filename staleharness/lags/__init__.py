@@ -1,1 +1,1 @@
-"""One file = one lag model, found by looking in this folder."""
+"""Built-in lag models; each file of this folder registers one or more."""

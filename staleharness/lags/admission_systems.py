@@ -14,22 +14,22 @@ from staleharness.rollout_schedule import Demand
 @LAGS.register("areal")
 @dataclass(frozen=True)
 class AReaL(PipelineLag):
-    """Admission by a bound on staleness; rows under way take new weights.
+    """Admission by a bound on staleness; in-flight rows switch to new weights.
 
-    A group may begin while fewer than (version + 1 + eta) batches have begun (`max_head_offpolicyness`). That bounds
-    how much is under way or waiting, and so the mean lag: where it binds, the mean is eta. It bounds no single row:
-    others overtake a slow row, which is older by as many versions as they make. K has to hold the oldest row. The
-    trainer takes what began first of that which is finished.
+    A group may begin while fewer than (version + 1 + eta) batches have begun (`max_head_offpolicyness`). This bounds
+    the number of groups in flight or queued, and so the mean lag: where the bound binds, the mean lag is eta. It does
+    not bound single rows: others overtake a slow row, which ages by one version with each batch that they fill. K must
+    cover the oldest row. Of the finished groups, the trainer takes those that began first.
 
-    Leaves out: rebuilding the cache of a row that takes new weights, and `should_accept_fn`.
+    Leaves out: rebuilding the KV cache of a row that switches weights, and `should_accept_fn`.
     """
 
     paper = "AReaL, arXiv 2505.24298; inclusionAI/AReaL workflow_executor.py at 4aef98d, 2026-05"
 
     longest: ClassVar[str] = "eta bounds the mean lag; a slow row is passed by others, and older"
 
-    eta: float = option(4.0, least=0)  # versions, of the mean lag
-    interruptible: bool = True  # rows under way take new weights
+    eta: float = option(4.0, least=0)  # versions; bounds the mean lag
+    interruptible: bool = True  # in-flight rows switch to new weights
 
     def rules(self, demand: Demand) -> dict[str, Any]:
         return {"cap": self.eta, "order": "began", "in_flight": "switch" if self.interruptible else "keep"}
@@ -38,12 +38,13 @@ class AReaL(PipelineLag):
 @LAGS.register("skyrl")
 @dataclass(frozen=True)
 class SkyRL(PipelineLag):
-    """Admission by a bound on what is under way; nothing is too old to be trained on.
+    """Admission by a bound on groups in flight or queued; no group is too old to be trained on.
 
-    A group may begin while fewer than (version + 1 + max_staleness_steps) batches have begun; rows under way
-    take new weights. Where the bound binds, it is the mean lag. SkyRL warns about older groups, and trains on them.
+    A group may begin while fewer than (version + 1 + max_staleness_steps) batches have begun; in-flight rows switch
+    to new weights. Where the bound binds, it equals the mean lag. SkyRL warns about groups above the bound, but trains
+    on them.
 
-    Leaves out: groups without a difference in reward, which `sample_full_batch` replaces.
+    Leaves out: `sample_full_batch`, which replaces groups whose rewards are all equal.
     """
 
     paper = "NovaSky-AI/SkyRL fully_async_trainer.py at a956457, 2026-08"
@@ -57,14 +58,15 @@ class SkyRL(PipelineLag):
 @LAGS.register("windowed_fifo")
 @dataclass(frozen=True)
 class WindowedFifo(PipelineLag):
-    """In the order of submission, but a window of others may overtake a slow group.
+    """Order of submission, except that a window of later groups may overtake a slow one.
 
     A group may begin while fewer than (version + 1 + staleness) batches have begun. The trainer takes finished groups
-    among the first `window` of those (as a share of all that may be under way). No group is older than
-    staleness + ⌈(W − 1)/P⌉, with W groups in the window and P in a batch; a window of 0 is strict order. Up to two
-    batches are made up ahead of the trainer. Rows under way take new weights.
+    from a window that begins with the oldest group not yet taken; `window` is its size, as a share of all groups that
+    may be in flight or queued. No group is older than staleness + ⌈(W − 1)/P⌉, with W groups in the window and P in a
+    batch; a window of 0 is strict order. Up to two batches are assembled ahead of the trainer. In-flight rows switch to
+    new weights.
 
-    Leaves out: nothing that lag depends on.
+    Leaves out: nothing that affects lag.
     """
 
     paper = "pytorch/torchtitan experiments/rl at b5bcd76, 2026-08; MiniMax, arXiv 2605.26494"
@@ -81,14 +83,15 @@ class WindowedFifo(PipelineLag):
 @LAGS.register("roll_flash")
 @dataclass(frozen=True)
 class RollFlash(PipelineLag):
-    """Batches in the order of the versions that began their rows, a ratio of a batch ahead of the trainer.
+    """Groups taken in the order of the versions that began them, with a fixed number of batches ahead of the trainer.
 
     A group may begin while fewer than (version + 1 + async_generation_ratio) batches have begun. The trainer takes
-    those of the oldest version first and waits for them, so that the ratio is the lag: with 1.5, half of a batch is 2
-    versions old and half of it 1. Rows under way take new weights, and nothing is ever dropped.
+    groups of the oldest version first and waits for them, so the mean lag equals the ratio: with 1.5, half of a batch
+    is 2 versions old and half is 1. In-flight rows switch to new weights, and nothing is ever dropped.
 
-    Leaves out: additional prompts (`is_use_additional_prompts`, whose surplus is aborted), queues by expected length,
-    and that a prompt belongs to the step in which it is sent, even if it waits for a machine.
+    Leaves out: additional prompts (`is_use_additional_prompts`, whose surplus is aborted) and queues by expected
+    length. ROLL assigns a prompt to the step in which it is sent, even if it waits for a machine; this model assigns it
+    to the step in which it begins.
     """
 
     paper = "ROLL Flash, arXiv 2510.11345; alibaba/ROLL generate_scheduler.py at 8eb27cc, 2026-08"
@@ -103,15 +106,15 @@ class RollFlash(PipelineLag):
 @LAGS.register("prime_rl")
 @dataclass(frozen=True)
 class PrimeRL(PipelineLag):
-    """A gate on batches that are finished ahead, and a bound on the age of a group.
+    """Gate on the number of batches finished ahead of the trainer, and a bound on the age of a group.
 
-    No group begins while `target_lag` batches are finished beyond the one that trains. Rows under way take new weights.
-    Batches are made up as groups finish, `target_lag` of them ahead of the trainer and one more. A group that would be
-    more than `max_off_policy_steps` old in the batch that is being made up is dropped, if it is under way then when new
-    weights come.
+    No group begins while `target_lag` batches are finished beyond the one in training. In-flight rows switch to new
+    weights. Batches are assembled as groups finish: up to `target_lag` wait for the trainer, and one more may be
+    complete. A group is dropped if it would be more than `max_off_policy_steps` old in the batch being assembled: a
+    finished group when it would join the batch, a group in flight at the end of a training step.
 
-    Leaves out: batches by tokens. On control, the rows of a stopped group are acted to their end, and counted as far as
-    they had got.
+    Leaves out: batches sized by tokens. On control, the rows of an aborted group are generated to their end, but only
+    the decisions before the abort are counted.
     """
 
     paper = "PrimeIntellect-ai/prime-rl orchestrator at 559b447, 2026-08; issues 2812 and 3310"
@@ -129,12 +132,13 @@ class PrimeRL(PipelineLag):
 @LAGS.register("verl_fully_async")
 @dataclass(frozen=True)
 class VerlFullyAsync(PipelineLag):
-    """A share of stale rows between two syncs, which are some steps apart.
+    """Weight sync every few steps, with a bound on the share of stale rows.
 
-    Between two syncs, `trigger_parameter_sync_step` steps apart, (1 + staleness_threshold) times as many groups are
-    generated as are trained. With `partial_rollout`, rows under way take new weights; without it, they finish first.
+    Weights are sent every `trigger_parameter_sync_step` steps. Between two syncs, at most (1 + staleness_threshold)
+    times as many groups may begin as are trained on, including those in flight or queued at the first of the two.
+    With `partial_rollout`, in-flight rows switch to new weights; without it, they finish first.
 
-    Leaves out: `require_batches`. verl counts versions by sync; lags here are counted by step.
+    Leaves out: `require_batches`. verl counts versions in syncs; lags here are counted in steps.
     """
 
     paper = "verl-project/verl experimental/fully_async_policy at 1dda039, 2026-08"
@@ -156,13 +160,13 @@ class VerlFullyAsync(PipelineLag):
 @LAGS.register("partial")
 @dataclass(frozen=True)
 class Partial(PipelineLag):
-    """Rows that are unfinished when a batch is full are cut, and go on under the new weights.
+    """Partial rollouts: rows that are unfinished when a batch is complete continue under the new weights.
 
-    `oversample` batches are generated at once. Generation stops when one of them is finished and while it trains; the
-    rest goes on afterwards. A batch stands in the order in which its groups began. With `mask`, the decisions before
-    the last cut are left out of the loss.
+    `oversample` batches are generated at once. Generation stops when one batch is complete and while it trains; the
+    remaining rows continue afterwards. Groups of a batch are ordered by when they began. With `mask`, the decisions
+    before a row's last interruption are left out of the loss.
 
-    Leaves out: a bound on how often a row may be cut.
+    Leaves out: a bound on how often a row may be interrupted.
     """
 
     paper = "Kimi k1.5, arXiv 2501.12599; THUDM/slime sglang_rollout.py at 0044b40, 2026"
@@ -171,7 +175,7 @@ class Partial(PipelineLag):
     mask: bool = False
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        # The clock is that of generation, for which training takes no time
+        # The clock counts generation time only, so training takes none
         cut = {"in_flight": "switch", "train_seconds": 0.0, "blocking": True, "order": "began"}
         bound = stale_rules(0, "mask_tokens") if self.mask else {}
         return {"cap": self.oversample - 1, "slots": rows_of(self.oversample, demand), **cut, **bound}

@@ -1,4 +1,4 @@
-"""Systems whose buffer of finished rows decides what is trained on."""
+"""Systems whose buffer of finished rows decides which rows are trained on."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from staleharness.rollout_schedule import Demand
 @LAGS.register("laminar")
 @dataclass(frozen=True)
 class Laminar(PipelineLag):
-    """Each row is made with the weights that were newest when it began, and nothing bounds its lag.
+    """Each row is generated with the weights that were newest when it began, and nothing bounds its lag.
 
-    A row keeps its weights, and relays have the newest ones ready when the next row begins. Finished groups wait in a
-    buffer of `buffer` batches, which holds generation back when it is full.
+    A row keeps its weights to its end, and relays provide the newest ones when the next row begins. Finished groups
+    wait in a buffer of `buffer` batches, which holds generation back when it is full.
 
-    Leaves out: rollouts that generate several groups, whose weights are fetched when all are finished; repacking of
-    long rows onto fewer machines; and sampling from the buffer by freshness.
+    Leaves out: rollouts that generate several groups and fetch weights only when all are finished; repacking of long
+    rows onto fewer machines; and sampling from the buffer by freshness.
     """
 
     paper = "Laminar, arXiv 2510.12633"
@@ -33,11 +33,11 @@ class Laminar(PipelineLag):
 @LAGS.register("rllib_impala")
 @dataclass(frozen=True)
 class RLlibIMPALA(PipelineLag):
-    """A short queue of batches that throws its oldest one away.
+    """Short queue of batches that drops its oldest batch when full.
 
-    Rows are made with the weights that were newest when they began, and make up batches as they finish. The learner
-    takes the oldest of those that wait; where `learner_queue_size` wait, a new one drops the oldest. Weights are sent
-    every `broadcast_interval` steps.
+    Rows are generated with the weights that were newest when they began, and fill batches in the order in which they
+    finish. The learner takes the oldest waiting batch; when `learner_queue_size` batches wait, a new one replaces the
+    oldest. Weights are sent every `broadcast_interval` steps.
 
     Leaves out: replay of batches.
     """
@@ -55,21 +55,21 @@ class RLlibIMPALA(PipelineLag):
 @LAGS.register("rllib_appo")
 @dataclass(frozen=True)
 class RLlibAPPO(PipelineLag):
-    """A circular buffer of batches, any of which the learner may take.
+    """Circular buffer of batches, from which the learner draws at random.
 
-    Rows are made with the weights that were newest when they began, and make up batches as they finish. The learner
-    takes each of the last `circular_buffer_num_batches` that it has taken fewer than
-    `circular_buffer_iterations_per_batch` times with the same probability; one that falls out before it is taken at all
-    is dropped. Weights are sent every `broadcast_interval` steps.
+    Rows are generated with the weights that were newest when they began, and fill batches in the order in which they
+    finish. Of the last `circular_buffer_num_batches` batches, the learner draws uniformly from those that it has taken
+    fewer than `circular_buffer_iterations_per_batch` times. A batch that leaves the buffer before its first use is
+    dropped. Weights are sent every `broadcast_interval` steps.
 
     Leaves out: the target network, which belongs to the method. With more than one iteration, a run cannot begin with
-    phases of fresh data (`fill_phases`).
+    on-policy phases (`fill_phases`).
     """
 
     paper = "IMPACT, arXiv 1912.00167; ray-project/ray at 0f93eac, appo/utils.py and appo.py of RLlib"
 
     circular_buffer_num_batches: int = option(4, least=1, unit="batch")  # batches
-    circular_buffer_iterations_per_batch: int = option(2, least=1, unit="step")  # steps that may train on a batch
+    circular_buffer_iterations_per_batch: int = option(2, least=1, unit="step")  # steps that may train on one batch
     broadcast_interval: int = option(1, least=1, unit="step")  # steps
 
     def rules(self, demand: Demand) -> dict[str, Any]:
@@ -81,20 +81,20 @@ class RLlibAPPO(PipelineLag):
 @LAGS.register("sample_factory")
 @dataclass(frozen=True)
 class SampleFactory(PipelineLag):
-    """Actors run with the newest weights until the learner has batches enough.
+    """Actors run with the newest weights until the learner has enough batches.
 
-    Actions always come from the newest weights, so weights change inside a row. While `num_batches_to_accumulate`
-    batches wait or train, all actors stand still. Decisions that are `max_lag` phases old or older when their batch
-    begins to train are left out of the loss.
+    Actions always come from the newest weights, so weights may change within a row. While `num_batches_to_accumulate`
+    batches wait or train, all actors pause. Decisions that are at least `max_lag` phases old when training on their
+    batch begins are left out of the loss.
 
-    Leaves out: lag in gradient steps, which is how Sample Factory counts (`max_policy_lag` is 1000 of those), weights
-    from the middle of a phase, and the two halves of an actor's environments, which take turns.
+    Leaves out: lag in gradient steps, the unit in which Sample Factory counts (its `max_policy_lag` is 1000 of them);
+    weights from the middle of a phase; and the two halves of an actor's environments, which take turns.
     """
 
     paper = "Sample Factory, arXiv 2006.11751; alex-petrenko/sample-factory algo/learning at 1894bd1"
 
     num_batches_to_accumulate: int = option(2, least=1, unit="batch")  # batches
-    max_lag: int = -1  # phases; -1: any
+    max_lag: int = -1  # phases; -1: no bound
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -108,20 +108,21 @@ class SampleFactory(PipelineLag):
 @LAGS.register("pipeline_rl")
 @dataclass(frozen=True)
 class PipelineRL(PipelineLag):
-    """Weights change in flight after every step, and only a `max_lag` holds generation back.
+    """In-flight weight updates, with an optional bound on lag.
 
-    Rows take new weights after every step. Without a `max_lag` none is held back: the lag of a row's first decision
-    follows from the time that the row takes, and only the newest `buffer` batches of finished groups are kept. With a
-    bound, a group may begin while fewer than (version + 1 + max_lag) batches have begun, and nothing is dropped; where
-    that binds it is the mean lag, which a slow row exceeds.
+    In-flight rows switch to new weights every `weight_update_interval` steps. Without a `max_lag`, generation is never
+    held back: the lag of a row's first decision follows from the time that the row takes, and only the newest `buffer`
+    batches of finished groups are kept. With a `max_lag`, a group may begin while fewer than (version + max_lag +
+    weight_update_interval) batches have begun, and nothing is dropped; where this binds, the mean lag is max_lag +
+    (weight_update_interval − 1)/2, and slow rows exceed it.
 
-    Leaves out: lag in samples, which is how PipelineRL counts, slots that slow down as more rows share a machine, a
-    ring of less than a batch, and batches handed to the trainer ahead of time (`max_ready_samples_per_lead`).
+    Leaves out: lag in samples, the unit in which PipelineRL counts; slots that slow down as more rows share a machine;
+    a ring of less than one batch; and batches handed to the trainer ahead of time (`max_ready_samples_per_lead`).
     """
 
     paper = "PipelineRL, arXiv 2509.19128; ServiceNow/PipelineRL actor.py and preprocess.py at 58d3934, 2026-06"
 
-    max_lag: int = -1  # versions; -1: any
+    max_lag: int = -1  # versions; -1: no bound
     buffer: float = option(1.0, least=1, unit="batch")  # batches
     weight_update_interval: int = option(1, least=1, unit="step")  # steps
 
@@ -139,22 +140,22 @@ class PipelineRL(PipelineLag):
 @LAGS.register("nemo_rl")
 @dataclass(frozen=True)
 class NeMoRL(PipelineLag):
-    """One buffer of groups, and four samplers that say which of them are trained on.
+    """Buffer of groups, with four samplers that choose which of them are trained on.
 
-    `in_order` trains each batch as it was submitted, at most `max_staleness` steps ahead. `weight_fifo` takes groups
-    with the oldest weights first, and waits for them. `ready_first` takes those that are finished, in the order in
-    which they began, and throws none away. All three hold generation back. `windowed` takes them like that, too; it
-    begins groups while fewer than `buffered` batches are under way or wait, and drops what is more than `max_staleness`
-    old, under way or not.
+    `in_order` trains on batches in the order of submission. `weight_fifo` takes the groups with the oldest weights
+    first, and waits for them. `ready_first` takes finished groups in the order in which they began, and drops none.
+    With these three, generation runs at most `max_staleness` steps ahead. `windowed` takes groups in the same order as
+    `ready_first`; it begins groups while fewer than `buffered` batches are in flight or waiting, and drops groups that
+    are more than `max_staleness` versions old, finished or not.
 
-    Leaves out: freshest-first, and streaming of parts of a batch.
+    Leaves out: freshest-first, and streaming of partial batches.
     """
 
     paper = "NVIDIA-NeMo/RL staleness_sampler.py and single_controller.py at 7ea279a, 2026-08"
 
     max_staleness: int = option(1, least=0)  # versions
     sampler: Literal["in_order", "weight_fifo", "ready_first", "windowed"] = "in_order"
-    buffered: float = 0.0  # batches of `windowed` that are under way or wait; 0: max_staleness + 2
+    buffered: float = 0.0  # batches in flight or waiting under `windowed`; 0: max_staleness + 2
     on_stale: OnStale = "drop_group"  # of `windowed`
 
     def __post_init__(self) -> None:

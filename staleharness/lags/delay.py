@@ -16,12 +16,13 @@ REST = -1  # for `lag`: as long as the buffer allows
 @LAGS.register("delay")
 @dataclass(frozen=True)
 class Delay(LagModel):
-    """Data are trained on `lag` phases after they were made, or K − 1 phases where no `lag` is given.
+    """Data are trained on `lag` phases after they were generated, or K − 1 phases if no `lag` is given.
 
-    With `warm_up=skip`, nothing is trained while the queue fills, as in the code of PPO-EWMA and M2PO: the first
+    With `warm_up=skip`, nothing is trained on while the queue fills, as in the code of PPO-EWMA and M2PO: the first
     lag + 1 batches all come from the first policy, and each is trained on once. With mechanism=replay, `reuse` trains
-    on the first batch lag + 1 times. That is over-fitting, not delay; it is here for comparison (`fixed` and `oldest`
-    do so there). `ramp` lets the lag grow by one every other phase, so that no batch returns more than once.
+    on the first batch lag + 1 times. That is over-fitting, not delay; it is included for comparison (with
+    mechanism=replay, `fixed` and `oldest` do the same). `ramp` increases the lag by one every other phase, so that no
+    batch is trained on more than twice.
 
     Leaves out: lag within a phase; all rows of a phase are equally old.
     """
@@ -48,7 +49,7 @@ class Delay(LagModel):
         self.require_buffer(self.lag + 1, capacity)
 
     def schedule(self, demand: Demand) -> Schedule:
-        """Each actor makes a group in every phase, and `lag` of them are in the queue at the end."""
+        """Return a schedule in which each actor generates one group per phase; its last `lag` groups stay queued."""
         phases, rows = demand.phases + self.lag, demand.groups * demand.rows
         made = np.repeat(np.arange(phases), rows)
         place = np.tile(np.repeat(np.arange(demand.groups), demand.rows), phases)

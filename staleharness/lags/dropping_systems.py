@@ -1,4 +1,4 @@
-"""Systems that generate freely and throw away what has become too old."""
+"""Systems that drop groups that have become too old."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from staleharness.rollout_schedule import Demand
 @LAGS.register("trl_async_grpo")
 @dataclass(frozen=True)
 class TRLAsyncGRPO(PipelineLag):
-    """The rows of `max_staleness` batches under way, and a queue from which stale groups are dropped.
+    """Rows of `max_staleness` batches in flight, and a queue from which stale groups are dropped.
 
-    Rows begin one by one, and take new weights, which are sent every `weight_sync_steps` steps; a group's version is
-    that with which its first row began. Finished groups wait in a queue of `queue_maxsize` rows. When its turn comes, a
-    group more than `max_staleness` syncs old is dropped.
+    Rows begin one by one, and switch in flight to new weights, which are sent every `weight_sync_steps` steps. The
+    version of a group is the one with which its first row began. Finished groups wait in a queue of `queue_maxsize`
+    rows. A group that is more than `max_staleness` syncs old when its turn comes is dropped.
 
     Leaves out: batches that the data loader fetches ahead of the step, and the queue before the rewards.
     """
@@ -29,7 +29,7 @@ class TRLAsyncGRPO(PipelineLag):
     weight_sync_steps: int = option(1, least=1, unit="step")  # steps
 
     def rules(self, demand: Demand) -> dict[str, Any]:
-        # A group is stale where floor(lag/s) > m, as it begins with a multiple of s
+        # A group begins with a version that is a multiple of s, so it is stale where floor(lag/s) > m
         oldest = (self.max_staleness + 1) * self.weight_sync_steps - 1
         return {
             "unit": "row",
@@ -44,16 +44,16 @@ class TRLAsyncGRPO(PipelineLag):
 @LAGS.register("verl_v1")
 @dataclass(frozen=True)
 class VerlV1(PipelineLag):
-    """A batch of prompts for each step, some of them in advance, and a replay buffer that drops stale groups or waits.
+    """One batch of prompts per step, some sent in advance, and a replay buffer that drops stale groups or waits.
 
-    A group may begin while fewer than (version + 1 + num_warmup_batches) batches have. Of what is finished, the trainer
-    takes what began first; rows under way take new weights. A group that is `max_off_policy_threshold` versions old is
-    replaced by a new one when it is finished (`drop`). With `wait`, no batch is taken while one under way would then
-    become as old as that, so that nothing is dropped.
+    A group may begin while fewer than (version + 1 + num_warmup_batches) batches have begun. Of the finished groups,
+    the trainer takes those that began first; in-flight rows switch to new weights. With `drop`, a finished group that
+    is at least `max_off_policy_threshold` versions old is replaced by a new one. With `wait`, no batch is taken while a
+    group in flight would then become that old, so nothing is dropped.
 
-    Leaves out: mini-batches that are trained on as they come (`parameter_sync_step`), filters of groups, and trainers
-    that help to generate. A prompt belongs to the step in which it is sent, even if it waits for a machine; here, to
-    that in which it begins.
+    Leaves out: mini-batches that are trained on as they arrive (`parameter_sync_step`), filters of groups, and trainers
+    that help to generate. verl assigns a prompt to the step in which it is sent, even if it waits for a machine; this
+    model assigns it to the step in which it begins.
     """
 
     paper = "verl-project/verl trainer/ppo/v1 at 1dda039, 2026-08"
@@ -70,20 +70,20 @@ class VerlV1(PipelineLag):
 @LAGS.register("miles")
 @dataclass(frozen=True)
 class Miles(PipelineLag):
-    """One batch under way, a buffer of finished groups, and a batch made up from it during each step.
+    """Constant number of rows in flight, and a buffer of groups from which each step assembles the next batch.
 
-    `concurrent` batches are under way: a group begins when as many rows as it has are finished, or, with
-    `granularity=group`, when a group is. A buffer of `buffer` batches holds generation back when it is full. During a
-    step the next batch is made up, without groups that are by then more than `max_weight_staleness` versions old; at
-    their own step they are one version older. New weights come only when that batch is complete; rows under way take
-    them.
+    `concurrent` batches are in flight: a group begins when as many rows as it needs have finished, or, with
+    `granularity=group`, when a whole group has. A buffer of `buffer` batches holds generation back when it is full.
+    During a step the next batch is assembled, without groups that are then more than `max_weight_staleness` versions
+    old; at their own step groups are one version older. New weights are sent only once that batch is complete;
+    in-flight rows switch to them.
 
     Leaves out: `update_weights_interval`, aborted groups, and filters.
     """
 
     paper = "radixark/miles fully_async_rollout.py and train_async.py at 31f1ca9, 2026-08"
 
-    max_weight_staleness: int = -1  # versions; -1: any
+    max_weight_staleness: int = -1  # versions; -1: no bound
     on_stale: Literal["drop_group", "requeue"] = "drop_group"
     buffer: float = option(2.0, least=1, unit="batch")  # batches
     concurrent: float = option(1.0, above=0, unit="batch")  # batches
@@ -103,13 +103,15 @@ class Miles(PipelineLag):
 @LAGS.register("open_instruct")
 @dataclass(frozen=True)
 class OpenInstruct(PipelineLag):
-    """A constant number of prompts under way, and batches made up ahead of the trainer.
+    """Constant number of outstanding prompts, and batches assembled ahead of the trainer.
 
-    `async_steps` batches of prompts are under way, and each finished one is replaced when it comes into a batch.
-    Batches are made up as groups finish, `async_steps` ahead of the trainer, without groups more than `async_steps` old
-    at the step that would train on them. Rows under way take new weights (`inflight_updates`), or finish first.
+    `async_steps` batches of prompts are outstanding; a prompt is replaced when its group joins a batch or is dropped.
+    Batches are assembled as groups finish, `async_steps` ahead of the trainer, without groups more than `async_steps`
+    versions old at the step that would train on them. In-flight rows switch to new weights (`inflight_updates`), or
+    finish first.
 
-    Leaves out: filters of groups, and that a group counts as begun when it is sent to a machine.
+    Leaves out: filters of groups. open-instruct dates a group from when it is sent to a machine; this model, from when
+    it begins.
     """
 
     paper = "allenai/open-instruct data_loader.py at e6c3044, 2026-08"
@@ -126,22 +128,22 @@ class OpenInstruct(PipelineLag):
 @LAGS.register("tinker")
 @dataclass(frozen=True)
 class Tinker(PipelineLag):
-    """One batch under way, and nothing that holds it back; stale groups are thrown away.
+    """One batch of groups in flight, which never waits for the trainer; stale groups are generated again or dropped.
 
-    Each group keeps the weights that were newest when it began. Finished groups are taken in turn; those more than
-    `max_steps_off_policy` steps old are made again, or dropped. With a `pipeline_depth` (pull request 822, not merged,
-    of which we know the description) generation runs at most that many steps ahead and nothing is thrown away: no batch
-    is taken while a group under way would then become too old.
+    Each group keeps the weights that were newest when it began. Groups are taken in the order in which they finish;
+    those more than `max_steps_off_policy` steps old are generated again, or dropped. With a `pipeline_depth` (pull
+    request 822, not merged; modelled from its description) generation runs at most that many steps ahead and nothing is
+    discarded: no batch is taken while a group in flight would then become too old.
 
-    Leaves out: streamed mini-batches, and when prompts come again that were thrown away: at once here, behind a batch
-    of others there, where the mean lag is up to 0.15 steps higher in the tests' loads.
+    Leaves out: streamed mini-batches, and the order in which discarded prompts are sent again: at once in this model,
+    but behind a batch of other prompts in Tinker, whose mean lag is up to 0.15 steps higher under the tests' loads.
     """
 
     paper = "thinking-machines-lab/tinker-cookbook rl/train.py at 9dfcc3a, 2026-08"
 
     max_steps_off_policy: int = option(4, least=0)  # steps
     on_stale: Literal["requeue", "drop_group"] = "requeue"
-    pipeline_depth: int = option(-1, least=-1)  # steps ahead; -1: stale groups are thrown away
+    pipeline_depth: int = option(-1, least=-1)  # steps ahead; -1: no limit, and stale groups are discarded
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Lags drawn anew for each row from a distribution."""
+"""Distributions of lag over the rows of a phase."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from staleharness.lag import LAGS, Assignment, Draw, DrawnLag, LagModel, held, k
 
 
 class _UniformStart(LagModel):
-    """A row begins with any version in the buffer, each equally likely."""
+    """Draws the version that each row begins with uniformly from the buffer."""
 
     def starts(self, draw: Draw) -> NDArray[np.int64]:
         """Draw the version [slots] that each row begins with."""
@@ -38,9 +38,9 @@ class Uniform(_UniformStart):
 @LAGS.register("inflight")
 @dataclass(frozen=True)
 class Inflight(_UniformStart):
-    """A row begins with any version in the buffer and switches to the next every `every` tokens, up to the newest.
+    """Rows begin with a uniformly drawn version and switch to the next one every `every` tokens, up to the newest.
 
-    This is what in-flight weight updates do to a completion. Language tasks only.
+    In-flight weight updates have this effect on a completion. Language tasks only.
     """
 
     paper = "PipelineRL, arXiv 2509.19128"
@@ -67,15 +67,17 @@ class Geometric(DrawnLag):
 @LAGS.register("lognormal")
 @dataclass(frozen=True)
 class LogNormal(DrawnLag):
-    """A log-normal time in whole phases: P(lag = j) = F(j + 1) − F(j), ln X ~ N(ln median, sigma²), cut off where the
-    buffer ends. It has the long tail of response lengths, and of environments that sometimes hang.
+    """P(lag = j) = F(j + 1) − F(j) with a log-normal F, truncated at the end of the buffer.
 
-    Leaves out: that a long row also has many decisions and weighs more in a mean over tokens (where that matters, give
-    a lag model that assigns by stretch, or a trace).
+    A row takes a time X in phases, ln X ~ N(ln median, sigma²), and its lag is X rounded down. The tail is as long as
+    those of response lengths and of environments that sometimes hang.
+
+    Leaves out: a long row also has many decisions, and so weighs more in a mean over tokens. Where that matters, use a
+    lag model that assigns versions to stretches, or a trace.
     """
 
     median: float = option(above=0)  # phases
-    sigma: float = option(1.0, above=0)  # of ln X
+    sigma: float = option(1.0, above=0)  # standard deviation of ln X
 
     def weight(self, lag: NDArray[np.float64]) -> NDArray[np.float64]:
         share = np.array([self._below(j + 1.0) - self._below(j) for j in lag])
@@ -93,11 +95,12 @@ class LogNormal(DrawnLag):
 @LAGS.register("poisson")
 @dataclass(frozen=True)
 class Poisson(DrawnLag):
-    """P(lag = j) = e^-m m^j / j! with mean m, cut off where the buffer ends: rows take equally long, while the
-    learner's updates come at random and independently of one another.
+    """P(lag = j) ∝ e^-m m^j / j!, a Poisson distribution with mean m, truncated at the end of the buffer.
 
-    Leaves out: rows of different length, and that rows acted at the same time see the same updates. With a buffer well
-    above m the mean lag is m; `lag_mean` in the results is the mean that resulted.
+    Rows take equally long, while the learner's updates arrive at random and independently of one another. With a
+    buffer well above m the mean lag is m; the results give the actual mean as `lag_mean`.
+
+    Leaves out: rows of different lengths. Rows generated at the same time would also see the same updates.
     """
 
     mean: float = option(least=0)  # phases
@@ -106,18 +109,18 @@ class Poisson(DrawnLag):
         if self.mean == 0:
             return np.asarray(lag == 0, dtype=np.float64)
         log = lag * math.log(self.mean) - np.array([math.lgamma(j + 1.0) for j in lag])
-        # scaled to a largest weight of 1: with a large mean all weights of a small buffer would be 0
+        # scaled to a largest weight of 1: with a large mean, all weights of a small buffer would underflow to 0
         return np.asarray(np.exp(log - log.max()))
 
 
 @LAGS.register("slow_actors")
 @dataclass(frozen=True)
 class SlowActors(LagModel):
-    """Every `every`-th actor is `lag` phases behind, and the others `fast`: heterogeneous machines, where the
-    same ones are always slow.
+    """Every `every`-th actor is `lag` phases behind and the others `fast`, as on machines of different speed.
 
-    If `every` divides the number of rows, the share of slow rows is exactly 1/every. On control an actor is an
-    environment, so a slow actor's data always come from the same environment; on language tasks it is a prompt's group.
+    The same actors are slow in every phase. If `every` divides the number of actors, the share of slow rows is exactly
+    1/every. On control an actor is an environment, so a slow actor's data always come from the same environment; on
+    language tasks it is a prompt's group.
     """
 
     lag: int = option(least=0)  # phases
@@ -147,12 +150,13 @@ class SlowActors(LagModel):
 @LAGS.register("tba")
 @dataclass(frozen=True)
 class TBA(LagModel):
-    """Rounds between two syncs: the latest most of the time, or else any that the buffer holds.
+    """Rows of the latest round with probability `m`, otherwise of a random round in the buffer.
 
-    Searchers and trainer sync every `k` phases. With probability `m` a row comes from the latest round that the trainer
-    has, k to 2k − 1 phases old; otherwise from any round that the buffer holds, each equally likely.
+    Searchers and trainer sync every `k` phases, which ends a round. With probability `m` a row comes from the latest
+    round that the trainer has received, which is k to 2k − 1 phases old; otherwise the round is drawn uniformly from
+    those in the buffer.
 
-    Leaves out: that rows of earlier rounds are drawn by their reward, and repeatedly (mechanism=replay does that).
+    Leaves out: TBA draws rows of earlier rounds by their reward, and repeatedly (for repetition, see mechanism=replay).
     """
 
     paper = "Trajectory Balance with Asynchrony, arXiv 2503.18929"

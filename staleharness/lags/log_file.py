@@ -1,4 +1,4 @@
-"""Lags as another system logged them."""
+"""Lags drawn from the log of another system."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from staleharness.errors import UserError, shorten
 from staleharness.lag import LAGS, Assignment, Draw, LagModel, held, keep, option
 from staleharness.logs.lag_log_reader import read_unconverted
 
-MAX_LAG = 1_000_000  # phases: a buffer of most versions, `MAX_VERSIONS`, holds shorter ones
+MAX_LAG = 1_000_000  # phases; even the largest buffer, `MAX_VERSIONS`, holds only smaller lags
 
 
 class LoggedLags(NamedTuple):
-    """P(lag = j) of a row, for the lags [n] 0, 1, ... in phases, and the largest lag."""
+    """P(lag = j) of a row for the lags 0, 1, ... n − 1 in phases, and the largest lag in the log."""
 
     shares: NDArray[np.float64]
     largest: int
@@ -29,20 +29,21 @@ class LoggedLags(NamedTuple):
 @LAGS.register("log")
 @dataclass(frozen=True)
 class Log(LagModel):
-    """Each row's lag is drawn from the lags in a log: CSV, JSON lines, TensorBoard's event file, or a trace.
+    """Each row's lag is drawn from the lags in a log: CSV, JSON lines, a TensorBoard event file, or a trace.
 
-    The column is found by its system's name as in `staleharness advise`, or is `column`. A version of the log is a
-    phase; `per_phase` says how many versions, gradient steps or samples of the log a phase has instead. A lag between
-    two whole numbers is rounded up or down at random, so that the mean stays. A row that would be older than all
-    versions begins with the first. A log with lags that the buffer cannot hold is refused, and `tail=cut` draws from
-    the others. A run's id depends on the file's content.
+    The lag column is recognised by the name that its system gives it, as in `staleharness advise`; `column` names
+    another one. One version of the log is one phase, unless `per_phase` gives the number of versions, gradient steps or
+    samples of the log per phase. A lag between two whole numbers is rounded up or down at random, so that the mean is
+    preserved. A row that would be older than the first version begins with the first version. A log with lags that the
+    buffer cannot hold is refused; `tail=cut` draws from the other lags instead. A run's id depends on the file's
+    content.
 
-    Leaves out: which rows were old, such as long ones, and, where a log has means of training steps, the spread within
-    a step.
+    Leaves out: which rows were old, such as long ones; and, if a log has only means over training steps, the spread
+    within a step.
     """
 
     file: str
-    per_phase: float = option(0.0, least=0)  # of the log's unit; 0: a version is a phase
+    per_phase: float = option(0.0, least=0)  # units of the log per phase; 0: a version is a phase
     column: str = ""
     tail: Literal["refuse", "cut"] = "refuse"
 
@@ -52,7 +53,7 @@ class Log(LagModel):
             text = getattr(self, name)
             valid = (bool(text) or name == "column") and not set(text) & set(" ,[]")
             self.require(name, valid, "text without blanks, , [ or ]")
-        object.__setattr__(self, "file", portable_name(self.file))  # a run has another working directory
+        object.__setattr__(self, "file", portable_name(self.file))  # a run has its own working directory
 
     @property
     def path(self) -> Path:
@@ -90,7 +91,7 @@ class Log(LagModel):
         return {v: float(by_version[v]) for v in held(phase, capacity) if by_version[v] > 0}
 
     def _within(self, capacity: int) -> NDArray[np.float64]:
-        """Return P(lag = j) of the lags that a buffer holds."""
+        """Return P(lag = j) over the lags that a buffer holds."""
         share = self._lags().shares[:capacity]
         return np.asarray(share / share.sum())
 

@@ -15,17 +15,17 @@ from staleharness.rollout_schedule import Demand
 class Queue(PipelineLag):
     """Actors that run freely, and a queue of finished groups before the learner.
 
-    First in, first out. When `capacity` batches wait, actors stand still (`block`), or the oldest or newest group is
-    dropped. What is older than `max_lag` when its turn comes is not trained on: `on_stale` says what becomes of it.
+    First in, first out. When `capacity` batches wait, actors pause (`block`), or the oldest or newest group is dropped.
+    Data older than `max_lag` when their turn comes are not trained on; `on_stale` decides what happens to them.
 
-    Leaves out: any rule on who may begin; the named systems have their own.
+    Leaves out: any rule on which groups may begin; the named systems have such rules.
     """
 
     capacity: float = 2.0  # batches
     full: Literal["block", "drop_oldest", "drop_newest"] = "block"
-    max_lag: int = -1  # versions; -1: any
+    max_lag: int = -1  # versions; -1: no bound
     on_stale: OnStale = "drop_group"
-    in_flight: bool = False  # rows under way take new weights
+    in_flight: bool = False  # in-flight rows switch to new weights
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -1,4 +1,4 @@
-"""Lag as it was: a recording."""
+"""Lag replayed from a recorded trace."""
 
 from __future__ import annotations
 
@@ -23,15 +23,16 @@ if TYPE_CHECKING:
 @LAGS.register("trace")
 @dataclass(frozen=True)
 class Trace(LagModel):
-    """The rows of a trace: who made them, with which versions, and when they were trained on.
+    """Rows of a trace: their actors, their versions, and the phases that train on them.
 
     A run with real actors leaves a trace beside its record (`trace.parquet`), and its replay ends with the same
-    weights, bit for bit; `staleharness pipeline` writes one, too. Any method and any seed can run on it, in the same
-    environment or another, for as many phases as it has or fewer. A run's id depends on the file's content. A published
-    trace (`results/reference/<bundle>/traces/<run>.parquet`) is found wherever the harness is installed.
+    weights, bit for bit; `staleharness pipeline` writes traces, too. Any method and any seed can run on a trace, in the
+    same environment or another, for at most as many phases as it has. A run's id depends on the file's content. A
+    published trace (`results/reference/<bundle>/traces/<run>.parquet`) is found wherever the harness is installed.
 
-    A trace of rows that are longer than the run's is refused, unless `lengths` says how to fit them: `cut` leaves out
-    what lies beyond the run's length, `scale` gives each row the run's length, its versions in the same proportions.
+    A trace with rows longer than the run's is refused, as is a trace of real actors whose run had another row length,
+    unless `lengths` says how to fit them: `cut` leaves out decisions beyond the run's length, `scale` gives each
+    finished row the run's length, with its versions in the same proportions.
     """
 
     file: str
@@ -40,7 +41,7 @@ class Trace(LagModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.require("file", bool(self.file) and not set(self.file) & set(" ,[]"), "a path without blanks, , [ or ]")
-        object.__setattr__(self, "file", portable_name(self.file))  # a run works in a folder of its own
+        object.__setattr__(self, "file", portable_name(self.file))  # a run has its own working directory
 
     @property
     def path(self) -> Path:
@@ -65,7 +66,7 @@ class Trace(LagModel):
         trained = (phase >= 0) & (phase < demand.phases)
         version = np.concatenate(rows["versions"].to_numpy()).astype(np.int64)
         made = rows["ends"].map(max).to_numpy(np.int64)
-        fates = rows["fate"].where(trained | (rows["fate"] != "trained"), "queued")  # the run ends before
+        fates = rows["fate"].where(trained | (rows["fate"] != "trained"), "queued")  # this run ends before that phase
         ledger = {
             unit: {"generated": int(count.sum()), **{f: int(count[fates == f].sum()) for f in sorted(set(fates))}}
             for unit, count in (("rows", np.ones_like(made)), ("decisions", made))

@@ -17,7 +17,8 @@ ONE_BATCH_AHEAD = {"unit": "batch", "cap": 1.0, "order": "submitted"}
 class Cleanba(PipelineLag):
     """Always one version behind, except for the first batch.
 
-    The actor skips the weight fetch before its second rollout, and the queue between actor and learner holds one.
+    The actor skips the weight fetch before its second rollout, and the queue between actor and learner holds one
+    rollout.
 
     Leaves out: several actor threads, whose rollouts reach the learner together.
     """
@@ -33,9 +34,9 @@ class Cleanba(PipelineLag):
 class VerlOneStepOff(PipelineLag):
     """Always one version behind, except for the first batch.
 
-    Generation takes the newest weights when a batch begins to train, and makes all of the next batch with them.
+    When training on a batch begins, generation takes the newest weights and generates all of the next batch with them.
 
-    Leaves out: nothing that lag depends on; `slots`, `row_time` and `cv` affect time alone.
+    Leaves out: nothing that affects lag; `slots`, `row_time` and `cv` affect only time.
     """
 
     paper = "verl-project/verl experimental/one_step_off_policy at 1dda039, 2026-08"
@@ -49,9 +50,9 @@ class VerlOneStepOff(PipelineLag):
 class LlamaRL(PipelineLag):
     """Whole batches, always `delay` versions behind once that many have passed.
 
-    (1 + delay) batches are generated at once, each with one version, and trained in order.
+    (1 + delay) batches are generated at once, each with one version, and trained on in order.
 
-    Leaves out: a generator that is too slow for the delay and would lag less.
+    Leaves out: a generator that is too slow for the delay, which would lag less.
     """
 
     paper = "LlamaRL, arXiv 2505.24034"
@@ -66,10 +67,10 @@ class LlamaRL(PipelineLag):
 @LAGS.register("slime")
 @dataclass(frozen=True)
 class Slime(PipelineLag):
-    """One batch ahead of the trainer, with weights that are sent every few steps.
+    """One batch ahead of the trainer, with weights sent every few steps.
 
     The next batch is generated while this one trains. Weights are sent every `update_weights_interval` steps, once the
-    batch being generated is finished. Lags are 1 to `update_weights_interval`, in turn.
+    batch being generated is finished. The lag of a batch cycles through 1 to `update_weights_interval`.
 
     Leaves out: the fully asynchronous example, which has no rule about lag, and partial rollouts (see `partial`).
     """
@@ -93,9 +94,9 @@ class Slime(PipelineLag):
 class OpenRLHFAsync(PipelineLag):
     """Whole batches, as many ahead of the trainer as its queue holds.
 
-    One batch is under way at a time, and begins while fewer than `async_queue_size` wait. New weights wait until the
-    batch that is being generated is finished, and the trainer with them; with `partial_rollout` its rows take them at
-    once.
+    One batch is generated at a time, and begins while fewer than `async_queue_size` batches wait. New weights, and with
+    them the trainer, wait until the batch being generated is finished; with `partial_rollout`, its rows switch to them
+    at once.
 
     Leaves out: dynamic filtering, and evaluations, during which nothing is generated.
     """
@@ -114,20 +115,21 @@ class OpenRLHFAsync(PipelineLag):
 @LAGS.register("megatron")
 @dataclass(frozen=True)
 class Megatron(PipelineLag):
-    """Units in which rows are submitted, and units in which they are consumed.
+    """Rows submitted and consumed in units of rows, groups or batches.
 
-    (1 + lag) batches are under way, in units of rows (R), groups (G) or batches (B), and take new weights. What is
-    consumed in B waits for its whole batch, in the order of submission, and keeps its place until then, unless it is
-    submitted in R: B/B and G/B are exactly `lag` versions behind at their first decision. G/G is (1 + lag) behind on
-    average, R/G that times the tail of a group. R/B is older than the published law says.
+    (1 + lag) batches are in flight, submitted in units of rows (R), groups (G) or batches (B); in-flight rows switch to
+    new weights. With `consume=B`, batches are taken whole, in the order of submission, and groups and batches keep
+    their places until then. In the notation submit/consume, B/B and G/B are at most `lag` versions behind (rounded up)
+    at their first decision. G/G is about (1 + lag) behind on average; R/G is that times the tail of a group, the mean
+    time of its longest row over the mean time of a row. R/B is older than the published law says.
 
-    Leaves out: training time, for inference is suspended meanwhile, so that of the rows' timing only `cv` matters; and
-    a `lag` that tunes itself.
+    Leaves out: training time, because inference is suspended meanwhile, so that of the rows' timing only `cv` matters;
+    and automatic tuning of `lag`.
     """
 
     paper = "NVIDIA/Megatron-LM megatron/rl/agent/rollout_pipeline.py at d98e8a6, 2026-08"
 
-    lag: float = option(1.0, least=-1, most=1000)  # batches under way, but the first
+    lag: float = option(1.0, least=-1, most=1000)  # batches in flight beyond the first
     submit: Literal["R", "G", "B"] = "B"
     consume: Literal["G", "B"] = "B"
 

@@ -1,4 +1,4 @@
-"""Lag models around another lag model: a sync of all actors, and a bound on lag."""
+"""Lag models that wrap another lag model: a sync of all actors, and a bound on lag."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from staleharness.lag import LAGS, Assignment, Draw, DrawnLag, LagModel, keep, o
 
 
 class _Wrapper(LagModel):
-    """A lag model around another one, which its option `of` names."""
+    """Lag model that wraps another one, named by its option `of`."""
 
     family = "around another model"
 
@@ -29,10 +29,10 @@ class _Wrapper(LagModel):
 @LAGS.register("sync")
 @dataclass(frozen=True)
 class PeriodicSync(_Wrapper):
-    """A hard sync every `every` phases: all actors get the newest version and forget what came before.
+    """Hard sync every `every` phases: all actors get the newest version, and earlier versions are no longer used.
 
     Between syncs the model `of` draws as if the run had begun at the last sync, so no lag exceeds phase mod every.
-    Without `of`, actors fetch nothing in between, and the lag is a sawtooth.
+    Without `of`, actors fetch no weights in between, and lag rises from 0 to every − 1 after each sync.
     """
 
     every: int = option(least=1, unit="phase")  # phases
@@ -78,19 +78,19 @@ class PeriodicSync(_Wrapper):
         return phase - phase % self.every
 
 
-ATTEMPTS = 10_000  # draws of a row in search of one that is young enough
+ATTEMPTS = 10_000  # redraws of the rows above the bound, before the run fails
 
 
 @LAGS.register("cap")
 @dataclass(frozen=True)
 class LagBound(_Wrapper):
-    """No row is more than `max` phases old; `on_stale` says what becomes of one that would be.
+    """No row is more than `max` phases old; `on_stale` decides what happens to a row that would be.
 
-    Rows of the model `of` that are more than `max` phases old are not trained on. `evict` drops them and draws others
-    in their place. `requeue` makes them again with the newest version. With `withhold`, an actor takes no work that
-    would become older, so their lag is `max`. The results count such rows (`lag_dropped`, `lag_waited`).
+    The bound applies to rows of the model `of` that are more than `max` phases old. `evict` drops them and draws others
+    in their place. `requeue` generates them again with the newest version. With `withhold`, an actor takes no work that
+    would become older, so their lag is `max`. The results count these rows (`lag_dropped`, `lag_waited`).
 
-    Leaves out: what a bound does to the pace of a system, and thereby to all other rows; pipelines have their own
+    Leaves out: the effect of a bound on the speed of a system, and thereby on all other rows; pipelines have their own
     bounds.
     """
 
@@ -154,15 +154,16 @@ class LagBound(_Wrapper):
                 self._within(phase, capacity)
 
     def _is_young(self, capacity: int) -> bool:
-        """Return whether rows are young enough in every phase, as far as one phase shows it: where one distribution is
-        cut off at the end of the buffer, a lag of a full buffer is one of any smaller one that holds it."""
+        """Return True if one phase shows that every phase has versions within the bound: if a single distribution is
+        truncated at the end of the buffer, a lag that occurs in a full buffer also occurs in every smaller buffer that
+        is long enough."""
         if self.of != "uniform" and not isinstance(self.model, DrawnLag):
             return False
         newest = capacity - 1
         return max(self.model.probabilities(newest, capacity)) >= newest - self.max
 
     def _within(self, phase: int, capacity: int) -> dict[int, float]:
-        """Return {version: unnormalised probability} within the bound. Raises `UserError` if no version is."""
+        """Return {version: unnormalised probability} within the bound. Raises `UserError` if there is none."""
         model = self.model.probabilities(phase, capacity)
         young = {version: p for version, p in model.items() if version >= phase - self.max}
         if not young:

@@ -1,4 +1,4 @@
-"""Supervised learning before RL, once per machine: of a pretrained model, or of a tiny one from nothing."""
+"""Supervised training before RL, once per machine: of a pretrained model, or of a tiny one from scratch."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def fit(
 
 
 def _key(**determinants: Any) -> str:
-    """Return 16 hex digits of all that determines the bits of a model."""
+    """Return a hash, 16 hex digits, of everything that determines the bits of a model."""
     packages = ("torch", "transformers", "tokenizers", "numpy")
     content = {**determinants, "versions": {name: package_version(name) for name in packages}, "cpu": cpu_model()}
     return hashlib.sha256(json.dumps(content, sort_keys=True, default=str).encode()).hexdigest()[:16]
@@ -80,12 +80,12 @@ def _save_model(model: Any, tokenizer: Any, folder: Path) -> None:
 def fine_tune(
     source: str, digest: str, prompts: PromptSet, spec: LanguageSpec, progress: Callable[[str], None]
 ) -> Path:
-    """Return the folder of the model after `spec.warm_start` steps of AdamW on the solutions of `prompts`, all its
-    weights trained, each solution up to the end of its turn.
+    """Train all weights on the solutions of `prompts` for `spec.warm_start` steps of AdamW; return the model's folder.
 
-    Done once, whatever the run's seed and method: the folder is named by a hash of all that determines its bits. A
-    process that is stopped or killed meanwhile continues from its checkpoint. digest: of the weights in `source`, with
-    the model of the GPU where one computes (`setup.fine_tuning_origin`).
+    Each solution is followed by the token that ends a turn. Done once, whatever the run's seed and method: the folder
+    is named by a hash of everything that determines the model's bits. If the process is stopped or killed, the next one
+    continues from its checkpoint. digest: of the weights in `source`, with the model of the GPU if one is used
+    (`setup.fine_tuning_origin`).
     """
 
     def make(folder: Path) -> None:
@@ -118,7 +118,8 @@ def train_policy(
 ) -> None:
     """Raise the mean log-probability of the solutions' tokens, with the problems in a new order in each epoch.
 
-    folder: of checkpoints, written every `SAVE_EVERY` and when `progress` raises `Interrupted`; resumed from if any.
+    folder: of checkpoints, written every `SAVE_EVERY` seconds and when `progress` raises `Interrupted`; training
+    resumes from the newest one, if any.
     """
     optimiser = AdamW(list(policy.parameters.values()), rate, 1e-8, 0.0)
     count = len(prompts.problems)
@@ -163,7 +164,7 @@ def _save(policy: CausalLM, optimiser: AdamW, folder: Path, step: int) -> None:
 
 
 def _resume(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
-    """Restore the newest intact checkpoint in `folder`; returns its number of steps, 0 without one."""
+    """Restore the newest intact checkpoint in `folder`; return its number of steps, 0 without one."""
     try:
         state = checkpoint.load_newest(folder)
     except checkpoint.Unusable as problem:
@@ -178,7 +179,7 @@ def _resume(policy: CausalLM, optimiser: AdamW, folder: Path) -> int:
 
 
 def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
-    """Return (tokens int64, mask float32), both [B, T], padded on the right; each ends as a completion does."""
+    """Return (tokens int64, mask float32), both [B, T], padded on the right; each row ends as a completion does."""
     plain, end = [strip_calculator(text) for text in texts], closing_token(policy)
     rows = [[*ids, end] for ids in policy.tokens(plain, special=False)]
     width = max(map(len, rows))
@@ -189,7 +190,7 @@ def _solutions(policy: CausalLM, texts: list[str]) -> tuple[Tensor, Tensor]:
 
 @dataclass(frozen=True)
 class WarmStart:
-    """Settings of AdamW and of its schedule: the learning rate rises over the first 20th, then falls linearly to 0."""
+    """Settings of AdamW; the learning rate rises over the first twentieth of the steps, then falls linearly to 0."""
 
     steps: int = 400
     batch_size: int = 64
@@ -210,10 +211,10 @@ def warm_start(
 ) -> Path:
     """Return the folder of a model and tokenizer trained on `example(0)`, `example(1)`, ..., each seen once.
 
-    Done once: the folder is named by a hash of all that determines its bits (settings, architecture, tokenizer, the
-    meaning of the `sources` that `example` is written in, library versions, CPU), and a second process waits for the
-    first. Computed on one thread whatever the caller uses: bits depend on it, and it is the fastest. `progress` is
-    called with (steps done, loss) after every step.
+    Done once: the folder is named by a hash of everything that determines the model's bits (settings, architecture,
+    tokenizer, the code of the `sources` that define `example`, library versions, CPU), and a second process waits for
+    the first. Runs on one thread, whatever the caller uses: bits depend on the number, and one is the fastest.
+    `progress` is called with (steps done, loss) after every step.
     """
 
     def make(folder: Path) -> None:
@@ -270,7 +271,7 @@ def initial(config: Any, seed: int) -> Any:
     """Return a model of `config` with transformers' own initialisation, drawn from a stream of `seed`."""
     from transformers import AutoModelForCausalLM
 
-    with torch.random.fork_rng(devices=[]):  # transformers draws from the global generator: put it back
+    with torch.random.fork_rng(devices=[]):  # transformers draws from the global generator: restore it
         torch.manual_seed(integer(seed, "warm-start"))
         # a copy: the model writes into its configuration, and the caller's is part of the folder's name
         model = AutoModelForCausalLM.from_config(copy.deepcopy(config), dtype=torch.float32, trust_remote_code=False)

@@ -1,4 +1,4 @@
-"""A sampler that is broken for some of the versions: a fault of an actor, not a property of its arithmetic."""
+"""Sampler with faulty weights in some versions: a bug of an actor, not an effect of its number format."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ if TYPE_CHECKING:
 @MISMATCHES.register("buggy_actor")
 @dataclass(frozen=True)
 class BuggyActor(Mismatch):
-    """Every matrix of a `share` of the versions has normal noise of `sigma` times the root mean square of its entries.
+    """Normal noise on every matrix in a `share` of the versions, of `sigma` times the root mean square of its entries.
 
-    The other versions sample as they are. What samples reports its own log-probabilities, so ratios see the fault;
-    with `behaviour=version` nobody does.
+    The other versions sample unchanged. The sampler reports its own log-probabilities, so importance ratios reflect the
+    fault; with `behaviour=version` they do not.
     """
 
     share: float = option(0.1, least=0, most=1)

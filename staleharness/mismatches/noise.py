@@ -1,4 +1,4 @@
-"""Normal noise on the weights of the copy: a mismatch of any size."""
+"""Normal noise on the weights of the copy: a mismatch of adjustable size."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 class Noise(Mismatch):
     """Normal noise on every matrix of a version, of `sigma` times the root mean square of its entries.
 
-    `fixed`: the same direction in every version, a systematic error; otherwise each version has noise of its own.
+    `fixed`: the same noise direction in every version, a systematic error; otherwise each version has its own noise.
     """
 
     sigma: float = option(0.2, least=0)

@@ -1,7 +1,7 @@
-"""Copies in number formats of fewer bits, with a scale for each row of a matrix, as engines quantise weights.
+"""Copies with weights in low-precision number formats, quantised with scales as in inference engines.
 
-The sampler computes as the trainer does, with rounded weights. Activations and keys and values stay as they are, so
-that the distances are below those of a real engine in the same format.
+The sampler computes as the trainer does, but with rounded weights. Activations, keys and values are not quantised, so
+the mismatch is smaller than that of a real engine in the same format.
 """
 
 from __future__ import annotations
@@ -15,12 +15,12 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 GROUP = 32  # columns that share a scale of int4
-LARGEST = 448.0  # of float8_e4m3fn
+LARGEST = 448.0  # largest finite value of float8_e4m3fn
 
 
 def round_weight(weight: Tensor, steps: int) -> Tensor:
-    """Return `weight` [..., n] as whole multiples, at most ±`steps`, of the largest magnitude along its last axis over
-    `steps`."""
+    """Round `weight` [..., n] to multiples, from −`steps` to `steps`, of its largest magnitude along the last axis
+    divided by `steps`."""
     scale = weight.abs().amax(-1, keepdim=True).clamp(min=1e-12) / steps
     return (weight / scale).round().clamp(-steps, steps) * scale
 
@@ -28,7 +28,7 @@ def round_weight(weight: Tensor, steps: int) -> Tensor:
 @MISMATCHES.register("bf16_weights")
 @dataclass(frozen=True)
 class Bfloat16Weights(Mismatch):
-    """Weights in bfloat16, arithmetic as the trainer's."""
+    """Weights rounded to bfloat16, with the trainer's arithmetic."""
 
     def matrix(self, weight: Tensor, place: Place) -> Tensor:
         return weight.bfloat16().to(weight.dtype)

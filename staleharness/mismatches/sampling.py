@@ -1,4 +1,4 @@
-"""Sampling settings that the trainer does not share: a temperature, and tokens that are cut off."""
+"""Sampling settings that the trainer does not share: temperature, top-k and top-p."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ if TYPE_CHECKING:
 @MISMATCHES.register("sampling")
 @dataclass(frozen=True)
 class Sampling(Mismatch):
-    """Tokens are drawn at a temperature, from the likeliest `top_k` and from the fewest with a mass of `top_p`.
+    """Tokens are drawn at a temperature, from the likeliest `top_k` and from the smallest set with a mass of `top_p`.
 
-    The trainer's policy has temperature 1 and every token. `logprobs`: what the sampler reports, log-probabilities of
-    the distribution that it drew from, or raw ones, before all of this (vLLM's default). On control the temperature
-    multiplies the variance.
+    The trainer's policy has temperature 1 and all tokens. `logprobs`: the log-probabilities that the sampler reports,
+    those of the distribution that it drew from, or raw ones from before temperature and truncation (vLLM's default). On
+    control the temperature multiplies the variance.
     """
 
     temperature: float = option(1.0, above=0)

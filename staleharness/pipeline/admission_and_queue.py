@@ -11,15 +11,15 @@ from typing import Literal
 from ..base.streams import stream
 from .pipeline_settings import Pipeline
 
-ROUNDING = 1e-9  # of a group: a cap of one third of three groups is one
+ROUNDING = 1e-9  # in groups, so that a cap of 1/3 with three groups per batch admits one group
 
 
 class Admission:
     """Limits how many groups may begin, by AReaL's rule.
 
-    A group may begin while fewer than (version + 1 + cap) batches have begun, `version` being that of the slots. A
+    A group may begin while fewer than (version + 1 + cap) batches have begun, where `version` is that of the slots. A
     group that is dropped gives its place back. Without a cap there is always room. prime-rl counts batches that have
-    finished, and not those that have begun.
+    finished instead of those that have begun.
     """
 
     def __init__(self, pipeline: Pipeline, n_taken: Callable[[], int]) -> None:
@@ -47,7 +47,7 @@ class Admission:
         self.n_finished -= is_finished
 
     def forget(self, trained: int) -> None:
-        """Restart with a count of the groups `trained` and of none under way."""
+        """Reset the counts to the `trained` groups, with none under way."""
         self.n_begun = self.n_finished = trained
 
 
@@ -55,17 +55,17 @@ Fate = Literal["dropped_full", "dropped_stale"]
 
 
 class GroupQueue:
-    """Queue of groups that wait for the trainer, by their numbers, which are the order in which they began.
+    """Queue of groups that wait for the trainer; groups are numbered in the order in which they began.
 
-    The order in which the trainer takes them is a setting. `completed`: as they finish. `began`: those that are
-    finished, as they began. `submitted`: as they began, so that a slow one holds up all behind it. `window`: as `began`
-    does, but only among the first `window` that are not taken; a slow one can be passed by that many. `version`: as
-    `began` does, but those of one version wait for all that are older; `version_completed`: as they finish among those
-    of the oldest version. With `ahead`, batches are made up as groups finish: that many wait, and one more may be
-    complete; otherwise a batch is made up when the trainer asks for it.
+    `order` sets the order in which the trainer takes them. `completed`: as they finish. `began`: finished groups by
+    number. `submitted`: all groups by number, so that a slow one holds up all behind it. `window`: as `began`, but only
+    among the first `window` groups that are not taken, so that at most `window` − 1 others can overtake a slow one.
+    `version`: as `began`, but groups of one version wait for all of older versions. `version_completed`: as they
+    finish, among groups of the oldest version. With `ahead`, batches are assembled as groups finish: that many wait,
+    and one more may be complete; otherwise a batch is assembled when the trainer asks for it.
 
-    `version_of(group)` is the oldest version in a group, None for one that has not begun; `discard(group, fate)` is
-    called for those that are dropped.
+    `version_of(group)` returns the oldest version in a group, None if it has not begun; `discard(group, fate)` is
+    called for groups that are dropped.
     """
 
     def __init__(
@@ -81,9 +81,9 @@ class GroupQueue:
         self.version_of, self.discard = version_of, discard
         self.batch_count = 0  # batches taken
         self._waiting: OrderedDict[int, None] = OrderedDict()  # in the order in which they finished
-        self._absent: set[int] = set()  # taken or dropped, behind the head
+        self._absent: set[int] = set()  # taken or dropped, with numbers above the head
         self._head = 0  # the oldest group that is neither
-        self._batch: list[int] = []  # groups of the batch being made up
+        self._batch: list[int] = []  # groups of the batch being assembled
         self._batches: deque[list[int]] = deque()  # complete, ahead of the trainer
 
     def __len__(self) -> int:
@@ -92,12 +92,12 @@ class GroupQueue:
 
     @property
     def n_taken(self) -> int:
-        """Number of groups that have entered batches, the one being made up ahead included."""
+        """Number of groups that have entered batches, including one being assembled ahead."""
         return self.step * self.groups + (0 if self.ahead is None else len(self._batch))
 
     @property
     def step(self) -> int:
-        """Number of the step that trains on the batch being made up."""
+        """Number of the step that trains on the batch being assembled."""
         return self.batch_count + len(self._batches)
 
     @property
@@ -105,7 +105,7 @@ class GroupQueue:
         return self.room is None or len(self) < self.room
 
     def put(self, group: int) -> bool:
-        """Add a group. Returns False where there is no room and it has to wait outside."""
+        """Add a group. Returns False if there is no room and it has to wait outside."""
         if not self.has_room and self.full != "pause":
             if self.full == "block":
                 return False
@@ -127,20 +127,20 @@ class GroupQueue:
             self._head += 1
 
     def take(self) -> list[int]:
-        """Remove and return the groups of one batch; empty where there are not enough that may be trained on."""
+        """Remove and return the groups of one batch; empty if too few may be trained on."""
         batch = self._batches.popleft() if self._batches else self._make_up()
         self.batch_count += bool(batch)
         return batch
 
     def make_ahead(self) -> None:
-        """Make up batches until `ahead` of them wait and one more is complete; without `ahead`, do nothing."""
+        """Assemble batches until `ahead` of them wait and one more is complete; without `ahead`, do nothing."""
         while self.ahead is not None and len(self._batches) < self.ahead and (batch := self._make_up()):
             self._batches.append(batch)
         if self.ahead is not None and len(self._batches) == self.ahead:
             self._fill_batch()
 
     def _make_up(self) -> list[int]:
-        """Return a complete batch, and begin with the next one; empty where there is none."""
+        """Return a complete batch, and begin the next one; empty if there is none."""
         self._fill_batch()
         if len(self._batch) < self.groups:
             return []
@@ -148,14 +148,14 @@ class GroupQueue:
         return batch
 
     def _fill_batch(self) -> None:
-        """Add groups to the batch until it is complete, without those that are too old for its step."""
+        """Add groups to the batch until it is complete, and drop those that are too old for its step."""
         if self.wait_lag is not None and self._is_late():
             return
         batch = self._batch
         while True:
             while len(batch) < self.groups and (group := self._next()) is not None:
                 batch.append(group)
-            # Versions may have moved on since a group was set aside.
+            # A group that is too old for this step gives its place in the batch to another.
             stale = [group for group in batch if self.too_old(group)]
             for group in stale:
                 batch.remove(group)
@@ -180,7 +180,7 @@ class GroupQueue:
         return group
 
     def _first(self) -> int | None:
-        """Return the group that is next among those that wait; None where none of them may be."""
+        """Return the next group among those that wait; None if none of them may be taken yet."""
         if self.order == "completed":
             return next(iter(self._waiting), None)
         if self.order in ("submitted", "window"):
@@ -195,17 +195,17 @@ class GroupQueue:
         return first if self.version_of(first) == self.version_of(self._head) else None
 
     def too_old(self, group: int) -> bool:
-        """Return whether a group is older than `max_lag` at the step of the batch being made up."""
+        """Return whether a group is older than `max_lag` at the step of the batch being assembled."""
         version = self.version_of(group)
         return self.max_lag is not None and version is not None and self.step - version > self.max_lag
 
 
 class BatchQueue(GroupQueue):
-    """Holds the last `capacity` batches, made up of groups as they finish.
+    """Queue of the last `capacity` batches, filled with groups as they finish.
 
-    `completed`: the trainer takes the oldest batch that waits, and only those that wait take up room. `random`: it
-    takes any that it has taken fewer than `uses` times with the same probability, and one that it may not take again
-    takes up room until it would be the oldest.
+    `completed`: the trainer takes the oldest waiting batch, and only waiting batches take up room. `random`: it draws
+    uniformly from the batches that it has taken fewer than `uses` times; a batch that it may not take again takes up
+    room until it is the oldest and a new one replaces it.
     """
 
     def __init__(

@@ -1,4 +1,4 @@
-"""Distributions of row lengths and of seconds: a constant, a lognormal, or values from a file.
+"""Distributions of row lengths and of durations: a constant, a lognormal, or values from a file.
 
 Written `constant:512`, `lognormal[mean=1000,cv=1.5]` or `file:lengths.txt`, like a lag model.
 """
@@ -32,7 +32,7 @@ class WorkloadDistribution(Options):
 
 @dataclass(frozen=True)
 class Constant(WorkloadDistribution):
-    """The same value always."""
+    """Constant value."""
 
     name: ClassVar[str] = "constant"
     value: float = option(least=0, most=MAX_VALUE)
@@ -43,7 +43,7 @@ class Constant(WorkloadDistribution):
 
 @dataclass(frozen=True)
 class Lognormal(WorkloadDistribution):
-    """Lognormal distribution by its `mean` and `cv`, the standard deviation over the mean."""
+    """Lognormal distribution, given by its `mean` and `cv`, the standard deviation over the mean."""
 
     name: ClassVar[str] = "lognormal"
     mean: float = option(above=0, most=MAX_VALUE)
@@ -56,7 +56,7 @@ class Lognormal(WorkloadDistribution):
 
 @dataclass(frozen=True)
 class Empirical(WorkloadDistribution):
-    """Sample with replacement from a file: a number a line, or the column `tokens` of a CSV or Parquet file."""
+    """Samples with replacement from a file: one number per line, or the column `tokens` of a CSV or Parquet file."""
 
     name: ClassVar[str] = "file"
     path: str
@@ -85,11 +85,11 @@ def _read(text: str) -> NDArray[np.float64]:
     if not path.is_file():
         raise UserError(f"file: {text} is not a file")
     try:
-        with warnings.catch_warnings(action="ignore"):  # of an empty file
+        with warnings.catch_warnings(action="ignore"):  # numpy warns of an empty file
             values = _column(path) if path.suffix in (".csv", ".parquet") else np.loadtxt(path, ndmin=1)
     except UserError:
         raise
-    except Exception as error:  # whatever the readers say of a broken file
+    except Exception as error:  # any error that a reader raises for a broken file
         raise UserError(f"file: {text} cannot be read as numbers: {shorten(one_line(error), 100)}") from error
     if values.ndim != 1 or not len(values) or not 0 <= values.min() <= values.max() <= MAX_VALUE:
         raise UserError(f"file: {text} must hold numbers from 0 to {MAX_VALUE:g}, one a line")

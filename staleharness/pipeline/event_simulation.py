@@ -1,4 +1,4 @@
-"""Discrete-event simulation of a pipeline: the part with the next event acts, until the trainer has made its steps."""
+"""Discrete-event simulation of a pipeline: the part with the next event acts, until the trainer has done its steps."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from .trainer_and_sync import Trainer, WeightSync
 from .workload_sampler import Lengths, Workload
 
 MAX_FAILURES = 10_000
-"""Failures in a row after which the simulation gives up."""
+"""Consecutive failures, with no row finished in between, after which the simulation gives up."""
 
 WARM_UP = 0.2
 """Share of the steps that are left out of summaries."""
@@ -35,7 +35,7 @@ def simulate(pipeline: Pipeline, seed: int = 0, lengths: Lengths | None = None) 
 
 
 class WorkerFailures:
-    """Failures and restarts of workers, each with a range of the slots. Times between failures are exponential."""
+    """Failures and restarts of workers, each with a range of the slots. Lifetimes are exponentially distributed."""
 
     def __init__(self, pipeline: Pipeline, seed: int, slots: RolloutSlots) -> None:
         self.slots, self.keep = slots, pipeline.lost == "continue"
@@ -119,7 +119,7 @@ class _EventLoop:
         self.slots.horizon = min(self.trainer.until, self.sync.until, self.workers.next)
 
     def deliver(self, group: int, slot: int, now: float) -> bool:
-        """Put a finished group into the queue, from which a waiting trainer takes it. Returns False without room."""
+        """Put a finished group into the queue, from which a waiting trainer takes it. Returns False if it is full."""
         self.admission.n_finished += 1
         if not self.group_queue.put(group):
             self.outside.append((group, slot))
@@ -235,7 +235,7 @@ class _EventLoop:
         return self.log.oldest(group) if group * self.pipeline.group < len(self.log.version) else None
 
     def discard(self, group: int, fate: Fate) -> None:
-        """Drop a group. Raises `StarvationError` where groups have only been dropped for a long time."""
+        """Drop a group. Raises `StarvationError` after too many drops in a row."""
         self.log.fate[group] = FATES.index(fate)
         self.log.exit_step[group] = len(self.log.step_start)
         self.admission.release(is_finished=isnan(self.log.abort_time[group]))

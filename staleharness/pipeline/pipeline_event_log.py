@@ -15,8 +15,8 @@ from .pipeline_settings import Pipeline
 
 FATES = ("in_flight", "queued", "trained", "dropped_full", "dropped_stale")
 TRAINED = FATES.index("trained")
-COLUMNS = ("slot", "start_time", "step_start", "step_end", "under_way")  # of the log, as they are
-GROUP_COLUMNS = ("queue_time", "fate", "step", "exit_step", "abort_time")  # of the log, an entry a group
+COLUMNS = ("slot", "start_time", "step_start", "step_end", "under_way")  # of the log, copied unchanged
+GROUP_COLUMNS = ("queue_time", "fate", "step", "exit_step", "abort_time")  # of the log, with one entry per group
 Floats = NDArray[np.float64]
 
 
@@ -32,11 +32,11 @@ class EventLog:
         # One entry per group.
         self.fate, self.step, self.queue_time = array("b"), array("q"), array("d")
         self.exit_step, self.abort_time = array("q"), array("d")
-        # Groups that were trained on before: (group, step).
+        # Steps that train again on a group: (group, step).
         self.reused: list[tuple[int, int]] = []
         # Where weights changed inside a row: (row, decisions made before, version after).
         self.weight_changes: list[tuple[int, int, int]] = []
-        # One entry per step: begin, end, and rows that were under way or queued when its version came into being.
+        # One entry per step: begin, end, and rows that were under way or queued when its version was created.
         self.step_start, self.step_end, self.under_way = array("d"), array("d"), array("q")
         self._no_time = array("d", [float("nan")] * group)
 
@@ -61,7 +61,7 @@ class EventLog:
 
 @dataclass(frozen=True)
 class PipelineRecord:
-    """Finished simulation. Arrays are over rows [n], stretches [m] or steps; times in seconds, NaN: not (yet)."""
+    """Finished simulation. Arrays are over rows [n], stretches [m] or steps; times in seconds, NaN: did not happen."""
 
     pipeline: Pipeline
     seed: int
@@ -73,8 +73,8 @@ class PipelineRecord:
     finish_time: Floats
     queue_time: Floats
     fate: NDArray[np.int8]  # an index of FATES
-    step: Ints  # training step, and so the version, that first used it; -1: none
-    exit_step: Ints  # the step before which it had left the queue, trained or dropped; -1: none
+    step: Ints  # training step, and so version, that first used the row; -1: none
+    exit_step: Ints  # step before which its group had left the queue, trained or dropped; -1: none
     abort_time: Floats  # of its group
     tokens: Ints  # decisions of the whole row
     done: Ints  # decisions so far
@@ -89,8 +89,8 @@ class PipelineRecord:
     trainer: tuple[tuple[float, float, str], ...]  # begin, end, state
     slot_seconds: Mapping[str, float]  # state -> slots × seconds, from the step `warm` on
     warm_up_end: float  # seconds; when the step before `warm` ended
-    lost: int  # decisions of rows that a failure took
-    reused: tuple[tuple[int, int], ...] = ()  # (group, step) where a step trains on what one before had trained on
+    lost: int  # decisions lost in failures
+    reused: tuple[tuple[int, int], ...] = ()  # (group, step) where a step trains on a group of an earlier step
 
 
 def record_of(
@@ -135,7 +135,7 @@ def _stretches(log: EventLog, done: Ints) -> tuple[Ints, Ints, Ints]:
 
 
 def stale_stretches(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return the stretches [m] of rows that the trainer took but left out of the loss: those older than `max_lag`, or
+    """Return a mask [m] of the stretches that the trainer took but left out of the loss: those older than `max_lag`, or
     with stale=drop_row all stretches of a row that has one."""
     pipeline, row = record.pipeline, record.stretch_row
     if pipeline.max_lag is None or pipeline.stale not in ("mask", "drop_row"):
@@ -147,7 +147,7 @@ def stale_stretches(record: PipelineRecord) -> NDArray[np.bool_]:
 
 
 def trained_rows(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return the rows [n] of which at least a stretch was trained on."""
+    """Return a mask [n] of the rows with at least one stretch that was trained on."""
     in_loss = np.bincount(record.stretch_row[~stale_stretches(record)], minlength=len(record.slot)) > 0
     return np.asarray((record.fate == TRAINED) & in_loss, dtype=np.bool_)
 
@@ -167,6 +167,6 @@ def end_times(record: PipelineRecord) -> Floats:
 
 
 def end_steps(record: PipelineRecord) -> Ints:
-    """Return the first step [n] whose batch was taken at each row's end time or later; NEVER: none, or no end."""
-    step = np.searchsorted(record.step_start, end_times(record))  # NaN comes last
+    """Return the first step [n] whose batch was taken at each row's end time or later; NEVER: no step, or no end."""
+    step = np.searchsorted(record.step_start, end_times(record))  # NaN is sorted last
     return np.where(step < len(record.step_start), step, NEVER)

@@ -1,7 +1,7 @@
-"""Rows of a simulated pipeline: their ledger, the `Schedule` that a learner takes, and their trace, with seconds.
+"""Rows of a simulated pipeline: their ledger, the `Schedule` that a learner takes, and their trace, with times.
 
-Actors are numbered as they are needed: a group is made by the free actor with the smallest number, so that there are as
-many as groups were ever under way at once, and each finishes one before it begins the next.
+A group is assigned to the free actor with the smallest number. There are thus as many actors as groups were ever under
+way at once, and each finishes one group before it begins the next.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 def row_ledger(record: PipelineRecord, n: int) -> dict[str, dict[str, int]]:
     """Count the first n `rows` that began, and their `decisions`, by fate: generated = the sum of all the others.
 
-    `masked` were taken by the trainer and left out of the loss. Raises `ArithmeticError` where a ledger does not close,
+    `masked`: taken by the trainer but left out of the loss. Raises `ArithmeticError` if a ledger does not balance,
     which would be an error of the simulation.
     """
     length, inside = stretch_lengths(record), record.stretch_row < n
@@ -52,8 +52,8 @@ def row_ledger(record: PipelineRecord, n: int) -> dict[str, dict[str, int]]:
 
 
 def ledger(record: PipelineRecord) -> dict[str, dict[str, int]]:
-    """Return the ledger of the whole run in `rows` and `tokens`. `lost` are decisions that a failure took, whose rows
-    are generated again."""
+    """Return the ledger of the whole run in `rows` and `tokens`. `lost`: decisions lost in failures, whose rows are
+    generated again."""
     ledgers = row_ledger(record, len(record.slot))
     tokens = ledgers["decisions"]
     return {
@@ -63,7 +63,7 @@ def ledger(record: PipelineRecord) -> dict[str, dict[str, int]]:
 
 
 def schedule_of(record: PipelineRecord) -> Schedule:
-    """Return the groups of which all rows have begun, in the order in which they began, without the seconds."""
+    """Return the schedule of the groups whose rows have all begun, in the order in which they began, without times."""
     size = record.pipeline.group
     groups = len(record.slot) // size
     rows = slice(0, groups * size)
@@ -90,7 +90,7 @@ def schedule_of(record: PipelineRecord) -> Schedule:
 
 
 def _reused(record: PipelineRecord, groups: int) -> Ints | None:
-    """Return (row, phase) [k, 2] of each row that is trained on once more; None where there is none."""
+    """Return (row, phase) [k, 2] of each row that is trained on again; None if there is none."""
     pairs = np.array([pair for pair in record.reused if pair[0] < groups], np.int64).reshape(-1, 2)
     if not len(pairs):
         return None
@@ -100,7 +100,7 @@ def _reused(record: PipelineRecord, groups: int) -> Ints | None:
 
 
 def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
-    """Return (actor, number of groups that it began before) [groups], of groups in the order in which they begin."""
+    """Return (actor, number of groups that it began before) of each group [groups], in the order of beginning."""
     actor, nth = np.empty(len(start), np.int64), np.empty(len(start), np.int64)
     busy: list[tuple[float, int]] = []  # heap of (end of the group, actor)
     free: list[int] = []  # heap of actors
@@ -120,11 +120,11 @@ def _assign_actors(start: Floats, end: Floats) -> tuple[Ints, Ints]:
 
 def places(record: PipelineRecord) -> Ints:
     """Return the place [n] of each row's group among those that its step trains on, in the order in which the trainer
-    takes them; NEVER for those of none."""
+    takes them; NEVER for a row that is not trained on."""
     size = record.pipeline.group
     step = np.where(record.fate == TRAINED, record.step, NEVER)[::size]
     numbers = np.arange(len(step))
-    in_time = record.pipeline.order in ("completed", "random")  # else as they began
+    in_time = record.pipeline.order in ("completed", "random")  # otherwise in the order in which they began
     groups = np.lexsort((numbers, record.queue_time[::size] if in_time else numbers, step))
     groups = groups[step[groups] != NEVER]
     place = np.full(len(step), NEVER)

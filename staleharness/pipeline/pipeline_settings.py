@@ -1,4 +1,4 @@
-"""Settings of a pipeline, and presets of them by name."""
+"""Settings of a pipeline, and named presets."""
 
 from __future__ import annotations
 
@@ -23,8 +23,9 @@ class Pipeline:
     A row is one trajectory or completion; a group is the rows of one prompt, trained together; a batch is what the
     trainer takes for one step, after which the policy has a new version. Times are in seconds.
 
-    Slow slots are slow for good, as workers on other hardware are. With unit=group or batch they come in whole units,
-    each of which keeps its slots, so that the rows of a group are slow together; otherwise a group may have both.
+    Slow slots are permanently slow, like workers on other hardware. With unit=group or batch they come in whole units,
+    each of which keeps its slots, so that the rows of a group are slow together; otherwise a group may have rows in
+    both kinds of slot.
     """
 
     # Generation
@@ -33,49 +34,51 @@ class Pipeline:
     group: int = option(8, least=1)  # rows
     lengths: str = "lognormal[mean=1000,cv=1]"  # decisions of a row
     max_tokens: int | None = option(None, least=1)  # longer rows are cut
-    token_seconds: float = option(0.02, least=0, most=MAX_VALUE)  # a decision takes
+    token_seconds: float = option(0.02, least=0, most=MAX_VALUE)  # per decision
     environment: str = "constant:0"  # seconds of a row spent outside of generation, spread over it
-    # slots are given out, and come back, in these; backfill: given out to whole groups, and back from each row
+    # unit in which slots are handed out and released; backfill: handed out to whole groups, released by rows
     unit: Literal["row", "group", "batch", "backfill"] = "row"
-    slow: float = option(0.0, least=0, most=1)  # share of the slots, the last ones
-    slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # rows take this many times as long as in the others
+    slow: float = option(0.0, least=0, most=1)  # share of slots that are slow; the last ones
+    slow_factor: float = option(1.0, least=1, most=MAX_VALUE)  # time of a row in a slow slot over that in others
     # Admission
     cap: float | None = None  # a group may begin while fewer than version + 1 + cap batches have begun
     cap_counts: Literal["begun", "finished"] = "begun"  # batches that the cap counts
-    cap_version: Literal["slots", "trainer", "taken"] = "slots"  # its version; taken: batches taken, not version + 1
+    # version in the rule of `cap`; taken: number of batches taken, in place of version + 1
+    cap_version: Literal["slots", "trainer", "taken"] = "slots"
     # The queue of finished groups
-    # in which the trainer takes them
+    # order in which the trainer takes them
     order: Literal["completed", "began", "submitted", "window", "version", "version_completed", "random"] = "completed"
     window: int = option(1, least=1)  # groups, counted from the oldest one that is not taken
     capacity: float | None = None  # batches
     full: Literal["block", "pause", "drop_oldest", "drop_newest"] = "block"
-    holds: Literal["groups", "batches"] = "groups"  # batches: of groups as they finish, taken and dropped as a whole
-    uses: int = option(1, least=1)  # steps that may train on a batch, of holds=batches and order=random
-    ahead: int | None = option(None, least=0)  # batches made up before the trainer asks; none: when it asks
-    max_lag: int | None = option(None, least=0)  # versions; what is older is not trained on
-    # group, group made again, row, or decisions; wait: no batch while an unfinished group is as old as max_lag
+    holds: Literal["groups", "batches"] = "groups"  # batches: filled as groups finish, taken and dropped as a whole
+    uses: int = option(1, least=1)  # steps that may train on one batch, for holds=batches and order=random
+    ahead: int | None = option(None, least=0)  # batches assembled before the trainer asks; none: only when it asks
+    max_lag: int | None = option(None, least=0)  # versions; older data are not trained on
+    # older data: drop the group, generate it again (recycle), drop the row, or mask the decisions; wait: no batch is
+    # taken while an unfinished group is as old as max_lag
     stale: Literal["drop", "recycle", "drop_row", "mask", "wait"] = "drop"
-    stop: bool = False  # groups under way that have become older than max_lag are given up at once
+    stop: bool = False  # when a step ends, groups under way older than max_lag are aborted
     # The trainer
     batch: int = option(64, least=1)  # rows
-    train_seconds: float = option(15.0, least=0, most=MAX_VALUE)  # a step
-    train_token_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # for each decision in the step, too
+    train_seconds: float = option(15.0, least=0, most=MAX_VALUE)  # per step
+    train_token_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # in addition, per decision in the step
     # Weight sync
     sync_seconds: float = option(0.0, least=0, most=MAX_VALUE)  # until new weights have arrived
     sync_every: int = option(1, least=1)  # steps
     sync_at: Literal["end", "start"] = "end"  # of the step, or of the next one
-    blocking: bool = True  # trainer and generation stand still meanwhile
+    blocking: bool = True  # trainer and generation pause meanwhile
     in_flight: Literal["keep", "switch", "drain"] = "keep"  # rows under way when weights arrive
     recompute_seconds: float = option(
         0.0, least=0, most=MAX_VALUE
-    )  # to rebuild the cache of one decision of a row that switches
+    )  # per decision, to rebuild the cache of a row that switches weights
     # Faults
     worker_mtbf: float | None = option(None, above=0)  # seconds between two failures of one worker, on average
     worker_restart: float = option(60.0, least=0, most=MAX_VALUE)
     lost: Literal["again", "continue"] = "again"  # rows of a worker that failed
-    trainer_mtbf: float | None = option(None, above=0)  # a step that is interrupted is made again
+    trainer_mtbf: float | None = option(None, above=0)  # mean seconds between failures; an interrupted step is repeated
     trainer_restart: float = option(60.0, least=0, most=MAX_VALUE)
-    counters: Literal["keep", "forget"] = "keep"  # forget: admission no longer knows what is under way
+    counters: Literal["keep", "forget"] = "keep"  # forget: a restart resets the counts of admission to none under way
     # The run
     steps: int = option(200, least=1)
 
@@ -131,12 +134,12 @@ class Pipeline:
 
     @property
     def unit_rows(self) -> int:
-        """Number of rows in the unit in which slots are given out."""
+        """Number of rows in the unit in which slots are handed out."""
         return {"row": 1, "group": self.group, "batch": self.batch, "backfill": self.group}[self.unit]
 
     @property
     def return_rows(self) -> int:
-        """Number of rows in the unit in which slots come back."""
+        """Number of rows in the unit in which slots are released."""
         return 1 if self.unit == "backfill" else self.unit_rows
 
     @property
@@ -157,13 +160,13 @@ class Pipeline:
 
 
 PRESETS: Mapping[str, Mapping[str, Any]] = {
-    # Each batch is generated with the weights that it will train: nobody works while the other does.
+    # Each batch is generated with the weights that it then trains, so generation and training alternate.
     "sync": {"cap": 0.0, "order": "submitted"},
     # The next batch is generated while this one trains: every row is one version behind.
     "one-step-off": {"cap": 1.0, "unit": "batch", "order": "submitted"},
     # Rows begin as soon as a slot is free, and finish with the weights that they began with.
     "async": {"cap": 4.0, "blocking": False},
-    # The same, and rows under way take new weights as they arrive, with their cache built anew.
+    # The same, but rows under way switch to new weights as they arrive, and rebuild their cache.
     "in-flight": {"cap": 4.0, "blocking": False, "in_flight": "switch", "recompute_seconds": 2e-4},
 }
 

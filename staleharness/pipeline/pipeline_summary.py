@@ -1,5 +1,7 @@
-"""Lag, speed and utilisation of a simulated pipeline, the constraint that binds, and its ledger, as plain data;
-lag and speed under several caps."""
+"""Summary of a simulated pipeline as plain data: lag, speed, utilisation, the constraint that binds, and its ledger.
+
+Also lag and speed under several caps.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +19,7 @@ from .pipeline_rows import ledger
 from .pipeline_settings import Pipeline
 
 BUSY = 0.95
-"""Least share of its time that a side must work to count as saturated."""
+"""Minimum share of time that trainer or slots must work to be called saturated."""
 
 EXPLANATIONS = {
     "trainer": "the trainer works all the time: more slots or a higher cap change nothing",
@@ -31,7 +33,7 @@ EXPLANATIONS = {
 
 
 def summary(record: PipelineRecord) -> dict[str, Any]:
-    """Summarise a simulation: its ledger over the whole run, all else from the step `warm_up` on."""
+    """Summarise a simulation: its ledger over the whole run, everything else from the step `warm_up` on."""
     steps = record.pipeline.steps - record.warm
     span = record.seconds - record.warm_up_end
     rows = rows_after_warm_up(record)
@@ -50,13 +52,13 @@ def summary(record: PipelineRecord) -> dict[str, Any]:
 
 
 def rows_after_warm_up(record: PipelineRecord) -> NDArray[np.bool_]:
-    """Return the rows [n] that were trained on from the step `warm` on."""
+    """Return a mask [n] of the rows that were trained on from the step `warm` on."""
     return np.asarray(trained_rows(record) & (record.step >= record.warm), dtype=np.bool_)
 
 
 def row_lags(record: PipelineRecord) -> dict[str, NDArray[np.float64]]:
-    """Return the lags of the rows after the warm-up: of the version that a row began with, its oldest and its newest;
-    and the parts of the first that arose before and in the queue."""
+    """Return the lags of the rows after the warm-up: of the version that a row began with, of its oldest and of its
+    newest version; and the parts of the first that arose before the queue and in it."""
     rows = rows_after_warm_up(record)
     first = np.searchsorted(record.stretch_row, np.arange(len(rows)))
     last = np.append(first[1:], len(record.stretch_row)) - 1
@@ -82,11 +84,12 @@ def histogram(record: PipelineRecord) -> dict[int, int]:
 
 
 def lag_summary(record: PipelineRecord) -> dict[str, Any]:
-    """Summarise the lags: `start_mean` and its like are means over rows, `token_weighted_mean` over the decisions in
-    the loss (`tokens`, by lag), in which a long row counts for more. `under_way` is the lag that Little's law gives for
-    the rows under way at each new version; it equals the mean of `start` where weights arrive at once, none is dropped
-    and the state is steady. The bound is `max_lag`, or else the cap. Raises `UserError` where a bound leaves nothing in
-    the loss.
+    """Summarise the lags. Raises `UserError` if a bound leaves nothing in the loss.
+
+    `start_mean`, `oldest_mean` and so on are means over rows; `token_weighted_mean` is over the decisions in the loss
+    (`tokens`, by lag), so that long rows weigh more. `under_way` is the lag that Little's law gives for the rows under
+    way at each new version; it equals the mean of `start` where weights arrive at once, no row is dropped and the state
+    is steady. The bound is `max_lag`, or else the cap.
     """
     lags, pipeline = row_lags(record), record.pipeline
     bound = pipeline.cap if pipeline.max_lag is None else pipeline.max_lag
@@ -113,8 +116,8 @@ def lag_summary(record: PipelineRecord) -> dict[str, Any]:
 
 
 def utilisation(record: PipelineRecord) -> dict[str, Any]:
-    """Return shares of time from the step `warm` on, of the trainer and of the slots, by state; the constraint that
-    binds, and why."""
+    """Return the shares of time that trainer and slots spend in each state from the step `warm` on, the constraint that
+    binds, and the reason."""
     span = record.seconds - record.warm_up_end
     trainer: defaultdict[str, float] = defaultdict(float)
     for begin, end, state in record.trainer:
@@ -127,8 +130,9 @@ def utilisation(record: PipelineRecord) -> dict[str, Any]:
 
 
 def binding_constraint(trainer: dict[str, float], slots: dict[str, float]) -> str:
-    """Return the constraint that binds: the side that works all the time, the busier one where both do; where neither
-    does, the state in which slots are idle for longest, or weight sync where that takes most of the trainer's rest."""
+    """Return the constraint that binds: the side that works all the time, or the busier one if both do. If neither
+    does, it is weight sync if the trainer spends more time on that than on waiting, otherwise the state in which slots
+    are idle for longest."""
     training, working = trainer.get("training", 0.0), slots.get("working", 0.0)
     if max(training, working) >= BUSY:
         return "trainer" if training >= working else "generation"

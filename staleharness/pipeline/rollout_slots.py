@@ -1,7 +1,7 @@
-"""Rollout slots, in which rows grow decision by decision.
+"""Rollout slots, in which rows are generated.
 
-Rows are kept by the time at which they finish on the slots' own clock, which stops while generation does; so a pause
-costs nothing, however many rows there are. The loop in `advance` is the hot loop of the simulation.
+Rows are ordered by their finish time on the slots' own clock, which stops while generation is paused, so that a pause
+does not touch the rows. The loop in `advance` is the hot loop of the simulation.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from .workload_sampler import Workload
 
 
 class RolloutSlots:
-    """Slots of all workers. `deliver(group, slot, now)` takes a finished group; False: it keeps the slot."""
+    """Slots of all workers. `deliver(group, slot, now)` takes a finished group; on False, the group keeps its slot."""
 
     def __init__(
         self,
@@ -36,28 +36,28 @@ class RolloutSlots:
         self.count = pipeline.slots
         slow = pipeline.slow_slots
         self.pace = [1.0] * (self.count - slow) + [pipeline.slow_factor] * slow  # of each slot
-        self.version = 0  # of the weights here
-        self.horizon = inf  # when something else happens
-        self.offset = 0.0  # seconds that generation has stood still
+        self.version = 0  # of the weights in the slots
+        self.horizon = inf  # time of the next event elsewhere
+        self.offset = 0.0  # seconds for which generation has been paused
         self.paused_at: float | None = None
         self.closed = False  # no new row may begin
         self.rows: list[tuple[float, int]] = []  # heap of (time at which the row finishes on the slots' clock, slot)
         self.row = [0] * self.count  # in each slot
         self.left: list[int] = []  # rows of each group that are not finished
-        self.quota = 0  # rows of the group that is beginning
+        self.quota = 0  # rows of the current group that have yet to begin
         self.free = deque(range(self.count))
         self.interrupted: deque[tuple[int, int]] = deque()  # rows that a failure stopped, and their decisions so far
         self.waiting: dict[int, list[int]] = {}  # unit -> slots that wait for its last row
-        self.n_waiting = 0  # of all units
+        self.n_waiting = 0  # waiting slots of all units
         self.queue_waits: set[int] = set()  # slots whose group finds no room in the queue
         self.put_waits = self.put_later = 0  # with backfill: groups that find no room, and those that finished later
         self.down: set[int] = set()
-        self.lost = 0  # decisions that failures took
+        self.lost = 0  # decisions lost in failures
         self.aborted_rows: dict[int, int] = {}  # aborted row -> its decisions so far
         self.seconds: defaultdict[str, float] = defaultdict(float)  # state -> slots × seconds
-        self.now = self._since = 0.0  # when a row finished last, and when states were added up
+        self.now = self._since = 0.0  # when a row last finished, and when `account` was last called
         self._cut: dict[int, int] = {}  # row -> decisions when its weights last changed
-        self._most_rows = IDLE_ROWS * (pipeline.slots + pipeline.batch)  # that may begin under one version
+        self._most_rows = IDLE_ROWS * (pipeline.slots + pipeline.batch)  # rows that may begin under one version
         self._first_rows = {0: 0}  # version -> the first row that began under it
 
     def next(self) -> float:
@@ -65,7 +65,7 @@ class RolloutSlots:
         return self.rows[0][0] + self.offset if self.rows and self.paused_at is None else inf
 
     def advance(self) -> None:
-        """Let rows finish, and others begin in their place, for as long as nothing else happens."""
+        """Finish rows and begin others in their place, up to the next event elsewhere (`horizon`)."""
         rows, row_in, left, finish_time = self.rows, self.row, self.left, self.log.finish_time
         seconds, pace = self.work.seconds, self.pace
         single, group = self.unit == 1, self.group
@@ -82,7 +82,7 @@ class RolloutSlots:
             free = True
             if not left[g]:
                 free = self.deliver(g, slot, now)
-                if rows[0] != (finish, slot):  # rows that take no time have begun, and stand before this one
+                if rows[0] != (finish, slot):  # rows that take no time have begun, and come before this one
                     rows[rows.index((finish, slot))] = (-inf, slot)
                     heapify(rows)
             may_begin = free and not self.closed and self.paused_at is None and not self.interrupted
@@ -103,7 +103,7 @@ class RolloutSlots:
 
     def _backfill(self, group: int, slot: int, now: float) -> None:
         """Free a row's slot for another group, and deliver its own group if that is finished. While groups wait for the
-        queue, none begins, and those that finish wait together (miles, submission_scheduler.py, `_worker_loop`)."""
+        queue, none begins, and groups that finish wait together (miles, submission_scheduler.py, `_worker_loop`)."""
         self.account(now)
         heappop(self.rows)
         self._leave(slot)
@@ -113,7 +113,7 @@ class RolloutSlots:
             self.put_waits = self.put_waits or 1
 
     def fill(self, now: float) -> None:
-        """Let rows begin in free slots, as far as they may."""
+        """Begin rows in free slots, as far as they are admitted."""
         if self.paused_at is not None or self.put_waits:
             return
         self.account(now)
@@ -142,7 +142,7 @@ class RolloutSlots:
         self.paused_at = None
 
     def close(self, now: float) -> None:
-        """Let no new row begin until `open`; rows that a failure stopped go on."""
+        """Let no new row begin until `open`; rows that a failure stopped continue."""
         self.account(now)
         self.closed = True
 
@@ -151,18 +151,18 @@ class RolloutSlots:
         self.closed = False
 
     def switch(self, now: float) -> None:
-        """Let rows under way go on with the present version, once their cache is rebuilt."""
+        """Continue rows under way with the current version, after their cache is rebuilt."""
         clock, rows, tokens, cut = now - self.offset, [], self.work.tokens, {}
         for finish, slot in self.rows:
             row = self.row[slot]
-            if not isnan(self.log.finish_time[row]):  # the last of a group that is being delivered
+            if not isnan(self.log.finish_time[row]):  # the last row of a group that is being delivered
                 rows.append((finish, slot))
                 continue
             done = cut[row] = max(self._done(row, finish - clock), self._cut.get(row, 0))
             self.log.weight_changes.append((row, done, self.version))
             if self.recompute:
                 left = (tokens[row] - done) * self._duration(row) / tokens[row]
-                rebuilding = max(0.0, finish - clock - left)  # rest of a rebuild under way
+                rebuilding = max(0.0, finish - clock - left)  # remainder of a rebuild under way
                 self.seconds["recompute"] += self.recompute * done - rebuilding
                 finish = clock + left + self.recompute * done
             rows.append((finish, slot))
@@ -170,7 +170,7 @@ class RolloutSlots:
         self.rows[:], self._cut = rows, cut
 
     def fail(self, slots: range, keep: bool, now: float) -> None:
-        """Take a worker down, with the rows in its slots; with `keep` they go on later where they stopped."""
+        """Take a worker down, with the rows in its slots; with `keep` they later continue where they stopped."""
         self.account(now)
         lost = [(finish, slot) for finish, slot in self.rows if slot in slots]
         self.rows[:] = [entry for entry in self.rows if entry[1] not in slots]
@@ -189,7 +189,7 @@ class RolloutSlots:
         return sorted({group for row in rows if (group := row // self.group) < beginning})
 
     def abort(self, group: int, now: float) -> None:
-        """Stop the rows of a group that are under way, for good; their slots are free."""
+        """Stop the rows of a group that are under way, permanently, and free their slots."""
         self.account(now)
         rows = [entry for entry in self.rows if self.row[entry[1]] // self.group == group]
         self.rows[:] = [entry for entry in self.rows if self.row[entry[1]] // self.group != group]
@@ -208,7 +208,7 @@ class RolloutSlots:
         self.fill(now)
 
     def unblock(self, slot: int, now: float) -> bool:
-        """Free a slot whose group has got room in the queue. Returns whether groups are taken before others get it."""
+        """Free a slot whose group has entered the queue. Returns whether groups may be taken before others enter."""
         self.account(now)
         if not self.backfills:
             self.queue_waits.remove(slot)
@@ -270,7 +270,7 @@ class RolloutSlots:
         heappush(self.rows, (now - self.offset + left, slot))
 
     def _leave(self, slot: int) -> None:
-        """Free the slot of a row that is over, once its whole unit is."""
+        """Free the slot of a row that has ended, once its whole unit has."""
         leaving = [slot]
         if self.return_unit > 1:
             unit = self.row[slot] // self.unit
@@ -284,7 +284,7 @@ class RolloutSlots:
         self.free.extend(s for s in sorted(leaving) if s not in self.down)
 
     def account(self, now: float) -> None:
-        """Add up the states of the slots since the last call."""
+        """Add the time since the last call to the states of the slots."""
         span, self._since = now - self._since, now
         if not span:
             return

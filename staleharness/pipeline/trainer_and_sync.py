@@ -89,13 +89,13 @@ class WeightSync:
             self._send(now)
 
     def end_draining(self, now: float) -> None:
-        """Send the weights, as no row is under way any more."""
+        """Send the weights, now that no row is under way."""
         self.draining = False
         self._version, self._newer = self._newer or self._version, None
         self._send(now)
 
     def arrive(self, now: float) -> None:
-        """Give the slots the new weights; rows go on as the settings say."""
+        """Give the slots the new weights; rows continue as the settings say."""
         self.until = inf
         self.slots.version = self._version
         self.slots.resume(now)

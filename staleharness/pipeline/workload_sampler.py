@@ -1,4 +1,4 @@
-"""Lengths of rows and the seconds that each takes, drawn group by group."""
+"""Lengths of rows and their durations in seconds, group by group."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from .distributions import read_distribution
 from .pipeline_settings import Pipeline
 
 CHUNK = 8192
-"""Groups drawn at a time."""
+"""Groups drawn at a time; 64 for groups of 64 or more rows."""
 
 Lengths = Callable[[int, int], Sequence[int]]
 """(group, version that it begins with) -> decisions of each of its rows."""
@@ -38,7 +38,7 @@ class Workload:
         self.seconds: list[float] = []
         self._chunk: tuple[list[int], list[float]] = ([], [])
         self._position = 0
-        self._recycled_groups: deque[int] = deque()  # groups whose rows are generated once more
+        self._recycled_groups: deque[int] = deque()  # groups whose rows are to be generated again
 
     def next_group(self, version: int = 0) -> None:
         """Append a group, which begins with `version`: a recycled one with its lengths, or else a new one."""
@@ -58,7 +58,7 @@ class Workload:
         self.seconds += seconds[first : first + self.group]
 
     def recycle(self, group: int) -> None:
-        """Let the rows of `group` be generated again."""
+        """Queue the rows of `group` to be generated again."""
         self._recycled_groups.append(group)
 
     def _draw(self) -> None:
