@@ -11,25 +11,25 @@ from staleharness.objectives import clipped_surrogate, importance_ratio, log_rat
 @ALGORITHMS.register("a3po")
 @dataclass(frozen=True)
 class A3PO(Algorithm):
-    """A-3PO (loglinear PPO): decoupled PPO with a proximal policy interpolated by lag, no forward pass.
+    """A-3PO (loglinear PPO): decoupled PPO with a proximal policy that is interpolated by lag, without a forward pass.
 
-    log π_prox = log μ + (1 − 1/d) sg(log π − log μ) with each decision's own lag d (Li et al., eqs. 3-6), or
-    the same mixture of probabilities (`linear`). Then, as in decoupled PPO, it maximises u · min(rA, clip(r,
-    1 − ε, 1 + ε)A) with r = π/π_prox and u = π_prox/μ.
+    log π_prox = log μ + (1 − 1/d) sg(log π − log μ) with the lag d of each decision (Li et al., eqs. 3-6), or the same
+    interpolation of probabilities (`linear`). Then, as in decoupled PPO, it maximises u · min(rA, clip(r, 1 − ε,
+    1 + ε)A) with r = π/π_prox and u = π_prox/μ.
 
-    For `loglinear`, r = w^(1/d) and u = w^(1 − 1/d), w = π/μ: the gradient is PPO's w A ∇log π with the clip
-    widened to (1 − ε)^d … (1 + ε)^d. d = 1 is PPO clipped around μ.
+    For `loglinear`, r = w^(1/d) and u = w^(1 − 1/d), w = π/μ: the gradient is PPO's w A ∇log π with the clip widened to
+    (1 − ε)^d … (1 + ε)^d. d = 1 is PPO clipped around μ.
 
-    At d = 0 the paper's listing and the authors' code (AReaL) disagree: the first has π_prox = π, which
-    never clips, the second π_prox = μ, which is PPO. AReaL today also drops u unless a rejection rule is
-    set; earlier it masked u above 5.
+    At d = 0 the paper's listing and the authors' code (AReaL) disagree: the listing has π_prox = π, which never clips;
+    the code has π_prox = μ, which is PPO. AReaL today also drops u unless a rejection rule is set; an earlier version
+    masked u above 5.
     """
 
     paper = "Li et al. 2025, arXiv:2512.06547"
 
     clip: float = 0.2  # ε
     interpolation: Literal["loglinear", "linear"] = "loglinear"
-    d0: Literal["areal", "paper"] = "areal"  # what d = 0 means
+    d0: Literal["areal", "paper"] = "areal"  # treatment of d = 0: PPO around μ, or no clip
     lag_unit: Literal["phases", "gradient_steps"] = "phases"
     behaviour_weight: Literal["raw", "truncate", "mask", "none"] = "raw"  # u; min(u, cap); u·1[u ≤ cap]; 1
     weight_cap: float = 5.0

@@ -12,16 +12,16 @@ from staleharness.objectives import AdvantageForm, clipped_surrogate, importance
 @ALGORITHMS.register("appo")
 @dataclass(frozen=True)
 class APPO(Algorithm):
-    """APPO with IMPACT's surrogate: PPO-clip around a slow target network, advantages by V-trace.
+    """APPO with IMPACT's surrogate: PPO-clip around a slow target network, with advantages by V-trace.
 
-    Maximises  min(rA, clip(r, 1 − ε, 1 + ε)A)  with r = min(μ/π_tgt, β) π/μ = π / max(π_tgt, μ/β) (Luo et
-    al. 2020; the form is RLlib's, with β = 2). Usually r is π/π_tgt, as in PPO; where μ liked an action far
-    better than the target network does, r stays small. A is V-trace's, times min(ρ̄, π_T/μ), the only
-    importance weight; π_T is the learner at the start of the phase.
+    Maximises  min(rA, clip(r, 1 − ε, 1 + ε)A)  with r = min(μ/π_tgt, β) π/μ = π / max(π_tgt, μ/β) (Luo et al. 2020; the
+    form is RLlib's, with β = 2). Usually r is π/π_tgt, as in PPO; for an action that was far more likely under μ than
+    under the target network, r stays small. A is V-trace's advantage times min(ρ̄, π_T/μ), the only importance weight
+    in the loss; π_T is the learner at the start of the phase.
 
-    The target network is the learner at the start of the phase (`recompute`; RLlib copies it every few
-    steps), or its moving average (`ewma`). V-trace is for π_T in both cases. RLlib uses λ = 1, where the two
-    advantage forms coincide, and limits the gradient norm to 40; both are settings of the run.
+    The target network is the learner at the start of the phase (`recompute`; RLlib copies it every few steps), or its
+    moving average (`ewma`). V-trace evaluates π_T in both cases. RLlib uses λ = 1, where the two advantage forms
+    coincide, and limits the gradient norm to 40; both are settings of the run.
     """
 
     paper = "Luo et al. 2020, ICLR, arXiv:1912.00167"
@@ -29,7 +29,7 @@ class APPO(Algorithm):
 
     clip: float = 0.4  # ε
     weight_cap: float = 2.0  # β, largest μ/π_tgt
-    rho_bar: float = 1.0  # ρ̄, in V-trace and in the advantage's weight
+    rho_bar: float = 1.0  # ρ̄, in V-trace and in the weight of the advantage
     c_bar: float = 1.0
     advantage_form: AdvantageForm = "lambda_mix"
     proximal: Literal["recompute", "ewma"] = "recompute"

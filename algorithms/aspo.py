@@ -12,15 +12,17 @@ from staleharness.weights import truncated
 @ALGORITHMS.register("aspo")
 @dataclass(frozen=True)
 class ASPO(Algorithm):
-    """ASPO: positive advantages are weighted with 1/r in place of r, so that unlikely good tokens pull harder.
+    """ASPO: positive advantages are weighted by 1/r instead of r, which gives unlikely good tokens a larger gradient.
 
-    Maximises  m sg(u) A log π: where A > 0, u = min(1/r, cap) and m = 0 beyond r = 1 + ε_high; where A < 0, u =
-    min(r, cap) and m = 0 below r = 1 − ε, as in PPO with a dual clip that keeps the gradient (Wang et al. 2025). The
-    idea: with r a token that has become more likely pulls the more, which feeds itself.
+    Maximises  m sg(u) A log π: where A > 0, u = min(1/r, cap) and m = 0 above r = 1 + ε_high; where A < 0, u = min(r,
+    cap) and m = 0 below r = 1 − ε, as in PPO with a dual clip that keeps the gradient (Wang et al. 2025). The
+    motivation: with weight r, a token that has become more likely gets a larger gradient, which makes it more likely
+    still.
 
-    The cap is 3, ε 0.2. Archer2.0 (verl/trainer/ppo/core_algos.py:541 at b08d963) has 0.4 on the fifth of the tokens
-    with the highest entropy; decisions have no entropy here, so all have `clip`. r = π/μ, or π/π_prox with `anchor =
-    proximal`, as there. 1/r is no importance weight: at high lag the estimate is biased by design. How sure: code read.
+    The cap is 3 and ε is 0.2. Archer2.0 (verl/trainer/ppo/core_algos.py:541 at b08d963) uses ε = 0.4 for the fifth of
+    the tokens with the highest entropy; decisions have no entropy here, so `clip` applies to all. r = π/μ, or π/π_prox
+    with `anchor = proximal`, as in Archer2.0. 1/r is not an importance weight: at high lag the estimate is biased by
+    design. Checked against the code.
     """
 
     paper = "Wang et al. 2025, arXiv:2510.06062"

@@ -11,26 +11,28 @@ from staleharness.objectives import clipped_surrogate, dual_clip, importance_rat
 @ALGORITHMS.register("bapo")
 @dataclass(frozen=True)
 class BAPO(Algorithm):
-    """BAPO: PPO's clip with bounds that each minibatch widens until good decisions have their share of the objective.
+    """BAPO: PPO's clip, with bounds raised in each minibatch until A > 0 has a given share of the objective.
 
-    Maximises  min(rA, clip(r, c_low, c_high)A). From `low` and `high` the bounds rise by `step`, first c_high to
-    `high_most`, then c_low to `low_most`, while Σ over A > 0 of |min(…)| is less than `share` of Σ |min(…)| over all.
+    Maximises  min(rA, clip(r, c_low, c_high)A). Starting at `low` and `high`, the bounds rise by `step`, first c_high
+    up to `high_most`, then c_low up to `low_most`, as long as Σ |min(…)| over A > 0 is less than `share` of Σ |min(…)|
+    over all.
 
-    Raising c_low cannot help: bad decisions' term is max(r, c_low)|A|, so their part of the sum grows, and this search
-    always runs to its end. `form = release` (recipe/bapo/policy_loss.py at 7287044) raises c_low first and adds verl's
-    dual clip at 3; its README has the ranges below, its configuration [0.6, 0.8] and [1.2, 2]. r = π/μ, or π/π_prox
-    with `anchor = proximal`. How sure: the released code was read; the paper's order is from notes on it.
+    Raising c_low cannot help: where A < 0 the term is −max(r, c_low)|A|, so that part of the sum grows, and the search
+    over c_low always runs to its end. `form = release` (recipe/bapo/policy_loss.py at 7287044) raises c_low first and
+    adds verl's dual clip at 3. The ranges below are those of its README; its configuration has [0.6, 0.8] and [1.2, 2].
+    r = π/μ, or π/π_prox with `anchor = proximal`. Checked against the released code; the paper's order is from notes on
+    the paper.
     """
 
     paper = "Xi et al. 2025, arXiv:2510.18927, algorithm 1"
     core: ClassVar[bool] = False
 
-    step: float = option(0.05, above=0)  # by which a bound rises
-    low: float = 0.6  # c_low at first
+    step: float = option(0.05, above=0)  # increment of a bound
+    low: float = 0.6  # initial c_low
     low_most: float = 0.9  # largest c_low
-    high: float = 1.2  # c_high at first
+    high: float = 1.2  # initial c_high
     high_most: float = 3.0  # largest c_high
-    share: float = option(0.5, least=0, most=1)  # least part of the objective's absolute value that good decisions have
+    share: float = option(0.5, least=0, most=1)  # least share of Σ |objective| for decisions with A > 0
     form: Literal["paper", "release"] = "paper"
     anchor: Literal["behaviour", "proximal"] = "behaviour"
 

@@ -11,25 +11,25 @@ from staleharness.objectives import clipped_surrogate, dual_clip, importance_rat
 @ALGORITHMS.register("ce_gppo")
 @dataclass(frozen=True)
 class CEGPPO(Algorithm):
-    """CE-GPPO: what PPO's clip would silence keeps a gradient, bounded by the clip and scaled on each side.
+    """CE-GPPO: decisions outside PPO's clip keep a gradient, bounded by the clip and scaled separately on each side.
 
-    Maximises PPO's rA inside the clip and  β (1 ± ε) r/sg(r) A  outside it: A > 0 and r > 1 + ε pulls with
-    β₂(1 + ε)A, A < 0 and r < 1 − ε with β₁(1 − ε)A (Su et al. 2025). β₁ = β₂ = 0 is PPO.
+    Maximises PPO's rA inside the clip and  β (1 ± ε) r/sg(r) A  outside it: the gradient coefficient is β₂(1 + ε)A
+    where A > 0 and r > 1 + ε, and β₁(1 − ε)A where A < 0 and r < 1 − ε (Su et al. 2025). β₁ = β₂ = 0 is PPO.
 
-    ε is 0.2, β₁ 0.75 and β₂ 1 in the authors' 7B run, β₁ 0.5 in their 1.5B run and 0.25 in their configuration
-    (verl/trainer/ppo/core_algos.py:531 at 10558fe). Their code keeps verl's dual clip, too, at 10 in those runs and
-    3 by default (`dual_clip`): where r is larger and A < 0 there is no gradient; the paper's objective has none.
-    r = π/μ, or π/π_prox with `anchor = proximal`, as there. How sure: code read.
+    ε is 0.2, β₁ 0.75 and β₂ 1 in the authors' 7B run; β₁ is 0.5 in their 1.5B run and 0.25 in their configuration
+    (verl/trainer/ppo/core_algos.py:531 at 10558fe). Their code also keeps verl's dual clip (`dual_clip`, at 10 in those
+    runs and 3 by default), which ends the gradient where A < 0 and r is larger; the paper's objective has no dual clip.
+    r = π/μ, or π/π_prox with `anchor = proximal`, as in their code. Checked against the code.
     """
 
     paper = "Su et al. 2025, arXiv:2509.20712"
     core: ClassVar[bool] = False
 
-    beta_low: float = 0.75  # β₁, share of (1 − ε)A that stays where A < 0 and r < 1 − ε
-    beta_high: float = 1.0  # β₂, share of (1 + ε_high)A that stays where A > 0 and r > 1 + ε_high
+    beta_low: float = 0.75  # β₁, share of (1 − ε)A that is kept where A < 0 and r < 1 − ε
+    beta_high: float = 1.0  # β₂, share of (1 + ε_high)A that is kept where A > 0 and r > 1 + ε_high
     clip: float = 0.2  # ε
     clip_high: float = 0.0  # ε above 1; 0 is the same as `clip`
-    dual_clip: float = 0.0  # ratio beyond which a negative advantage stops pulling; 0 is none
+    dual_clip: float = 0.0  # ratio above which A < 0 gets no gradient; 0 is none
     anchor: Literal["behaviour", "proximal"] = "behaviour"
 
     def __post_init__(self) -> None:

@@ -12,14 +12,14 @@ from staleharness.objectives import importance_ratio
 @ALGORITHMS.register("cispo")
 @dataclass(frozen=True)
 class CISPO(Algorithm):
-    """CISPO: the importance weight is clipped, the gradient is not: every token keeps pulling.
+    """CISPO: clips the importance weight instead of the objective, so that every token keeps a gradient.
 
-    Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025), r = π/μ, or π/π_prox with `anchor =
-    proximal`, which treats stale data as if the recent policy had sampled them.
+    Maximises  sg(clip(r, low, high)) A log π  (MiniMax 2025), r = π/μ, or π/π_prox with `anchor = proximal`, which
+    treats stale data as if the learner at the start of the phase had sampled them.
 
-    The paper in effect has no lower bound, and does not state the upper one. As a bound on r itself it is 5 in ScaleRL
-    and TRL, about 4 in slime, 1.272 in open-instruct, 1.2 in verl's default, which also has a lower bound of 0.8. With
-    `low = 0` and the behaviour anchor it is `tis` with `cap = high`.
+    The paper has in effect no lower bound, and does not state the upper one. As a bound on r itself, it is 5 in ScaleRL
+    and TRL, about 4 in slime, 1.272 in open-instruct, and 1.2 in verl's default, which also has a lower bound of 0.8.
+    With `low = 0` and the behaviour anchor this is `tis` with `cap = high`.
     """
 
     paper = "MiniMax 2025, arXiv:2506.13585"

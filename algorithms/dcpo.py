@@ -11,16 +11,16 @@ from staleharness.objectives import importance_ratio
 @ALGORITHMS.register("dcpo")
 @dataclass(frozen=True)
 class DCPO(Algorithm):
-    """DCPO's dynamic clip: PPO's clip, wider the less likely the token was.
+    """DCPO's dynamic clip: PPO's clip, wider for less likely tokens.
 
-    Maximises  min(rA, clip(r, c_low, c_high)A)  with c_low = ½ + ½ √max(0, 1 − 4ε/p) and c_high = min(½ + ½ √(1 + 4
-    ε_high/p), `most`), where p is the token's probability under the anchor (Yang et al. 2025). The bounds solve
-    |r − 1| r p ≤ ε: a step in probability, weighted with the ratio, is what is limited.
+    Maximises  min(rA, clip(r, c_low, c_high)A)  with c_low = ½ + ½ √max(0, 1 − 4ε/p) and c_high = min(½ + ½
+    √(1 + 4ε_high/p), `most`), where p is the token's probability under the anchor (Yang et al. 2025). The bounds solve
+    |r − 1| r p ≤ ε, a limit on the change in probability times the ratio.
 
-    ε is 0.2 and 0.28, `most` 10 in the authors' runs, which also end the gradient of bad tokens at r > 10
-    (verl/trainer/ppo/core_algos.py:978 at 01787b0). This is the clip alone: the paper's smooth advantage mixes the
-    rounds seen so far, and targets here see one. r = π/μ, or π/π_prox with `anchor = proximal`, as there. A density is
-    no probability: on control p is 1. How sure: code read.
+    In the authors' runs ε is 0.2, ε_high 0.28 and `most` 10; they also end the gradient where A < 0 and r > 10
+    (verl/trainer/ppo/core_algos.py:978 at 01787b0). Only the clip is implemented: the paper's smooth advantage averages
+    over all rounds so far, and `targets` sees one. r = π/μ, or π/π_prox with `anchor = proximal`, as in their code. A
+    density is not a probability: on control p is 1. Checked against the code.
     """
 
     paper = "Yang et al. 2025, arXiv:2509.02333"
@@ -28,7 +28,7 @@ class DCPO(Algorithm):
 
     clip: float = 0.2  # ε
     clip_high: float = 0.28  # ε above 1; 0 is the same as `clip`
-    most: float = 10.0  # largest ratio, of the upper bound and where A < 0
+    most: float = 10.0  # largest upper bound, and the largest ratio where A < 0
     anchor: Literal["behaviour", "proximal"] = "behaviour"
 
     def __post_init__(self) -> None:

@@ -12,17 +12,17 @@ from staleharness.objectives import clipped_surrogate, importance_ratio
 @ALGORITHMS.register("decoupled_ppo")
 @dataclass(frozen=True)
 class DecoupledPPO(Algorithm):
-    """Decoupled PPO: clip around a recent policy, weight by the one that acted (also PPO-EWMA).
+    """Decoupled PPO: clips around a recent policy, and corrects for the behaviour policy by a weight (also PPO-EWMA).
 
-    Maximises  (π_prox/μ) min(rA, clip(r, 1 − ε, 1 + ε)A),  r = π/π_prox  (Hilton et al. 2022, section 3).
-    While r is within the clip the gradient is the full w A ∇log π, w = π/μ. This is the same as clipping w
-    itself to (π_prox/μ)(1 ± ε).
+    Maximises  (π_prox/μ) min(rA, clip(r, 1 − ε, 1 + ε)A),  r = π/π_prox  (Hilton et al. 2022, section 3). While r is
+    within the clip the gradient is the full w A ∇log π, w = π/μ. This is the same as clipping w itself to
+    (π_prox/μ)(1 ± ε).
 
-    π_prox is the learner at the start of the phase (`recompute`), or PPO-EWMA's moving average of its
-    parameters with decay β per gradient step (`ewma`; its centre of mass lies 1/(1 − β) − 1 steps back, which
-    for 0.889 is the 8 minibatches of the paper's phase). Not in the paper but in its code: log μ is raised
-    where needed so that w never exceeds `weight_cap`, and the gradient survives. The penalised form is
-    `ppo_kl` with `clip = 0, reference = proximal`.
+    π_prox is the learner at the start of the phase (`recompute`), or PPO-EWMA's moving average of its parameters with
+    decay β per gradient step (`ewma`; its centre of mass lies 1/(1 − β) − 1 steps back, which for 0.889 is the 8
+    minibatches of the paper's phase). As in the paper's code, but not in the paper, log μ is raised where needed so
+    that w never exceeds `weight_cap`; the gradient is kept. The penalised form is `ppo_kl` with
+    `clip = 0, reference = proximal`.
     """
 
     paper = "Hilton et al. 2022, arXiv:2110.00641"

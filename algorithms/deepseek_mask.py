@@ -12,15 +12,15 @@ from staleharness.weights import row_mean
 @ALGORITHMS.register("deepseek_mask")
 @dataclass(frozen=True)
 class DeepSeekMask(Algorithm):
-    """DeepSeek-V3.2's off-policy sequence mask: PPO-clip without bad completions that the policy has moved away from.
+    """DeepSeek-V3.2's off-policy sequence mask: PPO-clip that leaves out bad completions which have become unlikely.
 
-    Maximises  m min(rA, clip(r, 1 − ε, 1 + ε_high)A)  with m = 0 where A < 0 and (1/T) Σ_t log(μ_t/π_t) >
-    delta, else 1 (DeepSeek-AI 2025, eq. 9). The mean is over the completion: the policy learns from mistakes that it
-    still makes, not from those it would no longer make.
+    Maximises  m min(rA, clip(r, 1 − ε, 1 + ε_high)A)  with m = 0 where A < 0 and (1/T) Σ_t log(μ_t/π_t) > delta, else 1
+    (DeepSeek-AI 2025, eq. 9). The mean is over the completion. The policy thus learns only from bad completions that it
+    is still likely to sample.
 
-    The comparison must be with the recorded μ: against a policy recomputed before a batch's only step the mean is
-    always 0. `anchor` is the anchor of PPO's ratio alone. The paper gives no delta: TRL uses 0.5, slime 1e-4, which
-    masks nearly every bad completion that moved at all. `delta = inf` is PPO.
+    The mask must compare with the recorded μ: with a policy that is recomputed before a batch's only step, the mean is
+    always 0. `anchor` affects PPO's ratio alone. The paper gives no delta: TRL uses 0.5, slime 1e-4, which masks nearly
+    every bad completion whose probability has decreased at all. `delta = inf` is PPO.
     """
 
     paper = "DeepSeek-AI 2025, arXiv:2512.02556"

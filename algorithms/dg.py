@@ -10,23 +10,24 @@ from staleharness.batch import Decisions, PolicyLoss
 @ALGORITHMS.register("dg")
 @dataclass(frozen=True)
 class DelightfulGradient(Algorithm):
-    """DG, delightful policy gradient: rare successes count fully, rare failures hardly; no behaviour policy is needed.
+    """DG, delightful policy gradient: nearly full weight for rare successes, little for rare failures, and no use of μ.
 
-    Maximises  sg(σ(−A log π/η)) A log π. −A log π, the advantage times the surprisal under the learner, is large for an
-    unlikely success, where the gate is near 1, and far below 0 for an unlikely failure, where it is near 0 (Osband
-    2026). Stale and mismatched data hold many unlikely failures: the claim of the distributed form (arXiv:2603.20521)
-    is that leaving these out helps more than exact importance weights do.
+    Maximises  sg(σ(−A log π/η)) A log π. −A log π, the advantage times the surprisal under the learner, is far above 0
+    for an unlikely success, where the gate is near 1, and far below 0 for an unlikely failure, where the gate is near 0
+    (Osband 2026). Stale and mismatched data contain many unlikely failures: the paper on the distributed form
+    (arXiv:2603.20521) claims that leaving these out helps more than exact importance weights do.
 
-    The gate is σ(0) = ½ where the action was certain: on fresh data this is no policy gradient. η and the use on single
-    tokens are the abstract's and ours: how sure, high for the gate, medium for η = 1. Of the systems read, only
-    TorchTrade has it. On control log π is a density's, so the gate depends on the scale of actions.
+    The gate is σ(0) = ½ for an action that was certain and varies with A log π otherwise, so that even on fresh data
+    this is not the policy gradient. The gate is from the abstract; η = 1 and the use on single tokens are our reading,
+    of which we are less sure. Of the systems whose code we read, only TorchTrade has it. On control π is a density, so
+    the gate depends on the scale of the actions.
     """
 
     paper = "Osband 2026, arXiv:2603.14608"
     core: ClassVar[bool] = False
     policy_gradient: ClassVar[bool] = False
 
-    eta: float = 1.0  # η, the temperature of the gate; ∞ is half the plain policy gradient
+    eta: float = 1.0  # η, temperature of the gate; ∞ is half the plain policy gradient
 
     def __post_init__(self) -> None:
         super().__post_init__()

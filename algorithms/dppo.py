@@ -17,13 +17,13 @@ if TYPE_CHECKING:
 class DPPO(Algorithm):
     """DPPO: a trust region on each token's divergence, estimated from its probability, instead of on its ratio.
 
-    Maximises  m sg(min(w, cap)) A log π  with w = π/μ and m = 0 where a step would lead further away (A > 0 and
-    π > μ, or A < 0 and π < μ) and the divergence already exceeds delta. The vocabulary is taken as two
-    outcomes, this token and all others: `tv` is |π − μ|, `kl` the KL[μ ‖ π] of two such distributions (Qi et
-    al. 2026). A ratio is blind to how likely a token is; this bounds unlikely tokens less, likely ones more.
+    Maximises  m sg(min(w, cap)) A log π  with w = π/μ, and m = 0 where a step would increase the divergence (A > 0 and
+    π > μ, or A < 0 and π < μ) and the divergence already exceeds delta. The vocabulary is treated as two outcomes, this
+    token and all others: `tv` is |π − μ|, `kl` is KL[μ ‖ π] of the two-outcome distributions (Qi et al. 2026). A bound
+    on the ratio ignores how likely a token is; this one is looser for unlikely tokens and tighter for likely ones.
 
-    A probability density has no absolute scale. Where the policy has a closed form (control), `tv` is |w − 1|, so that
-    the mask is PPO's with ε = delta, and `kl` the KL of the whole distribution in that state.
+    A probability density has no absolute scale. If the policy has a closed form (control), `tv` is |w − 1|, so that the
+    mask is PPO's with ε = delta, and `kl` is the KL of the whole distribution in that state.
 
     The default delta is prime-rl's for `tv`; for `kl`, 0.05 is usual. prime-rl also adds a penalty 1e-3 log² w.
     """
@@ -32,7 +32,7 @@ class DPPO(Algorithm):
     core: ClassVar[bool] = False
 
     divergence: Literal["tv", "kl"] = "tv"
-    delta: float = 0.2  # a probability for `tv`, nats for `kl`
+    delta: float = 0.2  # difference of probabilities for `tv`, nats for `kl`
     cap: float = 20.0  # largest weight; 0 is no cap
 
     def __post_init__(self) -> None:

@@ -14,15 +14,15 @@ if TYPE_CHECKING:
 @ALGORITHMS.register("espo")
 @dataclass(frozen=True)
 class ESPO(Algorithm):
-    """ESPO: no clip at all; the phase's training ends once ratios have strayed too far from 1.
+    """ESPO: no clip; training on a phase's data stops once the ratios are too far from 1 on average.
 
-    Maximises  rA  and ends the epochs over a phase's data at the first minibatch with  E|r − 1| > δ  (Sun et al.
-    2022), r = π/μ, or π/π_prox with `anchor = proximal`. E|r − 1| is twice the total variation from the anchor.
+    Maximises  rA  and ends the epochs over a phase's data at the first minibatch with  E|r − 1| > δ  (Sun et al. 2022),
+    r = π/μ, or π/π_prox with `anchor = proximal`. With r = π/μ, E|r − 1| is twice the total variation.
 
-    In the paper one policy is both anchors. With stale data and μ as the anchor, E|r − 1| is above 0 before the first
-    step; if it is above δ, the phase teaches nothing. With π_prox as the anchor training goes on, but nothing corrects
-    for μ. `every = epoch` ends only the epoch, so that later epochs try again. (Two later methods, of 2025 and 2026,
-    share the acronym.)
+    In the paper μ and π_prox are the same policy. With stale data and μ as the anchor, E|r − 1| is above 0 before the
+    first step; if it is above δ, no step is taken in that phase. With π_prox as the anchor training continues, but
+    nothing corrects for μ. `every = epoch` ends only the epoch; later epochs check again. (Two later methods, of 2025
+    and 2026, have the same acronym.)
     """
 
     paper = "Sun et al. 2022, arXiv:2202.00079"

@@ -14,27 +14,27 @@ if TYPE_CHECKING:
 @ALGORITHMS.register("gac")
 @dataclass(frozen=True)
 class GAC(Algorithm):
-    """Gradient alignment control: PPO-clip that does not step again along the gradient of the step before.
+    """Gradient alignment control: PPO-clip without the gradient's component along the previous step's gradient.
 
-    With g and g' the policy's gradients of this step and the one before, and c their cosine, the step is along
+    With g and g' the policy's gradients of this step and of the step before, and c their cosine, the step is along
 
-        0   where c > skip,     g − share (g·g'/|g'|²) g'   elsewhere where c > aligned,     g   otherwise.
+        0   where c > skip,     g − share (g·g'/|g'|²) g'   else where c > aligned,     g   otherwise.
 
-    Gradients of stale data stay aligned from step to step where those of fresh data are nearly orthogonal, so that
-    steps add up and overshoot (Xu et al. 2026). The loss is PPO's clip around μ, which is GRPO's with group-relative
-    advantages; norms are clipped afterwards, and a critic's gradient is not touched.
+    Gradients on stale data stay aligned from step to step, while those on fresh data are nearly orthogonal; aligned
+    steps add up and overshoot (Xu et al. 2026). The loss is PPO's clip around μ, which with group-relative advantages
+    is GRPO's. The norm is clipped afterwards, and a critic's gradient is not changed.
 
-    g' is what the loss gave, before any projection. How sure: the projection is from the abstract; that steps
-    are left out where alignment is high is second hand; no source gives thresholds, so by default every aligned step is
-    projected and none is left out. With momentum, Adam moves even where the gradient is 0.
+    g' is the gradient of the loss, before any projection. The projection is from the paper's abstract; skipping steps
+    at high alignment is from a secondary source. No source gives thresholds, so by default every aligned step is
+    projected and none is skipped. With momentum, Adam moves even if the gradient is 0.
     """
 
     paper = "Xu et al. 2026, arXiv:2603.01501"
     core: ClassVar[bool] = False
 
     aligned: float = option(0.0, least=-1, most=1)  # cosine above which the gradient is projected
-    share: float = option(1.0, least=0, most=1)  # of the component along the gradient before, that is taken away
-    skip: float = option(1.0, least=-1, most=1)  # cosine above which the gradient is 0; 1 is never
+    share: float = option(1.0, least=0, most=1)  # of the component along the previous gradient that is removed
+    skip: float = option(1.0, least=-1, most=1)  # cosine above which the gradient is set to 0; 1 is never
     clip: float = option(0.2, above=0)  # ε
     clip_high: float = option(0.0, least=0)  # ε above ratio 1; 0 is the same as `clip`
 

@@ -14,23 +14,23 @@ from staleharness.objectives import importance_ratio, masked_mean, vtrace
 class GePPO(Algorithm):
     """Generalised PPO with sample reuse: a narrower clip, centred on the ratio at the start of the phase.
 
-    Maximises  min(wA, clip(w, u − ε', u + ε')A)  with w = π/μ and u = π_prox/μ, the ratio at the start of the
-    phase: an additive clip, where decoupled PPO's is u(1 ± ε). ε' = ε / mean(lag + 1), over the minibatch (in
-    the paper over the policy weights), so that using data several times may change the policy as much as PPO
-    does in using them once. A is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data it is PPO.
+    Maximises  min(wA, clip(w, u − ε', u + ε')A)  with w = π/μ and u = π_prox/μ, the ratio at the start of the phase.
+    The clip is additive; decoupled PPO's is u(1 ± ε). ε' = ε / mean(lag + 1) over the minibatch (in the paper, over the
+    policy weights), so that reusing data several times changes the policy at most as much as using them once in PPO. A
+    is V-trace's (Queeney et al. 2021, Algorithm 1). On fresh data this is PPO.
 
     After a phase the step size is divided by 1 + `adapt` if ½ E|w − u| > ε'/2, and multiplied by it if ½ E|w − u| is
     below half of that. The authors' code measures this at the end of the phase; here it is the mean over the phase's
-    steps. The lag model takes the place of the policy weights, so none appear here; the code's weighted normalisation
-    of A belongs to the run.
+    steps. The lag model replaces the paper's policy weights, so none appear here, and the weighted normalisation of A
+    in the authors' code is left to the run.
     """
 
     paper = "Queeney et al. 2021, NeurIPS, arXiv:2111.00072"
     core: ClassVar[bool] = False
 
     clip: float = 0.2  # ε
-    adapt: float = 0.03  # relative change of the step size; 0 leaves it alone
-    rho_bar: float = 1.0  # the truncation of both of V-trace's weights
+    adapt: float = 0.03  # relative change of the step size; 0 leaves it unchanged
+    rho_bar: float = 1.0  # truncation of both weights of V-trace
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -46,7 +46,7 @@ class GePPO(Algorithm):
         return {"step_factor": 1.0}
 
     def next_state(self, state: Mapping[str, float], diagnostics: Mapping[str, float]) -> dict[str, float]:
-        factor, moved = state["step_factor"], diagnostics["moved"]  # in units of ε'/2
+        factor, moved = state["step_factor"], diagnostics["moved"]  # ½ E|w − u| in units of ε'/2
         if moved > 1.0:
             factor /= 1.0 + self.adapt
         elif moved < 0.5:

@@ -12,22 +12,23 @@ from staleharness.weights import row_mean
 @ALGORITHMS.register("gmpo")
 @dataclass(frozen=True)
 class GMPO(Algorithm):
-    """GMPO: a completion is weighted with the geometric mean of its ratios, each of them clipped by itself before.
+    """GMPO: a completion is weighted by the geometric mean of its ratios, each of which is clipped first.
 
     Maximises  G A  per completion, G = exp(mean_t ℓ_t), where ℓ_t is log r_t cut at +ε_high where A > 0 and at −ε where
-    A < 0 (Zhao et al. 2025). A token pulls with G A, and with 0 where it was cut; GSPO silences the whole completion.
+    A < 0 (Zhao et al. 2025). The gradient coefficient of a token is G A, or 0 if it was cut; GSPO's clip removes the
+    gradient of the whole completion.
 
-    ε is 0.4 on both sides, in the logarithm: e^0.4 = 1.49. A is the completion's; where decisions have their own, each
-    pulls with its own (verl averages them). verl's `geo_mean` (core_algos.py:1927 at 1dda039) reads its run's clip
-    ratio, 0.2 by default, and always averages over completions: `SET=aggregation=seq-mean-token-mean`. r = π/μ, or
-    π/π_prox with `anchor = proximal`, as there. How sure: code read.
+    ε is 0.4 on both sides, for the logarithm: e^0.4 = 1.49. A is the completion's advantage; if decisions have their
+    own, each is multiplied by its own (verl averages them). verl's `geo_mean` (core_algos.py:1927 at 1dda039) reads its
+    run's clip ratio, 0.2 by default, and always averages over completions: `SET=aggregation=seq-mean-token-mean`.
+    r = π/μ, or π/π_prox with `anchor = proximal`, as in verl. Checked against the code.
     """
 
     paper = "Zhao et al. 2025, arXiv:2507.20673"
     core: ClassVar[bool] = False
 
     clip: float = 0.4  # ε, of log r
-    clip_high: float = 0.0  # ε above 0; 0 is the same as `clip`
+    clip_high: float = 0.0  # ε of log r above 0; 0 is the same as `clip`
     anchor: Literal["behaviour", "proximal"] = "behaviour"
 
     def __post_init__(self) -> None:

@@ -14,13 +14,13 @@ from staleharness.weights import level_log_ratio
 class GSPO(Algorithm):
     """GSPO: PPO's clip on the geometric mean of a completion's ratios, so that a completion is clipped as a whole.
 
-    Maximises  min(s_t A, clip(s_t, 1 − ε, 1 + ε_high)A)  with s_t = sg(s) π_t/sg(π_t), s = (Π_t r_t)^(1/T)
-    (Zheng et al. 2025, the token-level variant): the value of s, the gradient s A ∇log π_t at each token.
-    Averaged over a completion's tokens, that is the gradient of s A.
+    Maximises  min(s_t A, clip(s_t, 1 − ε, 1 + ε_high)A)  with s_t = sg(s) π_t/sg(π_t), s = (Π_t r_t)^(1/T) (Zheng et
+    al. 2025, the token-level variant): s_t has the value of s, and each token has the gradient s A ∇log π_t. Averaged
+    over a completion's tokens, that is the gradient of s A.
 
-    The bounds are the paper's; s differs from 1 far less than token ratios do. On control a row is one
-    decision, and the same bounds are PPO's with ε = 3e-4, which stops nearly everything after the first step:
-    give it PPO's ε there. r = π/μ, or π/π_prox with `anchor = proximal` (verl's default flow recomputes).
+    The bounds are the paper's; s differs from 1 far less than token ratios do. On control a row is one decision and the
+    default bounds are PPO's with ε = 3e-4, which clips nearly everything after the first step: set PPO's ε there.
+    r = π/μ, or π/π_prox with `anchor = proximal` (verl recomputes it by default).
     """
 
     paper = "Zheng et al. 2025, arXiv:2507.18071"

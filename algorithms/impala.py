@@ -10,25 +10,24 @@ from staleharness.objectives import AdvantageForm, importance_ratio, vtrace
 @ALGORITHMS.register("impala")
 @dataclass(frozen=True)
 class IMPALA(Algorithm):
-    """IMPALA: policy gradient with a truncated importance weight, V-trace recomputed at every step.
+    """IMPALA: policy gradient with a truncated importance weight, and V-trace recomputed at every step.
 
-    Maximises  sg(min(ρ̄_pg, w)) A log π,  w = π/μ, with V-trace's A (Espeholt et al. 2018, section 4.2): one
-    importance weight, outside A, and no trust region.
+    Maximises  sg(min(ρ̄_pg, w)) A log π,  w = π/μ, with V-trace's A (Espeholt et al. 2018, section 4.2): one importance
+    weight, outside A, and no trust region.
 
-    The paper's A is r + γv' − V (`vs`), without a λ; rlax and Cleanba mix v' and V' by λ (`lambda_mix`). At
-    λ = 1 the two coincide; below it only the second is GAE(λ) on-policy. It is the default here, so that at
-    K = 1 this method starts from the same advantages as the others. The paper's summed loss and RMSProp belong
-    to the run.
+    The paper's A is r + γv' − V (`vs`), without a λ; rlax and Cleanba mix v' and V' by λ (`lambda_mix`). At λ = 1 the
+    two coincide; below it only the second is GAE(λ) on-policy. `lambda_mix` is the default here, so that at K = 1 this
+    method starts from the same advantages as the others. The paper's summed loss and RMSProp are left to the run.
     """
 
     paper = "Espeholt et al. 2018, ICML, arXiv:1802.01561"
 
-    rho_bar: float = 1.0  # ρ̄, decides whose value V-trace converges to
-    c_bar: float = 1.0  # c̄, decides how fast
+    rho_bar: float = 1.0  # ρ̄, sets the policy whose value V-trace converges to
+    c_bar: float = 1.0  # c̄, sets the speed of convergence
     pg_rho_bar: float = 1.0  # truncation of the weight in the policy gradient
     advantage_form: AdvantageForm = "lambda_mix"
     realign_every: Realign = "step"
-    normalise_advantage: bool = False  # the paper does not
+    normalise_advantage: bool = False  # as in the paper
 
     def __post_init__(self) -> None:
         super().__post_init__()

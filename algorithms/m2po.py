@@ -17,16 +17,16 @@ if TYPE_CHECKING:
 class M2PO(Algorithm):
     """M2PO: a budget for the second moment of log-ratios over the minibatch, in place of a clip for each token.
 
-    Over the outward decisions (A > 0 and r > 1, or A < 0 and r < 1), M₂ = mean (log r)² may be `tau` at most. The
-    others are never touched. The paper and the released code are two methods:
+    Over the outward decisions (A > 0 and r > 1, or A < 0 and r < 1), M₂ = mean (log r)² may be `tau` at most. Other
+    decisions are never changed. The paper and the released code are two methods:
 
-    `paper`    those with the largest (log r)² are left out until the mean of the rest is within tau; the
-               objective is rA over what is kept, divided by the number of all. Equal values are left out together.
+    `paper`    those with the largest (log r)² are left out until the mean of the rest is at most tau; the
+               objective is rA over those that are kept, divided by the number of all. Ties are left out together.
     `release`  if M₂ > tau, PPO's clip at e^(−t) and e^t, with t the largest |log r| in the data for which
                capping all at t brings M₂ below tau; never tighter than 1 − `floor_low`, 1 + `floor_high`.
 
-    r = π/μ, or π/π_prox with `anchor = proximal`. AReaL's port is a third method (all tokens, log π_prox/μ). The
-    budget is shared, so what a decision gets depends on the minibatch it is in.
+    r = π/μ, or π/π_prox with `anchor = proximal`. AReaL's port is a third method (all tokens, log π_prox/μ). The budget
+    is shared, so whether a decision is left out depends on its minibatch.
     """
 
     paper = "Zheng et al. 2025, arXiv:2510.01161"
@@ -36,7 +36,7 @@ class M2PO(Algorithm):
     tau: float = 0.04  # nats²
     anchor: Literal["behaviour", "proximal"] = "behaviour"
     floor_low: float = 0.3  # `release` only: the clip is at least this wide below 1
-    floor_high: float = 0.5  # and above
+    floor_high: float = 0.5  # `release` only: the clip is at least this wide above 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -62,12 +62,12 @@ class M2PO(Algorithm):
         return PolicyLoss(-objective, {"clipped": clipped})
 
     def _first_dropped(self, ordered: Tensor) -> float:
-        """Return the smallest value that is left out, so that the mean of those below it is within tau."""
+        """Return the smallest value that is left out, such that the mean of those below is at most tau; inf if none."""
         over = _running_mean(ordered) > self.tau
         return float(ordered[int(over.nonzero()[0])]) if over.any() else math.inf
 
     def _capped_at(self, ordered: Tensor) -> float:
-        """Return the largest value at which capping all brings their mean below tau; inf if it is within uncapped."""
+        """Return the largest value at which capping all brings their mean below tau; inf if no cap is needed."""
         n = len(ordered)
         if n == 0 or float(ordered.mean()) <= self.tau:
             return math.inf

@@ -28,19 +28,21 @@ if TYPE_CHECKING:
 class Rejecting(Algorithm):
     """Masked policy gradient: decisions that a rule rejects are left out, and the others have an importance weight.
 
-    Maximises  m u A log π; with `clip` > 0 (IcePop's paper, verl's decoupled presets) all ratios are π_prox/μ and
-    m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no gradient.
+    Maximises  m u A log π  with a mask m and a weight u; with `clip` > 0 (IcePop's paper, verl's decoupled presets) all
+    ratios are π_prox/μ and m u multiplies PPO's objective, clipped at 1 ± `clip` around π_prox. The mask has no
+    gradient.
 
-    `denominator` is where implementations differ: with `all` (slime, miles, AReaL) rejected decisions still count
-    in the mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask)
-    they do not. `kept` is exact where the run averages over tokens.
+    Implementations differ in the `denominator`: with `all` (slime, miles, AReaL) rejected decisions still count in the
+    mean, so that rejecting shrinks the step; with `kept` (verl, whose rejection edits the response mask) they do not.
+    `kept` is exact if the run averages over tokens.
 
-    `kpop` = δ leaves out tokens whose binary KL, of this token against all others, is above δ nats from μ or to μ,
-    beside the method's own rule (`low=0,high=0` is none). It is AReaL's `binary_kl`, which AReaL's own check refuses.
-    On control a density is no probability, so it says little there. How sure: the formula is from notes on the code.
+    `kpop` = δ also leaves out tokens whose binary KL (this token against all others) from μ or to μ is above δ nats, in
+    addition to the method's own rule (`low=0,high=0` switches a window off). This is AReaL's `binary_kl`, which AReaL's
+    own configuration check refuses. On control π is a density, for which this bound means little. The formula is from
+    notes on the code.
 
-    With `correct=engine` all ratios are π_version/μ, of the version that acted by the trainer's arithmetic and of what
-    sampled in its place (MISMATCH), and the clip is around π_version: lag has no other correction.
+    With `correct=engine` all ratios are π_version/μ: the version that acted, as the trainer computes it, against the
+    copy that sampled in its place (`MISMATCH`). The clip is then around π_version, and is the only correction for lag.
     """
 
     paper = "Liu et al. 2025, yingru.notion.site, on training-inference mismatch; verl's rollout correction"
@@ -50,7 +52,7 @@ class Rejecting(Algorithm):
     veto: float = 0.0  # a token ratio below which the whole completion is left out (slime: 1e-4); 0 is none
     normalise: bool = False  # weights of mean 1 in each minibatch, before anything is rejected
     clip: float = 0.0  # ε of a PPO clip around the proximal policy; 0 is none
-    correct: Literal["all", "engine"] = later("all", before="all")  # lag and engine, or the engine alone
+    correct: Literal["all", "engine"] = later("all", before="all")  # corrects lag and engine, or the engine alone
     kpop: float = later(0.0, before=0.0)  # largest binary KL of a token, nats; 0 is no bound
 
     weight_level: ClassVar[Level | None] = None  # None: kept decisions have weight 1
@@ -66,11 +68,11 @@ class Rejecting(Algorithm):
         return "recompute" if self.correct == "all" and self.clip else "behaviour"
 
     def rejected(self, log_w: Tensor, mask: Tensor) -> Tensor:
-        """1 on the decisions that are left out, from each decision's own log-ratio."""
+        """Return 1 for the decisions that are left out, given each decision's own log-ratio."""
         raise NotImplementedError
 
     def weight(self, log_w: Tensor, mask: Tensor) -> tuple[Tensor, dict[str, Tensor]]:
-        """Return the weight u, and diagnostics about it."""
+        """Return the weight u and its diagnostics."""
         if self.weight_level is None:
             return log_w.new_ones(log_w.shape), {}
         return level_log_ratio(log_w, mask, self.weight_level).exp(), {}
@@ -118,8 +120,8 @@ class IcePop(Window):
     Maximises  w·1[low ≤ w ≤ high] A log π,  w = π/μ of each token.
 
     The window is 0.5 to 5 in the paper, OpenRLHF and verl, 0.5 to 2 in SkyRL and miles. In the paper the ratio is
-    between trainer and sampler at the same weights (`clip = 0.2` for its PPO objective); against stale data the same
-    rule is a trust region. Options are explained in this file.
+    between trainer and sampler at the same weights (`clip = 0.2` gives its PPO objective); on stale data the same rule
+    is a trust region. Options are explained in this file.
     """
 
     paper = "Ling Team 2025, arXiv:2510.18855"
@@ -130,12 +132,12 @@ class IcePop(Window):
 @ALGORITHMS.register("mis_seq")
 @dataclass(frozen=True)
 class MISSequence(Window):
-    """Masked importance sampling per completion: the whole completion is left out where its ratio leaves a window.
+    """Masked importance sampling per completion: a completion is left out if its ratio is outside a window.
 
     Maximises  w·1[low ≤ w ≤ high] A log π,  w = Π_t π_t/μ_t.
 
-    The spread of log w grows with the root of the length, so a fixed window is a length filter: it keeps short
-    completions. The window is verl's. Options are explained in this file.
+    The spread of log w grows with the square root of the length, so a fixed window acts as a length filter: it keeps
+    short completions. The window is verl's. Options are explained in this file.
     """
 
     low: float = 0.5
@@ -148,20 +150,20 @@ class MISSequence(Window):
 @ALGORITHMS.register("mis_geo")
 @dataclass(frozen=True)
 class MISGeometric(Window):
-    """Geometric rejection: a completion is left out where the geometric mean of its ratios leaves a window.
+    """Geometric rejection: a completion is left out if the geometric mean of its ratios is outside a window.
 
-    Maximises  1[low ≤ (Π_t w_t)^(1/T) ≤ high] u A log π. The rule does not filter by length. What is kept has
-    weight u = 1 (`none`: verl's `geo_rs`), its own token ratios (OpenRLHF's sequence mask) or the completion's
+    Maximises  1[low ≤ (Π_t w_t)^(1/T) ≤ high] u A log π. The rule does not filter by length. Kept completions have
+    weight u = 1 (`none`: verl's `geo_rs`), their own token ratios (OpenRLHF's sequence mask) or the completion's
     (verl's `geo_rs_seq_tis`), cut to `cap`.
 
-    The window is 0.99 to 1.01 in SkyRL, 0.999 to 1.001 in verl, 0.9999 to 1.0001 in slime. At high lag, and on
-    control, where a row is one decision, such windows leave nearly everything out: watch `masked`. Options are
-    explained in this file.
+    The window is 0.99 to 1.01 in SkyRL, 0.999 to 1.001 in verl, 0.9999 to 1.0001 in slime. At high lag, and on control,
+    where a row is one decision, such windows reject nearly everything: watch `masked`. Options are explained in this
+    file.
     """
 
     low: float = 0.99
     high: float = 1.01
-    level: Literal["none", "token", "sequence"] = "none"  # of the weight of what is kept
+    level: Literal["none", "token", "sequence"] = "none"  # level of the weight of kept decisions
     cap: float = 2.0  # largest weight; 0 is no cap
 
     mask_level: ClassVar[Level] = "geometric"
@@ -180,17 +182,16 @@ class MISGeometric(Window):
 @ALGORITHMS.register("k3_rejection")
 @dataclass(frozen=True)
 class K3Rejection(Rejecting):
-    """k3 rejection: a completion is left out where its mean KL estimate w − 1 − log w exceeds a bound.
+    """k3 rejection: a completion is left out if its mean KL estimate w − 1 − log w exceeds a bound.
 
-    Maximises  1[mean_t (w_t − 1 − log w_t) ≤ delta] w A log π,  w_t = π_t/μ_t. Unlike a window on the geometric
-    mean, tokens with ratios above and below 1 do not cancel. This is verl's `k3_rs`, except that in verl what is kept
-    goes into a PPO objective on π/μ; here kept tokens are weighted by their own ratio. With `largest` one token that
-    went too far rejects its completion as well: the trust region mask (TRM, arXiv:2512.23075). Options are explained in
-    this file.
+    Maximises  1[mean_t (w_t − 1 − log w_t) ≤ delta] w A log π,  w_t = π_t/μ_t. Unlike in a window on the geometric
+    mean, tokens with ratios above and below 1 do not cancel. The rule is that of verl's `k3_rs` presets, which apply it
+    to PPO's objective; here kept tokens are weighted by their own ratio. With `largest`, a single token that moved too
+    far also rejects its completion: the trust region mask (TRM, arXiv:2512.23075). Options are explained in this file.
     """
 
     delta: float = 0.01  # largest mean k3 of a completion, in nats
-    largest: float = later(0.0, before=0.0)  # largest k2 = ½ log² w of any of its tokens; 0 is no bound
+    largest: float = later(0.0, before=0.0)  # largest k2 = ½ log² w of any token, in nats; 0 is no bound
 
     weight_level: ClassVar[Level | None] = "token"
 

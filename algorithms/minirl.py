@@ -12,15 +12,16 @@ from staleharness.weights import truncated
 @ALGORITHMS.register("minirl")
 @dataclass(frozen=True)
 class MiniRL(Algorithm):
-    """MiniRL: REINFORCE with truncated token weights against the sampler, masked by PPO's clip around the learner.
+    """MiniRL: REINFORCE with truncated token weights against the sampler, masked by PPO's clip around π_prox.
 
-    Maximises  m sg(min(w, cap)) A log π,  w = π/μ, with m = 0 where PPO's clip around the policy at the start of the
+    Maximises  m sg(min(w, cap)) A log π,  w = π/μ, with m = 0 where PPO's clip around the learner at the start of the
     phase would end the gradient: A > 0 and π/π_prox > 1 + ε_high, or A < 0 and π/π_prox < 1 − ε (Zheng et al. 2025,
-    Qwen's recipe for mixtures of experts, there with routing replay).
+    Qwen's recipe for mixtures of experts, which also uses routing replay).
 
-    ε is 0.2 and 0.27. The cap is 5 in Qwen's text; DPPO's runs of it have none, or 3. The recipe's advantage is R minus
-    the group's mean, summed over tokens: `SET=baseline=dr_grpo,aggregation=seq-mean-token-sum-norm`. How sure: the
-    gradient is as DPPO's appendix (arXiv:2602.04879) restates it; no code of the authors is known.
+    ε is 0.2 and ε_high 0.27. The cap is 5 in Qwen's text; DPPO's runs of MiniRL have no cap, or 3. The recipe's
+    advantage is R minus the group's mean, summed over tokens:
+    `SET=baseline=dr_grpo,aggregation=seq-mean-token-sum-norm`. The gradient is as in DPPO's appendix
+    (arXiv:2602.04879); we know of no code by the authors.
     """
 
     paper = "Zheng et al. 2025, arXiv:2512.01374"

@@ -11,16 +11,16 @@ from staleharness.batch import Decisions, PolicyLoss
 @ALGORITHMS.register("oapl")
 @dataclass(frozen=True)
 class OAPL(Algorithm):
-    """OAPL: a completion's log-ratio to the lagged sampler is regressed on its optimal advantage; no ratio, no clip.
+    """OAPL: regression of a completion's log-ratio to the lagged sampler on its optimal advantage; no weight, no clip.
 
     Minimises  (β₂ Σ_t log(π_t/μ_t) − (R − V*))²  per completion, V* = β₁ log mean_j e^(R_j/β₁) over the completions of
-    the prompt (Ritter et al. 2026, eq. 2 and 3). At its minimum π ∝ μ e^(A*/β₂): the optimum of reward less β₂ times
-    the KL to the policy that sampled. Data of any age are valid, each for its own μ.
+    the prompt (Ritter et al. 2026, eqs. 2 and 3). At its minimum π ∝ μ e^(A*/β₂), which maximises reward less β₂ times
+    the KL to the policy that sampled. Data of any lag are valid, each with its own μ.
 
-    A row's loss is spread evenly over its decisions, so that their sum is the paper's. A token pulls with 2β₂(R − V* −
-    β₂ Σ log w): 2e-3 of an advantage, so the learning rate must be this method's own. The run's advantage is not used.
-    The paper copies the weights to the sampler every L = 50 steps: `LAG=sync:…`. How sure: the paper's equations as two
-    other implementations restate them.
+    A row's loss is spread evenly over its decisions, so that their sum is the paper's. A token's gradient coefficient
+    is 2β₂(R − V* − β₂ Σ log w), 2e-3 of an advantage, so the method needs its own learning rate. The run's advantage is
+    not used. The paper copies the weights to the sampler every L = 50 steps: `LAG=sync:…`. The equations are the
+    paper's, as two other implementations restate them.
     """
 
     paper = "Ritter et al. 2026, arXiv:2602.19362"
@@ -28,8 +28,8 @@ class OAPL(Algorithm):
     policy_gradient: ClassVar[bool] = False
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
-    beta_value: float = 1.0  # β₁, the temperature of V*: near 0 the group's best reward, at ∞ its mean
-    beta: float = 1e-3  # β₂, the price of a nat between π and μ
+    beta_value: float = 1.0  # β₁, temperature of V*: the group's best reward near 0, its mean at ∞
+    beta: float = 1e-3  # β₂, coefficient of the KL between π and μ, reward per nat
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -12,17 +12,16 @@ from staleharness.weights import level_log_ratio, truncated
 @ALGORITHMS.register("otb")
 @dataclass(frozen=True)
 class OTB(Algorithm):
-    """Optimal token baseline: each position has the baseline of least gradient variance over the prompt's group.
+    """Optimal token baseline: at each position, the baseline with the least gradient variance over the prompt's group.
 
-    Maximises  u (R − B_t) log π_t,  B_t = Σ_i R_i W_it / Σ_i W_it over the completions of the prompt that reach
-    t, with W_it = Σ_{j ≤ t} u_ij² (1 − 2π_ij + Σ_v π(v)²): the squared norm of the gradient so far, as far as the
-    logits show it, times the squared importance weight u. It replaces the run's advantage; R is the outcome,
-    γ = λ = 1.
+    Maximises  u (R − B_t) log π_t,  B_t = Σ_i R_i W_it / Σ_i W_it over the completions of the prompt that reach t, with
+    W_it = Σ_{j ≤ t} u_ij² (1 − 2π_ij + Σ_v π(v)²): the squared norm, with respect to the logits, of the gradient up to
+    t, times the squared importance weight u. It replaces the run's advantage; R is the outcome, γ = λ = 1.
 
-    u is the truncated ratio sg(min(w, cap)) of the token or the completion, or 1 (`none`). Without a second
-    completion there is no baseline. `zero_tail` is as in verl: where only the longest completion goes on, its own
-    outcome would be its baseline and its gradient 0, so it has no baseline there. VCPO reports that this baseline
-    collapses at lags of 10 and 12.
+    u is the truncated ratio sg(min(w, cap)) of the token or the completion, or 1 (`none`). A completion without others
+    of its prompt has no baseline. `zero_tail` is as in verl: beyond the end of all other completions of its group, the
+    longest would be its own baseline and have gradient 0, so it has no baseline there. The VCPO paper reports that
+    training with this baseline collapses at lags of 10 and 12.
     """
 
     paper = "Li et al. 2026, arXiv:2602.07078"

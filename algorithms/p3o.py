@@ -14,13 +14,13 @@ from staleharness.weights import truncated
 class P3O(Algorithm):
     """P3O: the minibatch's effective sample size sets both the truncation of the weights and the penalty.
 
-    Maximises  sg(min(w, c)) A log π − (1 − ESS) KL[μ ‖ π],  w = π/μ, ESS = (Σw)²/(n Σw²) (Fakoor et al. 2019).
-    On fresh data ESS = 1, which is plain policy gradient; the staler the data, the more the learner is held to the
-    policy that sampled them, with no hyper-parameter to set.
+    Maximises  sg(min(w, c)) A log π − (1 − ESS) KL[μ ‖ π],  w = π/μ, ESS = (Σw)²/(n Σw²) (Fakoor et al. 2019). On fresh
+    data ESS = 1, which is plain policy gradient; the staler the data, the stronger the penalty on leaving the policy
+    that sampled them, without a hyper-parameter.
 
-    c is ESS in the paper (`ess`), and 1 in the released code unless a flag is on (`one`). The paper alternates
-    steps on fresh and on replayed data; here each minibatch is what the lag model drew. The code's KL call does not
-    show its direction; this is the paper's.
+    c is ESS in the paper (`ess`), and 1 in the released code unless a flag is on (`one`). The paper alternates steps on
+    fresh and on replayed data; here the lag model draws each minibatch. The code's KL call does not show its direction;
+    the direction here is the paper's.
     """
 
     paper = "Fakoor et al. 2019, UAI, arXiv:1905.01756"

@@ -18,20 +18,20 @@ class PPOClip(Algorithm):
 
         anchor       r           u
         behaviour    π/μ         1          the clip is a trust region around the policy that acted
-        proximal     π/π_prox    1          stale data treated as if the recent policy had acted
-        decoupled    π/π_prox    π_prox/μ   two roles for two policies (Hilton et al. 2022)
+        proximal     π/π_prox    1          stale data are treated as if π_prox had acted
+        decoupled    π/π_prox    π_prox/μ   clip around π_prox, weight for μ (Hilton et al. 2022)
 
-    π_prox is the learner at the start of the phase. The 2017 paper writes one "old" policy and means both;
-    with stale data the three anchors differ. They are the three loss modes of PPO-EWMA's code (`behavior`,
-    `proximal`, `decoupled`). On-policy, all three are the same.
+    π_prox is the learner at the start of the phase. The 2017 paper has one policy in both roles; with stale data the
+    three anchors differ. They are the three loss modes of PPO-EWMA's code (`behavior`, `proximal`, `decoupled`).
+    On-policy, all three are the same.
 
-    With group-relative advantages this is GRPO; with `clip_high` above `clip` it is DAPO's clip-higher (Yu et
-    al. 2025, arXiv:2503.14476: 0.28; VACO's language baseline: 0.272), where positive advantages may move
-    further than negative ones.
+    With group-relative advantages this is GRPO; with `clip_high` above `clip` it is DAPO's clip-higher (Yu et al. 2025,
+    arXiv:2503.14476: 0.28; VACO's language baseline: 0.272), where positive advantages may move further than negative
+    ones.
 
-    The minimum bounds no ratio above 1 where A < 0: `dual_clip` = c ends the gradient there, too, once r > c (Ye et al.
-    2020, arXiv:1912.09729). It is on with c = 3 by default in verl (core_algos.py:1323 at 1dda039) and off in TRL,
-    whose `delta` cuts r first and has the same gradient.
+    Where A < 0 the minimum does not bound ratios above 1: `dual_clip` = c also ends the gradient there once r > c (Ye
+    et al. 2020, arXiv:1912.09729). It is on with c = 3 by default in verl (core_algos.py:1323 at 1dda039) and off in
+    TRL, whose `delta` cuts r first and has the same gradient.
     """
 
     paper = "Schulman et al. 2017, arXiv:1707.06347"
@@ -39,7 +39,7 @@ class PPOClip(Algorithm):
     clip: float = 0.2  # ε
     clip_high: float = 0.0  # ε above ratio 1; 0 is the same as `clip`
     anchor: Literal["behaviour", "proximal", "decoupled"] = "behaviour"
-    dual_clip: float = later(0.0, before=0.0)  # c, ratio beyond which a negative advantage stops pulling; 0 is none
+    dual_clip: float = later(0.0, before=0.0)  # c, ratio above which A < 0 gets no gradient; 0 is none
 
     def __post_init__(self) -> None:
         super().__post_init__()

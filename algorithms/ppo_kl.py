@@ -11,26 +11,25 @@ from staleharness.objectives import Anchor, KLEstimator, clipped_surrogate, impo
 @ALGORITHMS.register("ppo_kl")
 @dataclass(frozen=True)
 class PPOKL(Algorithm):
-    """PPO with a KL penalty beside the clip, with a fixed or an adaptive coefficient.
+    """PPO with a KL penalty in addition to the clip, with a fixed or an adaptive coefficient.
 
     Maximises  min(wA, clip(w, 1 − ε, 1 + ε)A) − κ KL[reference ‖ π],  w = π/μ.
 
-    VACO (arXiv:2603.01365) labels this baseline by κ and calls κ = 0 PPO-Clip, so the penalty is added to
-    the clipped objective; its estimator is not given. `clip = 0` removes the clip: with `reference =
-    behaviour` that is the penalty of Schulman et al. 2017 (eq. 8), with `reference = proximal` the penalised
-    form of decoupled PPO (Hilton et al. 2022, whose code penalises ½ (log π/π_prox)², k2, although the paper
-    writes KL).
+    VACO (arXiv:2603.01365) labels this baseline by κ and calls κ = 0 PPO-Clip, so the penalty is combined with the
+    clipped objective; its estimator is not given. `clip = 0` removes the clip: with `reference = behaviour` that is the
+    penalty of Schulman et al. 2017 (eq. 8), with `reference = proximal` the penalised form of decoupled PPO (Hilton et
+    al. 2022, whose code penalises ½ (log π/π_prox)², k2, although the paper writes KL).
 
-    `adaptive` multiplies κ by 1.5 after a phase whose mean KL was above twice `target`, by 0.5 below half of
-    it: RLlib's rule and target. The 2017 paper's own rule uses the factors 2 and ½, beyond 1.5 times the
-    target.
+    `adaptive` multiplies κ by 1.5 after a phase whose mean KL was above twice `target`, and by 0.5 if it was below half
+    of it: RLlib's rule and target. The 2017 paper's own rule has the factors 2 and ½, above 1.5 times the target and
+    below it divided by 1.5.
     """
 
     paper = "Schulman et al. 2017, arXiv:1707.06347"
 
     clip: float = 0.2  # ε; 0 is no clip
-    kl_coef: float = 1.0  # κ, where it starts if it adapts
-    estimator: KLEstimator = "auto"  # auto: analytic where the policy has a closed form, k3 on tokens
+    kl_coef: float = 1.0  # κ; its initial value if adaptive
+    estimator: KLEstimator = "auto"  # auto: analytic if the KL has a closed form, k3 on tokens
     reference: Anchor = "behaviour"
     adaptive: bool = False
     target: float = 0.01  # KL per decision, in nats

@@ -14,22 +14,24 @@ if TYPE_CHECKING:
 @ALGORITHMS.register("prime_rl")
 @dataclass(frozen=True)
 class PrimeRL(Algorithm):
-    """prime-rl's default loss: DPPO's mask on probabilities, and a quadratic pull back to the policy that sampled.
+    """prime-rl's default loss: DPPO's mask on probabilities, and a quadratic penalty that keeps π near μ.
 
     Maximises  m w A − τ log² w,  w = π/μ, with m = 0 where A > 0 and π − μ > δ or A < 0 and π − μ < −δ. The penalty
-    pulls masked decisions, too. The weight is not truncated.
-    Loss and defaults are those of prime-rl (src/prime_rl/trainer/rl/loss.py:109 at 559b447), which sums over tokens and
-    divides by all: token-mean. A density has no absolute scale: on control π − μ is w − 1. How sure: code read.
+    also applies to masked decisions. The weight is not truncated.
+
+    Loss and defaults are those of prime-rl (src/prime_rl/trainer/rl/loss.py:109 at 559b447), which divides the sum over
+    tokens by the number of all tokens: token-mean. A density has no absolute scale, so on control w − 1 replaces π − μ.
+    Checked against the code.
     """
 
     paper = "prime-rl, loss.py; the mask of Qi et al. 2026, arXiv:2602.04879"
     core: ClassVar[bool] = False
 
-    delta: float = option(0.2, least=0)  # δ, change of a token's probability from which it is masked
-    tau: float = option(1e-3, least=0)  # τ, of the penalty log² w
+    delta: float = option(0.2, least=0)  # δ, change in a token's probability above which it is masked
+    tau: float = option(1e-3, least=0)  # τ, coefficient of the penalty log² w
 
     def far(self, change: Tensor, advantage: Tensor) -> Tensor:
-        """True where a change of probability [B, T] is masked."""
+        """Return true where a change in probability [B, T] is masked."""
         return ((advantage > 0) & (change > self.delta)) | ((advantage < 0) & (change < -self.delta))
 
     def policy_loss(self, d: Decisions) -> PolicyLoss:
@@ -46,15 +48,15 @@ class PrimeRL(Algorithm):
 @ALGORITHMS.register("ipo")
 @dataclass(frozen=True)
 class IPO(PrimeRL):
-    """prime-rl's IPO loss: tokens whose probability moved too far are masked whichever way, with the same pull back.
+    """prime-rl's IPO loss: a mask on changes of probability in both directions, with the same quadratic penalty.
 
-    Maximises  m w A − τ log² w,  with m = 0 where |π − μ| > δ, also where a step would lead back
-    (src/prime_rl/trainer/rl/loss.py:164 at 559b447). No paper of this name is meant. How sure: code read.
+    Maximises  m w A − τ log² w,  with m = 0 where |π − μ| > δ, even if a step would reduce the difference
+    (src/prime_rl/trainer/rl/loss.py:164 at 559b447). The name does not refer to a paper. Checked against the code.
     """
 
     paper = "prime-rl, loss.py"
 
-    delta: float = option(0.1, least=0)  # δ, change of a token's probability from which it is masked
+    delta: float = option(0.1, least=0)  # δ, change in a token's probability above which it is masked
 
     def far(self, change: Tensor, advantage: Tensor) -> Tensor:
         return change.abs() > self.delta

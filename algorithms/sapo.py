@@ -14,12 +14,14 @@ class SAPO(Algorithm):
     """SAPO: a smooth gate on the ratio in place of PPO's clip, narrower where the advantage is negative.
 
     Maximises  f(r) A,  f(r) = 4/τ · σ(τ(r − 1)),  τ = `tau_positive` where A > 0 and `tau_negative` elsewhere (Gao et
-    al. 2025). A decision pulls with 4 s (1 − s) r A, s = σ(τ(r − 1)): fully at r = 1, less and less in both directions,
-    never with 0. A clip is one-sided; the gate also weakens what would bring r back to 1.
+    al. 2025). A decision's gradient coefficient is 4 s (1 − s) r A, s = σ(τ(r − 1)). The gate 4 s (1 − s) is 1 at
+    r = 1, decreases in both directions and never reaches 0. A clip is one-sided; the gate also weakens gradients that
+    would bring r back to 1.
 
     r = π/μ, or π/π_prox with `anchor = proximal`, as in verl (core_algos.py:1621 at 1dda039) and TRL
     (grpo_trainer.py:3092 at f2cd577), which agree on the formula and on τ. Both average over a completion's tokens,
-    then over completions: `SET=aggregation=seq-mean-token-mean`. How sure: both codes read, equation number not seen.
+    then over completions: `SET=aggregation=seq-mean-token-mean`. Checked against both codes; the paper's equation
+    number was not seen.
     """
 
     paper = "Gao et al. 2025, arXiv:2511.20347"

@@ -10,11 +10,11 @@ from staleharness.objectives import importance_ratio, spo_surrogate
 @ALGORITHMS.register("spo")
 @dataclass(frozen=True)
 class SPO(Algorithm):
-    """Simple Policy Optimisation: a quadratic pull towards ratio 1 ± ε in place of the clip.
+    """Simple Policy Optimisation: a quadratic penalty with its optimum at ratio 1 ± ε, in place of the clip.
 
-    Maximises  wA − |A|(w − 1)²/2ε,  w = π/μ  (Xie et al. 2025, Algorithm 1; the authors' code is the same).
-    The vertex is w = 1 + ε sign(A); beyond it the gradient reverses, where PPO's vanishes. Stale decisions
-    start away from w = 1, and the pull back to μ grows without bound: watch `ratio_deviation`.
+    Maximises  wA − |A|(w − 1)²/2ε,  w = π/μ  (Xie et al. 2025, Algorithm 1; the authors' code is the same). The vertex
+    is w = 1 + ε sign(A); beyond it the gradient reverses, where PPO's vanishes. Stale decisions start away from w = 1,
+    and the gradient towards μ grows without bound: watch `ratio_deviation`.
     """
 
     paper = "Xie et al. 2025, ICML, arXiv:2401.16025"

@@ -12,14 +12,14 @@ from staleharness.weights import Level, level_log_ratio, truncated
 @ALGORITHMS.register("topr")
 @dataclass(frozen=True)
 class TOPR(Algorithm):
-    """TOPR, tapered off-policy REINFORCE: full weight on what went well, a truncated ratio on what did not.
+    """TOPR, tapered off-policy REINFORCE: weight 1 where the advantage is positive, a truncated ratio elsewhere.
 
-    Maximises  u A log π  with u = 1 where A > 0 and u = sg(min(w, cap)) where A ≤ 0, w = Π_t π_t/μ_t of the
-    completion (Le Roux et al. 2025). Good completions are imitated however unlikely they have become; bad
-    ones stop pushing once π has left them, so nothing is pushed towards probability 0 for ever.
+    Maximises  u A log π  with u = 1 where A > 0 and u = sg(min(w, cap)) where A ≤ 0, w = Π_t π_t/μ_t of the completion
+    (Le Roux et al. 2025). Good completions are reinforced however unlikely they have become; the gradient of bad ones
+    vanishes once π has moved away from them, so that their probability is not pushed towards 0 indefinitely.
 
-    The paper goes by the sign of the reward; here it is that of the advantage, which is the same for a reward of ±1
-    and no baseline. ROLL has the same rule and cap 1.
+    The paper goes by the sign of the reward; here it is the sign of the advantage, which is the same for a reward of ±1
+    without a baseline. ROLL has the same rule and cap 1.
     """
 
     paper = "Le Roux et al. 2025, arXiv:2503.14286"

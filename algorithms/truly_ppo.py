@@ -11,10 +11,10 @@ from staleharness.objectives import Anchor, importance_ratio
 @ALGORITHMS.register("truly_ppo")
 @dataclass(frozen=True)
 class TrulyPPO(Algorithm):
-    """Truly PPO: a decision beyond a KL trust region is pulled back, where PPO's clip only lets go of it.
+    """Truly PPO: decisions beyond a KL trust region are penalised, where PPO's clip only removes their gradient.
 
-    Maximises  rA − αK  where K ≥ δ and rA > A (the step has already helped), else  rA,  with K = KL[anchor ‖ π] in
-    that state (Wang et al. 2019, eq. 16). The paper's ablations:
+    Maximises  rA − αK  where K ≥ δ and rA > A (the objective has already improved), else  rA,  with K = KL[anchor ‖ π]
+    in that state (Wang et al. 2019, eq. 16). The paper's ablations:
 
         rule       beyond the region                   region
         truly      rA − αK                             K < δ
@@ -22,8 +22,8 @@ class TrulyPPO(Algorithm):
         rollback   (−αr + (1 + α)(1 ± ε))A             1 ± ε           PPO-RB (α = 0.3)
 
     The constants are those of the authors' code for MuJoCo (github.com/wangyuhuix/TrulyPPO, ppo2_AdaClip/run.py; on
-    Humanoid it has δ = 0.05, and α = 0.4 without rA). The KL is that of the whole distribution, so the policy has to
-    have it in closed form.
+    Humanoid it has δ = 0.05, and α = 0.4 without the term rA). The KL is that of the whole distribution, so the policy
+    needs a KL in closed form.
     """
 
     paper = "Wang et al. 2019, arXiv:1903.07940"
@@ -32,7 +32,7 @@ class TrulyPPO(Algorithm):
 
     rule: Literal["truly", "tr", "rollback"] = "truly"
     delta: float = 0.03  # δ, nats
-    alpha: float = 5.0  # α, slope of the rollback
+    alpha: float = 5.0  # α, coefficient of K, or slope with rule=rollback
     clip: float = 0.2  # ε, with rule=rollback
     anchor: Anchor = "behaviour"
 

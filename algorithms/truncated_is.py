@@ -22,10 +22,10 @@ from staleharness.weights import (
 class SequenceIS(Algorithm):
     """Sequence importance sampling: every token weighted by the ratio of the whole completion, untruncated.
 
-    Maximises  sg(w_i) A log π,  w_i = Π_t π_t/μ_t: the unbiased policy gradient from stale completions, and the
-    reference that all truncation trades bias against. Its variance grows with length and lag; the effective
-    sample size says how many completions of a batch still count. On control a row is one decision and this is
-    plain importance sampling.
+    Maximises  sg(w_i) A log π,  w_i = Π_t π_t/μ_t: the unbiased policy gradient from stale completions. It is the
+    reference for truncated weights, which trade bias for less variance. Its variance grows with length and lag; the
+    effective sample size shows how much of a batch still counts. On control a row is one decision and this is plain
+    importance sampling.
     """
 
     paper = "Precup et al. 2000, ICML; for completions as in VCPO, arXiv:2602.17616"
@@ -43,19 +43,20 @@ class TIS(Algorithm):
     """Truncated importance sampling: explicit weights cut to a cap, per token or per completion.
 
     Maximises  sg(min(w, cap)) A log π  with w = π/μ of the token, of the completion (Π_t w_t, `sequence`) or its
-    geometric mean. Truncation keeps every gradient's direction, unlike a clip or a mask; it is one-sided.
+    geometric mean (`geometric`). Truncation only scales a gradient, where a clip or a mask removes it; it is one-sided.
 
-    With `clip` > 0 it is the form of Yao et al. (2025) and of verl's decoupled presets: the weight is π_prox/μ
-    and multiplies PPO's objective, clipped at 1 ± `clip` around π_prox.
+    With `clip` > 0 it is the form of Yao et al. (2025) and of verl's decoupled presets: the weight is π_prox/μ and
+    multiplies PPO's objective, clipped at 1 ± `clip` around π_prox.
 
     The cap is 2 in verl and slime at both levels, 3 in TRL, 8 in VCPO's sequence form, 5 in SkyRL's. `normalise`
-    divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` zeroes
-    completions with a token below that ratio (slime: 1e-4). Token level, cap 1, no clip is IMPALA's weight. With `low`
-    the weight is cut on both sides (OpenRLHF: 0.5 and 5, slime's `tis-clip-low`).
+    divides by the batch mean after truncation (slime's recipe does, verl's default does not). `veto` leaves out
+    completions with a token ratio below it (slime: 1e-4). With token level, cap 1 and no clip the weight is IMPALA's.
+    With `low` the weight is cut on both sides (OpenRLHF: 0.5 and 5, slime's `tis-clip-low`).
 
-    With `correct=engine` the weight is π_version/μ, of the version that acted by the trainer's arithmetic and of what
-    sampled in its place (MISMATCH): 1 where these are the same. The clip is then around π_version, and lag has no other
-    correction. No system has the weights of that version; theirs, π_prox/μ, holds lag as well.
+    With `correct=engine` the weight is π_version/μ: the version that acted, as the trainer computes it, against the
+    copy that sampled in its place (`MISMATCH`); it is 1 if these are the same. The clip is then around π_version, and
+    is the only correction for lag. Other systems do not keep the weights of that version; their π_prox/μ contains lag
+    as well.
     """
 
     paper = "Ionides 2008, J. Comput. Graph. Stat. 17(2); Yao et al. 2025, fengyao.notion.site/off-policy-rl"
@@ -67,7 +68,7 @@ class TIS(Algorithm):
     normalise: bool = False  # weights of mean 1 in each minibatch
     veto: float = 0.0  # a token ratio below which the whole completion is left out; 0 is none
     low: float = later(0.0, before=0.0)  # smallest weight; 0 is no bound
-    correct: Literal["all", "engine"] = later("all", before="all")  # lag and engine, or the engine alone
+    correct: Literal["all", "engine"] = later("all", before="all")  # corrects lag and engine, or the engine alone
 
     def __post_init__(self) -> None:
         super().__post_init__()

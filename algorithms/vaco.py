@@ -22,21 +22,20 @@ from staleharness.objectives import (
 @ALGORITHMS.register("vaco")
 @dataclass(frozen=True)
 class VACO(Algorithm):
-    """VACO: advantages realigned once per phase by V-trace, and a total-variation filter for a trust region.
+    """VACO: advantages realigned once per phase by V-trace, and a total-variation filter as the trust region.
 
-    Maximises  m w Ã  with w = π/μ and Ã = A − α sg(log π) (α = 0 unless asked for). A minibatch is filtered
-    when D_TV = ½ mean|w − 1| > δ/2; then m = 0 for the decisions whose gradient would raise it, Ã sign(w −
-    1) > 0, and 1 for the others (eqs. 16-21). TV is measured against the behaviour policy, so with stale
-    data the filter may be active at the first gradient step. Filtered decisions stay in the denominator of
-    the mean.
+    Maximises  m w Ã  with w = π/μ and Ã = A − α sg(log π) (α = 0 by default). A minibatch is filtered if
+    D_TV = ½ mean|w − 1| > δ/2; then m = 0 for the decisions whose gradient would raise D_TV, Ã sign(w − 1) > 0, and 1
+    for the others (eqs. 16-21). TV is measured against the behaviour policy, so with stale data the filter may be
+    active at the first gradient step. Filtered decisions stay in the denominator of the mean.
 
-    The two halves are switches, each useful by itself: `advantage` × `trust_region`. δ is the ε of `clip` and
-    `spo` (the paper halves its threshold so that they are the same size); `kl` subtracts κ KL[μ ‖ π].
+    The two parts can be chosen independently, as `advantage` and `trust_region`. δ is the ε of `clip` and `spo` (the
+    paper halves its threshold so that they are the same size); `kl` subtracts κ KL[μ ‖ π].
 
-    V-trace is for the policy at the start of the phase, with the newest critic, and without a factor ρ,
-    because w is already in the objective. The paper's A (eq. 15) is r + γv' − V, here `vs`, and its λ is not
-    given; below λ = 1 that is not GAE(λ) on-policy. The default `lambda_mix` is, so at K = 1 VACO starts from
-    PPO's advantages, and differs from PPO in the trust region alone. At λ = 1 the two forms coincide.
+    V-trace evaluates the policy at the start of the phase, with the newest critic. The advantage has no factor ρ,
+    because w is already in the objective. The paper's A (eq. 15) is r + γv' − V, here `vs`, and its λ is not given;
+    below λ = 1 that is not GAE(λ) on-policy. The default `lambda_mix` is, so at K = 1 VACO starts from PPO's
+    advantages, and differs from PPO in the trust region alone. At λ = 1 the two forms coincide.
     """
 
     paper = "Honari et al. 2026, arXiv:2603.01365"

@@ -14,17 +14,17 @@ if TYPE_CHECKING:
 @ALGORITHMS.register("vcpo")
 @dataclass(frozen=True)
 class VCPO(Algorithm):
-    """VCPO: truncated sequence importance sampling; a step size that watches the variance, a baseline that reduces it.
+    """VCPO: truncated sequence importance sampling, a step size scaled by the ESS, and a baseline of least variance.
 
     Maximises  sg(min(w_i, cap)) A_i Σ_t log π_t  with w_i = Π_t π_t/μ_t, no clip. Two additions:
 
     The step size is multiplied by √min(1, ρ/ρ_on), ρ = ESS/B of the *untruncated* w of the minibatch (eq. 5).
 
-    The baseline of a group minimises the variance of the off-policy gradient,
-    b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²  with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ, which is 0 where all
-    rewards of the group are equal. The learner gets g_i and the step from one backward pass over each completion. The
-    released code measures gradients that already contain the truncated weight and 1/length, so that its weights are
-    w_i² min(w_i, cap)² ‖g_i‖²/L_i² (`release`).
+    The baseline of a group minimises the variance of the off-policy gradient, b* = Σ w_i² ‖g_i‖² R_i / Σ w_i² ‖g_i‖²
+    with  g_i = ∇ log π(o_i), and A_i = (R_i − b*)/σ, which is 0 if all rewards of the group are equal. The learner
+    computes ‖g_i‖ and the step in one backward pass over each completion. The released code measures gradients that
+    already contain the truncated weight and 1/length, so that its weights are w_i² min(w_i, cap)² ‖g_i‖²/L_i²
+    (`release`).
 
     Use `aggregation = seq-mean-token-mean` with it, as the paper does.
     """
@@ -34,9 +34,9 @@ class VCPO(Algorithm):
     needs: ClassVar[frozenset[str]] = frozenset({"groups"})
 
     cap: float = 8.0  # largest sequence weight in the loss
-    baseline: Literal["paper", "release", "group"] = "paper"  # group: the run's own, without extra work
+    baseline: Literal["paper", "release", "group"] = "paper"  # group: the run's own baseline, at no extra cost
     rule: Literal["sqrt", "linear"] = "sqrt"
-    on_policy_ess: float = 1.0  # ρ_on, as a share of the minibatch; 0.55 in the multi-turn runs
+    on_policy_ess: float = 1.0  # ρ_on, as a share of the minibatch; 0.55 in the paper's multi-turn runs
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -70,5 +70,5 @@ class VCPO(Algorithm):
 
     @staticmethod
     def _weight(d: Decisions) -> Tensor:
-        """w [B] of whole completions, untruncated."""
+        """Return w [B] of whole completions, untruncated."""
         return sequence_log_ratio(log_ratio(d.target_logp.detach(), d.behaviour_logp), d.mask).exp()

@@ -34,17 +34,18 @@ Preset = Literal[
 @ALGORITHMS.register("verl")
 @dataclass(frozen=True)
 class Verl(Algorithm):
-    """verl's rollout corrections by the names of their presets: a rejection rule and a weight, around PPO or REINFORCE.
+    """verl's rollout corrections by preset name: a rejection rule and a weight, with PPO or REINFORCE.
 
     Maximises  m u · PPO(π/π_prox) with m, u of π_prox/μ (`decoupled_…`), m · PPO(π/μ) with m of π/μ (`bypass_ppo_…`) or
     m u A log π with both of π/μ (`bypass_pg_…`). PPO has verl's dual clip. Weight u: the token's or the completion's
     ratio cut to 2, or IcePop's, 0 outside 0.5 … 5. Rule m: the completion's ratio in 0.5 … 2 (`seq_is_rs`), its
     geometric mean in 0.999 … 1.001 (`geo_rs`), or its mean k3 at most 0.01 (`k3_rs`). `disabled` is PPO around π_prox.
 
-    Rejected tokens leave the mean's denominator, as verl edits the response mask; IcePop's zeros stay in it. The window
-    of `geo_rs` is of the inverse ratio (verl compares −log w), which only a lopsided window shows. Thresholds are the
-    presets'; for others see `tis`, `icepop`, `mis_seq`, `mis_geo` and `k3_rejection`. Source:
-    verl/trainer/config/algorithm.py:63, rollout_corr_helper.py and core_algos.py at 1dda039. How sure: code read.
+    Rejected tokens are not in the mean's denominator, because verl edits the response mask; tokens with IcePop's weight
+    0 are. The window of `geo_rs` is on the inverse ratio (verl compares −log w), which only matters for an asymmetric
+    window. Thresholds are those of the presets; for others see `tis`, `icepop`, `mis_seq`, `mis_geo` and
+    `k3_rejection`. Source: verl/trainer/config/algorithm.py:63, rollout_corr_helper.py and core_algos.py at 1dda039.
+    Checked against the code.
     """
 
     paper = "verl, rollout correction; Liu et al. 2025, richardli.xyz/rl-collapse"
@@ -53,7 +54,7 @@ class Verl(Algorithm):
     preset: Preset = "decoupled_seq_is"
     clip: float = option(0.2, above=0)  # ε of PPO
     clip_high: float = option(0.0, least=0)  # ε above 1; 0 is the same as `clip`
-    dual_clip: float = 3.0  # ratio beyond which a negative advantage stops pulling; 0 is none
+    dual_clip: float = 3.0  # ratio above which A < 0 gets no gradient; 0 is none
 
     def __post_init__(self) -> None:
         super().__post_init__()

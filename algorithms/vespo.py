@@ -12,21 +12,21 @@ from staleharness.weights import level_log_ratio
 @ALGORITHMS.register("vespo")
 @dataclass(frozen=True)
 class VESPO(Algorithm):
-    """VESPO: a completion's importance weight is reshaped smoothly; it grows to a peak and falls again, without a cut.
+    """VESPO: a smooth function of a completion's importance weight, which rises to a peak and falls again.
 
     Maximises  sg(φ(W)) A log π,  φ(W) = e^λ W^k e^(−λW),  W = Π_t π_t/μ_t of the whole completion (Shen et al. 2026).
     φ(1) = 1; the peak is at W = k/λ, and both small and large W count less. (k, λ) = (2, 3) where A ≥ 0, (3, 2) where
-    A < 0: the defaults of the authors' code (recipe/vespo/code/core_algos.py:39 at aa1f304, whose docstring names other
-    numbers than it uses) and of TRL (grpo_trainer.py:2943 at f2cd577). W is against μ in both, as they multiply π/π_old
-    with π_old/μ. TRL with `token_mask` takes the log of a masked weight as −18.4 and adds it up: one masked token
-    silences its completion. How sure: both codes read.
+    A < 0: the defaults of the authors' code (recipe/vespo/code/core_algos.py:39 at aa1f304, whose docstring gives other
+    numbers than the code) and of TRL (grpo_trainer.py:2943 at f2cd577). Both have W against μ, as they multiply π/π_old
+    by π_old/μ. TRL with `token_mask` adds −18.4 as the log weight of a masked token: one masked token removes the
+    gradient of its completion. Checked against both codes.
     """
 
     paper = "Shen et al. 2026, arXiv:2602.10693"
     core: ClassVar[bool] = False
 
     k_positive: float = 2.0  # k where A ≥ 0, the power of W
-    lambda_positive: float = 3.0  # λ where A ≥ 0, the rate at which large W count less
+    lambda_positive: float = 3.0  # λ where A ≥ 0, the rate of decay for large W
     k_negative: float = 3.0  # k where A < 0
     lambda_negative: float = 2.0  # λ where A < 0
 

@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @ENVS.register("bit_chain")
 class BitChain(ChainTask):
-    """H binary decisions, one reward at the end: 1 where at least a share f of them are 1, else 0.
+    """H binary decisions, one reward at the end: 1 if at least a share f of them are 1, else 0.
 
-    The policy is a table of H logits, one per position: what one decision learns is of no use to another, so the noise
-    of an update grows with the horizon, as it does for long completions. (One logit for all positions would make every
-    horizon a problem of one dimension.) All logits start at the value whose success probability is `start`, so that a
-    longer chain is not a rarer reward.
+    The policy is a table of H logits, one per position. Positions share no parameters, so the noise of an update grows
+    with the horizon, as it does for long completions. (One logit for all positions would make every horizon a problem
+    of one dimension.) All logits start at the value that gives the success probability `start`, so that a longer chain
+    does not have a rarer reward.
     """
 
     paper = "after the horizon simulation in a survey of asynchronous RL by Huang; see arXiv:2602.17616"
@@ -37,10 +37,10 @@ class BitChain(ChainTask):
         return enough
 
     def success_probability(self, spec: ChainSpec, p: NDArray[np.float64]) -> float:
-        """Compute P[Σ bits ≥ f·H] exactly, by the distribution of the sum (Poisson binomial), decision by decision."""
+        """Compute P[Σ bits ≥ f·H] exactly from the distribution of the sum (Poisson binomial), decision by decision."""
         import numpy as np
 
-        chance = np.zeros(len(p) + 1)  # of each number of ones so far
+        chance = np.zeros(len(p) + 1)  # probability of each number of ones so far
         chance[0] = 1.0
         for one in p.tolist():
             chance[1:] = chance[1:] * (1.0 - one) + chance[:-1] * one
@@ -48,7 +48,7 @@ class BitChain(ChainTask):
         return float(min(1.0, chance[self.needed(spec) :].sum()))
 
     def start(self, spec: ChainSpec) -> float:
-        """Find it by bisection: the success probability grows with that of a 1."""
+        """Find the probability of a 1 by bisection: the success probability increases with it."""
         h, low, high = spec.horizon, 0.0, 1.0
         ways = [
             math.lgamma(h + 1) - math.lgamma(k + 1) - math.lgamma(h - k + 1) for k in range(self.needed(spec), h + 1)

@@ -1,4 +1,4 @@
-"""GSM8K: grade-school mathematics, 7,473 problems to train on and 1,319 to test (Cobbe et al. 2021, MIT licence)."""
+"""GSM8K: grade-school mathematics, 7,473 training and 1,319 test problems (Cobbe et al. 2021, MIT licence)."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ def rows(split: Literal["train", "test"], data: str) -> list[Problem]:
 def _rows(
     split: Literal["train", "test"], folder: Path | None, changed: tuple[str, int, int, int] | None
 ) -> list[Problem]:
-    """`changed` is the file's stamp, so that a changed file is not taken from the cache."""
+    """Load and cache the problems. changed: the file's stamp, so that a changed file is not taken from the cache."""
     return load(split, folder)
 
 
@@ -48,7 +48,7 @@ class GSM8K(LanguageTask):
         if not spec.model:
             raise UserError("ENV=gsm8k needs a model: MODEL=Qwen/Qwen2.5-0.5B, or a folder")
         super().check(spec)
-        for split in SPLITS:  # a broken row is found before anything is written
+        for split in SPLITS:  # so that a broken row is found before anything is written
             rows(split, spec.data)
 
     def problems(self, spec: LanguageSpec, split: Literal["train", "test"]) -> list[Problem]:

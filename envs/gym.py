@@ -12,10 +12,10 @@ from staleharness.task import ENVS
 
 @ENVS.register("gymnasium")
 class Gymnasium(ControlTask):
-    """Any gymnasium id with vectors of real numbers as observations, and such vectors or a few choices as actions.
+    """Any gymnasium id with vectors of real numbers as observations, and such vectors or discrete choices as actions.
 
-    `module:Id-v0` imports the module first. Options in brackets are keywords of `gymnasium.make`; `flatten=true`
-    flattens the observations.
+    `module:Id-v0` imports the module first. Options in brackets are keyword arguments of `gymnasium.make`;
+    `flatten=true` flattens the observations.
     """
 
     paper = "Towers et al. 2024 (gymnasium)"
@@ -36,7 +36,7 @@ class Gymnasium(ControlTask):
 
     @classmethod
     def find(cls, env: str) -> str | None:
-        """Return the id as gymnasium spells it; a module that it names is imported (`module:Id-v0`)."""
+        """Return the id as gymnasium spells it, or None; the module in `module:Id-v0` is imported."""
         name, bracket, options = env.partition("[")
         if (listed := super().find(name)) is not None and not bracket:
             return listed
@@ -49,7 +49,7 @@ class Gymnasium(ControlTask):
         return found
 
     def make(self, env: str, num_envs: int, threads: int) -> Any:
-        """See `ControlTask.make`. Steps on one thread, whatever `threads` is; state by replay (`ReplayState`).
+        """See `ControlTask.make`. Steps on one thread, whatever `threads` is; restores state by replay (`ReplayState`).
 
         Raises `UserError` for ids that gymnasium cannot make.
         """
@@ -58,7 +58,7 @@ class Gymnasium(ControlTask):
 
         from staleharness.control.replay_state import ReplayState
 
-        if "mujoco" in entry_point(env):  # earlier versions of the robots, Hopper-v4 and so on
+        if "mujoco" in entry_point(env):  # earlier versions of the robots, such as Hopper-v4
             from staleharness.control.mujoco.physics import log_warnings
 
             log_warnings()

@@ -1,8 +1,9 @@
-"""MuJoCo control: gymnasium's v5 robots, the same numbers to the last bit, physics on threads.
+"""MuJoCo control: gymnasium's v5 robots with bit-identical numbers, and the physics on threads.
 
-First each robot's observation, reward and termination (`Formulas`), then the table of ids. The constants come
-from gymnasium's own object; the order of the operations is gymnasium's, and so is their precision: the
-control cost is computed in the precision of the actions (float32 from a policy), everything else in float64.
+The file first defines each robot's observation, reward and termination (`Formulas`), then the table of ids. The
+constants are read from gymnasium's own object. The order of the operations is gymnasium's, and so is their precision:
+the control cost is computed in the precision of the actions (float32 from a policy; the humanoids use the float64
+`ctrl`), everything else in float64.
 """
 
 from __future__ import annotations
@@ -31,7 +32,7 @@ def squares(x: NDArray[Any]) -> NDArray[Any]:
 
 
 def distance(x: Floats) -> Floats:
-    """Euclidean norm of each row; as a dot product, which is how `np.linalg.norm` treats a single vector."""
+    """Euclidean norm of each row, computed as a dot product, as `np.linalg.norm` does for a single vector."""
     x = np.ascontiguousarray(x)
     return np.sqrt(np.vecdot(x, x))
 
@@ -58,7 +59,7 @@ class Swimmer(Runner):
 
 
 class Walker(Runner):
-    """Walker2d: forward velocity, a bonus while upright, minus control cost; ends in a fall."""
+    """Walker2d: forward velocity plus a bonus while upright, minus control cost; terminates at a fall."""
 
     def observe(self, d: Any) -> Floats:
         return np.concatenate((d.qpos[:, 1:], np.clip(d.qvel, -10, 10)), axis=1)
@@ -76,7 +77,7 @@ class Walker(Runner):
 
 
 class Hopper(Walker):
-    """Walker2d's reward on one leg; every other coordinate has to stay in a range too."""
+    """Walker2d's reward on one leg; all coordinates except x and z must also stay in a range."""
 
     def healthy(self, d: Any) -> Bools:
         low, high = self.env._healthy_state_range
@@ -85,7 +86,7 @@ class Hopper(Walker):
 
 
 class Ant(Formulas):
-    """Forward velocity of the torso, a bonus while upright, minus control and contact costs."""
+    """Forward velocity of the torso plus a bonus while its height is in a range, minus control and contact costs."""
 
     derived = ("xpos", "cfrc_ext")
     contact_forces = True
@@ -113,7 +114,7 @@ class Ant(Formulas):
 
 
 class Humanoid(Formulas):
-    """Forward velocity of the centre of mass, a bonus while upright, minus control and contact costs."""
+    """Forward velocity of the centre of mass plus a bonus while upright, minus control and contact costs."""
 
     derived = ("xipos", "cinert", "cvel", "qfrc_actuator", "cfrc_ext")
     contact_forces = True
@@ -137,7 +138,7 @@ class Humanoid(Formulas):
 
 
 class HumanoidStandup(Humanoid):
-    """Height divided by the length of a physics step, minus control and impact costs; never terminates."""
+    """Height divided by the physics time step, plus 1, minus control and impact costs; never terminates."""
 
     def place(self, d: Any) -> Floats:
         return np.empty((len(d.qpos), 0))
@@ -149,7 +150,7 @@ class HumanoidStandup(Humanoid):
 
 
 class InvertedPendulum(Formulas):
-    """A reward of 1 for every step on which the pole stands."""
+    """A reward of 1 for each step in which the pole is upright."""
 
     def observe(self, d: Any) -> Floats:
         return np.concatenate((d.qpos, d.qvel), axis=1)
@@ -161,7 +162,7 @@ class InvertedPendulum(Formulas):
 
 
 class InvertedDoublePendulum(Formulas):
-    """A bonus while the tip stands higher than 1, minus distance and velocity penalties."""
+    """A bonus while the tip is higher than 1, minus distance and velocity penalties."""
 
     derived = ("site_xpos", "qfrc_constraint")
 
@@ -172,8 +173,8 @@ class InvertedDoublePendulum(Formulas):
     def judge(self, d: Any, velocity: Floats, action: NDArray[Any]) -> tuple[Floats, Bools]:
         x, y = d.site_xpos[:, 0, 0], d.site_xpos[:, 0, 2]
         fallen = y <= 1
-        # float_power and not **: gymnasium squares scalars, which goes through the C library's pow; the ** 2
-        # of an array is a multiplication, and differs in the last bit about once in a thousand times
+        # float_power and not **: gymnasium squares scalars, for which ** calls the C library's pow; on an array ** 2
+        # is a multiplication, whose last bit differs about once in a thousand times
         distance_penalty = 0.01 * np.float_power(x, 2) + np.float_power(y - 2, 2)
         velocity_penalty = 1e-3 * np.float_power(d.qvel[:, 1], 2) + 5e-3 * np.float_power(d.qvel[:, 2], 2)
         return self.env._healthy_reward * ~fallen - distance_penalty - velocity_penalty, fallen
@@ -226,7 +227,7 @@ FORMULAS: dict[str, type[Formulas]] = {
 
 @ENVS.register("mujoco")
 class Mujoco(ControlTask):
-    """Robots from gymnasium's MuJoCo suite; the physics runs on threads, the numbers are gymnasium's own."""
+    """Robots from gymnasium's MuJoCo suite, with the physics on threads and the same numbers as gymnasium."""
 
     paper = "Todorov, Erez & Tassa 2012 (MuJoCo); Towers et al. 2024 (gymnasium)"
     ids: ClassVar[dict[str, str]] = {

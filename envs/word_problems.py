@@ -1,8 +1,8 @@
 """Generated grade-school word problems in GSM8K's format, small enough for a language model of 90k parameters.
 
-The model is warm-started on lessons: the same problems, solved by a pupil who reckons well and reads badly. Some
-sentences are misread in most lessons, so imitation ends at a known level, whatever the budget, and reward has
-something to teach: how to read.
+The model is warm-started on lessons: problems of the same kind, with solutions of correct arithmetic in which some
+sentences are misread. Some kinds of sentence are misread in most lessons, so imitation stops improving at a known
+accuracy, whatever its budget, and reinforcement learning can improve the reading.
 """
 
 from __future__ import annotations
@@ -22,16 +22,16 @@ from staleharness.language.task import LanguageTask
 from staleharness.language.word_tokenizer import word_tokenizer
 from staleharness.task import ENVS
 
-RL_SEED = 1  # of the problems that reinforcement learning sees; the warm start has seen those of seed 0
+RL_SEED = 1  # of the problems for reinforcement learning; the warm start uses those of seed 0
 SIZES = {"train": 2048, "test": 256}
-LARGEST = 12  # no number, given or computed, is larger
+LARGEST = 12  # largest number, given or computed
 STEPS = (1, 2, 3)
 NAMES = ("Ann", "Ben", "Eva", "Leo", "Mia", "Tom")
 THINGS = ("apples", "books", "cards", "coins", "pens", "shells")
 
 
 class Sentence(NamedTuple):
-    """One step of a story: its text, its operation, and how often the pupil misreads it."""
+    """One step of a story: its text, its operation, and the probability that a lesson misreads it."""
 
     text: str
     sign: str
@@ -51,7 +51,7 @@ ENDINGS = (
     Sentence("{who} shares them among {n} friends. How many {thing} does each friend get?", "/", 0.8),
     Sentence("Each one costs {n} dollars. How many dollars do they cost?", "*", 0.8),
 )
-MISREAD = {"*": "+", "/": "-", "+": "", "-": ""}  # a change that is misread is overlooked
+MISREAD = {"*": "+", "/": "-", "+": "", "-": ""}  # a misread + or - is skipped
 
 
 class Step(NamedTuple):
@@ -64,31 +64,32 @@ class Step(NamedTuple):
 def problem(split: str, index: int, seed: int = 0) -> Problem:
     """Make problem `index` of `split` (`train` or `test`), a pure function of its arguments.
 
-    One question in eight belongs to the test split, by a hash of its text: none is in both, whatever the seed.
+    A hash of the text assigns one question in eight to the test split, so that no question is in both, whatever the
+    seed.
     """
     question, start, steps = _drawn(split, index, seed)
     return _solved(question, start, [(step.sentence.sign, step.n) for step in steps])
 
 
 def lesson(index: int, seed: int = 0) -> Problem:
-    """Make problem `index` of the training split with the pupil's solution: correct arithmetic, some steps misread."""
+    """Make training problem `index` with a solution whose arithmetic is correct but some of whose steps are misread."""
     question, start, steps = _drawn("train", index, seed)
     rng = stream(seed, "word-lessons", index)
     while True:
         misread = rng.random(len(steps)) < [step.sentence.misread for step in steps]
         signs = [MISREAD[s.sentence.sign] if m else s.sentence.sign for s, m in zip(steps, misread, strict=True)]
         read = [(sign, step.n) for sign, step in zip(signs, steps, strict=True) if sign]
-        if None not in _values(start, read):  # the pupil notices when there is no such number
+        if None not in _values(start, read):  # draw again if a misread step has no valid result
             return _solved(question, start, read)
 
 
 def prompt(problem: Problem) -> str:
-    """Return the prompt of the model, whose answer is the lines of a solution."""
+    """Return the prompt for a problem; the model answers with the lines of a solution."""
     return problem.question + "\n"
 
 
 def reckon(a: int, sign: str, b: int) -> int | None:
-    """Return the result, or None where it is not a whole number from 1 to LARGEST."""
+    """Return the result of an operation, or None if it is not a whole number from 1 to LARGEST."""
     exact, rest = (a // b, a % b) if sign == "/" else ({"+": a + b, "-": a - b, "*": a * b}[sign], 0)
     return exact if rest == 0 and 1 <= exact <= LARGEST else None
 
@@ -104,7 +105,7 @@ def _drawn(split: str, index: int, seed: int) -> tuple[str, int, list[Step]]:
 
 
 def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
-    """Draw question, first number and steps; None where no number is possible for a step."""
+    """Draw the question, the first number and the steps; None if no number is possible for a step."""
     who, other = rng.choice(NAMES, 2, replace=False)
     thing = rng.choice(THINGS)
     opening, ending = rng.random(2) < (0.3, 0.4)
@@ -131,13 +132,13 @@ def _story(rng: np.random.Generator) -> tuple[str, int, list[Step]] | None:
 
 
 def _possible(have: int, sign: str) -> list[int]:
-    """Return the numbers that the next step of a story may use: no bags of one, and not one for each friend."""
+    """Return the numbers that the next step of a story may use; for * and /, number and result are at least 2."""
     least = 2 if sign in "*/" else 1
     return [n for n in range(least, LARGEST) if (reckon(have, sign, n) or 0) >= least]
 
 
 def _values(start: int, steps: Sequence[tuple[str, int]]) -> list[int | None]:
-    """Return the first number and the result of each step; None from the first impossible step on."""
+    """Return the first number and the result of each step, which is None from the first impossible step on."""
     values: list[int | None] = [start]
     for sign, n in steps:
         values.append(values[-1] and reckon(values[-1], sign, n))
@@ -145,7 +146,7 @@ def _values(start: int, steps: Sequence[tuple[str, int]]) -> list[int | None]:
 
 
 def _solved(question: str, start: int, steps: Sequence[tuple[str, int]]) -> Problem:
-    """Return the problem with its solution, a line per step: `3+4=7`, and `#### 7` at the end."""
+    """Return the problem with its solution: one line per step, like `3+4=7`, and `#### 7` at the end."""
     values = _values(start, steps)
     lines = [f"{a}{sign}{n}={b}" for a, (sign, n), b in zip(values[:-1], steps, values[1:], strict=True)]
     return Problem(question, "\n".join([*lines, f"#### {values[-1]}"]), str(values[-1]))
@@ -172,7 +173,7 @@ def config() -> Any:
         num_key_value_heads=4,
         max_position_embeddings=128,
         tie_word_embeddings=True,
-        initializer_range=0.05,  # the usual 0.02 is for widths of thousands: learning takes three times as long
+        initializer_range=0.05,  # three times as fast as the usual 0.02, which suits widths in the thousands
         pad_token_id=words.pad_token_id,
         eos_token_id=words.eos_token_id,
         bos_token_id=None,
@@ -180,7 +181,7 @@ def config() -> Any:
 
 
 def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Path:
-    """Return the folder of the warm-started model and its tokenizer; train it (30 s) if it is not in the cache."""
+    """Return the folder of the warm-started model and its tokenizer; trained first (30 s) if it is not cached."""
     from staleharness.language.supervised_learning import WarmStart, warm_start
 
     def example(index: int) -> tuple[str, str]:
@@ -193,13 +194,13 @@ def warm_start_path(progress: Callable[[int, float], None] | None = None) -> Pat
 
 @functools.cache
 def problems(split: str) -> tuple[Problem, ...]:
-    """Return the problems that reinforcement learning trains or is tested on, made once per process."""
+    """Return the problems that reinforcement learning trains on or is tested on, made once per process."""
     return tuple(problem(split, index, seed=RL_SEED) for index in range(SIZES[split]))
 
 
 @ENVS.register("word-problems")
 class WordProblems(LanguageTask):
-    """Generated grade-school word problems, and a tiny causal language model that was warm-started on others."""
+    """Generated grade-school word problems, and a tiny causal language model warm-started on other such problems."""
 
     ids: ClassVar[dict[str, str]] = {"word-problems": "generated problems of one to three steps; CPU, no download"}
     prompt_format: ClassVar[str] = "plain"

@@ -1,7 +1,7 @@
-"""The word problems, and a tiny mixture of experts that was warm-started on the same lessons.
+"""Word problems with a tiny mixture of experts that is warm-started on the same lessons.
 
-A router decides which experts a token goes to, so that a sampler that differs a little from the trainer sends some
-tokens to other experts: `routing_replay` and docs/mismatch.md.
+A router chooses the experts of each token, so a sampler that differs slightly from the trainer sends some tokens to
+other experts: see `routing_replay` and docs/mismatch.md.
 """
 
 from __future__ import annotations
@@ -23,8 +23,7 @@ EXPERTS, ACTIVE = 8, 2
 
 
 def config() -> Any:
-    """Return the configuration of a Qwen3-MoE with two layers of eight experts, two for each token, and 110k
-    parameters."""
+    """Return the configuration of a Qwen3-MoE: two layers of eight experts, two active per token, 113k parameters."""
     from transformers import Qwen3MoeConfig
 
     dense = words.config()
@@ -33,7 +32,7 @@ def config() -> Any:
     return Qwen3MoeConfig(
         **{name: getattr(dense, name) for name in f"{shape} {vocabulary}".split()},
         head_dim=dense.hidden_size // dense.num_attention_heads,
-        intermediate_size=64,  # of dense layers, and there is none
+        intermediate_size=64,  # for dense layers, of which there are none
         moe_intermediate_size=24,
         num_experts=EXPERTS,
         num_experts_per_tok=ACTIVE,
@@ -43,7 +42,7 @@ def config() -> Any:
 
 @ENVS.register("word-problems-moe")
 class WordProblemsMoE(WordProblems):  # type: ignore[misc]
-    """Generated grade-school word problems, and a tiny mixture of experts that was warm-started on others."""
+    """Generated grade-school word problems, and a tiny mixture of experts warm-started on other such problems."""
 
     ids: ClassVar[dict[str, str]] = {
         "word-problems-moe": "the same problems, a tiny mixture of experts; CPU, no download"
@@ -56,13 +55,13 @@ class WordProblemsMoE(WordProblems):  # type: ignore[misc]
 
     @classmethod
     def identified(cls, spec: RunSpec) -> RunSpec:
-        """Identify the problems by the file that they are written in."""
+        """Identify the problems by the code of the file that generates them."""
         spec = super().identified(spec)
         assert isinstance(spec, LanguageSpec)
         return spec if spec.data else replace(spec, data_digest=source_hash(WordProblems))
 
     def model(self, spec: LanguageSpec, progress: Callable[[str], None]) -> str:
-        """Return the folder of the model and its tokenizer, trained first where the cache does not have it."""
+        """Return the folder of the model and its tokenizer; the model is trained first if it is not cached."""
         from staleharness.language.supervised_learning import WarmStart, warm_start
 
         if spec.model:
