@@ -110,7 +110,6 @@ def _walk(parts: list[str], folder: Path | None, absolute: bool = False) -> Iter
 
 
 IGNORABLE = (ast.Import, ast.ImportFrom, ast.Pass)
-WITH_DOCSTRING = (ast.Module, ast.ClassDef, ast.FunctionDef, ast.AsyncFunctionDef)
 WRAPPERS = (ast.If, ast.With, ast.Try)  # ignored where all that they hold is ignored
 
 
@@ -146,18 +145,23 @@ def canonical(part: object) -> str:
 
 
 def _without_ignored(node: ast.AST, value: object) -> object:
-    """Return a field of a node without docstrings, ignored statements, and the empty texts of an f-string (which only
+    """Return a field of a node without ignored statements, and without the empty texts of an f-string (which only
     Python 3.12 and later write down)."""
     if not isinstance(value, list):
         return value
-    if isinstance(node, WITH_DOCSTRING) and value is node.body and ast.get_docstring(node, clean=False) is not None:
-        value = value[1:]
     if isinstance(node, ast.JoinedStr):
         return [item for item in value if not (isinstance(item, ast.Constant) and item.value == "")]
     return [item for item in value if not (isinstance(item, ast.stmt) and _is_ignored(item))]
 
 
 def _is_ignored(statement: ast.stmt) -> bool:
-    """Return whether a statement and all that it holds are imports, or `if`, `with` and `try` around them."""
+    """Return whether a statement and all that it holds are docstrings, of fields too, or imports, or `if`, `with` and
+    `try` around them."""
     inside = (node for node in ast.walk(statement) if isinstance(node, ast.stmt))
-    return all(isinstance(node, IGNORABLE + WRAPPERS) for node in inside)
+    return all(isinstance(node, IGNORABLE + WRAPPERS) or _is_docstring(node) for node in inside)
+
+
+def _is_docstring(statement: ast.stmt) -> bool:
+    """Return whether a statement is a text alone, which changes nothing that is computed."""
+    text = statement.value if isinstance(statement, ast.Expr) else None
+    return isinstance(text, ast.Constant) and isinstance(text.value, str)

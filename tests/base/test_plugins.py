@@ -228,6 +228,7 @@ SAYS_THE_SAME = {
     "no docstring of the class": edit('    """Words on the class."""\n\n', ""),
     "docstring of a method": edit("Words on the method.", "Other words."),
     "no docstring of a method": edit('        """Words on the method."""\n', ""),
+    "docstring of a field": edit("    scale: float = 1.0  # a comment\n", '    scale: float = 1.0\n    """Words."""\n'),
     "layout": edit("self.scale * d.advantage + LEAST", "(\n            self.scale*d.advantage + (LEAST)\n        )"),
     "quotes": edit('"Nobody 2026"', "'Nobody ' u'2026'"),
     "number written otherwise": edit("1e-3", "0.001"),
