@@ -38,17 +38,17 @@ Three studies at K = 16 of the methods that existed when they were run, each wit
 tuned, so this compares defaults, not methods at their best; the [leaderboard](leaderboard.md) ranks methods, newer ones
 included. *Less PPO-clip's*: difference of means with Welch's 95 % interval, bold where Welch's t-test distinguishes the
 two at 5 % after Holm's correction for all rows of the table. The columns to its right are means over a run's phases;
-*without gradient* is the share of decisions that had a non-zero advantage but got no gradient through log π; the
-closed-form KL of PPO-KL on Hopper pulls on such decisions, too.
+*without gradient* is the share of decisions that had a non-zero advantage but got no gradient through log π; on
+Hopper the closed-form KL of PPO-KL acts on such decisions, too.
 """
 STRESS = """## On tokens: word-problems
 
     make sweep SPEC=experiments/stress_word_problems.toml
 
 {runs} of [`PRESET=stress`](language.md#a-benchmark-that-tells-methods-apart), {seeds}: 64 optimiser steps of 16
-prompts × 8 completions, two a round, at 3e-4, all data the oldest in the buffer: 15 rounds old once it is full, 11 on
-average over a run. Greedy accuracy on 256 problems after the last step; the untrained model solves
-{untrained/deterministic ppo_clip plain as=%}. "PPO-clip, lag 0" is training without lag. [The
+prompts × 8 completions, two a round, at a learning rate of 3e-4. All data are the oldest in the buffer: 15 rounds old
+once it is full, 11 on average over a run. Greedy accuracy on 256 problems after the last step; the untrained model
+solves {untrained/deterministic ppo_clip plain as=%}. "PPO-clip, lag 0" is training without lag. [The
 figures](gallery/stress.md).
 """
 STRESS_RESULTS = """{lists}
@@ -68,7 +68,7 @@ TOKENS = """## On tokens, with less lag and larger steps
 
 {runs} of 96 optimiser steps (16 prompts × 8 completions, learning rate 5e-4), {seeds}, 2026-11-20 to 26, mean lag 7
 rounds once the buffer is full; greedy accuracy on 256 problems; before RL the model solves 43 %. VCPO's first two runs
-are of 2026-11-21, after its gradient of groups with equal rewards was mended.
+are of 2026-11-21, after its gradient of groups with equal rewards was fixed.
 """
 TOKENS_RESULTS = """{lists}
 
@@ -137,8 +137,8 @@ def _significance_text(scores: Mapping[str, Array], differences: Sequence[Method
     n_methods, n_pairs = (sum(d.significant for d in tests) for tests in (differences, pairs))
     return (
         f"{n_methods} of {len(differences)} methods differ from PPO-clip beyond chance ({n_uncorrected} before Holm's "
-        f"correction for so many comparisons), as do {n_pairs} of {len(pairs)} pairs of methods; the mean "
-        f"square between methods is {ratio:.1f} times that between seeds (F)"
+        f"correction for so many comparisons), and {n_pairs} of {len(pairs)} pairs of methods from each other; the "
+        f"mean square between methods is {ratio:.1f} times that between seeds (F)"
     )
 
 

@@ -20,8 +20,8 @@ from staleharness.store.stored_run import StoredRun
 EARLIER: dict[str, tuple[str, str]] = {  # track -> study, its settings
     "paper": (
         "vaco_ratio",
-        "HalfCheetah, Hopper and Walker2d at the ratios of VACO's paper: 200 phases of 320 gradient steps, lag "
-        "uniform, published defaults, five seeds.",
+        "HalfCheetah, Hopper and Walker2d at the ratios of VACO's paper: 200 phases of 320 gradient steps, "
+        "uniform lag, published defaults, five seeds.",
     )
 }
 TOKEN_NAMES = {"vaco[delta=0.05]": "vaco"}  # labels of the earlier studies on tokens -> names on all tracks

@@ -18,31 +18,31 @@ HEAD = f"""<!-- Made by docs/generate.py (`make docs`) from the bundles of resul
 
 # Early warnings
 
-Which metric of a run changes before its reward falls, how long before, and how often it also changes without a fall?
-Counted over all published runs with stale data. The [definitions](alarm_counts.py) were written before anything was
-computed, but for later additions: chains do not count, the lead has an interval, a mean of returns is over the phases
-in which an episode ended, a metric with fewer than {FEW} falls has no interval, and phases that fill the buffer are
-left out.
+Which metrics of a run change before its reward falls, how long before, and how often do they also change without a
+fall? Counted over all published runs with stale data. The [definitions](alarm_counts.py) were written before anything
+was computed, except for later additions: chains do not count, the time before the fall has an interval, a mean of
+returns is over the phases in which an episode ended, a metric with fewer than {FEW} falls has no interval, and phases
+that fill the buffer are left out.
 
-- **Fall**: the reward of the data (control: the return), a mean over {WINDOW} phases, is below two thirds of its best
-  so far; counted from twice the largest lag on and without the phases that fill the buffer, since data are fresher
-  before. Shorter runs do not count, which leaves out all chains.
+- **Fall**: the reward of the data (control: the return), averaged over {WINDOW} phases, is below two thirds of its best
+  so far. Phases before twice the largest lag and those that fill the buffer do not count, since their data are fresher.
+  Shorter runs do not count either, which leaves out all chains.
 - **Alarm**: the mean of the metric over the same phases has left its own best so far by more than a level. **Hit**: the
   alarm comes in an earlier phase than the fall. **False alarm**: an alarm in a run without a fall.
 - **Level**: chosen on one half of the studies, to make the share of hits less the share of false alarms as large as
   possible; the table shows the other half. The first studies were assigned alternately in order of name, later ones
-  by a hash of it. Intervals are 95 %, from resampled triples of study, environment and seed, as runs of one seed share
-  their noise. Bold: the interval excludes 0, also if widened until all of a table hold at once (Bonferroni).
+  by a hash of the name. Intervals are 95 %, from resampled triples of study, environment and seed, as runs of one seed
+  share their noise. Bold: the interval excludes 0 even if widened so that all of a table hold at once (Bonferroni).
 - **The reward itself**, at a milder level, is what a warning has to beat. A fall passes through that level, so on
   tokens it is nearly always a hit, but it comes late (last column). On HalfCheetah all episodes end in the same phase,
-  one of ten or so, and the return falls at once.
+  about one in ten, so the return falls abruptly.
 
 """
 TAIL = """## Not measured
 
 Falls are rare outside of long runs and high learning rates, so the tables describe studies that have them. KL by age is
 stored under `MISMATCH` alone, and the cosine of successive gradients by `gac` alone (`gac[share=0]` is PPO-clip that
-records it). Each metric has one level for all methods and environments; one for a known setup may do better.
+records it). Each metric has one level for all methods and environments; a level for a known setup may do better.
 [The ESS before a collapse](gallery/async_rl.md) is one study, drawn run by run."""
 
 
@@ -104,14 +104,14 @@ def section(kind: str, runs: Sequence[Run]) -> str:
         f"{len(half)} runs with {n} falls ({names})"
         for half, n, names in zip((choosing, reporting), falls, studies, strict=True)
     ]
-    about = textwrap.fill(f"Levels were chosen on {sizes[0]}; the table is of {sizes[1]}.", WIDTH)
+    about = textwrap.fill(f"Levels were chosen on {sizes[0]}; the table shows {sizes[1]}.", WIDTH)
     parts = [f"## {KINDS[kind]}", about, markdown_table(head, rows)]
     if falls[1] < FEW:
         parts.append(f"**{falls[1]} falls are too few to tell metrics apart**, whatever the intervals say.")
     else:
         better = [row[0] for row in rows if row[4].startswith("**+") and row[0] != METRICS[-1].name]
         parts.append(
-            f"Beside the reward, hits exceed false alarms by more than chance for: {', '.join(better) or 'none'}."
+            f"Apart from the reward, hits exceed false alarms by more than chance for: {', '.join(better) or 'none'}."
         )
     if silent:
         parts.append(textwrap.fill(f"Not stored, or without a fall in one of the halves: {', '.join(silent)}.", WIDTH))

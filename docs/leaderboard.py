@@ -160,7 +160,7 @@ def _token_settings(folder: Path, tokens: Track) -> str:
     verdict = "Two settings on tokens agree on the order" if holds else "On tokens an order holds for one setting alone"
     return (
         f"{verdict}: over {len(names)} methods at K = 16, Kendall's τ between the protocol's two settings, the oldest "
-        f"versions and uniform lag (one gradient step a phase, a larger one; {run_count(*second.runs)}), is "
+        f"versions and uniform lag (one larger gradient step a phase; {run_count(*second.runs)}), is "
         f"{_signed(later.tau)} ({p_text(later.p)}). Between two earlier studies of these methods, {studies_text}."
     )
 

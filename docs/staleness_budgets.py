@@ -41,10 +41,10 @@ before it.
   policy's return or from 0 (accuracies), after a fit that does not rise with lag and is at most 100%
   ([why](advise.md#the-staleness-budget)); scores are as measured. A method that scores high without lag has more to
   lose.
-- **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < where the measured
-  lags end.
+- **budget**: the largest mean lag, in phases and in gradient steps, that keeps {KEEP:.0%}; ≥ and < mark where
+  the measured lags end.
 - **slowdown**: steps at K divided by steps at K = 1 until both reach a share of the best synchronous score of that
-  method; `>` where the stale runs never do, or take longer than the longest slowdown that they could show.
+  method; `>` where the stale runs never reach it, or take longer than the longest slowdown that they could show.
 
 Studies with more seeds come first; rows are sorted by the score at the largest lag. A method that gains less than
 {LEARNED:.0%} of what PPO-clip gains without lag is named below its table: it has little to lose. *To type* is the value
@@ -86,7 +86,7 @@ def staleness_budgets(folder: Path) -> str:
             without.append(f"- {path.name}: {str(error).partition(': ')[2]}")
     bundles.sort(key=lambda bundle: (-len({run.seed for run in bundle.results}), -len(bundle.results), bundle.name))
     sections = [_section(bundle, env) for bundle in bundles for env in bundle.advice.envs]
-    none = "\n".join(["## No answer", "", "Bundles that no budget can be read from:", "", *without])
+    none = "\n".join(["## No answer", "", "Bundles from which no budget can be read:", "", *without])
     return "\n".join([HEAD, *sections, *([none, ""] if without else []), TAIL])
 
 

@@ -31,7 +31,7 @@ def page(frame: pd.DataFrame, study: Study, seeds: int) -> str:
     parts = [
         f"<!-- Made by `{study.command} --publish`: edit experiments/real_lag/page.py. -->",
         f"# {study.title}",
-        "*Actors and learner race as processes, and the lag is whatever results. Does a simulation reach the same "
+        "*Actors and learner run concurrently, and the lag is whatever results. Does a simulation reach the same "
         "scores under the recorded lag, under a pipeline fitted to it, or under a uniform buffer of the same mean? Is "
         "the mean lag enough, or does its distribution matter?*",
         "## Runs",
@@ -52,7 +52,7 @@ def page(frame: pd.DataFrame, study: Study, seeds: int) -> str:
         "much smaller than the margin. The real actors are paced by stated seconds (`delay`, `train`), so that the "
         "load decides the lag, not the machine. Lag that swings with the load of a cluster is not covered. The "
         "pipeline is fitted with a few numbers from a recording: the mean and deviation of a row's time and, with slow "
-        "actors, how many are slow and by what factor. It knows nothing else about how actors differ.",
+        "actors, how many are slow and by what factor. It contains nothing else about how actors differ.",
     ]
     return "\n\n".join(parts) + "\n"
 
@@ -63,11 +63,11 @@ def _design(frame: pd.DataFrame, study: Study, seeds: int) -> str:
         f"{len(frame)} of {total} runs: {', '.join(map(display_label, study.methods))} under {_count(loads, 'load')} "
         "on each task"
         + (", the rest still to be made." if len(frame) < total else ".")
-        + " Every recorded run is made again in four ways: from its trace with the same seed and with a fresh one, "
+        + " Every recorded run is repeated in four ways: from its trace with the same seed and with a fresh one, "
         "under the pipeline model `LAG=queue[...]` with the times of its trace, and under `LAG=uniform` with the K "
         f"whose mean lag is nearest{' (two loads with the same K share one run)' * (loads > 1)}. Runs without lag have "
-        f"K = 1, with the recorded seeds and with the fresh ones.{_filter_words(frame)} The question is ours, no "
-        "paper's." + dates_note(figure_dates().get(f"{study.name}/compare")),
+        f"K = 1, with the recorded seeds and with the fresh ones.{_filter_words(frame)} The question is our "
+        "own, not a paper's." + dates_note(figure_dates().get(f"{study.name}/compare")),
         "",
         "| task | load | lag model |",
         "|---|---|---|",
@@ -151,11 +151,11 @@ def _filter_words(frame: pd.DataFrame) -> str:
     shares = rows.groupby("task", sort=False)["filtered"].mean()
     places = _and([f"{_percent(share, 1, '')} on {task}" for task, share in shares.items()])
     threshold = (
-        "δ = 0.2 throughout, published for control; for language δ = 0.05 is published"
+        "δ = 0.2 throughout, the value published for control (for language it is 0.05)"
         if vaco == "vaco"
-        else "the δ that is published for language"
+        else "the δ published for language"
     )
-    return f" VACO has {threshold}. Of the minibatches under lag its filter acts in {places}."
+    return f" VACO uses {threshold}. Its filter acts in this share of the minibatches under lag: {places}."
 
 
 def _lag_effects(frame: pd.DataFrame, results: Sequence[Comparison]) -> str:
@@ -242,9 +242,10 @@ def _score_tables(results: Sequence[Comparison]) -> str:
     runs = sorted({n for c in results for n in c.difference.runs})
     note = (
         f"Differences of final scores, n = {' to '.join(map(str, runs[:: max(1, len(runs) - 1)]))} on each side, are "
-        "shares of what learning gains without lag on the task. Intervals and p are Welch's; of the last comparison, "
-        "whose sides share their seeds, Student's over seeds. *The same within the margin*: two one-sided tests at 5 % "
-        f"place the difference within ± {MARGIN:.0%}; the smallest margin is the one at which they would, uncorrected. "
+        "shares of what learning gains without lag on the task. Intervals and p are Welch's; for the last "
+        "comparison, whose sides share their seeds, they are Student's over seeds. *The same within the margin*: two "
+        f"one-sided tests at 5 % place the difference within ± {MARGIN:.0%}; the smallest margin is the one at which "
+        "they would, uncorrected. "
         f"The words follow from p with Holm's correction for all {len(results)} differences of the page, and for its "
         f"{len(results)} tests of equivalence."
     )
@@ -269,7 +270,7 @@ def _answers(results: Sequence[Comparison]) -> Iterator[str]:
     if of_lag:
         yield (
             f"**Does lag change the score at all?** In {len(changed)} of {len(of_lag)} combinations of task, load and "
-            f"method (marked \\*), before Holm's correction in {alone}. Elsewhere equivalence says little."
+            f"method (marked \\*); before Holm's correction, in {alone}. Elsewhere equivalence says little."
         )
     for first, second, effect in PAIRS[1:]:
         mine = [c for c in results if (c.first, c.second) == (first, second)]

@@ -261,8 +261,8 @@ def test_the_page_and_its_pictures(study: SimpleNamespace, frame: pd.DataFrame) 
     assert "*Full queue:* lag changes PPO-clip by −20% [" in said and "is shown for PPO-clip, VACO and SPO." in said
     assert "In 8 of 9 combinations" in said
     assert "no upper bound" in said
-    assert "Of the minibatches under lag its filter acts in 25.0% on Hopper." in said
-    assert "The question is ours, no paper's. Its tests were written on 2026-11-22" in said
+    assert "Its filter acts in this share of the minibatches under lag: 25.0% on Hopper." in said
+    assert "The question is our own, not a paper's. Its tests were written on 2026-11-22" in said
     assert "the rest still to be made" in study.page.page(frame, hopper, 5)
     begun = study.page.page(frame[frame["seed"] == 0], hopper, 4)
     assert begun.count("No two ways have two runs each to compare yet, so nothing is tested.") == 2
