@@ -142,7 +142,7 @@ test: $(STAMP) ## the fast tests; ARGS="-k lag" goes to pytest unchanged
 	@$(call refuse,ARGS)$(LLM)
 	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest $(PARALLEL) -m "not long and not slow and not gpu and not faults" $(ARGS)
 
-test-long: $(STAMP) ## a hundred tests of whole runs and pages, which take as long as all others
+test-long: $(STAMP) ## a hundred tests of whole runs and pages, which together take as long as all the others
 	@$(call refuse,ARGS)$(LLM)
 	@PYTHONDONTWRITEBYTECODE= $(PYTHON) -m pytest $(PARALLEL) -m "long and not slow and not gpu and not faults" $(ARGS)
 
@@ -218,5 +218,5 @@ clean: ## remove caches and built files, never results
 	@rm -rf build dist .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
 	@find staleharness algorithms envs tests constraints -name __pycache__ -prune -exec rm -rf {} + 2>/dev/null || true
 
-distclean: clean ## the same, and remove the environment
+distclean: clean ## clean, and remove the environment
 	@python3 constraints/install.py --venv="$(VENV)" --remove

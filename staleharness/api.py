@@ -45,7 +45,7 @@ class RunsFailed(RuntimeError):
 def _check_thread(noun: str) -> None:
     """Raise `UserError` outside the main thread."""
     if threading.current_thread() is not threading.main_thread():
-        raise UserError(f"a {noun} is started from the main thread, the only one that receives Ctrl-C")
+        raise UserError(f"start a {noun} from the main thread, the only one that receives Ctrl-C")
 
 
 def plan(
@@ -145,9 +145,9 @@ def sweep(
     refuse_empty(jobs=jobs, runner=runner, runs_per_gpu=runs_per_gpu, memory=memory, slurm=slurm)
     for name, text in (("runner", runner), ("slurm", slurm or "")):
         if not isinstance(text, str):
-            raise UserError(f"{name}={shorten(repr(text))} is not a text")
+            raise UserError(f"{name}={shorten(repr(text))} is not a string")
     if progress is not None and not callable(progress):
-        raise UserError(f"progress={shorten(repr(progress))} is not a function of one event")
+        raise UserError(f"progress={shorten(repr(progress))} is not a function that takes one event")
     grid_plan = plan(**arguments)
     store = Store(out)
     store.check()
@@ -160,10 +160,10 @@ def sweep(
         raise KeyboardInterrupt(f"stopped with {len(grid_plan.runs) - len(runs)} runs to go")
     ids = {run.id for run in runs}
     if missing := [run for run in grid_plan.runs if run.run_id not in ids]:
-        unreadable = {"class": "Damaged", "message": "the run ended, and cannot be read back"}
+        unreadable = {"class": "Damaged", "message": "the run ended, but what it stored cannot be read"}
         events = [(run, outcome.failed.get(run.run_id, unreadable)) for run in missing]
         lines = [f"{run.text}: {event['class']}: {event['message']}" for run, event in events]
-        text = "; ".join([f"{len(missing)} of the runs failed, the others are stored", *lines])
+        text = "; ".join([f"{len(missing)} of the runs failed; the others are stored", *lines])
         raise RunsFailed(text, outcome.failed, Results.of(runs))
     return Results.of(runs)
 
@@ -259,7 +259,8 @@ def simulate(
         grid_plan = plan(**arguments, seeds=[seed])
     if len(grid_plan.runs) != 1:
         raise UserError(
-            f"simulate takes one environment, algorithm and capacity; this names {len(grid_plan.runs)} (use sweep)"
+            "simulate takes one environment, one algorithm and one capacity; these arguments give "
+            f"{len(grid_plan.runs)} runs (use sweep)"
         )
     return in_process_run.phases(grid_plan.runs[0].spec)
 

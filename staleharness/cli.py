@@ -57,7 +57,7 @@ def main() -> None:
         code = _complain(f"{target}: {reason}")
     except OSError as error:
         if error.errno == errno.ENOENT and not _working_folder_exists():
-            code = _complain("the current folder is no longer there; change to one that is")
+            code = _complain("the current folder no longer exists; change to one that does")
         elif error.errno == errno.EMFILE:
             code = _complain("too many open files; run fewer things at a time (JOBS=1), or raise the limit: ulimit -n")
         elif error.errno == errno.ENOMEM:  # for a new process

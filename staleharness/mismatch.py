@@ -119,7 +119,7 @@ def read_mismatch(text: str) -> tuple[Mismatch, ...]:
 def _read(text: str) -> Mismatch:
     if (choice := parse_choice_of(text, MISMATCHES, "MISMATCH")) is None:
         name = text.split("[")[0].split(":")[0]
-        extra = "; it stands alone" if name == NONE else f"; {nearest(name, {NONE, *MISMATCHES})}"
+        extra = "; give none alone, without options" if name == NONE else f"; {nearest(name, {NONE, *MISMATCHES})}"
         raise UserError(f"MISMATCH={shorten(text)!r} is not a mismatch model{extra}")
     return build_choice(*choice, f"MISMATCH={shorten(text)}", choice[0].title())
 

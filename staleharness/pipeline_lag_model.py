@@ -51,7 +51,9 @@ class PipelineLag(LagModel):
     def __post_init__(self) -> None:
         super().__post_init__()
         cv = type(self).hyper_parameters()["cv"]
-        self.require("cv", not self.online or self.cv == cv, "left out where pace=length says what a row takes")
+        self.require(
+            "cv", not self.online or self.cv == cv, "left out with pace=length, which says how long a row takes"
+        )
         consistent = (self.slow > 0) == (self.slow_factor > 1)
         self.require("slow", consistent, "above 0, and slow_factor above 1, where there are slow slots")
 
@@ -63,7 +65,7 @@ class PipelineLag(LagModel):
         """Return the pipeline of a run. Raises `UserError` for rules that exclude each other."""
         rules = self.rules(demand)
         if "slots" in rules and self.slots != type(self).hyper_parameters()["slots"]:
-            raise UserError(f"{self.title()}: slots follow from its own rule; leave them out")
+            raise UserError(f"{self.title()}: its own rules set the slots; leave them out")
         row_times = f"lognormal[mean={self.row_time},cv={self.cv}]" if self.cv else f"constant:{self.row_time}"
         decision_time = 0.0
         if self.online:
@@ -88,7 +90,8 @@ class PipelineLag(LagModel):
         pipeline = Pipeline().with_settings(settings, self.title())
         if self.online and pipeline.in_flight == "switch":
             raise UserError(
-                f"LAG={self.text}: pace=length asks how long a row is when it begins, and here its weights may change"
+                f"LAG={self.text}: pace=length takes the length of a row when it begins, and here its weights may "
+                "change after that"
             )
         return pipeline
 
@@ -98,7 +101,7 @@ class PipelineLag(LagModel):
 
     def schedule(self, demand: Demand) -> Schedule:
         if self.online:
-            raise UserError(f"LAG={self.text}: pace=length asks for the lengths of a run's own rows")
+            raise UserError(f"LAG={self.text}: pace=length needs the lengths of a run's own rows")
         return self.schedule_by_length(demand, None)
 
     def schedule_by_length(self, demand: Demand, lengths: Lengths | None) -> Schedule:
@@ -110,7 +113,7 @@ class PipelineLag(LagModel):
         try:
             return schedule_of(simulate(self.pipeline(demand), integer(demand.seed, "lag"), lengths))
         except UserError as error:
-            raise UserError(f"LAG={self.text}: {error} (s: training steps)") from error
+            raise UserError(f"LAG={self.text}: {error} (s stands for training steps)") from error
 
     def bound(self, demand: Demand) -> int | None:
         rules = self.rules(demand)

@@ -227,12 +227,12 @@ class Schedule:
             for row in np.flatnonzero(trained & mask)[:1]:
                 return f"row {row} is trained in phase {self.phase[row]}{problem}"
         if self.reused is not None and (self.reused[:, 1] <= self.phase[self.reused[:, 0]]).any():
-            return "a row is trained on once more before the first time"
+            return "a row is trained on again before the first time"
         for rows in self._rows_by_actor():
             numbers = np.unique(self.nth[rows])
             if len(numbers) != numbers[-1] + 1:
                 hole = int(np.flatnonzero(numbers != np.arange(len(numbers)))[0])
-                return f"actor {self.actor[rows[0]]} has a hole: its group {hole} is missing"
+                return f"actor {self.actor[rows[0]]} lacks its group {hole}"
         return None
 
     def _mismatch(self, demand: Demand) -> str | None:

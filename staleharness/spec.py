@@ -92,7 +92,7 @@ class RunSpec:
         if not 0 <= self.fill_phases <= MAX_FILL:
             raise UserError(f"fill_phases={self.fill_phases} must lie in [0, {MAX_FILL}]")
         if self.fill_learning_rate < 0 or (self.fill_learning_rate and not self.fill_phases):
-            rule = "must not be negative" if self.fill_phases else "has no phase to be used in: fill_phases=0"
+            rule = "must not be negative" if self.fill_phases else "has no effect with fill_phases=0"
             raise UserError(f"fill_learning_rate={self.fill_learning_rate} {rule}")
         if self.threads > MAX_THREADS:
             raise UserError(f"threads={self.threads} is more than {MAX_THREADS}")

@@ -45,7 +45,7 @@ class Question:
         if isinstance(self.seeds, int):
             return range(min(self.seeds, MAX_SEEDS))
         if not self.seeds or len(set(self.seeds)) < len(self.seeds) or min(self.seeds) < 0:
-            raise UserError(f"seeds={list(self.seeds)} is no list of different whole numbers, each 0 or above")
+            raise UserError(f"seeds={list(self.seeds)} is not a list of different whole numbers, each 0 or above")
         return self.seeds
 
     def at(self, scale: str) -> Question:
@@ -55,7 +55,7 @@ class Question:
         if scale == "small":
             return replace(self, paper={})
         if not self.paper:
-            raise UserError(f"SCALE=paper: the study {self.question!r} has no table [paper] that says what that is")
+            raise UserError(f"SCALE=paper: the study {self.question!r} has no table [paper], which defines that scale")
         if "paper" in self.paper:
             raise UserError("[paper]: unknown option 'paper'; it holds a grid and settings only")
         paper = build(Question, _as_lists(self.paper), "[paper]")
@@ -104,7 +104,7 @@ def read_study(path: Path) -> Question:
             raise UserError(f"spec file {path}: {key} is a setting; write it under [settings]")
     for key in settings if isinstance(settings, dict) else ():
         if key in NAMES - {"mismatch"}:
-            raise UserError(f"spec file {path}: {key} stands at the top of the file, not under [settings]")
+            raise UserError(f"spec file {path}: {key} belongs at the top of the file, not under [settings]")
     return build(Question, content, f"spec file {path}")
 
 

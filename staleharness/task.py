@@ -87,7 +87,7 @@ class Task:
         for name in ("ids", "aliases"):
             value = getattr(cls, name)
             if not isinstance(value, dict) or not all(isinstance(x, str) for pair in value.items() for x in pair):
-                raise UserError(f"{where}: {name} is not a dictionary of texts, as {example}")
+                raise UserError(f"{where}: {name} is not a dictionary of strings, such as {example}")
         if cls.kind and not cls.ids and cls.find.__func__ is Task.find.__func__:  # type: ignore[attr-defined]
             raise UserError(f"{where} lists no environment; write ids = {example}")
 
@@ -203,8 +203,8 @@ def all_families() -> list[type[Task]]:
     for family in families:
         if not family.kind:
             raise UserError(
-                f"{family.__qualname__} in {source_file(family)} is of no kind of task: a vector of gymnasium "
-                "environments is a ControlTask (staleharness.control.task), another kind of task defines `kind`"
+                f"{family.__qualname__} in {source_file(family)} does not define `kind`, the kind of its task; "
+                "gymnasium environments extend ControlTask (staleharness.control.task), which has one"
             )
         for name in (*family.ids, *family.aliases):
             holder = claims.setdefault(name.lower(), family)

@@ -147,7 +147,10 @@ def _check_columns(table: pa.Table, header: Mapping[str, Any], path: str) -> Non
     counts = [header.get(name) for name in ("decisions", "fetch")]
     are_counts = all(count is None or (type(count) is int and count >= 0) for count in counts)
     if not are_counts or not isinstance(header.get("source"), str):
-        raise UserError(f"trace {path} has a header that does not say where it comes from")
+        raise UserError(
+            f"trace {path} has a damaged header: source must be a string, decisions and fetch whole numbers of at "
+            "least 0"
+        )
 
 
 def read_replay(path: str) -> tuple[dict[str, Any], pd.DataFrame]:
@@ -168,7 +171,7 @@ def check_rules(header: Mapping[str, Any], path: str) -> None:
     is_masked = bound is not None and stale in ("mask", "drop_row")
     if is_masked or uses not in (None, 1):
         rule, lack = (f"stale={stale}", "left out of the loss") if is_masked else (f"uses={uses}", "trained on again")
-        raise UserError(f"trace {shorten(path)} is of a pipeline with {rule}, and does not say what is {lack}")
+        raise UserError(f"trace {shorten(path)} is of a pipeline with {rule}, but does not say what is {lack}")
 
 
 def fit_rows(

@@ -149,7 +149,7 @@ def test_seeds_may_be_listed_and_a_file_overridden(tmp_path: Path) -> None:
         ({"env": "Hopper", "seeds": [1, 1]}, "SEEDS"),
         ({"env": "Hopper", "seeds": [-1]}, "SEEDS"),
         ({"env": "Hopper", "k": 1.5}, "K='1.5'"),
-        ({"env": "Hopper", "seeds": 3.0}, r"SEEDS=3\.0 is neither a whole number"),
+        ({"env": "Hopper", "seeds": 3.0}, r"SEEDS=3\.0 is neither a number of seeds"),
         ({"env": "Hopper", "seeds": [0.5]}, r"SEEDS=\[0\.5\]"),
         ({"env": "Hopper", "lag": 3}, "LAG='3'"),
         ({"env": "Hopper", "preset": 3}, "PRESET='3'"),
@@ -180,10 +180,10 @@ def test_a_mistake_is_a_user_error_and_writes_nothing(given: dict[str, Any], wor
         ({"out": 3}, "out=3 is not a folder"),
         ({"out": ["a"]}, r"out=\['a'\] is not a folder"),
         ({"out": ""}, "out='' is empty"),
-        ({"runner": 3}, "runner=3 is not a text"),
-        ({"runner": None}, "runner=None is not a text"),
-        ({"slurm": 3}, "slurm=3 is not a text"),
-        ({"slurm": ["--time=4"]}, "slurm=.* is not a text"),
+        ({"runner": 3}, "runner=3 is not a string"),
+        ({"runner": None}, "runner=None is not a string"),
+        ({"slurm": 3}, "slurm=3 is not a string"),
+        ({"slurm": ["--time=4"]}, "slurm=.* is not a string"),
         ({"progress": 3}, "progress=3 is not a function"),
         ({"jobs": [1, 2]}, "JOBS='1,2' is not a whole number"),
         ({"memory": 2}, "MEMORY=2 is 2 bytes"),
@@ -230,7 +230,7 @@ def test_what_trains_outside_the_main_thread_is_refused(name: str, tmp_path: Pat
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
-    assert isinstance(seen[0], sh.UserError) and f"a {name} is started from the main thread" in str(seen[0])
+    assert isinstance(seen[0], sh.UserError) and f"start a {name} from the main thread" in str(seen[0])
     assert not (tmp_path / "out").exists()
 
 
@@ -282,7 +282,7 @@ def test_simulate_has_the_bits_of_a_stored_run_and_restores_torch(
 
 
 def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
-    with pytest.raises(sh.UserError, match="this names 2 "):
+    with pytest.raises(sh.UserError, match="these arguments give 2 runs"):
         sh.simulate(env="Pendulum", algo="spo,vaco")
     with pytest.raises(sh.UserError, match="did you mean 'epochs'"):
         sh.simulate(env="Pendulum", epoch=1)
@@ -294,7 +294,7 @@ def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
     with loaded_plugins(), pytest.raises(sh.RunsFailed) as caught:
         sh.sweep(**ASKED, k=2, algo="breaks,spo", seeds=1, out=out, plugin=str(plugin))
     assert str(caught.value) == (
-        "1 of the runs failed, the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose "
+        "1 of the runs failed; the others are stored; breaks Pendulum-v1 K=2 seed 0: ValueError: broken on purpose "
         "(breaks.py, line 13; phase 0)"
     )
     (failure,) = caught.value.failed.values()

@@ -66,7 +66,7 @@ def test_a_family_of_no_kind_is_told_what_to_be(monkeypatch: pytest.MonkeyPatch)
     class Kindless(Task):
         """Written when there was one kind."""
 
-    with pytest.raises(UserError, match=r"Kindless in .*test_kinds.py is of no kind of task") as error:
+    with pytest.raises(UserError, match=r"Kindless in .*test_kinds.py does not define `kind`") as error:
         all_families()
     assert "ControlTask" in str(error.value) and plugins.source_file(Kindless) in str(error.value)
 

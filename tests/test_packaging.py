@@ -399,7 +399,8 @@ def test_an_installation_without_a_bundle_says_where_it_is(tmp_path: Path, monke
     assert reference_results.absent_results() == ""
     monkeypatch.setattr(reference_results, "builtin_folder", lambda kind: tmp_path / kind)
     monkeypatch.chdir(tmp_path)
-    words = r"published runs of quick_hopper alone; copy others from a checkout of the repository to results/reference/"
+    words = r"only the published runs of quick_hopper; copy others from a checkout of the repository to "
+    words += "results/reference/"
     assert len(load("results/reference/quick_hopper")) > 0
     for call in (
         lambda: load("results/reference/vaco_ratio"),

@@ -198,8 +198,8 @@ class ActorPool:
             finally:
                 actor_end.close()
         raise ActorsNotStarted(
-            f"the process that starts the actors was killed {MAX_DEATHS + 1} times in a row, perhaps for want of "
-            "memory; the same command goes on from the last checkpoint"
+            f"the process that starts the actors was killed {MAX_DEATHS + 1} times in a row, perhaps for lack of "
+            "memory; the same command resumes from the last checkpoint"
         )
 
     def _listen(self) -> None:
@@ -248,8 +248,8 @@ class ActorPool:
             self.recorder.record_loss(group, self.phase)
         self.deaths += 1
         if self.deaths > MAX_DEATHS:
-            exit_code = f"the last by exit code {member.process.exitcode}"
-            self._fail(RuntimeError(f"{self.deaths} actors died and handed nothing over, {exit_code}"))
+            exit_code = f"the last one with exit code {member.process.exitcode}"
+            self._fail(RuntimeError(f"{self.deaths} actors died without delivering data, {exit_code}"))
             return
         self._spawn(member.place)
 

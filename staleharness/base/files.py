@@ -59,7 +59,7 @@ def check_creatable(path: Path, prefix: str = ".staleharness-") -> None:
     if not path.exists():
         parent = next(parent for parent in path.parents if parent.exists())
         if not parent.is_dir():
-            raise NotADirectoryError(errno.ENOTDIR, "a file, where a folder is to be", str(parent))
+            raise NotADirectoryError(errno.ENOTDIR, "a file, but a folder is needed here", str(parent))
         os.rmdir(tempfile.mkdtemp(dir=parent, prefix=prefix))
 
 
@@ -72,7 +72,7 @@ def check_replaceable(path: Path, head: str, kind: str, within: int = 0) -> None
     with path.open("rb") if path.is_file() else io.BytesIO() as stream:
         text = stream.read(within or len(head.encode()))
         if head.encode() not in text:
-            raise UserError(f"{path} is not {kind} and would be replaced; give another place or move it away")
+            raise UserError(f"{path} is not {kind} and would be overwritten; give another path or move it away")
 
 
 def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
@@ -89,7 +89,7 @@ def check_own(folder: Path, names: Iterable[str]) -> dict[str, list[str]]:
         foreign += [file] if os.path.lexists(file) and not intact else []
     if foreign:
         raise UserError(
-            f"{foreign[0]} is not an earlier file of this command, or was changed since, and would be replaced; give "
+            f"{foreign[0]} was not written by this command, or has changed since, and would be overwritten; give "
             "another folder or move it away"
         )
     return digests
@@ -190,7 +190,7 @@ def is_temporary(name: str, *names: str) -> bool:
 def check_not_link(path: Path) -> None:
     """Raise `UserError` for a symbolic link, even a dangling one."""
     if path.is_symlink():
-        raise UserError(f"{path} is a link, and in a results folder nothing is written through one; remove it")
+        raise UserError(f"{path} is a symbolic link; nothing in a results folder is written through one, so remove it")
 
 
 def make_subfolder(root: Path, *names: str) -> Path:
@@ -206,7 +206,7 @@ def make_subfolder(root: Path, *names: str) -> Path:
     try:
         path.mkdir(parents=True, exist_ok=True)
     except OSError as error:
-        raise UserError(f"{path} cannot be made: {error.strerror}") from error
+        raise UserError(f"{path} cannot be created: {error.strerror}") from error
     for parent, folders, _ in os.walk(path):  # a file that is a link is replaced, and not followed
         for name in folders:
             check_not_link(Path(parent, name))
@@ -285,7 +285,7 @@ def try_lock(handle: int, mode: int = fcntl.LOCK_EX) -> bool:
         return False
     except OSError as error:
         raise UserError(
-            f"the file system of the folder has no locks ({error.strerror}), as some network file systems; "
+            f"the file system of the folder does not support locks ({error.strerror}), like some network file systems; "
             "give a folder on a local disk"
         ) from error
     return True

@@ -128,7 +128,7 @@ class Options:
         names = [key for key, hint in vars(cls).get("__annotations__", {}).items() if "ClassVar" not in str(hint)]
         if names and "__dataclass_fields__" not in vars(cls):
             raise UserError(
-                f"{where} has the field {names[0]} and is no dataclass; write @dataclass(frozen=True) above it"
+                f"{where} has the field {names[0]} but is not a dataclass; write @dataclass(frozen=True) above it"
             )
         try:
             types = cls.hyper_parameter_types()
@@ -137,7 +137,7 @@ class Options:
         for key, hint in types.items():
             if hint not in TYPES and get_origin(hint) is not Literal:
                 name = hint.__name__ if isinstance(hint, type) else str(hint)
-                raise UserError(f"{where}: {key} is of type {name}; a field is a bool, int, float, str or a Literal")
+                raise UserError(f"{where}: {key} is of type {name}; a field must be a bool, int, float, str or Literal")
 
     @classmethod
     def title(cls) -> str:

@@ -104,7 +104,7 @@ def split_list(text: str) -> list[str]:
         else:
             entries[-1][-1] += character
     if depth != 0:
-        raise UserError(f"{shorten(text)!r} has a bracket without its pair; write name[option=value,...]")
+        raise UserError(f"{shorten(text)!r} has an unmatched bracket; write name[option=value,...]")
     if len(entries) > 1 and not all(map(any, entries)):
         raise UserError(f"{shorten(text)!r} has an empty entry: take out the comma that has nothing before or after it")
     return [part for entry in entries for part in entry if part]

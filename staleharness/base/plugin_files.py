@@ -33,10 +33,10 @@ def check_plugin_folder(path: Path, name: str, where: str) -> None:
     folders, files = _kind_folders(path), _direct_files(path)
     if folders and files:
         raise UserError(
-            f"{name} holds no plugin: beside its folder {folders[0]}/, *.py files are no plugins; move "
+            f"{name} holds no plugin: *.py files beside its folder {folders[0]}/ are not loaded; move "
             f"{files[0].name} to {'/, '.join(KINDS[:-1])}/ or {KINDS[-1]}/ (from {where})"
         )
-    raise UserError(f"{name} holds no plugin, that is no *.py file (from {where})")
+    raise UserError(f"{name} holds no plugin, as it has no *.py file (from {where})")
 
 
 def _kind_folders(path: Path) -> list[str]:

@@ -256,8 +256,8 @@ def _existing(text: str, where: str) -> Path:
     if not path.exists():
         raise UserError(f"plugin path {text} does not exist (from {where})")
     if not path.is_dir() and not (path.is_file() and path.suffix == ".py"):  # a device or a pipe has no plugin either
-        kinds = "a readable file ending in .py, or a folder"
-        raise UserError(f"plugin path {text} (from {where}) is no plugin, that is {kinds}")
+        kinds = "a readable file ending in .py or a folder"
+        raise UserError(f"plugin path {text} (from {where}) is not a plugin; give {kinds}")
     check_plugin_folder(path, f"plugin folder {text}", where)
     return path
 

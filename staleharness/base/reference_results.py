@@ -25,7 +25,7 @@ def absent_results() -> str:
         return ""
     names = ", ".join(sorted(path.name for path in inside.iterdir() if path.is_dir()))
     return (
-        f"this installation has the published runs of {names} alone; copy others from a checkout of the repository to "
+        f"this installation has only the published runs of {names}; copy others from a checkout of the repository to "
         f"{'/'.join(PLACE)}/ here"
     )
 
@@ -47,7 +47,7 @@ def portable_name(text: str) -> str:
         return str(Path(*PLACE) / path.resolve().relative_to(home))
     if set(str(path)) & set(" ,[]"):
         raise UserError(
-            f"{shorten(text)} lies in {str(path.parent)!r}: a run names the whole path, which may not have a blank, "
-            "comma or bracket; move the file, or give a whole path that leads there through a link"
+            f"{shorten(text)} lies in {str(path.parent)!r}: a run stores the absolute path, which may not have a "
+            "space, comma or bracket; move the file, or give an absolute path that leads there through a link"
         )
     return str(path)

@@ -35,7 +35,7 @@ def modes_kept(culprit: str) -> Iterator[None]:
     for name in [name for name in changes if name not in OF_RUNS]:
         raise UserError(
             f"{culprit} changes torch's {name} from {_text(before[name])} to {_text(changes[name])}, which would "
-            "change what other code computes; leave it, and give dtype= or device= to your own tensors"
+            "change what other code computes; leave the default alone and give dtype= or device= to your own tensors"
         )
 
 

@@ -17,7 +17,7 @@ from .parsing import LARGEST, value_text
 
 D = TypeVar("D")
 _HINTS: weakref.WeakKeyDictionary[type, Mapping[str, Any]] = weakref.WeakKeyDictionary()
-KINDS_OF_VALUE = {bool: "true or false", int: "a whole number", float: "a number", str: "a text"}
+KINDS_OF_VALUE = {bool: "true or false", int: "a whole number", float: "a number", str: "a string"}
 
 
 def type_hints(cls: type) -> Mapping[str, Any]:
@@ -64,11 +64,11 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
     if hint is bool and isinstance(value, bool):
         return value
     if hint in (int, float) and isinstance(value, str) and value.lstrip("+-") == "nan":  # see `parse_value`
-        raise UserError(f"{where}={value} is not finite, or too large")
+        raise UserError(f"{where}={value} is not finite, or is too large")
     if hint in (int, float) and isinstance(value, (int, float)) and not isinstance(value, bool):
         limit = LARGEST if hint is int else sys.float_info.max if finite else math.inf
         if not abs(value) <= limit:  # true of NaN, too
-            raise UserError(f"{where}={shorten(value_text(value))} is not finite, or too large")
+            raise UserError(f"{where}={shorten(value_text(value))} is not finite, or is too large")
         if hint is float or value == int(value):
             return hint(value)
     if hint is str and isinstance(value, str):
@@ -81,9 +81,9 @@ def convert(value: Any, hint: Any, where: str, finite: bool = True) -> Any:
         return dict(value)
     if hint is str and isinstance(value, (bool, int, float)):
         text = shorten(value_text(value))
-        raise UserError(f'{where}={text} is not a text; write "{text}", in double quotes')
+        raise UserError(f'{where}={text} is not a string; write "{text}", in double quotes')
     if hint in (int, float) and isinstance(value, str) and is_number(value):
-        raise UserError(f'{where}="{shorten(value)}" is a text; leave out the quotation marks')
+        raise UserError(f'{where}="{shorten(value)}" is a string, not a number; leave out the quotation marks')
     if origin in (typing.Union, types.UnionType) and {*arguments} <= {*KINDS_OF_VALUE, type(None), tuple[int, ...]}:
         names = {**KINDS_OF_VALUE, type(None): "none", tuple[int, ...]: "a list of whole numbers"}
         choices = [names[option] for option in arguments]

@@ -69,7 +69,7 @@ def handle(command: Command) -> int:
 
     target = output_file(command.out, "picture", ".png", ".svg", ".pdf")
     if target is not None:
-        check_replaceable(target, MARK, "a picture of advise", within=LARGEST)
+        check_replaceable(target, MARK, "a picture made by advise", within=LARGEST)
     if command.log is None and (command.columns or command.unit or command.batch):
         raise UserError("COLUMNS, UNIT and BATCH say how to read a LOG: give LOG=FILE")
     zero = parse_value(command.zero)
@@ -84,7 +84,9 @@ def handle(command: Command) -> int:
     runs = command.select(Store(results_path(source)), f"RESULTS={source}")
     caps = _caps(command)
     if updates is not None and log is None and not caps:
-        raise UserError("UPDATES is of a pipeline or a log: give LOG=FILE, or PRESET=async")
+        raise UserError(
+            "UPDATES counts gradient steps per version of a pipeline or log: give LOG=FILE, or PRESET=async"
+        )
     advice = advise(runs, caps=caps, log=log, keep=keep, updates=updates, score=command.score, zero=zero)
     stream = sys.stderr if command.json else sys.stdout
     print("\n".join(map(printable, as_text(advice, source))), file=stream)
@@ -97,7 +99,7 @@ def handle(command: Command) -> int:
         print(printable(f"to train under these lags: {train}"), file=stream)
         if command.results is None:
             print(
-                f"the runs asked are published ones on {KINDS[source]}, {source}; RESULTS=FOLDER asks others",
+                f"this advice rests on published runs on {KINDS[source]}, {source}; RESULTS=FOLDER uses others",
                 file=stream,
             )
     if target is not None:
@@ -133,7 +135,7 @@ def _caps(command: Command) -> list[CapResult]:
         return []
     values = parse_assignments(command.set or "", "SET")
     if "cap" in values:
-        raise UserError("SET has cap: give the caps to try as CAP=0,1,2")
+        raise UserError("SET takes no cap here: give the caps to try as CAP=0,1,2")
     texts = split_list(CAPS if command.cap is None else command.cap)
     caps = list(dict.fromkeys(None if word == "none" else _number(word, "CAP") for word in texts))
     return over_caps(preset(command.preset or "async", values), caps)

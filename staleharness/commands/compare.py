@@ -87,7 +87,7 @@ def _tables(comparison: Comparison, width: int) -> list[tuple[str, list[str], li
     scale = f"normalised: {s['normalise']} ({s['constants_note']}, A and B together)"
     tables = []
     for title, rows, places in (
-        ("per cell: mean scores as they are", comparison.cells, digits),
+        ("per cell: mean raw scores", comparison.cells, digits),
         (f"per algorithm and K over environments: IQM, {scale}", comparison.rows, max(2, digits - 1)),
     ):
         headers = ["algorithm", "env", "K", "n", "A", "B", f"B − A {level}", f"P(B > A) {level}", "seeds"]

@@ -94,7 +94,9 @@ def _pipeline(name: str, values: Mapping[str, Any], seed: int) -> Pipeline:
     check_options(model)
     assert isinstance(model, PipelineLag)
     if model.online:
-        raise UserError(f"{name}: pace=length asks for the lengths of a run's own rows; leave it out here")
+        raise UserError(
+            f"{name}: pace=length needs the lengths of a run's rows, and here there is no run; leave it out"
+        )
     plain = Pipeline()
     demand = Demand(plain.steps, plain.groups, plain.group, LENGTH, seed)
     return model.pipeline(demand).with_settings(values)

@@ -70,12 +70,14 @@ def handle(command: Command) -> int:
         file = experiments() / f"{study}.toml"
         has_scale = command.scale == "small" or next(f.question.paper for f in selection if f.entry.study == study)
         if command.fig in (None, "all") and not has_scale:
-            print(f"{study}: left out, since it has no scale of the paper's own", file=sys.stderr)
+            print(f"{study}: left out, as its file has no table [paper] that defines SCALE=paper", file=sys.stderr)
             continue
         plan = api.plan(spec=file, scale=command.scale, device=command.device)
         plans.append((study, plan, Store(bundle_path(out, study, command.scale))))
     if not plans:
-        raise UserError(f"PAPER={name}: none of its studies has a scale of the paper's own; leave out SCALE")
+        raise UserError(
+            f"PAPER={name}: none of its studies has a table [paper] that defines SCALE=paper; leave out SCALE"
+        )
     for _, plan, store in plans:
         store.check()
         runner_of(command, plan, store)  # before anything is written
@@ -147,7 +149,7 @@ def _list(command: Command) -> int:
     for line, row in zip(table, rows, strict=True):
         print(f"{line}  {' '.join(row['figures'])}")
     single, dry, paper_scale = (invocation("reproduce", paper="vaco", **options) for options in EXAMPLES)
-    print(f"{single} makes one; {dry} says what is left; {paper_scale} is days of a large machine")
+    print(f"{single} makes one; {dry} says what is left; {paper_scale} takes days on a large machine")
     return 0
 
 

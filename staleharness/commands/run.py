@@ -34,7 +34,10 @@ def handle(command: Command) -> int:
         raise UserError("run takes one --seed, not --seeds (use sweep)")
     plan = plan_grid(command, [seed])
     if len(plan.runs) != 1:
-        raise UserError(f"run takes one environment, algorithm and capacity; this names {len(plan.runs)} (use sweep)")
+        raise UserError(
+            f"run takes one environment, one algorithm and one capacity; these options give {len(plan.runs)} runs (use "
+            "sweep)"
+        )
     store = Store(command.out)
     store.check()
     label = plan.runs[0].label

@@ -52,11 +52,13 @@ def handle(command: Command) -> int:
     if issubclass(family, LanguageTask):
         return _show_completions(command, run, family(), episodes)
     if not issubclass(family, ControlTask):
-        raise UserError(f"run {run.id} is of the kind {family.kind}, which is not played")
+        raise UserError(
+            f"run {run.id} is a {family.kind} run; show plays control runs and prints completions of language runs"
+        )
     policy = run.policy()
     video = output_file(command.video, "video", ".gif", ".mp4", option="VIDEO")
     if video is not None and os.path.lexists(video):
-        raise UserError(f"VIDEO={command.video} is there and would be replaced; give another name or move it away")
+        raise UserError(f"VIDEO={command.video} exists and would be overwritten; give another name or move it away")
     if video is not None and package_version("imageio") is None:
         raise UserError("a video needs the package imageio: pip install 'imageio[ffmpeg]'")
     returns = play(family(), policy, env, episodes)
@@ -69,7 +71,7 @@ def handle(command: Command) -> int:
         print(f"{run.label} on {env}, K={run.spec['capacity']}, seed {run.seed} ({run.id})")
         for i, value in enumerate(returns, 1):
             print(f"episode {i}: return {value:,.1f}")
-        print(f"mean {mean:,.1f}, by the likeliest actions")
+        print(f"mean {mean:,.1f}, with the most likely actions")
     return 0
 
 
@@ -80,7 +82,7 @@ def _show_completions(command: Command, run: StoredRun, task: LanguageTask, coun
     from ..running.run_identity import read_stored
 
     if command.video is not None:
-        raise UserError(f"run {run.id} is of the kind {task.kind}, which has no pictures; leave out VIDEO")
+        raise UserError(f"run {run.id} is a {task.kind} run, which cannot be rendered; leave out VIDEO")
     model = run.model()
     spec, _ = read_stored(run.spec)
     assert isinstance(spec, LanguageSpec)
@@ -90,7 +92,7 @@ def _show_completions(command: Command, run: StoredRun, task: LanguageTask, coun
         return 0
     print(f"{run.label} on {spec.env}, K={spec.capacity}, seed {run.seed} ({run.id}); its model: {model}")
     for answer in answers:
-        verdict = "right" if answer.correct else f"wrong, it is {answer.gold}"
+        verdict = "right" if answer.correct else f"wrong, the answer is {answer.gold}"
         text = f"\n{answer.question}\n--- {verdict}\n{answer.completion}"
         print("\n".join(map(printable, text.split("\n"))))
     return 0
@@ -107,4 +109,4 @@ def _write_video(path: Path, run: StoredRun, env: str) -> None:
             imageio.mimsave(stream, frames, format=path.suffix[1:])
     except Exception as error:
         raise UserError(f"{path} cannot be written: {one_line(error)}") from error
-    print(f"wrote {path}, {len(frames)} pictures", file=sys.stderr)
+    print(f"wrote {path}, {len(frames)} frames", file=sys.stderr)

@@ -57,7 +57,7 @@ def handle(command: Command) -> int:
             # another execution would not take the same time to the last digit
             if rerun is not None and rerun.record["seconds"] == run.record["seconds"]:
                 raise UserError(
-                    f"OUT={folder} holds run {run.id} itself or a copy, and not one made again; give another OUT"
+                    f"OUT={folder} holds run {run.id} itself or a copy of it, not a rerun; give another OUT"
                 )
         outcome, reruns = execute_plan(plan, store, runner_for(plan, store, command.jobs), watch)
         rerun_by_id = {run.id: run for run in reruns}
@@ -72,8 +72,8 @@ def handle(command: Command) -> int:
     identical, near = sum(v.identical for v in verdicts), sum(v.holds and not v.identical for v in verdicts)
     missing, different = len(runs) - len(verdicts), len(verdicts) - identical - near
     print(
-        f"{identical} of {plural(len(runs), 'run')} the same to the bit, {near} within the bound on another kind of "
-        f"machine, {different} not the same, {missing} not made",
+        f"{identical} of {plural(len(runs), 'run')} identical bit for bit, {near} within the bound on another kind of "
+        f"machine, {different} different, {missing} not rerun",
         file=stream,
     )
     if command.json:
@@ -103,8 +103,8 @@ def _select(command: Command) -> Sequence[StoredRun]:
         runs = list(command.select(Store(path), command.source))
     if not (runs := [run for run in runs if not read_lag(str(run.spec["lag"])).real]):
         raise UserError(
-            f"{command.source} holds no run that can be made again: the processes of a run with LAG=async raced; only "
-            "the trace beside its record replays it"
+            f"{command.source} holds no run that can be rerun: processes race in a run with LAG=async, so only the "
+            "trace beside its record replays it"
         )
     runs = sorted(runs, key=lambda run: (run.record["seconds"]["total"], run.id))
     if command.n == "all":

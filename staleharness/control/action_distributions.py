@@ -145,6 +145,6 @@ def far_bounds(env: gymnasium.vector.VectorEnv) -> str | None:
         return None
     i = int(far.argmax())
     return (
-        f"action {i} goes from {space.low[i]:g} to {space.high[i]:g}, and the first policy draws from a normal around "
-        "0 of deviation 1, clipped to these bounds; wrap the environment so that actions go from about -1 to 1"
+        f"action {i} ranges from {space.low[i]:g} to {space.high[i]:g}, but the first policy draws from a standard "
+        "normal distribution, clipped to these bounds; wrap the environment so that actions range from about -1 to 1"
     )

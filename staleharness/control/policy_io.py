@@ -83,7 +83,7 @@ def load_into(policy: MLPPolicy, start: StoredPolicy, where: str) -> Moments:
             weight.copy_(torch.from_numpy(np.ascontiguousarray(array)))
     log_std = start.tensors["actor.log_std"]
     if log_std.shape != tuple(policy.log_std.shape):
-        raise UserError(f"start={where}: its actions are not of the kind of this run's")
+        raise UserError(f"start={where}: its actions are of another kind than this run's")
     policy.log_std.copy_(torch.from_numpy(log_std))
     count, mean, variance = (start.tensors[f"observation.{name}"] for name in ("count", "mean", "variance"))
     moments = Moments(

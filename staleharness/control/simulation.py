@@ -34,8 +34,8 @@ from .spec import ControlSpec
 from .task import ControlTask
 
 REPEATS_FIRST_BATCH = (
-    "mechanism=replay trains on the first batch again in every phase until LAG={} has its lag, which is over-fitting "
-    "and not delay; LAG=delay:<l> without replay is a queue that trains on nothing before it is full"
+    "mechanism=replay trains on the first batch in every phase until LAG={} reaches its lag, which is over-fitting, "
+    "not delay; LAG=delay:<l> without replay is a queue, which trains on nothing before it is full"
 )
 
 
@@ -105,7 +105,7 @@ class ControlSimulation(Simulation[ControlData]):
     def __init__(self, spec: ControlSpec, task: ControlTask) -> None:
         drawn = read_lag(spec.lag).drawn
         if spec.env_digest and code_digest(spec.env) != spec.env_digest:
-            reason = "was edited since the run was planned, itself or a file that it imports"
+            reason = "(or a file that it imports) was edited since the run was planned"
             raise Changed(f"{code_file(spec.env)} {reason}; start the sweep again")
         with contextlib.ExitStack() as stack:  # actors of a schedule, or in processes, have environments of their own
             env = task.vector(spec.env, spec.num_envs if drawn else 1, spec.threads if drawn else 1)
@@ -138,7 +138,7 @@ class ControlSimulation(Simulation[ControlData]):
         """Load the policy that the run starts from. Raises `Changed` where it is not the one that was planned."""
         path = policy_path(self.spec.start)
         if policy_digest(path) != self.spec.start_digest:
-            raise Changed(f"start={path} is another policy than when the run was planned; start the sweep again")
+            raise Changed(f"start={path} holds another policy than when the run was planned; start the sweep again")
         return load_into(self.policy, read_policy(path), str(path))
 
     def collect(self, phase: int) -> PhaseData[ControlData]:
@@ -232,7 +232,7 @@ class ControlSimulation(Simulation[ControlData]):
         if "best" in state:
             self.best = state["best"]["score"], bytes.fromhex(state["best"]["file"])
         elif self.spec.keep == "best":
-            raise ValueError("the run began with another keep; best is of all of it")
+            raise ValueError("the run began with another keep=, and keep=best needs all evaluations of a run")
         if self.moments.count > 0:
             self.policy.set_statistics(self.moments)
 

@@ -103,8 +103,8 @@ class ControlSpec(RunSpec):
             raise UserError(f"warm_epochs={self.warm_epochs} must be at least 1")
         if not 0 <= self.warm_phases < max(1, self.budget_phases):
             raise UserError(
-                f"warm_phases={self.warm_phases} must leave a phase of the {self.budget_phases} that "
-                f"STEPS={self.steps} has"
+                f"warm_phases={self.warm_phases} must be at least 0 and leave at least 1 of the {self.budget_phases} "
+                f"phases of STEPS={self.steps}"
             )
         if not self.hidden or any(width < 1 for width in self.hidden):
             raise UserError(f"hidden={list(self.hidden)} must be a list of positive layer widths")
@@ -120,8 +120,8 @@ class ControlSpec(RunSpec):
             )
         if self.assignment == "episode" and self.density == "mixture":
             raise UserError(
-                "density=mixture is that of versions drawn anew each phase; with assignment=episode nobody samples "
-                "from it, so use density=component, or assignment=phase"
+                "density=mixture is the policy of actors whose versions are drawn anew in each phase, and with "
+                "assignment=episode they are not; use density=component, or assignment=phase"
             )
         if self.learner != "torch" and self.device != "cpu":
             raise UserError(
@@ -205,6 +205,6 @@ def check_closed_form(spec: ControlSpec, algorithm: Algorithm) -> None:
         options = algorithm.hyper_parameter_types()
         remedy = [f"{name}=k3" for name, hint in options.items() if hint == KLEstimator]
         raise UserError(
-            f"{algorithm.name} takes a KL from μ in closed form, and the μ of density=mixture has none; give "
+            f"{algorithm.name} needs a KL from μ in closed form, and the μ of density=mixture has none; give "
             f"{' or '.join([*remedy, 'density=component'])}"
         )

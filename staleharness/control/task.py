@@ -123,12 +123,12 @@ def check_copies(spec: ControlSpec) -> None:
     of_logits = [model for model in models if model.changes_logits()]
     if any(model.truncates or type(model).temperature is Mismatch.temperature for model in of_logits):
         raise UserError(
-            f"MISMATCH={spec.mismatch}: of changes of logits, actions of {spec.env} support a temperature only; give "
+            f"MISMATCH={spec.mismatch}: actions of {spec.env} support no change of logits but a temperature; give "
             "sampling[temperature=...]"
         )
     if models and spec.density == "mixture":
         raise UserError(
-            f"MISMATCH={spec.mismatch} is between a version and its copy, and density=mixture asks for all versions "
+            f"MISMATCH={spec.mismatch} is between one version and its copy, and density=mixture needs all versions "
             "together; give density=component"
         )
 
@@ -153,15 +153,18 @@ def check_actors(spec: ControlSpec) -> None:
 def check_schedule(spec: ControlSpec, schedule: Schedule) -> None:
     """Raise `UserError` where a run on control cannot be made of a schedule."""
     if (np.diff(schedule.actor)[np.diff(schedule.group) == 0] != 0).any():
-        raise UserError(f"LAG={spec.lag}: on control the rows of a group are of one actor")
+        raise UserError(f"LAG={spec.lag}: on control, one actor has to make all rows of a group")
     if schedule.kept.all():
         return
     if takes_rows(algorithm := make_algorithm(spec)):
-        raise UserError(f"LAG={spec.lag} masks decisions out of the loss; {algorithm.name} trains on whole rows")
+        raise UserError(
+            f"LAG={spec.lag} masks decisions out of the loss, but {algorithm.name} trains on whole rows; give a lag "
+            "model that masks none"
+        )
     for phase in range(spec.phases):
         _, loss_mask = schedule.along(schedule.trained_in(phase), spec.num_steps)
         if loss_mask.sum() < spec.minibatches:
             raise UserError(
                 f"LAG={spec.lag} masks all but {loss_mask.sum()} decisions of phase {phase}, fewer than "
-                f"minibatches={spec.minibatches}"
+                f"minibatches={spec.minibatches}; give fewer minibatches"
             )

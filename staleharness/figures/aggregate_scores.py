@@ -96,7 +96,9 @@ def capacity_panel(ax: Axes, results: Results, table: Table, *, delay: bool = Fa
 
 @FIGURES.register(
     "score_against_capacity",
-    Section(30, "Score against buffer capacity", "A level line loses nothing as the data get older."),
+    Section(
+        30, "Score against buffer capacity", "A method whose line stays level loses nothing as the data get older."
+    ),
     panel=capacity_panel,
 )
 def score_against_capacity(results: Results, table: Table, width: float = PAGE, *, delay: bool = False) -> Figure:

@@ -105,9 +105,9 @@ def _about(results: Results, table: Table, accuracy: bool) -> str:
         ends = "the runs are too few for an interval" if too_few else f"{ends}, of {fewest} or more"
     return (
         f"share of the score without lag that is kept, {measure}, mean over {', '.join(envs) or 'no environment'} and "
-        f"seeds ({seeds(grid)}); {ends}; columns: bands of the lesson, and the mean lag in gradient steps; {score} "
+        f"seeds ({seeds(grid)}); {ends}; columns: bands of lag, and the mean lag in gradient steps; {score} "
         "scores"
-    ) + (f"; no random return known of {', '.join(left_out)}" if left_out else "")
+    ) + (f"; no random return known for {', '.join(left_out)}" if left_out else "")
 
 
 def _heading(band: tuple[float, float], lag: float, setting: Setting, lags: Mapping[Setting, float]) -> str:

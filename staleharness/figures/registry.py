@@ -68,7 +68,7 @@ def single_choice(option: str, choice: Choice | None, choices: Sequence[Choice])
     if choice is not None and choice in choices:
         return choice
     names = ", ".join(map(str, choices))
-    raise UserError(f"{option}={choice!r}: one panel shows one {option} of these results, which have {names}")
+    raise UserError(f"{option}={choice!r}: one panel shows one {option}; these results have {names}")
 
 
 def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
@@ -87,7 +87,9 @@ def check_drawing(name: str, options: Mapping[str, Any], where: str) -> None:
 
 def _check_runs(name: str, results: Results, where: str) -> None:
     if not isinstance(results, Results):
-        raise UserError(f"{where}: {shorten(repr(results))} are no results; give what sh.load or sh.sweep returns")
+        raise UserError(
+            f"{where}: {shorten(repr(results))} is not a Results object; give what sh.load or sh.sweep returns"
+        )
     if not len(results):
         raise UserError(f"{where}: {name} shows runs, and these results hold none")
 
@@ -121,10 +123,10 @@ def draw_panel(name: str, results: Results, ax: Axes, table: Table | None = None
     """
     panels = {key: d.panel for key, d in FIGURES.items() if d.panel is not None}
     if name not in panels:
-        raise UserError(f"figure {name!r} cannot be drawn into one axis; {nearest(name, panels)}")
+        raise UserError(f"figure {name!r} cannot be drawn into one Axes; {nearest(name, panels)}")
     _check_runs(name, results, "draw_panel")
     if not isinstance(ax, Axes):
-        raise UserError(f"draw_panel: {shorten(repr(ax))} is no axis; give an Axes of matplotlib")
+        raise UserError(f"draw_panel: {shorten(repr(ax))} is not an Axes of matplotlib")
     table = results.table() if table is None else table
     before = len(ax.lines)
     panels[name](ax, results, table, **options)

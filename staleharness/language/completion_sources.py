@@ -94,8 +94,8 @@ class ScheduledCompletions:
         while (missing := target - sum(len(batch.group.unique()) for batch in batches)) > 0:
             if draws >= MAX_DRAWS * target:
                 raise UserError(
-                    f"dynamic sampling found {target - missing} of {target} groups whose rewards differ among {draws}; "
-                    "the model may be too weak or too strong for these problems"
+                    f"dynamic sampling drew {draws} groups and found {target - missing} of {target} whose rewards "
+                    "differ; the model may be too weak or too strong for these problems"
                 )
             plan = self.lags.rows(phase, missing, group_size, spec.completion_tokens, first=draws)
             batch = self._complete(plan, buffer)

@@ -130,7 +130,7 @@ def _only_entry(value: Any, where: str, key: str) -> Any:
     if not isinstance(value, list) or not value or any(isinstance(entry, Mapping) for entry in value):
         return value
     if len(value) > 1:
-        raise UserError(f"{where}: {key!r} has {len(value)} answers; one is read")
+        raise UserError(f"{where}: {key!r} has {len(value)} answers; it must have one")
     return value[0]
 
 
@@ -140,7 +140,7 @@ def _turns(turns: Any, where: str, key: str, assistant: bool = False) -> tuple[s
     expected_roles = ["user", "assistant"] if assistant else ["user"]
     if roles != expected_roles:
         names = ", ".join(map(str, roles[:4])) or "none"
-        raise UserError(f"{where}: {key!r} has messages of {names}; one each of {' and '.join(expected_roles)} is read")
+        raise UserError(f"{where}: {key!r} has messages of {names}, not one each of {' and '.join(expected_roles)}")
     texts = [_text(_content(turn), where, key) for turn in turns]
     return texts[0], texts[-1] if assistant else ""
 

@@ -111,15 +111,16 @@ class Decoder:
         with torch.no_grad(), explain_oom(self.policy, sampling=True):
             decoded = self.decode(request, buffer)
         if (wrong := _fault(decoded, request, buffer)) is not None:
-            raise UserError(f"the decoder {self.name} answered {wrong}")
+            raise UserError(f"the decoder {self.name} returned {wrong}")
         if decoded.logp is not None and not bool((decoded.logp.isfinite() | (decoded.mask == 0)).all()):
             if self.name in BUILT_IN:
                 raise Diverged(
-                    f"log-probabilities are not finite in sampling, by versions {np.unique(request.versions).tolist()}"
+                    "log-probabilities of sampled tokens are not finite, of versions "
+                    f"{np.unique(request.versions).tolist()}"
                 )
             raise UserError(
-                f"the decoder {self.name} answered log-probabilities that are not finite; an engine that reports none "
-                "gives logp=None"
+                f"the decoder {self.name} returned log-probabilities that are not finite; where its engine reports "
+                "none, return logp=None"
             )
         return decoded
 
@@ -143,7 +144,7 @@ def check_sampler(spec: LanguageSpec) -> None:
     """Raise `UserError` where the mismatch model does not work with the decoder, the device or LoRA versions."""
     models, where = read_mismatch(spec.mismatch), f"MISMATCH={spec.mismatch}"
     if spec.versions == "lora" and any(model.changes_weights() for model in models):
-        raise UserError(f"{where} copies whole matrices, and a LoRA version is an adapter alone; give versions=full")
+        raise UserError(f"{where} copies whole matrices, but a LoRA version is only an adapter; give versions=full")
     if spec.device != "cpu" and any(model.truncates for model in models):
         raise UserError(f"{where} sums probabilities in an order that a GPU does not guarantee; use DEVICE=cpu")
     if spec.decoder in BUILT_IN:
@@ -172,19 +173,19 @@ def _fault(decoded: Decoded, request: Request, buffer: PolicyBuffer) -> str | No
     for name, shape in {**dict.fromkeys(matrices, (rows, width)), "ended": (rows,)}.items():
         actual = tuple(getattr(decoded, name).shape)
         if actual != shape:
-            return f"{name} {list(actual)} where mask and prompts make it {list(shape)}"
+            return f"{name} of shape {list(actual)}, where mask and prompts require {list(shape)}"
     columns = request.prompt.shape[1] + width
     if decoded.experts is not None and decoded.experts.shape[:2] != (rows, columns):
-        return f"experts {list(decoded.experts.shape[:2])} where prompts and mask make it {[rows, columns]}"
+        return f"experts of shape {list(decoded.experts.shape[:2])}, where prompts and mask require {[rows, columns]}"
     if not 1 <= width <= request.length:
-        return f"completions of up to {width} tokens where 1 to {request.length} were asked for"
+        return f"completions of up to {width} tokens, where 1 to {request.length} were requested"
     for names, kind in (("token version", "int64"), ("mask logp", "float32"), ("ended", "bool")):
         for name in set(names.split()) & {*matrices, "ended"}:
             dtype = str(getattr(decoded, name).dtype).removeprefix("torch.")
             if dtype != kind:
                 return f"{name} in {dtype} instead of {kind}"
     if bool((decoded.mask[:, 1:] > decoded.mask[:, :-1]).any()):
-        return "a mask with tokens behind padding"
+        return "a mask with tokens after padding"
     unknown = [v for v in decoded.version.unique().tolist() if v not in buffer]
     if unknown:
         return f"version {unknown[0]}, which is not in the buffer"

@@ -72,18 +72,18 @@ def select_problems(
         if not all(isinstance(text, str) for text in texts):
             raise UserError(
                 f"{spec.env}: the {split} problem {shorten(repr(problem))} is not a "
-                "Problem(question, solution, answer) of three texts"
+                "Problem(question, solution, answer) of three strings"
             )
         answer = problem.answer
         if not isinstance(answer, str) or (numeric and (has_odd_commas(answer) or number(answer) is None)):
-            form = "a number, written as text like '1234.5'" if numeric else "a text"
+            form = "a number, written as a string like '1234.5'" if numeric else "a string"
             raise UserError(
                 f"{spec.env}: the answer {shorten(repr(answer))} to the {split} problem "
                 f"{shorten(problem.question)!r} is not {form}"
             )
     short = _with_steps(problems, spec.most_steps)
     if not short:
-        raise UserError(f"no {split} problem is solved in most_steps={spec.most_steps}; raise it")
+        raise UserError(f"every {split} problem takes more than most_steps={spec.most_steps} steps; raise it")
     return short[: spec.training_problems or None] if split == "train" else short
 
 
@@ -107,7 +107,7 @@ def warm_start_problems(
     if not candidates:
         names = ("warm_start_problems", "warm_start_most_steps", "most_steps", "training_problems")
         settings = ", ".join(f"{name}={getattr(spec, name)}" for name in names)
-        raise UserError(f"nothing is left for the warm start to teach, with {settings}")
+        raise UserError(f"no problem is left for the warm start to teach, with {settings}")
     lessons = candidates
     if spec.warm_start_text == "equations":
         lessons = [lesson for problem in candidates if (lesson := problem.in_equations)]

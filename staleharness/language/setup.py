@@ -82,7 +82,8 @@ def worked_examples(
     remaining = [problem for problem in problems if problem not in shots] if shots else problems
     if shots and not remaining:
         raise UserError(
-            f"prompt {form.name} shows all {len(shots)} training problems of {spec.env}; give more, or lm_eval"
+            f"prompt {form.name} shows all {len(shots)} training problems of {spec.env} as worked examples, so that "
+            "none is left to train on; give more problems, or prompt_format=lm_eval"
         )
     for shot in shots:
         if not grader(shot, shot.solution).correct:
@@ -107,15 +108,15 @@ def _check_positions(policy: CausalLM, sets: Sequence[PromptSet], spec: Language
     )
     if not hasattr(config, "rope_parameters"):  # a table of positions, which is finite
         raise UserError(f"{problem}; set completion_tokens to {max(0, max_positions - longest)} or less")
-    return [f"{problem}: what it says beyond them it was never trained for"]
+    return [f"{problem}: it was never trained on positions beyond them"]
 
 
 def _missing_problems(train: PromptSet, test: PromptSet, spec: LanguageSpec) -> list[str]:
     """Return a warning for each split with fewer problems than the spec names."""
-    train_note, test_note = ": these are trained on", " test problems: scores are of these"
+    train_note, test_note = ": all are trained on", " test problems: scores are of all of them"
     splits = (("training_problems", train, train_note), ("evaluation_problems", test, test_note))
     return [
-        f"{name}={getattr(spec, name)}, and there are {len(prompts.problems)}{rest}"
+        f"{name}={getattr(spec, name)}, but there are only {len(prompts.problems)}{rest}"
         for name, prompts, rest in splits
         if getattr(spec, name) > len(prompts.problems)
     ]

@@ -33,8 +33,8 @@ from .spec import LanguageSpec
 from .task import LanguageTask, changes_within_rows, resolve_paths, with_usual_columns
 
 KEPT_CACHE = (
-    "kv_cache=keep: behind a change of weights no version alone has sampled, a third source of off-policy data beside "
-    "lag and engine; the columns mismatch/* hold it together with the engine"
+    "kv_cache=keep: after a change of weights, tokens are sampled from the keys and values of several versions, a "
+    "third source of off-policy data beside lag and engine; the columns mismatch/* measure it together with the engine"
 )
 SEED = 20_240_603  # of evaluations, the same for every run: all policies are sampled with the same noise
 

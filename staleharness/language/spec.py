@@ -131,8 +131,8 @@ class LanguageSpec(TokenSpec):
                     raise UserError(f"learner=native has no {name}={value}; use learner=torch or {name}={instead}")
         if self.warm_start_problems == "others" and not (self.most_steps or self.training_problems):
             raise UserError(
-                "warm_start_problems=others, and the run trains on every problem; most_steps and training_problems "
-                "leave some out"
+                "warm_start_problems=others needs problems that the run does not train on; leave some out with "
+                "most_steps or training_problems"
             )
         if self.dynamic_sampling and self.completions == 1:
             raise UserError("dynamic_sampling needs groups: completions must be at least 2")

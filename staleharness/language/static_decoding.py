@@ -160,6 +160,6 @@ def capture_step(step: Callable[[], None], device: torch.device) -> Callable[[],
         except torch.cuda.OutOfMemoryError:
             raise
         except RuntimeError as error:
-            LOGGER.warning("decoding goes without CUDA graphs: %s", one_line(error)[:160])
+            LOGGER.warning("decoding without CUDA graphs: %s", one_line(error)[:160])
             return step
     return graph.replay

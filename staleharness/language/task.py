@@ -100,7 +100,7 @@ def _from_run(settings: Mapping[str, Any]) -> Mapping[str, Any]:
     folder = user_path(start)
     run = read_run(folder.resolve()) if folder.is_dir() else f"there is no folder {start}"
     if isinstance(run, str):
-        raise UserError(f"start={start} is no finished run ({shorten(run)}); give results/runs/<id>")
+        raise UserError(f"start={start} is not a finished run ({shorten(run)}); give results/runs/<id>")
     chat = bool(run.spec.get("chat_template", False))
     return {"chat_template": chat, **settings, "start": str(run.path), "model": str(run.model())}
 
@@ -154,7 +154,7 @@ class LanguageTask(Task):
         assert isinstance(spec, LanguageSpec)
         model = read_lag(spec.lag)
         if spec.dynamic_sampling and not model.drawn:
-            raise UserError(f"dynamic_sampling asks for more groups than LAG={spec.lag} has; set it to false")
+            raise UserError(f"dynamic_sampling draws more groups than LAG={spec.lag} plans; set it to false")
         if isinstance(model, PipelineLag) and model.online:
             model.pipeline(spec.demand)
         if model.real and spec.device != "cpu":
@@ -174,8 +174,8 @@ class LanguageTask(Task):
             check_replay(spec, cls.mixture)
             if changes_within_rows(spec):
                 raise UserError(
-                    f"routing_replay={spec.routing_replay}: LAG={spec.lag} changes weights inside a completion, whose "
-                    "tokens before are then read again by other experts; give a lag model of whole completions"
+                    f"routing_replay={spec.routing_replay}: LAG={spec.lag} changes weights inside a completion, after "
+                    "which other experts read its earlier tokens again; give a lag model of whole completions"
                 )
 
     @classmethod

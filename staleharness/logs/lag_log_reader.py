@@ -99,7 +99,7 @@ def read_log(text: str, columns: str | None = None, unit: str | None = None, bat
         column = shorten(log.column)
         raise UserError(f"LOG={log.file}: {column!r} counts samples; give BATCH=N, the samples of a version")
     if log.unit != "samples" and batch is not None:
-        raise UserError(f"BATCH is of lags in samples; those of LOG={log.file} are in {_words(log.unit)}")
+        raise UserError(f"BATCH is for lags in samples; those of LOG={log.file} are in {_words(log.unit)}")
     return log if batch is None else _in_versions(log, batch)
 
 

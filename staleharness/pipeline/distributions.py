@@ -76,7 +76,7 @@ KINDS: dict[str, type[WorkloadDistribution]] = {kind.name: kind for kind in (Con
 def read_distribution(text: str, where: str) -> WorkloadDistribution:
     """Parse a distribution. Raises `UserError`."""
     if (choice := parse_choice_of(text, KINDS, where)) is None:
-        raise UserError(f"{where}={shorten(text)} is no distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
+        raise UserError(f"{where}={shorten(text)} is not a distribution; {nearest(re.split('[:[]', text)[0], KINDS)}")
     return build_choice(*choice, f"{where}={shorten(text)}", where)
 
 

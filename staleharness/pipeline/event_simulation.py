@@ -227,7 +227,7 @@ class _EventLoop:
         if self.failures > MAX_FAILURES:
             raise StarvationError(
                 f"the trainer starves at t = {now:.1f} s, before step {self.trainer.version}: the last "
-                f"{MAX_FAILURES:,} failures let nothing be finished; "
+                f"{MAX_FAILURES:,} failures came before anything was finished; "
                 f"{name}={getattr(self.pipeline, name):g} is too short"
             )
 

@@ -89,7 +89,7 @@ class Pipeline:
         for name in ("cap", "capacity"):
             self._require(name, (getattr(self, name) or 0) <= MAX_BATCHES, f"at most {MAX_BATCHES:g}, or none")
         self._require("slots", self.slots <= MAX_ROWS, f"at most {MAX_ROWS}")
-        self._require("batch", self.batch % self.group == 0, f"whole groups of {self.group}")
+        self._require("batch", self.batch % self.group == 0, f"a multiple of group={self.group}")
         self._require("slots", self.slots >= self.unit_rows, f"at least one {self.unit} of {self.unit_rows}")
         self._require("workers", self.workers <= self.slots, f"at most one a slot ({self.slots})")
         self._require("steps", self.steps * self.batch <= MAX_ROWS, f"at most {MAX_ROWS // self.batch}")
@@ -119,7 +119,9 @@ class Pipeline:
             size = self.return_rows
             self._require("slots", self.slots % size == 0, f"a multiple of {size} where some are slow")
             is_partial = self.slow_slots > 0 and (self.slow_slots < self.slots or self.slow == 1)
-            self._require("slow", is_partial, f"some and not all of {self.slots // size} units of {size} slots, or 1")
+            self._require(
+                "slow", is_partial, f"enough for some but not all of {self.slots // size} units of {size} slots, or 1"
+            )
         if self.worker_mtbf is not None and self.unit != "row":
             raise UserError(f"worker_mtbf needs unit=row, not {self.unit}")
         read_distribution(self.lengths, "lengths")

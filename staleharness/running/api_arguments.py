@@ -48,8 +48,8 @@ def seed_list(values: Iterable[int]) -> list[int]:
         seeds = []
     if not seeds or len(set(seeds)) < len(seeds) or min(seeds) < 0:
         raise UserError(
-            f"SEEDS={shorten(repr(seeds or values))} is neither a whole number, how many seeds, nor a list of "
-            "different ones, none of them negative"
+            f"SEEDS={shorten(repr(seeds or values))} is neither a number of seeds nor a list of different seeds, "
+            "none of them negative"
         )
     return seeds
 
@@ -64,7 +64,7 @@ def question_of(
     seed_numbers = None if seeds is None or isinstance(seeds, (int, Integral, str)) else seed_list(seeds)
     named_settings = settings if isinstance(settings, Mapping) else {}
     if not isinstance(settings, (str, Mapping, NoneType)) or not all(isinstance(key, str) for key in named_settings):
-        raise UserError(f"SET={shorten(repr(settings))} is neither settings by name nor 'name=value,...'")
+        raise UserError(f"SET={shorten(repr(settings))} is neither a mapping of settings nor 'name=value,...'")
     question = ask(
         **{name: text_of(value) for name, value in axes.items()},
         **scalars,

@@ -45,7 +45,7 @@ def benchmark_method(protocol: Protocol, text: str) -> str:
         return text.strip()
     names = split_list(text)
     if len(names) != 1 or names[0] == "all":
-        raise UserError(f"ALGO={text!r}: a benchmark is of one method; give its name, e.g. ALGO=my_idea")
+        raise UserError(f"ALGO={text!r}: a benchmark takes one method; give its name, e.g. ALGO=my_idea")
     settings = {*find_env(protocol.env[0])[1].settings.settings(), "lag"}
     (method,) = resolve_methods(names, settings)
     if method.settings:
@@ -168,8 +168,8 @@ def _check_code(protocol: Protocol, ladder: Plan) -> None:
     for run in ladder.runs:
         if ids.get((run.label, run.spec.env, run.spec.capacity, run.spec.seed), run.run_id) != run.run_id:
             raise UserError(
-                f"ALGO={run.label}: the published runs of {protocol.name} are of other code than yours; register your "
-                "version under a name of its own, or take a look at it (QUICK=1, ONE_RATE=1)"
+                f"ALGO={run.label}: the published runs of {protocol.name} were made with other code than yours; "
+                "register your version under a name of its own, or only take a look at it (QUICK=1, ONE_RATE=1)"
             )
 
 
@@ -213,7 +213,7 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
     store = Store(results_path(str(path)))
     store.check_readable(where)
     if (source := store.root.resolve().name) in (REFERENCE, USER):
-        raise UserError(f"{where}: the page calls other rows {source!r}; rename the folder")
+        raise UserError(f"{where}: the page already uses the name {source!r} for other rows; rename the folder")
     runs = store.read_all()
     settings = {env: _settings_of(protocol, env) for env in protocol.env}
     for run in runs:
@@ -226,7 +226,7 @@ def third_party_runs(protocol: Protocol, path: Path | None) -> dict[str, list[St
     if copies := sorted({method_of(run) for run in runs} - others):
         text = f"{where}: {', '.join(copies)} {'is a copy' if len(copies) == 1 else 'are copies'} of published rows"
         if not others:
-            raise UserError(f"{text}, and there is nothing else in it")
+            raise UserError(f"{text}, and the bundle holds nothing else")
         LOGGER.warning("%s, left out", text)
     runs = [run for run in runs if method_of(run) in others]
     rows = runs_by_row(protocol, runs)
@@ -262,9 +262,9 @@ def _difference(protocol: Protocol, run: StoredRun, settings: Mapping[str, Mappi
     for key, rule in settings[spec["env"]].items():
         value = spec.get(key, before.get(key, rule))
         if value != rule:
-            return f"{key}={value}, and the protocol says {rule}"
+            return f"{key}={value}, but the protocol says {rule}"
     if protocol.place_of(run) is None:
-        return f"seed {spec['seed']} and learning_rate={spec['learning_rate']:g} are not both of the protocol"
+        return f"seed {spec['seed']} with learning_rate={spec['learning_rate']:g} is not part of the protocol"
     return None
 
 

@@ -54,7 +54,7 @@ def resume(
                     newer = [other for other in newer if other > path]
                 if newer:
                     aside = set_aside(attempt, newer)
-                    say(f"{unusable[0]}; it stays in {aside}, and the run goes on from phase {simulation.phase}")
+                    say(f"{unusable[0]}; it stays in {aside}, and the run resumes from phase {simulation.phase}")
                 if folder != attempt:
                     _bring_back(path, attempt)
                 _cut_logs(attempt, lengths)
@@ -62,7 +62,7 @@ def resume(
                 return simulation
     if unusable and not restart:
         raise UserError(
-            f"{unusable[0]}; nothing was deleted: run it where it fits, or start over beside it with --restart "
+            f"{unusable[0]}; nothing was deleted: continue where it can be used, or start over with --restart "
             f"(make: RESTART=1), which keeps it in {attempt}"
         )
     if unusable:
@@ -102,7 +102,7 @@ def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str
     if state["run"] != run_id:
         raise checkpoint.Unusable(f"belongs to run {shorten(str(state['run']))}")
     if changes := fingerprint_differences(json.loads(state["fingerprint"]), fingerprint):
-        raise checkpoint.Unusable(f"was made with something else: {'; '.join(changes)}")
+        raise checkpoint.Unusable(f"was made with other software or hardware: {'; '.join(changes)}")
     phase = state["simulation"]["phase"]
     lines = phase if json.loads(state["simulation"]["trained"]) is None else phase - 1  # the last is not evaluated yet
     if phase != checkpoint.phase_of(path):
@@ -111,13 +111,13 @@ def _check(state: dict[str, Any], path: Path, run_id: str, fingerprint: dict[str
     for name in LOGS:
         length, sha = state["logs"][name]
         if _size(path.parent / name) < length:
-            raise checkpoint.Unusable(f"needs more than is left: {name} lost lines")
+            raise checkpoint.Unusable(f"needs lines that {name} has lost")
         with open(path.parent / name, "rb") as log:
             content = log.read(length)
         if hashlib.sha256(content).hexdigest() != sha:
             raise checkpoint.Unusable(f"does not match the logs: {name} was changed")
         if content.count(b"\n") != lines:
-            raise checkpoint.Unusable(f"holds phase {phase}, and {name} another")
+            raise checkpoint.Unusable(f"holds phase {phase}, but {name} ends at another")
         lengths[name] = length
     return lengths
 

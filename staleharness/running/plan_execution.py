@@ -78,9 +78,9 @@ def check_checkpoints(runs: Iterable[PlannedRun], store: Store) -> None:
         phase, name, reason, attempt = max(misfits)
         count = "1 run has" if len(misfits) == 1 else f"{len(misfits)} runs have"
         raise UserError(
-            f"{count} checkpoints that cannot be used here: {name} is at phase {phase}, made with something else "
-            f"({reason}); run it there, or start over beside it with --restart (make: RESTART=1), which keeps it in "
-            f"{attempt}"
+            f"{count} checkpoints that cannot be used here: {name} is at phase {phase}, made with other software "
+            f"or hardware ({reason}); continue it there, or start over with --restart (make: RESTART=1), which keeps "
+            f"the checkpoints in {attempt}"
         )
 
 
@@ -116,7 +116,7 @@ def _warn_of_keep(plan: Plan, runs: Iterable[StoredRun]) -> None:
     specs = {run.run_id: run.spec for run in plan.runs}
     keeps = [({**specs[run.id].before(), **run.spec}.get("keep"), getattr(specs[run.id], "keep", None)) for run in runs]
     if others := sum(earlier != now for earlier, now in keeps):
-        text = "%s stored with another keep= and stays so; move its folder in runs/ away to make it again"
+        text = "%s stored with another keep= and will not be made again; to do so, move its folder in runs/ away"
         LOGGER.warning(text, "1 run is" if others == 1 else f"each of {others} runs is")
 
 

@@ -153,7 +153,7 @@ def machine_problem(sees_probe: bool, code: str, root: Path) -> str:
     if not sees_probe:
         return f"does not see OUT={root}; give a folder that all machines have under this name"
     if code != tree_digest(HOME / "staleharness"):
-        return f"has another staleharness installed than the one in {HOME}; install the same on all"
+        return f"has another version of staleharness than {HOME}; install the same one on all machines"
     return ""
 
 

@@ -58,7 +58,7 @@ class RerunComparison:
             result = f"DIFFERS after {self.phases} of {all_phases} equal phases: {self.first}"
         lines = [result]
         if self.machine_changes:
-            lines.append(f"made with something else: {'; '.join(self.machine_changes)}")
+            lines.append(f"made with other software or hardware: {'; '.join(self.machine_changes)}")
         return "\n    ".join([*lines, self.code] if self.code else lines)
 
 
@@ -87,7 +87,7 @@ def compare(stored_run: StoredRun, rerun: StoredRun) -> RerunComparison:
     elif scores[0] != scores[1]:
         first = "the final scores"
     same_code = rerun.id == stored_run.id
-    code = "" if same_code else f"its plugins have changed since, so that today it is run {rerun.id}"
+    code = "" if same_code else f"its plugins have changed since, so that its id is now {rerun.id}"
     changes = fingerprint_differences(stored_run.record["fingerprint"], rerun.record["fingerprint"])
     return RerunComparison(stored_run, equal, first, _difference(a[0], b[0]), changes, code)
 

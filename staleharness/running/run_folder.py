@@ -131,7 +131,8 @@ class RunFolder:
         for name, sha in self._hashes.items():
             if digest(self.path / name) != sha.hexdigest():
                 raise RuntimeError(
-                    f"{name} is not what was written to it; the same command resumes from an earlier checkpoint"
+                    f"{name} no longer holds what the run wrote to it; the same command resumes from an earlier "
+                    "checkpoint"
                 )
 
     def publish(self) -> Path:

@@ -269,7 +269,7 @@ class _SweepLoop:
         """Write the failure of a worker that ended without a message (killed, out of memory, a crash in C)."""
         attempt = self.store.latest_attempt(run.run_id)
         name = "OOM" if end.cause.startswith(OUT_OF_MEMORY) else end.failure_class
-        message = f"the worker ended {'itself ' if name == 'Exited' else ''}by {end.cause}"
+        message = f"the worker {'exited on its own with' if name == 'Exited' else 'was ended by'} {end.cause}"
         failure = {"class": name, "message": message, "log_tail": log_tail(attempt)}
         with contextlib.suppress(OSError):
             self.store.open_attempt(run.run_id, attempt)

@@ -184,7 +184,7 @@ def check_plugins(job: Job) -> None:
     if run_id(spec, family) != job.run_id:
         models = *lags_in_hash(spec.lag), *read_mismatch(spec.mismatch)
         files = [source_file(cls) for cls in (ALGORITHMS[spec.algorithm], family, *map(type, models))]
-        reason = "was edited since the sweep began, itself or a file that it imports"
+        reason = "(or a file that it imports) was edited since the sweep began"
         raise Changed(f"{' or '.join(files)} {reason}; start the sweep again")
 
 

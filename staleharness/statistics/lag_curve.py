@@ -174,7 +174,7 @@ def _curve(algorithm: str, env: str, runs: list[StoredRun], score: str, zero: fl
     if np.any(np.diff(lags) < 1e-9):
         at = int(np.argmin(np.diff(lags)))
         names = " and ".join(f"K={s[0].spec['capacity']} LAG={s[0].spec.get('lag')}" for s in settings[at : at + 2])
-        raise UserError(f"two settings have one mean lag, {lags[at]:.3g}: {names}; choose with K")
+        raise UserError(f"two settings have the same mean lag, {lags[at]:.3g}: {names}; choose one with K or WHERE")
     for setting in settings:
         seeds = [run.seed for run in setting]
         if len(set(seeds)) < len(seeds):

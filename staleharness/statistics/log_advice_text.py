@@ -74,7 +74,8 @@ def _on_unit(methods: Sequence[MethodAdvice], log: LagLog) -> list[str]:
         verdicts = _count_verdicts(m.row["log"]["other_updates"][i] for m in methods)
         others.append(f"{_steps(other['updates']) if other['updates'] else 'a phase'}: {verdicts}")
     return [
-        f"this takes a version of the log as {unit}; with UPDATES=N it has N gradient steps. As {'; as '.join(others)}"
+        f"this counts a version of the log as {unit}; UPDATES=N counts it as N gradient steps. As "
+        f"{'; as '.join(others)}"
     ]
 
 
@@ -113,7 +114,8 @@ def training_command(
     options |= {"column": log.column} if columns else {}
     if set(f"{file}{options.get('column')}") & set(" ,[]'") or "count=" in (columns or ""):
         return (
-            "LAG=log takes no blanks, commas or brackets in a name, and no counts but those beside `lag`: rename them"
+            "LAG=log takes no spaces, commas or brackets in a name, and no column of counts but the one beside `lag`: "
+            "rename them"
         )
     model = f"log[{','.join(f'{name}={text}' for name, text in {'file': file, **options}.items())}]"
     return f"make sweep ENV={env} K={largest_lag + 1} LAG='{model if options else f'log:{file}'}' ALGO=..."

@@ -65,7 +65,7 @@ def retention_sentences(
             f"{display_label(label)} {'' if i else 'retains '}{_percent(shares[label, k], len(order) == 1)}"
             for i, label in enumerate(order[:MAX_METHODS])
         ]
-        remainder = [f"{len(order) - MAX_METHODS} more less"] if len(order) > MAX_METHODS else []
+        remainder = [f"{len(order) - MAX_METHODS} others less"] if len(order) > MAX_METHODS else []
         end = " of its score without lag" if len(order) == 1 else ""
         sentences.append(
             f"{place} {', '.join([*names, *remainder])}{end}{_difference(run_grid, k, score, accuracy, order)}."

@@ -42,7 +42,9 @@ def on_lag(runs: Sequence[StoredRun]) -> list[str]:
                 f"{place}: data may be {plural(promise['cap'], 'phase')} old, and the oldest trained on were {largest}"
             )
         if abs(mean - mean_generated) > 0.005:
-            differences.append(f"{place}: {number(mean_generated)} as made, {number(mean)} as trained on")
+            differences.append(
+                f"{place}: {number(mean_generated)} of all generated data, {number(mean)} of those trained on"
+            )
     notes = []
     if short:
         lag = "the lag model" if several_lags else f"LAG={next(iter(groups))[1]}"
@@ -72,7 +74,7 @@ def on_ledger(runs: Sequence[StoredRun]) -> list[str]:
         trained, generated = total["trained"] / rows["trained"], total["generated"] / rows["generated"]
         if abs(trained / generated - 1) >= BIAS:
             notes.append(
-                f"rows trained on have {number(trained)} decisions on average, all that were made "
+                f"rows trained on have {number(trained)} decisions on average, all generated rows "
                 f"{number(generated)}: {trained / generated - 1:+.0%}"
             )
     return notes
@@ -130,7 +132,7 @@ def on_missing(missing: list[Missing], total: int, envs: list[str], ks: list[int
         names.append(f"{cell.label}{place} seed {seed} ({problem or 'not run'})")
     notes = [f"{len(missing)} of {plural(total, 'run')} missing: {listing(names, 12)}"]
     if lost := sum(problem == "Diverged" for _, _, problem in missing):
-        losses = f"{plural(lost, 'run')} diverged and {'counts' if lost == 1 else 'count'} nowhere"
+        losses = f"{plural(lost, 'run')} diverged and {'is' if lost == 1 else 'are'} left out"
         notes.append(f"{losses}: the scores of such a row are those of the other runs")
     return notes
 
@@ -148,7 +150,7 @@ def on_counts(run_grid: RunGrid, envs: list[str]) -> list[str]:
             counts = ", ".join(f"{e} {n}" for e, n in sizes.items())
             notes.append(
                 f"{name} has unequal numbers of runs ({counts}): all are used, n is the smallest; in IQM and AUC an "
-                "environment counts by its runs"
+                "environment counts in proportion to its runs"
             )
         if min(sizes.values()) == 1:
             single.append(name)

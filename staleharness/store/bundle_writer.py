@@ -62,7 +62,7 @@ def pack(
         raise UserError(f"TO={to!r} names no folder; give one for the bundle")
     store, target = Store(source), user_path(to).resolve()
     if not target.name:
-        raise UserError(f"TO={to} is no place for a bundle; give a new or empty folder")
+        raise UserError(f"TO={to} is not a place for a bundle; give a new or empty folder")
     new = target.with_name(f".{target.name}.packing")
     if backup_path(new).is_dir():  # a call was killed in its last steps
         shutil.rmtree(backup_path(new)) if target.exists() else backup_path(new).rename(target)
@@ -121,7 +121,7 @@ def pack(
 def _check_target(source: Path, target: Path, run_ids: set[str]) -> None:
     existing = next(path for path in (target, *target.resolve().parents) if path.exists())
     if not existing.is_dir():
-        raise UserError(f"TO={target} cannot be made: {existing} is a file; give a folder")
+        raise UserError(f"TO={target} cannot be created: {existing} is a file; give a folder")
     check_apart(target, f"TO={target}")
     if target.is_dir() and not is_empty(target):
         if not is_packed(target) or source.resolve() == target.resolve():

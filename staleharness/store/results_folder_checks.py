@@ -33,7 +33,7 @@ def check_apart(folder: Path, name: str) -> None:
     for path in (folder.absolute(), folder.resolve()):
         for parent in (path, *path.parents):
             if parent.name in ("runs", "attempts") and (parent.parent / MARKER).is_file():
-                text = f"lies where the results in {parent.parent} keep their {parent.name}"
+                text = f"lies inside the {parent.name} of the results in {parent.parent}"
                 raise UserError(f"{name} {text}; give another folder")
 
 
@@ -57,7 +57,7 @@ def _check(root: Path) -> None:
     root = root.resolve()  # a link may point to a folder that does not exist yet
     existing = next(p for p in (root, *root.parents) if p.exists())
     if not existing.is_dir():
-        raise UserError(f"OUT={root} cannot be made: {existing} is a file")
+        raise UserError(f"OUT={root} cannot be created: {existing} is a file")
     if not os.access(existing, os.W_OK | os.X_OK):
         raise UserError(f"OUT={root} cannot be written: no permission in {existing}")
     check_creatable(root, f".{MARKER}.")
@@ -73,7 +73,7 @@ def check_readable(root: Path, name: str) -> None:
         missing = "holds no results yet" if root.is_dir() else "is not a folder of results"
         hint = f"`staleharness sweep` makes some, and {'/'.join(PLACE)} has published ones"
         if not root.exists() and (results_path(str(root)) / MARKER).is_file():
-            missing = "is published, and not in this folder"
+            missing = "is published, but not in this folder"
             hint = f"`staleharness unpack {root} FOLDER` makes a folder of its runs"
         elif root.parent.resolve() == reference_folder().resolve():
             hint = absent_results() or nearest(root.name, [path.name for path in folders_of_results(root.parent)])
@@ -110,7 +110,7 @@ def check_format(root: Path, name: str = "") -> None:
             f"if they are of this version, write {MARKER_TEXT} into it"
         ) from None
     if content != FORMAT:
-        raise UserError(f"{name or f'OUT={root}'} is of format {content!r}, and this version reads format {FORMAT}")
+        raise UserError(f"{name or f'OUT={root}'} is of format {content!r}, but this version reads format {FORMAT}")
     if marker.get("holds") == CONTENT and not is_packed(root):
         raise UserError(f"the packed results in {root} are damaged: {RUNS} is missing; get them again")
 

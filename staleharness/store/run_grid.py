@@ -98,7 +98,7 @@ def drop_doubtful(runs: Iterable[StoredRun]) -> list[StoredRun]:
         alike = {run.id for a, b in pairs if _choice(a.spec, b.spec) is None for run in (a, b)}
         if alike:
             LOGGER.warning(
-                "left out: runs %s all say that they are %s, seed %d, and no setting tells them apart",
+                "left out: runs %s are all %s, seed %d, and differ in no setting",
                 " and ".join(sorted(alike)),
                 describe_cell(cell),
                 seed,

@@ -157,11 +157,11 @@ def _in_store(store: Store, text: str, argument: str) -> StoredRun:
     matches = [run_id for run_id in runs if run_id.startswith(text)]
     if len(matches) > 1:
         raise UserError(
-            f"the ids of {plural(len(matches), 'run')} in {store.root} begin with {text!r}; give more of the id"
+            f"the ids of {plural(len(matches), 'run')} in {store.root} begin with {text!r}; give more digits"
         )
     if not matches:
         raise UserError(
-            f"{argument}={shorten(text)!r}: there is no finished run of that id in {store.root}; "
+            f"{argument}={shorten(text)!r}: there is no finished run with that id in {store.root}; "
             f"{_nearest(text, list(runs), 'it')}"
         )
     return runs[matches[0]]

@@ -44,7 +44,7 @@ def _rows_and_specs(store: Store) -> list[tuple[dict[str, Any], dict[str, Any]]]
             rows.append(_attempt(store, run_id, path))
         except (OSError, ValueError, TypeError, KeyError) as error:
             if path.is_dir() and (path / "job.json").exists():  # otherwise it is being published, or started, right now
-                LOGGER.warning("%s cannot be read (%s); the next sweep begins it anew", path, type(error).__name__)
+                LOGGER.warning("%s cannot be read (%s); the next sweep starts it over", path, type(error).__name__)
     return rows
 
 

@@ -182,7 +182,7 @@ class Store:
         readable = [run for run in runs if run.record.get("format") == FORMAT]
         if others := len(runs) - len(readable):
             subject = "1 run is" if others == 1 else f"{others} runs are"
-            text = "in %s %s of another format than %d, written by another version, and not counted"
+            text = "in %s, %s of another format than %d (written by another version) and not counted"
             LOGGER.warning(text, self.root, subject, FORMAT)
         return readable
 

@@ -72,7 +72,7 @@ class StoredRun:
         task that keeps none, a bundle), and for a file that its manifest does not list."""
         file = self.path / POLICY
         if not file.is_file():
-            raise UserError(f"run {self.id} has no {POLICY}; bundles leave it out, and runs with SET=keep=none")
+            raise UserError(f"run {self.id} has no {POLICY}, which bundles and runs with SET=keep=none leave out")
         content = file.read_bytes()
         if hashlib.sha256(content).hexdigest() != read_json(self.path / "manifest.json").get(POLICY):
             raise UserError(f"{file} differs from the manifest of its run")
@@ -142,7 +142,7 @@ class StoredRun:
         except (OSError, ValueError) as error:
             raise UserError(f"{file} cannot be read; move its run away: {type_and_message(error)}") from error
         if table.num_rows != phases:
-            raise UserError(f"{file} has {table.num_rows} rows, and its run {phases} phases; move the run away")
+            raise UserError(f"{file} has {table.num_rows} rows, but its run has {phases} phases; move the run away")
         return table
 
     def metrics(self) -> pd.DataFrame:

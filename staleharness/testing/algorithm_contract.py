@@ -64,7 +64,9 @@ def has_checked_hyper_parameters(algorithm: Algorithm) -> None:
     assert set(defaults) == {f.name for f in fields(cls)} == set(hints), "every hyper-parameter needs a default"
     assert cls.from_options(json.loads(json.dumps(defaults))) == cls()
     for key, hint in hints.items():
-        assert hint in (bool, int, float, str) or get_origin(hint) is Literal, f"{key}: {hint} is not checked"
+        assert hint in (bool, int, float, str) or get_origin(hint) is Literal, (
+            f"{key} is of type {hint}; give a bool, int, float, str or Literal"
+        )
         if hint is float:
             _refuses(cls, {key: math.nan})
     _refuses(cls, {"no_such_hyper_parameter": 1})
@@ -282,4 +284,4 @@ def _refuses(cls: type[Algorithm], options: dict[str, Any]) -> None:
     except UserError as error:
         assert "\n" not in str(error)
     else:
-        raise AssertionError(f"{options} was accepted; call super().__post_init__() in yours")
+        raise AssertionError(f"{options} was accepted; call super().__post_init__() in your __post_init__")

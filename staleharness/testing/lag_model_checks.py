@@ -70,7 +70,7 @@ def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
         assert draw.held[0] <= answer.versions.min() and answer.versions.max() <= draw.phase
         assert (np.diff(answer.versions, axis=1) >= 0).all(), "weights only become newer inside a row"
         assert model.oldest(draw.phase) <= answer.versions.min()
-        assert (answer.every is None) or type(model).within_rows, "say within_rows = True"
+        assert (answer.every is None) or type(model).within_rows, "declare within_rows = True"
 
 
 def is_a_function_of_the_question(model: LagModel) -> None:
@@ -126,7 +126,9 @@ def schedules_rows_that_a_run_can_be_made_of(model: LagModel) -> None:
         groups = plan.group.reshape(-1, demand.rows)
         assert (groups == np.arange(len(groups))[:, None]).all(), "groups are numbered as they begin"
         for column in (plan.actor, plan.nth, plan.phase, plan.place):
-            assert (column.reshape(groups.shape) == column[:: demand.rows, None]).all(), "one actor makes a group"
+            assert (column.reshape(groups.shape) == column[:: demand.rows, None]).all(), (
+                "one actor makes all rows of a group"
+            )
         assert plan.first[0] == 0 and plan.first[-1] == len(plan.version) == len(plan.end) == len(plan.kept)
         assert (np.diff(plan.first) >= 1).all() and (plan.end <= demand.length).all()
         within = np.delete(np.diff(plan.end), plan.first[1:-1] - 1)

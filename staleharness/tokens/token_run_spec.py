@@ -24,7 +24,9 @@ class TokenSpec(RunSpec):
         if self.steps % n:
             below = self.steps // n * n
             near = f"{below} or {below + n}" if below else f"{n}"
-            raise UserError(f"STEPS={self.steps} is not whole {self.phase_noun}s of {n} optimiser steps; give {near}")
+            raise UserError(
+                f"STEPS={self.steps} is not a whole number of {self.phase_noun}s of {n} optimiser steps; give {near}"
+            )
         if self.completions == 1 and self.baseline != "none":
             raise UserError(
                 f"{self.group_setting}=1 leaves the {self.baseline} baseline no other {self.row_noun} to compare with; "

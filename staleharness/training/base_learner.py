@@ -92,7 +92,7 @@ class Learner(ABC, Generic[Data, Part]):
         answer = self.algorithm.next_state(self.state, diagnostics)
         self.state = state_of(self.algorithm, "next_state", answer, self.state_parameters.tensors)
         if clash := sorted(self.state.keys() & diagnostics.keys()):
-            raise UserError(f"{self.algorithm.name}: {clash[0]} is a diagnostic and in its state; rename one of them")
+            raise UserError(f"{self.algorithm.name}: {clash[0]} names a diagnostic and a part of its state; rename one")
         report |= {f"algorithm/{key}": float(x) for key, x in self.state.items() if isinstance(x, float | int)}
         return report | self.end(), self.seconds()
 

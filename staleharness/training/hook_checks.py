@@ -178,8 +178,8 @@ def _check_name(algorithm: Algorithm, hook: str, name: object) -> None:
     """Raise `UserError` for the name of a number that could not be stored when the run is finished."""
     if not isinstance(name, str) or not name.isprintable() or not 0 < len(name) <= LONGEST_NAME:
         raise UserError(
-            f"{algorithm.name}: {hook} names a number {_in_words(name)}; give a text of 1 to {LONGEST_NAME} printable "
-            "letters"
+            f"{algorithm.name}: {hook} names a number {_in_words(name)}; give a string of 1 to {LONGEST_NAME} "
+            "printable characters"
         )
 
 

@@ -28,8 +28,8 @@ if TYPE_CHECKING:
 
 Rows = TypeVar("Rows", covariant=True)  # of a kind of task
 RACE = (
-    "LAG={}: processes race for who acts with which version, so this run is not a function of its settings; the trace "
-    "beside its record is what replays it"
+    "LAG={}: which version acts depends on a race of processes, so this run is not a function of its settings; only "
+    "the trace beside its record replays it"
 )
 
 

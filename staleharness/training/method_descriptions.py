@@ -145,7 +145,9 @@ def idle_correction(algorithm: Algorithm, spec: RunSpec) -> str | None:
     sampler_differs = spec.mismatch != NONE or spec.behaviour == "sampler" or getattr(spec, "kv_cache", "") == "keep"
     if getattr(algorithm, "correct", "all") != "engine" or sampler_differs:
         return None
-    return f"{algorithm.name}: without MISMATCH the version itself samples, so that with correct=engine its weight is 1"
+    return (
+        f"{algorithm.name}: without MISMATCH the version itself samples, so with correct=engine the weight is always 1"
+    )
 
 
 def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:
@@ -153,7 +155,7 @@ def blindness(algorithm: Algorithm, spec: RunSpec) -> str | None:
     if spec.mismatch == NONE or not (spec.behaviour == "version" or ignores_behaviour(algorithm)):
         return None
     reason = "behaviour=version" if spec.behaviour == "version" else "its loss does not depend on μ"
-    return f"{algorithm.name} is blind to MISMATCH={spec.mismatch}, which changes its data alone: {reason}"
+    return f"{algorithm.name} is blind to MISMATCH={spec.mismatch}, which changes only its data: {reason}"
 
 
 def ignores_behaviour(algorithm: Algorithm) -> bool:

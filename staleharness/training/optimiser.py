@@ -137,7 +137,10 @@ class StateParameters:
             name: x.detach().clone().requires_grad_() for name, x in state.items() if getattr(x, "requires_grad", False)
         }
         if self.tensors and algorithm.optimal_baseline:
-            raise UserError(f"{algorithm.name}: a state is not trained where a method has an optimal baseline")
+            raise UserError(
+                f"{algorithm.name}: a method with an optimal baseline cannot train its state; make it without "
+                "requires_grad=True"
+            )
         self.optimiser = AdamW(list(self.tensors.values()), 0.0, epsilon, 0.0)
 
     def step(self, rate: float) -> None:

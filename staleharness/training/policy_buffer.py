@@ -141,7 +141,7 @@ def check_like(answer: object, tensor: Tensor, method: str, place: str) -> None:
     if not isinstance(answer, torch.Tensor):
         raise UserError(f"{method} returns a {type(answer).__name__}, not a tensor {shape}, {place}")
     if list(answer.shape) != shape:
-        raise UserError(f"{method} returns one of {list(answer.shape)}, not a tensor {shape}, {place}")
+        raise UserError(f"{method} returns a tensor {list(answer.shape)}, not {shape}, {place}")
     if answer.dtype != tensor.dtype:
         raise UserError(f"{method} returns {dtype_name(answer)}, not {dtype_name(tensor)}, {place}")
 

@@ -117,7 +117,7 @@ class Lags:
         if (np.diff(versions, axis=1) < 0).any():
             raise UserError(f"{title} goes back to an older version inside a row, in phase {phase}")
         if stretch is not None and not self.model.within_rows:
-            raise UserError(f"{title} changes weights inside a row and does not say within_rows")
+            raise UserError(f"{title} changes weights inside a row but does not declare within_rows = True")
 
     def _row_count(self, name: str, count: int) -> int:
         """Return a count of the model's ledger as a plain number, whatever kind of integer it is."""

@@ -127,7 +127,7 @@ def test_a_plugin_may_bring_its_place_and_a_family_of_its_own(plugin: Any) -> No
     ("text", "words"),
     [
         ('[methods.my_idea]\nlevels = "token"', "methods.my_idea: unknown option 'levels'"),
-        ("[methods.my_idea]\nlevel = 3", "methods.my_idea: level=3 is not a text"),
+        ("[methods.my_idea]\nlevel = 3", "methods.my_idea: level=3 is not a string"),
         ('[methods.my_idea]\nfamily = "clip"', "family 'clip'; the file has: none"),
         ("[methods", "cannot be read"),
     ],

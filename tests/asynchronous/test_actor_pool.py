@@ -163,7 +163,7 @@ def test_actors_that_die_at_once_end_the_run(start: Start, end: str) -> None:
         assert {entry.actor for entry in pool.recorder.entries} >= {0, 1, 2, 3}
         assert fates(pool).count("lost") >= 3
         return
-    with pytest.raises(RuntimeError, match="4 actors died and handed nothing over, the last by exit code 3"):
+    with pytest.raises(RuntimeError, match="4 actors died without delivering data, the last one with exit code 3"):
         pool.take(0)
 
 
@@ -290,7 +290,7 @@ def test_the_fork_server_may_be_killed_while_it_starts_an_actor(
         return
     with pytest.raises(ActorsNotStarted, match="was killed 4 times in a row") as caught:
         start(Toy())
-    assert "\n" not in str(caught.value) and "goes on from the last checkpoint" in str(caught.value)
+    assert "\n" not in str(caught.value) and "resumes from the last checkpoint" in str(caught.value)
 
 
 @pytest.mark.faults

@@ -36,7 +36,7 @@ def test_a_stored_trace_replays_its_run(tmp_path: Path) -> None:
     sh.sweep(**ASKED, lag="async[actors=3,delay=0.001,spread=3]", out=tmp_path)
     (first,) = (tmp_path / "runs").iterdir()
     record, sealed = (json.loads((first / name).read_text()) for name in ("run.json", "manifest.json"))
-    assert "trace.parquet" in sealed and any("race for who acts" in line for line in record["warnings"])
+    assert "trace.parquet" in sealed and any("depends on a race of processes" in line for line in record["warnings"])
     sh.sweep(**ASKED, lag="async[actors=3,delay=0.001,spread=3]", out=tmp_path)
     assert len(list((tmp_path / "runs").iterdir())) == 1, "stored like any other run"
 

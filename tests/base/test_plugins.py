@@ -408,7 +408,7 @@ def test_a_path_of_something_else_than_a_plugin_is_said(tmp_path: Path, path: st
     (tmp_path / "notes.txt").write_text("my notes")
     os.mkfifo(tmp_path / "pipe")
     place = tmp_path / path
-    line = f"plugin path {place} (from --plugin) is no plugin, that is a readable file ending in .py, or a folder"
+    line = f"plugin path {place} (from --plugin) is not a plugin; give a readable file ending in .py or a folder"
     code, out, err = cli("list", "--plugin", str(place))
     assert (code, out) == (2, "") and line in err and err.count("\n") == 1
 
@@ -416,7 +416,7 @@ def test_a_path_of_something_else_than_a_plugin_is_said(tmp_path: Path, path: st
 def test_a_folder_of_a_kind_leaves_out_the_files_beside_it(tmp_path: Path) -> None:
     write(tmp_path / "mine.py", IDEA, name="mine")
     (tmp_path / "figures").mkdir()
-    words = r"beside its folder figures/, \*\.py files are no plugins; move mine\.py to algorithms/, envs/, .*from --pl"
+    words = r"\*\.py files beside its folder figures/ are not loaded; move mine\.py to algorithms/, envs/, .*from --pl"
     with pytest.raises(UserError, match=words):
         add_user_path(str(tmp_path))
     (tmp_path / "algorithms").mkdir()

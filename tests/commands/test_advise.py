@@ -77,7 +77,7 @@ def test_a_log_alone_is_answered(call: Any, arguments: list[str], source: str, w
     log = str(ROOT / "tests" / "data" / "logs" / arguments[0].removeprefix("--log="))
     code, out, err = call("advise", f"--log={log}", *arguments[1:])
     assert (code, err) == (0, "")
-    assert f"results/reference/{source}; RESULTS=FOLDER asks others" in out.splitlines()[-1]
+    assert f"results/reference/{source}; RESULTS=FOLDER uses others" in out.splitlines()[-1]
     _, _, end = out.partition("conclusion:")
     assert words.format(log=log) in end and "to train under these lags: make sweep ENV=" in end
 
@@ -121,7 +121,7 @@ def test_only_a_picture_of_advise_is_replaced(call: Any, runs: str, tmp_path: Pa
     Figure().savefig(target)  # another program's
     before = target.read_bytes()
     code, out, err = call("advise", f"--results={results}", f"--out={target}")
-    assert (code, out) == (2, "") and f"{target} is not a picture of advise and would be replaced" in err
+    assert (code, out) == (2, "") and f"{target} is not a picture made by advise and would be overwritten" in err
     assert target.read_bytes() == before
     target.unlink()
     for asked in ([], ["--cap=0,1", "--set=steps=40"]):
@@ -142,7 +142,7 @@ def test_published_results_are_read_by_environment(call: Any) -> None:
         (["--keep=2"], "KEEP=2 must be above 0 and below 1"),
         (["--keep=most"], "KEEP='most' is not a number"),
         (["--updates=-1", "--preset=async"], "UPDATES=-1 must be above 0"),
-        (["--updates=8"], "UPDATES is of a pipeline or a log"),
+        (["--updates=8"], "UPDATES counts gradient steps per version of a pipeline or log"),
         (["--zero=low"], "ZERO='low' is not a number, worst or auto"),
         (["--zero=true"], "ZERO='true' is not a number"),
         (["--zero=nan"], "ZERO='nan' is not a number"),
@@ -152,7 +152,7 @@ def test_published_results_are_read_by_environment(call: Any) -> None:
         (["--cap=-2"], "CAP=-2: cap must be above -1"),
         (["--cap=1e308"], "CAP=1e+308: cap must be at most 1e+09, or none"),
         (["--cap=x"], "CAP='x' is not a number"),
-        (["--set=cap=2"], "SET has cap: give the caps to try as CAP="),
+        (["--set=cap=2"], "SET takes no cap here: give the caps to try as CAP="),
         (["--preset=asink"], "no preset is called 'asink'; did you mean 'async'?"),
         (["--columns=lag=x"], "give LOG=FILE"),
         (["--log=nowhere.csv"], "LOG=nowhere.csv is not a file"),

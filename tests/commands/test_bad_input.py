@@ -55,7 +55,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
         ["benchmark", "--algo", "vaco[learning_rate=1e-3]"],
         ["learning_rate is a setting of runs, and the ladder chooses it"],
     ),
-    "two methods of StaleBench": (["benchmark", "--algo", "spo,vaco"], ["a benchmark is of one method"]),
+    "two methods of StaleBench": (["benchmark", "--algo", "spo,vaco"], ["a benchmark takes one method"]),
     "a track that is a path": (["benchmark", "--algo", "spo", "--track", "../tokens"], ["did you mean 'tokens'"]),
     "a bundle of another study": (
         ["benchmark", "--add", "results/reference/quick_hopper"],
@@ -188,7 +188,7 @@ def test_a_spec_file_with_an_unknown_key_is_refused(call: Cli, tmp_path: Path) -
         'env = "Hopper"\n[settings]\nlearning_rat = 0.1\n': ["learning_rat", "learning_rate"],
         'env = "Hopper"\nseeds = "three"\n': ["seeds=three is neither a whole number nor a list of whole numbers"],
         'env = "Hopper"\nseeds = true\n': ["seeds=true is neither a whole number nor a list"],
-        'env = "Hopper"\ncapacity = ["4"]\n': ['capacity="4" is a text; leave out the quotation marks'],
+        'env = "Hopper"\ncapacity = ["4"]\n': ['capacity="4" is a string, not a number; leave out the quotation marks'],
         'env = "Hopper"\nk = [1, 4]\n': ["unknown option 'k'; did you mean 'capacity'?"],
         'env = "Hopper"\nsettings = 3\n': ["settings=3 is not of type table"],
         "env = \n": ["not TOML"],

@@ -159,7 +159,7 @@ def test_run_is_one_run_with_any_seed(call: Cli, monkeypatch: pytest.MonkeyPatch
     assert [(run.label, run.spec.seed) for run in planned.runs] == [("vaco[delta=0.1]", 123456789)]
     assert planned.name.replace("+", "").replace("-", "").replace("=", "").replace("_", "").replace(".", "").isalnum()
     code, _, errors = call("run", "--env", "Pendulum")
-    assert code == 2 and "takes one environment, algorithm and capacity; this names 7" in errors
+    assert code == 2 and "takes one environment, one algorithm and one capacity; these options give 7 runs" in errors
     code, _, errors = call("run", *words, "--seeds", "3")
     assert code == 2 and "use sweep" in errors
 

@@ -31,10 +31,10 @@ def test_the_settings_of_stored_runs(call: Cli) -> None:
     some = "05b5e4385ead, 060198afea93, 076124a35088"
     for what, said in (
         ("", "config: ID|FILE.toml='' is empty; give ID|FILE.toml"),
-        ("0", "begin with '0'; give more of the id"),
+        ("0", "begin with '0'; give more digits"),
         (
             "zzz",
-            f"there is no finished run of that id in {BUNDLE}; it holds {some} and 47 more (`staleharness status`)",
+            f"there is no finished run with that id in {BUNDLE}; it holds {some} and 47 more (`staleharness status`)",
         ),
     ):
         code, text, errors = call("config", what, "--out", BUNDLE)

@@ -26,7 +26,7 @@ def test_a_folder_that_is_gone_is_one_line(verb: str, tmp_path: Path, call: Cli)
         code, _, errors = call(verb)
     finally:
         os.chdir(tmp_path)
-    assert code == 2 and "the current folder is no longer there; change to one that is" in errors
+    assert code == 2 and "the current folder no longer exists; change to one that does" in errors
 
 
 def test_closed_streams_are_no_error(tmp_path: Path) -> None:

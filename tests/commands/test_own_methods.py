@@ -184,7 +184,7 @@ SILENT = {
     "pair": (
         "PolicyLoss(plain, {'n': 7 * plain})",
         "    def init_state(self): return {'n': 1.0}",
-        "n is a diagnostic and in its state; rename",
+        "n names a diagnostic and a part of its state; rename",
     ),
     "list": ("PolicyLoss(plain, [])", "", "the diagnostics of policy_loss are a list; give a dict"),
 }

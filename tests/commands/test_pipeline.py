@@ -69,7 +69,7 @@ def test_a_file_of_somebody_else_is_not_replaced(call: Any, tmp_path: Path, name
     out.mkdir()
     (out / name).write_text("mine")
     code, _, err = call("pipeline", "--preset=sync", "--steps=10", f"--out={out}")
-    assert code == 2 and f"{out / name} is not an earlier file of this command" in err and err.count("\n") == 1
+    assert code == 2 and f"{out / name} was not written by this command" in err and err.count("\n") == 1
     assert [p.name for p in out.iterdir()] == [name] and (out / name).read_text() == "mine"
 
 
@@ -82,7 +82,7 @@ def test_earlier_files_are_replaced_but_not_once_they_are_edited(call: Any, tmp_
     (out / "pipeline.json").write_text((out / "pipeline.json").read_text() + " ")
     before = {path: path.read_bytes() for path in out.iterdir()}
     code, _, err = call(*asked[0])
-    assert code == 2 and "pipeline.json is not an earlier file of this command, or was changed since" in err
+    assert code == 2 and "pipeline.json was not written by this command, or has changed since" in err
     assert {path: path.read_bytes() for path in out.iterdir()} == before
 
 

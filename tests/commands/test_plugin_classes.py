@@ -41,14 +41,14 @@ PICKY = """
         assert self.cap < 2, "too large"
 """
 WRONG = {
-    "union": ({"field": "cap: float | None = None"}, "cap is of type float | None; a field is a bool, int,"),
-    "tuple": ({"field": "cap: tuple[int, ...] = ()"}, "cap is of type tuple[int, ...]; a field is a bool"),
+    "union": ({"field": "cap: float | None = None"}, "cap is of type float | None; a field must be a bool, int,"),
+    "tuple": ({"field": "cap: tuple[int, ...] = ()"}, "cap is of type tuple[int, ...]; a field must be a bool"),
     "unknown": ({"field": "cap: Cap = 1.0"}, "the type of a field is unknown: name 'Cap' is not defined"),
     "needed": ({"field": "cap: float"}, "Mine cannot be made with its defaults: TypeError"),
     "picky": ({"field": "cap: float = 3.0", "more": PICKY}, "with its defaults: AssertionError: too large"),
     "text": ({"field": "cap: float = 'one'"}, "its defaults do not go together"),
     "bare": ({"base": ""}, "Mine does not extend Algorithm; write class Mine(Algorithm)"),
-    "undecorated": ({"above": ""}, "Mine has the field cap and is no dataclass; write @dataclass(frozen=True)"),
+    "undecorated": ({"above": ""}, "Mine has the field cap but is not a dataclass; write @dataclass(frozen=True)"),
     "misspelt": ({"loss": "polcy_loss"}, "Mine does not define policy_loss(self, decisions), the loss that"),
     "two words": ({}, "the name 'two words' in algorithms cannot be typed"),
 }
@@ -134,7 +134,7 @@ def test_a_text_option_is_any_word_and_its_label_parses_back(typed: str, tmp_pat
 def test_a_number_for_a_text_option_says_how_it_is_typed(tmp_path: Path, call: Cli) -> None:
     path = str(write(tmp_path, "texts", **TEXT))
     code, _, errors = call("sweep", "--env", "bit-chain", "--dry", "--plugin", path, "--algo", "texts[how=1]")
-    assert code == 2 and 'how=1 is not a text; write "1", in double quotes' in errors
+    assert code == 2 and 'how=1 is not a string; write "1", in double quotes' in errors
 
 
 def test_an_environment_that_is_no_task_is_refused(tmp_path: Path, call: Cli) -> None:
@@ -168,7 +168,7 @@ class Rhymes(LanguageTask):
         (
             '{"rhymes": "words that rhyme"}',
             '["rhymes"]',
-            "ids is not a dictionary of texts, as {'my-task': 'one line'}",
+            "ids is not a dictionary of strings, such as {'my-task': 'one line'}",
         ),
         ("ids = ", "idz = ", "Rhymes lists no environment; write ids = {'my-task': 'one line'}"),
     ],

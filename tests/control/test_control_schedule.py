@@ -228,7 +228,7 @@ def test_a_contradictory_schedule_is_refused(given_schedule: GivenSchedule) -> N
     backwards = Group(0, 1, [(1, 4, True), (0, 9, True)])
     assert message_of([sound[0], backwards]) == "LAG=x: versions decrease along a row"
     hole = schedule(sound, 1, nth=np.array([0, 2]))
-    with pytest.raises(UserError, match="actor 0 has a hole: its group 1 is missing"):
+    with pytest.raises(UserError, match="actor 0 lacks its group 1"):
         hole.check(Demand(2, 1, 1, 9, 0), 2, "LAG=x")
     held_up = [Group(0, 1, [(1, 9, True)]), Group(0, 0, [(0, 9, True)])]
     assert "row 1 is trained in phase 0 with a version from the future" in message_of(held_up)

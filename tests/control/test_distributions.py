@@ -134,9 +134,9 @@ def test_it_learns_to_keep_the_pole_up() -> None:
     [
         ([-1.0, -0.4], [1.0, 0.4], None),
         ([-np.inf, 0.0], [np.inf, 1.0], None),
-        ([-1.0, 100.0], [1.0, 101.0], "action 1 goes from 100 to 101"),
-        ([-30.0, -1.0], [-2.0, 1.0], "action 0 goes from -30 to -2"),
-        ([0.0, -1.0], [1000.0, 1.0], "action 0 goes from 0 to 1000"),
+        ([-1.0, 100.0], [1.0, 101.0], "action 1 ranges from 100 to 101"),
+        ([-30.0, -1.0], [-2.0, 1.0], "action 0 ranges from -30 to -2"),
+        ([0.0, -1.0], [1000.0, 1.0], "action 0 ranges from 0 to 1000"),
     ],
 )
 def test_bounds_that_the_first_policy_does_not_reach_are_said(

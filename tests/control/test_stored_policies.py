@@ -136,7 +136,9 @@ def test_a_finished_run_has_its_last_policy(run: StoredRun, cli: Cli) -> None:
 def test_a_run_of_a_kind_that_keeps_no_policy_is_not_played(tmp_path: Path, cli: Cli) -> None:
     run = write_run(tmp_path / "results", "spo", env="bit-chain")
     code, out, err = cli("show", run.id, "--out", str(tmp_path / "results"))
-    assert (code, out) == (2, "") and err.endswith("is of the kind chain, which is not played\n")
+    assert (code, out) == (2, "") and err.endswith(
+        "is a chain run; show plays control runs and prints completions of language runs\n"
+    )
 
 
 def test_a_video_is_made_before_anything_is_printed(
@@ -149,10 +151,10 @@ def test_a_video_is_made_before_anything_is_printed(
     monkeypatch.setattr("staleharness.control.evaluation.pictures", lambda *_: frames)
     words = ["show", str(run.path), "--episodes", "1", "--json", "--video"]
     code, out, err = cli(*words, str(tmp_path / "a b.gif"))
-    assert code == 0 and json.loads(out)["run"] == run.id and "a b.gif, 2 pictures" in err
+    assert code == 0 and json.loads(out)["run"] == run.id and "a b.gif, 2 frames" in err
     assert (tmp_path / "a b.gif").read_bytes() == b"GIF"
     code, out, err = cli(*words, str(tmp_path / "a b.gif"))
-    assert (code, out) == (2, "") and "a b.gif is there and would be replaced" in err
+    assert (code, out) == (2, "") and "a b.gif exists and would be overwritten" in err
     code, out, err = cli(*words, str(tmp_path / "nowhere" / "a.gif"))
     assert (code, out) == (2, "") and "VIDEO=" in err and "there is no folder" in err
     code, out, err = cli(*words, "a.webm")

@@ -206,7 +206,7 @@ def test_mixture_density_weighs_acting_versions_by_probability(witness: MethodCa
 )
 def test_a_mixture_has_no_divergence_in_closed_form(method: str, hyper: dict[str, Any], remedy: str) -> None:
     spec = replace(SMALL, density="mixture", algorithm=method, hyper=hyper)
-    words = f"^{method} takes a KL from μ in closed form, and the μ of density=mixture has none; give {remedy}$"
+    words = f"^{method} needs a KL from μ in closed form, and the μ of density=mixture has none; give {remedy}$"
     with pytest.raises(UserError, match=words):
         finish(spec)
     with pytest.raises(UserError, match=words) if method == "truly_ppo" else contextlib.nullcontext():

@@ -63,7 +63,7 @@ def test_every_horizon_starts_as_easy(horizon: int) -> None:
         ({"settings": "batch=1"}, "batch=1 leaves the dr_grpo baseline no other episode to compare with"),
         ({"settings": "horizont=4"}, "unknown option 'horizont' of bit_chain; did you mean 'horizon'?"),
         ({"settings": "num_envs=4"}, "unknown option 'num_envs' of bit_chain"),
-        ({"steps": "7", "n": "2"}, "STEPS=7 is not whole phases of 2 optimiser steps; give 6 or 8"),
+        ({"steps": "7", "n": "2"}, "STEPS=7 is not a whole number of phases of 2 optimiser steps; give 6 or 8"),
         ({"lag": "inflight:4"}, "LAG=inflight:4 changes weights inside a row; bit-chain cannot"),
         ({"lag": "fixed:9"}, "LAG=fixed:9 needs a buffer of at least K=10"),
         ({"env": "bit-chian"}, "did you mean 'bit-chain'?"),

@@ -438,8 +438,8 @@ def test_mistakes_are_one_line_and_exit_2_and_write_nothing(
         (["csv", "--to", "file"], ["TO=file", "a file"]),
         (["csv", "--to", "file/below"], ["file/below"]),
         (["csv", "--to", ""], ["empty"]),
-        (["csv", "--to", "results/runs/tables"], ["TO=results/runs/tables", "keep their runs"]),
-        (["csv", "--to", "results/x/../attempts"], ["keep their attempts"]),
+        (["csv", "--to", "results/runs/tables"], ["TO=results/runs/tables", "inside the runs of the results"]),
+        (["csv", "--to", "results/x/../attempts"], ["inside the attempts of the results"]),
     ):
         code, out, err = cli("export", *arguments)
         assert (code, out) == (2, ""), (arguments, out, err)

@@ -91,11 +91,11 @@ def test_a_figure_is_drawn_by_name_with_its_options_checked(results: Results, ta
 def test_wrong_results_and_axes_are_refused(results: Results) -> None:
     anything: Any = 3
     for make in (draw, sheet):
-        with pytest.raises(UserError, match=f"{make.__name__}: 3 are no results; give what sh.load"):
+        with pytest.raises(UserError, match=f"{make.__name__}: 3 is not a Results object; give what sh.load"):
             make("learning_curves", anything)
     with pytest.raises(UserError, match="draw_panel: 3 are no results"):
         draw_panel("learning_curves", anything, Figure().subplots())
-    with pytest.raises(UserError, match=r"draw_panel: 3 is no axis; give an Axes of matplotlib"):
+    with pytest.raises(UserError, match=r"draw_panel: 3 is not an Axes of matplotlib"):
         draw_panel("learning_curves", results, anything)
 
 
@@ -145,11 +145,11 @@ def test_a_panel_needs_env_and_k_only_if_there_are_several(results: Results) -> 
     draw_panel("learning_curves", one, ax)
     assert ax.get_title("left") == "A-v1, K = 4"
     for options, words in (
-        ({}, "env=None: one panel shows one env of these results, which have A-v1, B-v1"),
+        ({}, "env=None: one panel shows one env; these results have A-v1, B-v1"),
         ({"env": "C", "k": 4}, "env='C': one panel"),
-        ({"env": "A", "k": 3}, "k=3: one panel shows one k of these results, which have 1, 4"),
+        ({"env": "A", "k": 3}, "k=3: one panel shows one k; these results have 1, 4"),
     ):
         with pytest.raises(UserError, match=re.escape(words)):
             draw_panel("learning_curves", results, ax, **options)
-    with pytest.raises(UserError, match="figure 'staleness' cannot be drawn into one axis"):
+    with pytest.raises(UserError, match="figure 'staleness' cannot be drawn into one Axes"):
         draw_panel("staleness", results, ax)

@@ -54,7 +54,7 @@ def test_a_schedule_says_which_phases_train_on_a_row_again() -> None:
     oldest = max(int((phase - plan.oldest[plan.trained_in(phase)]).max()) for phase in range(30))
     assert plan.longest_lag >= oldest > (plan.phase - plan.oldest).max()
     late = replace(plan, reused=plan.reused - [0, 30])
-    assert late._contradiction() == "a row is trained on once more before the first time"
+    assert late._contradiction() == "a row is trained on again before the first time"
 
 
 def test_control_trains_on_the_same_data_again() -> None:

@@ -340,7 +340,7 @@ def test_a_starving_rule_is_one_line_with_the_time() -> None:
         "queue[max_lag=0,sync_time=1e5]": r"\]: the trainer starves at t = \d+\.\d s, before step 1: "
         ".*training steps",
         "prime_rl[max_off_policy_steps=0,sync_time=1e5]": r"starves at t = \d+\.\d s, before step 1: ",
-        "megatron[slots=3.0]": "slots follow from its own rule; leave them out",
+        "megatron[slots=3.0]": "its own rules set the slots; leave them out",
         "queue[capacity=0.5]": "LAG=queue: capacity must be at least 1 batch, not 0.5",
         "queue[full=drop_oldest,max_lag=1,on_stale=withhold]": "on_stale must be another where full drops",
         "megatron[submit=B,consume=G]": "consume must be B where submit is B",
@@ -353,7 +353,8 @@ def test_a_starving_rule_is_one_line_with_the_time() -> None:
         "areal[slow=0.5,slow_factor=0.5]": "areal: slow_factor must be from 1 to 1e6, not 0.5",
         "areal[slow=0.5]": "areal: slow must be above 0, and slow_factor above 1, where there are slow slots, not 0.5",
         "areal[slow_factor=2.0]": "slow must be above 0, and slow_factor above 1, where there are slow slots, not 0.0",
-        "areal[slow=0.01,slow_factor=2.0]": "slow must be some and not all of 32 units of 1 slots, or 1, not 0.01",
+        "areal[slow=0.01,slow_factor=2.0]": "slow must be enough for some but not all of 32 units of 1 slots, or 1, "
+        "not 0.01",
         "cleanba[slow=0.5,slow_factor=2.0,slots=2.5]": "slots must be a multiple of 16 where some are slow, not 40",
         "areal[etta=2]": "unknown option 'etta'; did you mean 'eta'?",
         "arael": "did you mean 'areal'?",

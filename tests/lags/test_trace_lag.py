@@ -108,7 +108,7 @@ def _skip_group(table: pd.DataFrame) -> pd.DataFrame:
         (_hole, "has a hole: no row was trained in phase 1"),
         (_future, "trained in phase 1 with a version from the future, 2"),
         (_missing, "phase 2 has 1 rows in 1 groups; the run asks for 2 groups of 1"),
-        (_skip_group, "actor 0 has a hole: its group 2 is missing"),
+        (_skip_group, "actor 0 lacks its group 2"),
     ],
 )
 def test_an_impossible_trace_is_refused_by_the_plan(

@@ -86,7 +86,10 @@ def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], so
         ({"problem": APPLES, "solution": "It is five."}, "no answer was found: no number, '####' or box; SET="),
         ({"problem": APPLES, "solution": "\\boxed{x + 1}"}, "the answer ends in '{x + 1}', which is not a number"),
         ({"text": APPLES, "label": "5"}, "has no 'question'; SET=question=text,answer=label names the columns"),
-        ({"problem": APPLES, "answer": ["17", "18"], "solution": "\\boxed{17}"}, "'answer' has 2 answers; one is read"),
+        (
+            {"problem": APPLES, "answer": ["17", "18"], "solution": "\\boxed{17}"},
+            "'answer' has 2 answers; it must have one",
+        ),
         ({"question": APPLES, "answer": None}, "'answer' is not text, or is empty"),
         ({"text": APPLES}, "SET=question=text,answer=NAME names the columns (there are: text)"),
         (

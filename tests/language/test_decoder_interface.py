@@ -94,18 +94,21 @@ def spoilt(**changes: Callable[[Decoded], Any]) -> type[Decoder]:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"token": lambda d: d.token[:, 1:]}, r"token \[8, 9\] where mask and prompts make it \[8, 10\]"),
-        ({"ended": lambda d: d.ended[:3]}, r"ended \[3\] where mask and prompts make it \[8\]"),
-        ({"mask": lambda d: d.mask[:1]}, r"mask \[1, 10\] where mask and prompts make it \[8, 10\]"),
-        ({"logp": lambda d: d.logp[..., None]}, r"logp \[8, 10, 1\]"),
+        ({"token": lambda d: d.token[:, 1:]}, r"token of shape \[8, 9\], where mask and prompts require \[8, 10\]"),
+        ({"ended": lambda d: d.ended[:3]}, r"ended of shape \[3\], where mask and prompts require \[8\]"),
+        ({"mask": lambda d: d.mask[:1]}, r"mask of shape \[1, 10\], where mask and prompts require \[8, 10\]"),
+        ({"logp": lambda d: d.logp[..., None]}, r"logp of shape \[8, 10, 1\]"),
         ({"logp": lambda d: d.logp.double()}, "logp in float64 instead of float32"),
         ({"ended": lambda d: d.ended.float()}, "ended in float32 instead of bool"),
-        ({"logp": lambda d: d.logp / 0.0}, "log-probabilities that are not finite; an engine that reports none gives"),
-        ({"mask": lambda d: 1.0 - d.mask}, "a mask with tokens behind padding"),
+        (
+            {"logp": lambda d: d.logp / 0.0},
+            "log-probabilities that are not finite; where its engine reports none, return",
+        ),
+        ({"mask": lambda d: 1.0 - d.mask}, "a mask with tokens after padding"),
         ({"version": lambda d: d.version + 7}, "version 7, which is not in the buffer"),
         (
             {n: lambda d, n=n: getattr(d, n).repeat(1, 2) for n in "token mask logp version".split()},
-            "completions of up to 20 tokens where 1 to 10 were asked for",
+            "completions of up to 20 tokens, where 1 to 10 were requested",
         ),
     ],
 )

@@ -87,7 +87,7 @@ def test_a_run_that_keeps_none_has_the_id_of_before_and_says_so(tiny: Path, tmp_
     assert plan.runs[0].run_id == run.id
     with pytest.raises(UserError, match=f"run {run.id} has kept no model; SET=keep=last keeps it"):
         run.model()
-    with pytest.raises(UserError, match=r"start=nowhere is no finished run \(there is no folder nowhere\)"):
+    with pytest.raises(UserError, match=r"start=nowhere is not a finished run \(there is no folder nowhere\)"):
         trained(tmp_path, start="nowhere")
     with pytest.raises(UserError, match="names the model; leave out MODEL="):
         trained(tmp_path, start=str(run.path), model=str(tiny))

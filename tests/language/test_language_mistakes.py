@@ -157,7 +157,7 @@ def test_broken_rows_are_named_by_file_and_line(model: Path, tmp_path: Path) -> 
     ("asked", "words"),
     [
         ({"settings": "completions=1"}, "give at least 2, or baseline=none"),
-        ({"n": "5"}, "STEPS=96 is not whole generation rounds of 5 optimiser steps; give 95 or 100"),
+        ({"n": "5"}, "STEPS=96 is not a whole number of generation rounds of 5 optimiser steps; give 95 or 100"),
         ({"env": "Hopper", "n": "4"}, "N counts minibatches per generation round of a language task"),
         ({"env": "Hopper", "lag": "inflight:8"}, "Hopper-v5 cannot"),
         ({"lag": "inflight:0"}, "at least 1"),

@@ -177,7 +177,7 @@ def test_several_actors_race_with_the_model_of_word_problems(tmp_path: Path, fet
 @pytest.mark.parametrize(
     "changes, words",
     [
-        ({"lag": "async", "dynamic_sampling": True}, "dynamic_sampling asks for more groups than LAG=async has"),
+        ({"lag": "async", "dynamic_sampling": True}, "dynamic_sampling draws more groups than LAG=async plans"),
         ({"lag": "async", "device": "cuda"}, "acts on the CPU"),
     ],
 )

@@ -94,6 +94,6 @@ def test_worked_examples_are_not_trained_on(
     assert prompts.tokens[0] == CausalLM(run.model, run).tokenizer(text).input_ids
     splits["train"] = everything[:5]
     with pytest.raises(
-        UserError, match="lm_eval_5shot shows all 5 training problems of word-problems; give more, or lm_eval"
+        UserError, match=r"lm_eval_5shot shows all 5 training problems .* give more problems, or prompt_format=lm_eval"
     ):
         prepare(run, task)

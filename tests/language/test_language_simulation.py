@@ -94,7 +94,7 @@ def test_n_counts_minibatches_per_generation_round(spec: Specs) -> None:
     assert [m["steps"] for m in rounds] == [4, 8]
     assert [m["lag_max"] for m in rounds] == [0, 0]  # K = 1: no backward lag
     assert one.generator.cursor == four.generator.cursor == 8 * 4
-    with pytest.raises(UserError, match=r"STEPS=10 is not whole generation rounds of 4 .* give 8 or 12"):
+    with pytest.raises(UserError, match=r"STEPS=10 is not a whole number of generation rounds of 4 .* give 8 or 12"):
         spec(minibatches=4, steps=10)
 
 

@@ -85,7 +85,7 @@ def test_tokens_that_the_model_does_not_know(model: Path, spec: Specs) -> None:
     tokenizer.add_tokens(["cards"])
     tokenizer.save_pretrained(model)
     line = refusal(spec(model=str(model)))
-    assert f"into token {len(tokenizer) - 1} ('cards'), and the model has {len(tokenizer) - 1}" in line
+    assert f"gives token {len(tokenizer) - 1} ('cards'), but the model has only {len(tokenizer) - 1} tokens" in line
 
 
 def test_rows_beyond_the_positions_of_the_model_are_warned_of(spec: Specs) -> None:
@@ -183,7 +183,7 @@ def test_a_plugin_may_yield_its_problems(spec: Specs, monkeypatch: pytest.Monkey
 
 def test_missing_test_problems_are_warned_of(spec: Specs) -> None:
     count = len(simulation_of(spec()).test.problems)  # type: ignore[attr-defined]
-    for asked, said in ((count, []), (count + 1, [f"and there are {count} test problems"])):
+    for asked, said in ((count, []), (count + 1, [f"but there are only {count} test problems"])):
         lines = simulation_of(spec(evaluation_problems=asked)).warnings
         found = [line.partition(", ")[2].partition(":")[0] for line in lines if "evaluation_problems=" in line]
         assert found == said

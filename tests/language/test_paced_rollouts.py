@@ -147,8 +147,8 @@ def test_the_schedule_is_that_of_rows_with_these_lengths() -> None:
     [
         ("bit-chain", PACED, "rows of bit-chain are all of one length; leave out pace=length"),
         ("Hopper-v5", PACED, "rows of Hopper-v5 are all of one length; leave out pace=length"),
-        ("", "areal[pace=length]", "pace=length asks how long a row is when it begins"),
-        ("", "queue[cv=0.2,pace=length]", "cv must be left out where pace=length says what a row takes"),
+        ("", "areal[pace=length]", "pace=length takes the length of a row when it begins"),
+        ("", "queue[cv=0.2,pace=length]", "cv must be left out with pace=length, which says how long a row takes"),
         ("", "queue[row_time=4.0,pace=length]", "lags of up to . phases, and K=2 holds lags 0 to 1; give K=."),
     ],
 )

@@ -29,7 +29,7 @@ def test_only_training_problems_are_limited_in_number(spec: Specs) -> None:
 @pytest.mark.parametrize("answer", [7, 7.5, None, "1,5", "3/4", ""])
 def test_an_answer_that_is_no_number_as_text_is_refused(spec: Specs, answer: Any) -> None:
     """A decimal comma would be read as one that groups thousands: 1,5 as 15."""
-    with pytest.raises(UserError, match="is not a number, written as text"):
+    with pytest.raises(UserError, match="is not a number, written as a string"):
         select_problems([replace(PROBLEMS[0], answer=answer)], spec(), "train")
     assert select_problems([replace(PROBLEMS[0], answer="1,234.5")], spec(), "train")
 
@@ -39,7 +39,7 @@ def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -
     assert warm_start_problems(PROBLEMS, PROBLEMS[:2], others, strict) == (PROBLEMS[2:], 0)
     same = spec(training_problems=2, warm_start_problems="same")
     assert warm_start_problems(PROBLEMS, PROBLEMS[:2], same, strict) == (PROBLEMS[:2], 0)
-    with pytest.raises(UserError, match="nothing is left for the warm start to teach"):
+    with pytest.raises(UserError, match="no problem is left for the warm start to teach"):
         warm_start_problems(PROBLEMS[:2], PROBLEMS[:2], others, strict)
 
 
@@ -53,7 +53,7 @@ def test_a_row_that_is_no_problem_is_one_line(row: Any, spec: Specs) -> None:
 def test_answers_of_a_task_that_grades_itself_are_any_text(spec: Specs) -> None:
     red = replace(PROBLEMS[0], answer="red")
     assert select_problems([red], spec(), "train", numeric=False) == [red]
-    with pytest.raises(UserError, match=r"the answer 7 to the train problem .* is not a text$"):
+    with pytest.raises(UserError, match=r"the answer 7 to the train problem .* is not a string$"):
         select_problems([replace(red, answer=7)], spec(), "train", numeric=False)  # type: ignore[arg-type]
 
 

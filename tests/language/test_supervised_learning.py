@@ -228,7 +228,7 @@ def test_the_first_problems_of_the_training_split(spec: Specs) -> None:
 def test_missing_training_problems_are_warned_of(spec: Specs) -> None:
     run: Any = simulation_of(spec(training_problems=10**6))
     count = len(run.generator.sampler.prompts.problems)
-    assert f"training_problems=1000000, and there are {count}: these are trained on" in run.warnings
+    assert f"training_problems=1000000, but there are only {count}: all are trained on" in run.warnings
 
 
 def test_a_warm_start_teaches_what_the_run_trains_on(spec: Specs, lessons: list[list[Problem]]) -> None:
@@ -290,7 +290,7 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(spec: Specs, lesso
         trained = [problem.question for problem in run.generator.sampler.prompts.problems]
         assert lessons[-1] == [problem for problem in every if problem.question not in trained]
         assert 0 < len(lessons[-1]) < len(every)
-    with pytest.raises(UserError, match="warm_start_problems=others, and the run trains on every problem"):
+    with pytest.raises(UserError, match="warm_start_problems=others needs problems that the run does not train on"):
         spec(warm_start=3, warm_start_problems="others")
     with pytest.raises(UserError, match=r"nothing is left .*=others, warm_start_most_steps=0, most_steps=3, "):
         simulation_of(spec(warm_start=3, warm_start_problems="others", most_steps=3))
@@ -323,5 +323,5 @@ def test_lessons_with_long_prompts_are_counted(spec: Specs, lessons: list[list[P
 
 def test_no_problem_within_most_steps_is_refused(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Problem, "steps", property(lambda self: 9))
-    with pytest.raises(UserError, match="no train problem is solved in most_steps=2; raise it"):
+    with pytest.raises(UserError, match="every train problem takes more than most_steps=2 steps; raise it"):
         simulation_of(spec(most_steps=2))

@@ -53,7 +53,7 @@ def test_samples_are_versions_of_a_batch() -> None:
         assert "versions of 64 samples" in found.note
     with pytest.raises(UserError, match="counts samples; give BATCH=N, the samples of a version"):
         read_log(file)
-    with pytest.raises(UserError, match="BATCH is of lags in samples; those of LOG=areal"):
+    with pytest.raises(UserError, match="BATCH is for lags in samples; those of LOG=areal"):
         read_log(str(CASES / "areal.csv"), batch=64)
     with pytest.raises(UserError, match="BATCH=0 must be above 0"):
         read_log(file, batch=0)

@@ -19,7 +19,7 @@ from staleharness.study import ask, read_study
     [
         ("p/fig2.toml", "clam = 'x'", "unknown option 'clam'; did you mean 'claim'?"),
         ("p/fig2.toml", "title = 'x'", "fig2.toml lacks question, study, draw, claim"),
-        ("p/fig2.toml", "title = 3", "title=3 is not a text"),
+        ("p/fig2.toml", "title = 3", "title=3 is not a string"),
         ("p/paper.toml", "title = 'x'\nlink = 'y'", "paper.toml lacks about"),
         ("s.toml", "envs = 'x'", "unknown option 'envs'; did you mean 'env'?"),
         ("s.toml", "[paper]\nseed = 3", "[paper]: unknown option 'seed'; did you mean 'seeds'?"),
@@ -40,7 +40,10 @@ def test_a_mistake_in_a_file_is_one_line_that_names_it(shelf: Path, file: str, t
         ('verdict = "perhaps"', "perhaps is not one of"),
         ('verdict = "agrees"', "verdict='agrees' needs [[part]] with the tests behind it"),
         ('verdict = "cannot tell"\n[[part]]\nsays = "x"\nuntested = "y"', "it follows from the parts of the claim"),
-        ('[[part]]\nsays = "x"\nof = ["vaco"]', "part 'x': say of whom, and compare with over, over_k or than"),
+        (
+            '[[part]]\nsays = "x"\nof = ["vaco"]',
+            "part 'x': give `of`, the method, and `over`, `over_k` or `than`, what it is compared with",
+        ),
         ('[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "better"', "better is not one of more, less, alike"),
         ('[[part]]\nsays = "x"\nof = ["vaco"]\nthan = 1\nbe = "alike"', "part 'x': alike needs a margin"),
         ('[[part]]\nsay = "x"', "unknown option 'say'; did you mean 'says'?"),

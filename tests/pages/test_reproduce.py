@@ -100,7 +100,7 @@ def test_a_run_that_two_studies_ask_for_is_made_once(shelf: Path, estimate: None
 @pytest.mark.parametrize("fig", [[], ["--fig", "all"]])
 def test_a_paper_without_a_scale_of_its_own_is_refused_at_it(cli: Cli, tmp_path: Path, fig: list[str]) -> None:
     code, said, error = cli("reproduce", "--paper", "stress", "--scale", "paper", "--out", str(tmp_path / "out"), *fig)
-    assert (code, said) == (2, "") and "PAPER=stress: none of its studies has a scale" in error.splitlines()[-1]
+    assert (code, said) == (2, "") and "PAPER=stress: none of its studies has a table [paper]" in error.splitlines()[-1]
     assert not (tmp_path / "out").exists()
 
 

@@ -21,7 +21,7 @@ from staleharness.pipeline.workload_sampler import Workload
         ({"slot": 4}, "unknown option 'slot'; did you mean 'slots'?"),
         ({"slots": 0}, "slots must be at least 1, not 0"),
         ({"slots": 1.5}, "SET: slots=1.5 is not a whole number"),
-        ({"batch": 60}, "batch must be whole groups of 8, not 60"),
+        ({"batch": 60}, "batch must be a multiple of group=8, not 60"),
         ({"cap": -1.0}, "cap must be above -1, or none, not -1.0"),
         ({"capacity": 0.5}, "capacity must be at least 1 batch, or none, not 0.5"),
         ({"cap": 1e308}, "cap must be at most 1e+09, or none, not 1e+308"),
@@ -41,10 +41,13 @@ from staleharness.pipeline.workload_sampler import Workload
         ({"slow": 0.5, "slow_factor": 0.5}, "slow_factor must be from 1 to 1e9, not 0.5"),
         ({"slow": 0.5}, "slow, above 0, and slow_factor, above 1, go together"),
         ({"slow_factor": 2.0}, "slow, above 0, and slow_factor, above 1, go together"),
-        ({"slow": 1e-3, "slow_factor": 2.0}, "slow must be some and not all of 64 units of 1 slots, or 1, not 0.001"),
+        (
+            {"slow": 1e-3, "slow_factor": 2.0},
+            "slow must be enough for some but not all of 64 units of 1 slots, or 1, not 0.001",
+        ),
         (
             {"slow": 0.75, "slow_factor": 2.0, "unit": "batch", "slots": 128},
-            "slow must be some and not all of 2 units of 64 slots, or 1, not 0.75",
+            "slow must be enough for some but not all of 2 units of 64 slots, or 1, not 0.75",
         ),
         (
             {"slow": 0.5, "slow_factor": 2.0, "unit": "group", "slots": 60},
@@ -53,7 +56,7 @@ from staleharness.pipeline.workload_sampler import Workload
         ({"workers": 65}, "workers must be at most one a slot (64), not 65"),
         ({"steps": 10**9}, "steps must be at most 312500, not 1000000000"),
         ({"token_seconds": 0.0}, "a row takes no time: token_seconds or environment must be above 0"),
-        ({"lengths": "lognormol:5"}, "lengths=lognormol:5 is no distribution; did you mean 'lognormal'?"),
+        ({"lengths": "lognormol:5"}, "lengths=lognormol:5 is not a distribution; did you mean 'lognormal'?"),
         ({"lengths": "lognormal"}, "lengths=lognormal: mean is missing; give lognormal:<mean>"),
         ({"lengths": "lognormal[mean=-4]"}, "lognormal: mean must be above 0 and at most 1e9, not -4.0"),
         ({"lengths": "lognormal[mean=4,cw=1]"}, "lengths: unknown option 'cw'; did you mean 'cv'?"),

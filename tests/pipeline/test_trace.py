@@ -79,11 +79,11 @@ def test_places_are_those_of_the_schedule(order: Any) -> None:
 @pytest.mark.parametrize(
     "settings, words",
     [
-        ({"max_lag": 2, "stale": "mask"}, "stale=mask, and does not say what is left out of the loss"),
-        ({"max_lag": 2, "stale": "drop_row"}, "stale=drop_row, and does not say"),
+        ({"max_lag": 2, "stale": "mask"}, "stale=mask, but does not say what is left out of the loss"),
+        ({"max_lag": 2, "stale": "drop_row"}, "stale=drop_row, but does not say"),
         (
             {"holds": "batches", "full": "drop_oldest", "capacity": 4.0, "order": "random", "uses": 2},
-            "uses=2, and does not say what is trained on again",
+            "uses=2, but does not say what is trained on again",
         ),
     ],
 )

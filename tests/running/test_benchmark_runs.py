@@ -129,7 +129,9 @@ def test_changed_code_of_a_published_method_is_refused_at_once(place: Path, monk
         published.append(replace(run_here, record={**run_here.record, "id": run_here.id[::-1]}))
         published[-1].__dict__["curves"] = run_here.curves  # no bundle has a run of this id
     monkeypatch.setattr(benchmark_runs, "published_runs", lambda name: published)
-    with pytest.raises(UserError, match=r"ALGO=ppo_clip: the published runs of stalebench_v1_toy are of other code"):
+    with pytest.raises(
+        UserError, match=r"ALGO=ppo_clip: the published runs of stalebench_v1_toy were made with other code"
+    ):
         run(place, "ppo_clip", out="changed")
     assert not (place / "changed/toy/runs").exists()
     look = run(place, "ppo_clip", out="changed", quick=True)
@@ -171,7 +173,7 @@ def test_copies_of_published_rows_are_left_out_or_refused(place: Path, caplog: p
     for runs in ("out/toy", "ours/toy"):
         shutil.copytree(place / runs, both / "runs", dirs_exist_ok=True)
     with pytest.raises(
-        UserError, match=r"^ADD=\S+ours/toy: ppo_clip is a copy of published rows, and there is nothing"
+        UserError, match=r"^ADD=\S+ours/toy: ppo_clip is a copy of published rows, and the bundle holds nothing else"
     ):
         run(place, add=place / "ours/toy")
     table = run(place, add=both / "runs")
@@ -206,7 +208,7 @@ def test_a_bundle_cannot_take_the_place_of_other_rows(place: Path, name: str) ->
     (place / "link").unlink(missing_ok=True)
     (place / "link").symlink_to(copy)
     for bundle in (copy, place / "link"):
-        with pytest.raises(UserError, match=rf"^ADD=.*: the page calls other rows '{name}'; rename the folder$"):
+        with pytest.raises(UserError, match=rf"^ADD=.*: the page already uses the name '{name}'; rename the folder$"):
             run(place, add=bundle)
 
 
@@ -216,7 +218,7 @@ def test_a_bundle_of_other_rules_is_refused(place: Path) -> None:
     settings = {"fill_phases": 3, "steps": 8, "horizon": 4, "batch": 16, "learning_rate": 0.1, "evaluations": 2}
     api.sweep(env="bit-chain", algo="tis", lag="oldest", seeds=1, settings={**settings, "discount": 0.9}, out=out)
     with pytest.raises(
-        UserError, match=r"does not follow stalebench_v1_toy \(\w{12}\): discount=0\.9, and the protocol"
+        UserError, match=r"does not follow stalebench_v1_toy \(\w{12}\): discount=0\.9, but the protocol"
     ):
         run(place, add=out)
 
@@ -228,7 +230,7 @@ def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path)
     assert benchmark_runs._difference(protocol, run, settings) is None
     older = {key: value for key, value in run.spec.items() if key != "fill_phases"}
     found = benchmark_runs._difference(protocol, replace(run, record={**run.record, "spec": older}), settings)
-    assert found == "fill_phases=0, and the protocol says 3"
+    assert found == "fill_phases=0, but the protocol says 3"
 
 
 @pytest.mark.parametrize(
@@ -236,8 +238,8 @@ def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path)
     [
         ({"track": "toys"}, "TRACK='toys' is unknown; did you mean 'toy'"),
         ({"algo": "ppo_clap"}, "did you mean 'ppo_clip'"),
-        ({"algo": "ppo_clip,tis"}, "a benchmark is of one method"),
-        ({"algo": "all"}, "a benchmark is of one method"),
+        ({"algo": "ppo_clip,tis"}, "a benchmark takes one method"),
+        ({"algo": "all"}, "a benchmark takes one method"),
         ({"algo": "tis[lag=uniform]"}, "lag is a setting of runs, and stalebench toy fixes it"),
         ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the ladder chooses it"),
         ({"algo": "vaco[kl_estimator=closed_form]"}, "closed"),

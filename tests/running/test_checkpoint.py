@@ -333,7 +333,7 @@ REFUSED: dict[str, tuple[State, str]] = {
     "a phase that is not logged": ({"simulation": {"phase": 4, "trained": "[{}, {}]"}}, "metrics.jsonl another"),
     "a phase that is none": ({"simulation": {"phase": "4", "trained": "null"}}, "holds another phase, 4"),
     "no phase": ({"simulation": {}}, "was not made by this version"),
-    "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "metrics.jsonl lost lines"),
+    "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "lines that metrics.jsonl has lost"),
     "other lines": ({"logs": {"metrics.jsonl": (3, SHA)}}, "metrics.jsonl was changed"),
     "another run": ({"run": "another"}, "belongs to run another"),
     "another machine": ({"fingerprint": '{"cpu": "other"}'}, "cpu: other -> None"),

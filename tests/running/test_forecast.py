@@ -219,8 +219,8 @@ def test_a_plan_names_methods_that_do_not_see_their_mismatch() -> None:
     asked: dict[str, Any] = {"env": "Hopper", "algo": algo, "k": [1, 8], "seeds": 2}
     assert blind_notes(plan(**asked)) == []
     assert blind_notes(plan(**asked, mismatch="fp8")) == [
-        "ppo_clip is blind to MISMATCH=fp8, which changes its data alone: its loss does not depend on μ",
-        "tis is blind to MISMATCH=fp8, which changes its data alone: behaviour=version",
+        "ppo_clip is blind to MISMATCH=fp8, which changes only its data: its loss does not depend on μ",
+        "tis is blind to MISMATCH=fp8, which changes only its data: behaviour=version",
     ]
 
 
@@ -228,7 +228,7 @@ def test_a_plan_names_corrections_of_no_mismatch() -> None:
     algo = ["icepop[clip=0.2,correct=engine]", "tis[correct=engine,mismatch=fp8]", "tis[clip=0.2]"]
     asked: dict[str, Any] = {"env": "Hopper", "algo": algo, "k": [1, 8], "seeds": 2}
     (line,) = blind_notes(plan(**asked))
-    assert line == "icepop: without MISMATCH the version itself samples, so that with correct=engine its weight is 1"
+    assert line == "icepop: without MISMATCH the version itself samples, so with correct=engine the weight is always 1"
     on_tokens = {"env": "word-problems", "algo": "tis[correct=engine]", "seeds": 1}
     assert len(blind_notes(plan(**on_tokens))) == 1
     for settings in ({"behaviour": "sampler"}, {"kv_cache": "keep"}):

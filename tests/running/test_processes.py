@@ -243,7 +243,7 @@ def test_a_run_without_progress_is_said_then_ended(
         runs = plan(ask(algo="noisy[pause=600]", **asked)).runs
         outcome = sweep(runs, store, local.LocalPool(1), Silent(), Limits(stall=100.0))  # type: ignore[arg-type]
     (failure,) = outcome.failed.values()
-    said = ("Stalled", "the worker ended by a stall: no progress for 1m40s")
+    said = ("Stalled", "the worker was ended by a stall: no progress for 1m40s")
     assert (failure["class"], failure["message"]) == said
     assert caplog.text.count("has made no progress for 1m00s") == 1
     (row,) = run_states(store)["runs"]

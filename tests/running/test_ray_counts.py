@@ -57,4 +57,4 @@ def test_a_machine_says_what_it_lacks(tmp_path, monkeypatch) -> None:  # type: i
     assert "does not see OUT=" in machine_problem(
         *check_machine(str(tmp_path / "absent" / ".probe.00000000")), tmp_path
     )
-    assert "another staleharness" in machine_problem(True, "0123", tmp_path)
+    assert "another version of staleharness" in machine_problem(True, "0123", tmp_path)

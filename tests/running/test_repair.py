@@ -148,7 +148,7 @@ def test_a_forged_checkpoint_stays_and_the_one_before_is_used(
     worker.execute(job, lambda message: lines.extend([message["note"]] if "note" in message else []), lambda: False)
     assert result(job) == straight
     (line,) = lines
-    assert newest.name in line and "goes on from phase 2" in line and "set-aside-" in line
+    assert newest.name in line and "resumes from phase 2" in line and "set-aside-" in line
 
 
 def test_each_machine_goes_on_with_its_own_checkpoints(
@@ -189,10 +189,10 @@ def test_a_resume_that_lacks_memory_deletes_nothing(
 
 def test_a_log_that_changes_while_a_run_goes_on_is_not_published(job: Job, straight: Result) -> None:
     attempt = Store(job.root).attempt_dir(job.run_id)
-    with pytest.raises(RuntimeError, match="is not what was written to it"):
+    with pytest.raises(RuntimeError, match="no longer holds what the run wrote to it"):
         worker.execute(job, lambda message: a_digit(attempt) if message["phase"] == 4 else None, lambda: False)
     assert not Store(job.root).is_done(job.run_id)
-    with pytest.raises(UserError, match=r"needs more than is left|was changed"):
+    with pytest.raises(UserError, match=r"needs lines that|was changed"):
         carry_out(job)
     assert carry_out(replace(job, restart=True)) == [1, 2, 3, 4, 5] and result(job) == straight
 

@@ -66,7 +66,7 @@ def test_reruns_from_folder_run_and_bundle_have_equal_bits(results: Path, tmp_pa
         done = staleharness("verify", str(place), "--jobs", "2", "--out", str(tmp_path / "made"))
         assert done.returncode == 0, done.stderr
         assert done.stdout.count("the same bits in all 5 phases and the final scores") == count
-        assert f"{count} of {count} run" in done.stdout and "0 not the same, 0 not made" in done.stdout
+        assert f"{count} of {count} run" in done.stdout and "0 different, 0 not rerun" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -178,5 +178,5 @@ def test_the_run_itself_and_a_copy_of_it_are_refused(once: Path, tmp_path: Path,
     for source, out, named in pairs:
         done = staleharness("verify", str(source), "--out", str(out))
         assert done.returncode == 2, done.stdout
-        assert any(f"holds run {run} itself or a copy, and not one made again" in done.stderr for run in named)
+        assert any(f"holds run {run} itself or a copy of it, not a rerun" in done.stderr for run in named)
         assert not done.stdout and done.stderr.count("\n") == 1

@@ -163,7 +163,7 @@ def test_failures_affect_no_other_run_and_run_again(tmp_path: Path, runs: tuple[
     outcome, store = swept(tmp_path, runs, InTurn(fault=fault))
     assert outcome.done == others and not outcome.interrupted
     assert {run_id: f["class"] for run_id, f in outcome.failed.items()} == {failing: "Diverged", dying: "Killed"}
-    assert outcome.failed[dying]["message"] == "the worker ended by loss of its node"
+    assert outcome.failed[dying]["message"] == "the worker was ended by loss of its node"
     written = store.failure(dying)
     assert written == {key: value for key, value in outcome.failed[dying].items() if key != "event"}
     counts = run_states(store)["counts"]

@@ -68,7 +68,7 @@ def test_accounting_knows_a_task_that_left_the_queue(
     jobs = [job(tmp_path, 0, 10), job(tmp_path, 1, 3, ends="dies"), job(tmp_path, 2, 60)]
     drive = Drive(SlurmRunner(), jobs)
     assert drive.words() == {0: "done", 1: None, 2: "done"}
-    said = "exit code 3 (task 1_1" if accounting else "an end that Slurm does not remember (task 1_1)"
+    said = "exit code 3 (task 1_1" if accounting else "a cause that Slurm no longer knows (task 1_1)"
     assert drive.ends[1].cause.startswith(said)
 
 
@@ -288,7 +288,7 @@ def test_other_options_are_refused_in_one_line(text: str) -> None:
 
 def test_a_machine_without_slurm_is_told_so_before_anything_starts(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(shutil, "which", lambda name: None)
-    with pytest.raises(UserError, match=r"^RUNNER=slurm: there is no sbatch here"):
+    with pytest.raises(UserError, match=r"^RUNNER=slurm: sbatch is not on the path"):
         make_runner("slurm", ResourceRequest(4))
 
 

@@ -109,7 +109,7 @@ def test_a_run_that_fails_takes_only_itself_along(tmp_path: Path) -> None:
     assert len(content["runs"]["done"]) == 2 and len(content["runs"]["failed"]) == 3
     for words in (
         "Diverged: policy_loss is not finite",
-        "Killed: the worker ended by signal SIGKILL",
+        "Killed: the worker was ended by signal SIGKILL",
         "ArithmeticError:",
     ):
         assert words in done.stderr
@@ -137,7 +137,7 @@ def test_a_worker_that_ends_itself_is_not_called_killed(tmp_path: Path) -> None:
     with loaded_plugins(plugin(tmp_path, leaving)):
         outcome = hopper(tmp_path / "out", env="Breaks-v0")
     (failure,) = outcome.failed.values()
-    assert (failure["class"], failure["message"]) == ("Exited", "the worker ended itself by exit code 0")
+    assert (failure["class"], failure["message"]) == ("Exited", "the worker exited on its own with exit code 0")
 
 
 def test_two_sweeps_do_not_share_a_folder(tmp_path: Path) -> None:

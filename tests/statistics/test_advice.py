@@ -169,7 +169,7 @@ def test_the_unit_and_a_drift_are_tried_both_ways(runs: Results) -> None:
     text = " ".join(found.conclusion("word-problems"))
     assert "1 of 3 methods keeps at least 95% of the score without lag: vaco 100%" in text
     assert "these lose more: spo 70%, impala 38%" in text
-    assert "takes a version of the log as a phase of these runs, 10 gradient steps" in text
+    assert "counts a version of the log as a phase of these runs, 10 gradient steps" in text
     assert "as 4 gradient steps: 2 keep enough, 1 lose more" in text.replace("As", "as")
     assert "drifts, from 1.00 to 8.00; at that of the last quarter: 1 keep enough, 2 lose more" in text
     with_updates = row(advise(runs, log=log_of(5.0), updates=4.0), "spo")["log"]
@@ -322,7 +322,7 @@ def test_zero_must_be_finite(tmp_path: Path, zero: float) -> None:
 
 
 @pytest.mark.parametrize(
-    ("problem", "said"), [("Diverged", ["1 run diverged and counts nowhere"]), ("Died", []), (None, [])]
+    ("problem", "said"), [("Diverged", ["1 run diverged and is left out"]), ("Died", []), (None, [])]
 )
 def test_diverged_runs_have_a_note(tmp_path: Path, problem: str | None, said: list[str]) -> None:
     runs = results_with(tmp_path, 4)

@@ -131,10 +131,10 @@ def test_a_verdict_follows_from_the_parts(parts: list[Outcome], word: str) -> No
 
 def test_incomplete_part_is_refused() -> None:
     for wrong, words in (
-        ({"of": ("a",)}, "say of whom"),
-        ({"than": 1.0}, "say of whom"),
+        ({"of": ("a",)}, "give `of`, the method"),
+        ({"than": 1.0}, "give `of`, the method"),
         ({"of": ("a",), "over": ("b",), "beyond": True}, "beyond needs over and over_k"),
-        ({"of": ("a",), "than": 1.0, "phases": (1,)}, "phases are the first"),
+        ({"of": ("a",), "than": 1.0, "phases": (1,)}, "phases takes two numbers, the first phase"),
     ):
         with pytest.raises(UserError, match=words):
             ClaimPart("x", **wrong)  # type: ignore[arg-type]

@@ -122,7 +122,10 @@ def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
     for k in (4, 8):
         write(tmp_path, capacity=k, settings={"lag": "fixed:2"}, said={"summary": summary})
     (refusal,) = refusals(tmp_path)
-    assert refusal.reason == "two settings have one mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose with K"
+    assert (
+        refusal.reason
+        == "two settings have the same mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose one with K"
+    )
 
 
 def test_lag_in_gradient_steps_where_runs_recorded_it(tmp_path: Path) -> None:

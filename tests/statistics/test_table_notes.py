@@ -75,7 +75,7 @@ def test_capacities_and_lag_models_stand_in_one_line(make: MakeRun) -> None:
 def test_lag_that_was_made_and_not_trained_on_is_said(make: MakeRun) -> None:
     found = notes(make(said=accounts(hist(at3=10, at7=10), hist(at3=10, at7=30), generated=40, dropped=20)))
     assert found == [
-        "mean lag in phases: K = 8: 6.00 as made, 5.00 as trained on",
+        "mean lag in phases: K = 8: 6.00 of all generated data, 5.00 of those trained on",
         "ledger: 40 decisions generated = 20 trained + 20 dropped",
     ]
 
@@ -110,7 +110,7 @@ def test_rows_trained_on_that_are_shorter_than_all_are_said(make: MakeRun) -> No
     run = of_pipeline(rows, {"generated": 1200, "trained": 800, "dropped": 400}, 5.0)
     assert notes(make(**run)) == [
         "ledger: 1,200 decisions generated = 800 trained + 400 dropped",
-        "rows trained on have 10.00 decisions on average, all that were made 12.00: -17%",
+        "rows trained on have 10.00 decisions on average, all generated rows 12.00: -17%",
     ]
     alike = of_pipeline(rows, {"generated": 1005, "trained": 800, "dropped": 205}, 5.0)
     assert len(notes(make("spo", **alike))) == 1
@@ -179,4 +179,6 @@ def test_unequal_numbers_of_runs_have_a_note(tmp_path: Path) -> None:
         for seed in range(n):
             write_run(tmp_path, "vaco", seed, env=env, sampled=float(seed), phases=4)
     notes = load(tmp_path).table(reps=50, engine="quick").notes
-    assert any("n is the smallest; in IQM and AUC an environment counts by its runs" in note for note in notes)
+    assert any(
+        "n is the smallest; in IQM and AUC an environment counts in proportion to its runs" in note for note in notes
+    )

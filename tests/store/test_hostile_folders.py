@@ -130,7 +130,7 @@ def test_a_folder_of_results_may_be_typed_as_a_link(results: Path, tmp_path: Pat
 
 def test_a_folder_that_cannot_be_made_is_one_line(results: Path) -> None:
     (results / "reports").write_text("a file")
-    with pytest.raises(UserError, match="cannot be made"):
+    with pytest.raises(UserError, match="cannot be created"):
         make_subfolder(results, "reports", "x")
     (results / "figures").symlink_to(results / "nowhere")
     with pytest.raises(UserError, match="figures is a link"):

@@ -37,10 +37,10 @@ def test_what_names_no_run_is_one_line_with_what_there_is(place: list[str]) -> N
     typo = first[:-1] + ("0" if first[-1] != "0" else "1")
     holds = f"holds {first}, {second}"
     for text, words in {
-        typo: f"there is no finished run of that id in results; did you mean '{first}'?",
+        typo: f"there is no finished run with that id in results; did you mean '{first}'?",
         f"results/runs/{typo}": f"RUN=results/runs/{typo} does not exist; did you mean '{first}'?",
         "results/runs/nope": f"RUN=results/runs/nope does not exist; results/runs {holds}",
-        "nope": f"RUN='nope': there is no finished run of that id in results; it {holds}",
+        "nope": f"RUN='nope': there is no finished run with that id in results; it {holds}",
         "runs/nope": "RUN=runs/nope does not exist; there is no folder runs",
         "results": f"RUN=results is not the folder of a run; it {holds}",
         ".": "RUN=. is not the folder of a run; give the id of a run, or its folder results/runs/<id>",

@@ -227,7 +227,7 @@ def test_a_sealed_table_that_is_none_is_one_line(tmp_path: Path, cli: Cli, verb:
     run = write_run(tmp_path / "r", phases=4)
     shorter = pq.read_table(run.path / file).slice(0, 2)
     words = {"pack": [str(tmp_path / "r"), str(tmp_path / "packed")], "report": ["--out", str(tmp_path / "r")]}[verb]
-    for content, problem in ((b"no table", "cannot be read"), (shorter, "has 2 rows, and its run 4 phases")):
+    for content, problem in ((b"no table", "cannot be read"), (shorter, "has 2 rows, but its run has 4 phases")):
         if isinstance(content, bytes):
             (run.path / file).write_bytes(content)
         else:
@@ -318,7 +318,7 @@ def test_a_file_system_without_locks_is_one_line(tmp_path: Path, monkeypatch: py
     store = Store(tmp_path)
     store.open_for_writing()
     monkeypatch.setattr(fcntl, "flock", raising(OSError(number, os.strerror(number))))
-    with pytest.raises(UserError, match="has no locks"), store.hold():
+    with pytest.raises(UserError, match="does not support locks"), store.hold():
         pass
 
 
@@ -336,7 +336,7 @@ def test_status_lists_what_it_can_read_and_names_what_it_cannot(
     content = run_states(store)
     (row,) = content["runs"]
     assert (row["id"], row["state"], row["failure"]["class"]) == (f"{3:012}", "failed", "Unreadable")
-    assert caplog.text.count("the next sweep begins it anew") == 4  # and the one that has no phases
+    assert caplog.text.count("the next sweep starts it over") == 4  # and the one that has no phases
 
 
 def test_status_counts_a_run_once(tmp_path: Path) -> None:

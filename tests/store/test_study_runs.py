@@ -67,7 +67,7 @@ def test_seeds_that_are_none_are_one_line(tmp_path: Path, seeds: str) -> None:
     ("text", "words"),
     [
         ('env = "Hopper"\nsteps = 8', "steps is a setting; write it under [settings]"),
-        ('env = "Hopper"\n[settings]\nlag = "oldest"', "lag stands at the top of the file, not under [settings]"),
+        ('env = "Hopper"\n[settings]\nlag = "oldest"', "lag belongs at the top of the file, not under [settings]"),
         ('env = "Hopper"\nseed = 8', "unknown option 'seed'; did you mean 'seeds'?"),
     ],
 )

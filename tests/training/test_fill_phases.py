@@ -129,7 +129,7 @@ def test_a_pipeline_keeps_its_rows_after_the_first_phases() -> None:
     [
         ({"fill_phases": -1}, r"fill_phases=-1 must lie in \[0"),
         ({"fill_learning_rate": -1e-4}, r"fill_learning_rate=-0.0001 must not be negative"),
-        ({"fill": 0, "fill_learning_rate": 1e-4}, r"fill_learning_rate=0.0001 has no phase to be used in"),
+        ({"fill": 0, "fill_learning_rate": 1e-4}, r"fill_learning_rate=0.0001 has no effect with fill_phases=0"),
         ({"lag": "async"}, "fill_phases=3 is for lag that is drawn or planned"),
     ],
 )

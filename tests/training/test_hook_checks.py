@@ -31,9 +31,9 @@ def method_with(diagnostic: Any) -> Algorithm:
 )
 def test_a_name_that_no_run_could_store_is_refused(name: Any) -> None:
     d = decisions(ratio=[[1.0, 1.5]], advantage=[[2.0, 2.0]])
-    with pytest.raises(UserError, match=r"^named: policy_loss names a number .*; give a text of 1 to 200 printable"):
+    with pytest.raises(UserError, match=r"^named: policy_loss names a number .*; give a string of 1 to 200 printable"):
         loss_of(method_with(name), d)
-    with pytest.raises(UserError, match=r"^named: init_state names a number .*; give a text"):
+    with pytest.raises(UserError, match=r"^named: init_state names a number .*; give a string"):
         state_of(method_with("x"), "init_state", {name: 1.0})
     assert list(loss_of(method_with("τ of A−/a b"), d).diagnostics) == ["τ of A−/a b"]
 

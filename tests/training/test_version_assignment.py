@@ -84,7 +84,7 @@ def test_probabilities_and_oldest_are_for_the_buffer_of_the_run() -> None:
         ({"versions": np.array([[9]])}, r"shape \(1, 1\) in phase 9, where \(2, 1\)"),
         ({"versions": np.array([[8, 9], [8, 9]])}, r"shape \(2, 2\)"),
         ({"versions": np.array([[8, 9], [8, 9]]), "every": 2}, r"where \(2, 3\)"),
-        ({"every": 5}, "changes weights inside a row and does not say within_rows"),
+        ({"every": 5}, "changes weights inside a row but does not declare within_rows = True"),
         ({"versions": [[9], [9]]}, "versions as a list of int64; give an array of whole numbers"),
         ({"versions": np.array([[8.5], [9.0]])}, "versions as a ndarray of float64; give an array of whole"),
         ({"versions": np.array([[9, 9, 9], [8, 9, 7]]), "every": 2}, "goes back to an older version inside a row"),

@@ -64,7 +64,7 @@ def _log(advice: Advice) -> list[str]:
         f"log {s['file']}, column {s['column']}, {s['note']}",
         f"mean lag {s['mean']:.2f} {s['unit'].replace('_', ' ')} over {over} ({count}); {_tail(s)}",
     ]
-    lines += [f"beside it {o['column']} {o['mean']:.2f}: {o['what']}" for o in s["others"]]
+    lines += [f"the log also has {o['column']}, mean {o['mean']:.2f}: {o['what']}" for o in s["others"]]
     if s["drift"]:
         first, last = s["drift"]["first_quarter"], s["drift"]["last_quarter"]
         lines.append(f"the lag drifts: mean {first:.2f} in the first quarter of the log, {last:.2f} in the last")
@@ -177,7 +177,7 @@ def _best(point: Mapping[str, Any], digits: int) -> str:
         f"{point['binds']} binds): "
         f"{point['algorithm']} {number(point['score'], digits)} "
         f"[{number(point['score_low'], digits)}, {number(point['score_high'], digits)}]"
-        + (f"; cannot be told from it (seeds that would): {alike}" if alike else "")
+        + (f"; not distinguishable from it (seeds it would take): {alike}" if alike else "")
     )
 
 

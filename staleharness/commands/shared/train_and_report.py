@@ -177,11 +177,13 @@ def _reference_notes(table: Table, is_fixed: bool, reference: LagReference | Non
         where = f"{', '.join(reference.bundles)}, made on {' and '.join(reference.settings['machines'])}"
         notes.append(
             f"*: published runs of these settings at K = 1 ({where}), not yours; bits differ between kinds of "
-            "processor. K=1 with the rest of the command makes your own"
+            "processor. The same command with K=1 makes your own"
         )
     cells = {(r["algorithm"], r["capacity"] == 1) for r in table.rows if r["n_runs"]}
     if lacking := sorted(label for label, synchronous in cells if not synchronous and (label, True) not in cells):
-        notes.append(f"no share retained of {listing(lacking, 4)}: no run at K = 1, to compare with; K=1 adds it")
+        notes.append(
+            f"no share retained for {listing(lacking, 4)}: no run at K = 1 to compare with; add K=1 to make it"
+        )
     return notes
 
 

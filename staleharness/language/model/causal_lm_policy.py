@@ -70,8 +70,8 @@ class CausalLM:
         self.fused_kind = NativeForward if spec.learner == "native" else FusedForward
         if spec.learner == "native" and not (self.fuses and supports_native_forward(self.base_model)):
             raise UserError(
-                "learner=native computes Qwen2 and Llama models whose heads are multiples of 8 numbers, and this one "
-                f"is {self.model.config.model_type}; use learner=torch"
+                "learner=native supports Qwen2 and Llama models whose head size is a multiple of 8, not this model "
+                f"({self.model.config.model_type}); use learner=torch"
             )
         self.routers = Routers(self.base_model) if is_mixture(self.base_model.config.model_type) else None
         if self.routers is None and spec.routing_replay != "none":
@@ -97,8 +97,8 @@ class CausalLM:
         rows = [ids[: len(ids) - trailing] for ids in rows]
         if (largest := max((max(ids, default=0) for ids in rows), default=0)) >= self.vocabulary:
             raise UserError(
-                f"the tokenizer splits text into token {largest} ({self.tokenizer.convert_ids_to_tokens(largest)!r}), "
-                f"and the model has {self.vocabulary}; give MODEL a tokenizer of its own"
+                f"the tokenizer gives token {largest} ({self.tokenizer.convert_ids_to_tokens(largest)!r}), but the "
+                f"model has only {self.vocabulary} tokens; give MODEL the tokenizer that it was trained with"
             )
         return rows
 

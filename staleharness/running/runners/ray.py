@@ -228,7 +228,7 @@ class RayRunner:
         if isinstance(error, errors.OutOfMemoryError):
             return RunEnd(run_id, None, f"{OUT_OF_MEMORY}: Ray ended it to save its machine")
         if isinstance(error, errors.RayTaskError) or getattr(error, "_actor_init_failed", False):
-            return RunEnd(run_id, None, f"an error where it was to run: {_last_line(error)}")
+            return RunEnd(run_id, None, f"an error on the machine where it was to run: {_last_line(error)}")
         LOGGER.info("Ray says of run %s: %s", run_id, one_line(error))
         return RunEnd(run_id, None, "loss of its machine", lost=True)
 

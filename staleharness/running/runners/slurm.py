@@ -45,7 +45,9 @@ class SlurmRunner:
         if memory is not None and not any(word.startswith(("--mem=", "--mem-per-")) for word in self.options):
             self.options.append(f"--mem={max(1, memory >> 20)}M")
         if shutil.which("sbatch") is None:
-            raise UserError("RUNNER=slurm: there is no sbatch here; start the sweep where jobs are submitted")
+            raise UserError(
+                "RUNNER=slurm: sbatch is not on the path; start the sweep on a machine from which jobs are submitted"
+            )
         self.runs: dict[str, SlurmTask] = {}
         self.arrays: list[JobArray] = []
         self.array_limit = 0  # tasks in an array
@@ -180,7 +182,7 @@ class SlurmRunner:
         for run in ending:
             if run.array is None and run.job.run_id not in unsure:
                 del self.runs[run.job.run_id]
-                yield RunEnd(run.job.run_id, None, "an order, before it was submitted")
+                yield RunEnd(run.job.run_id, None, "a request to stop, before it was submitted")
         in_slurm = [run for run in ending if run.array is not None]
         running = [run for run in in_slurm if run.state.name not in WAITING_STATES]
         commands.cancel([run.task for run in running if run.kill_request], "--signal=KILL", "--full")

@@ -40,7 +40,7 @@ ENDS = {  # state in Slurm -> class of the failure, and how the worker ended
     "DEADLINE": ("TimeOut", "its deadline in Slurm"),
     "OUT_OF_MEMORY": ("OOM", "taking more memory than Slurm gives it; SLURM='--mem=...' asks for more"),
     "TIMEOUT": ("TimeOut", "its time limit, before it had done one phase; SLURM='--time=...' asks for more"),
-    "UNKNOWN": ("Killed", "an end that Slurm does not remember"),
+    "UNKNOWN": ("Killed", "a cause that Slurm no longer knows"),
 }
 
 

@@ -53,11 +53,13 @@ class ClaimPart:
         if self.untested or self.what in ("warned", "warned first"):
             return
         if not self.of or (self.than is None and not self.over and self.over_k is None):
-            raise UserError(f"part {self.says!r}: say of whom, and compare with over, over_k or than")
+            raise UserError(
+                f"part {self.says!r}: give `of`, the method, and `over`, `over_k` or `than`, what it is compared with"
+            )
         if self.beyond and (not self.over or self.over_k is None):
             raise UserError(f"part {self.says!r}: beyond needs over and over_k")
         if len(self.phases) not in (0, 2):
-            raise UserError(f"part {self.says!r}: phases are the first, and the one after the last")
+            raise UserError(f"part {self.says!r}: phases takes two numbers, the first phase and the one after the last")
         if self.be == "alike" and not self.margin > 0:
             raise UserError(f"part {self.says!r}: alike needs a margin")
 

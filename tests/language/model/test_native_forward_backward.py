@@ -197,7 +197,7 @@ def test_a_run_whose_logits_are_no_longer_finite_has_diverged(spec: Specs, decod
     with torch.no_grad():
         for p in simulation.learner.policy.parameters.values():
             p.fill_(1e38)
-    with pytest.raises(Diverged, match=r"not finite in sampling, by versions \[1\]"):
+    with pytest.raises(Diverged, match=r"of sampled tokens are not finite, of versions \[1\]"):
         simulation.advance()
 
 
