@@ -1,6 +1,6 @@
 """Change important lines on purpose, one at a time, and see which test notices.
 
-    python tests/mutants/run.py              all of them, some minutes
+    python tests/mutants/run.py              all of them, some hours
     python tests/mutants/run.py -k learner   those whose file or reason holds the word
     python tests/mutants/run.py --jobs 2
 
