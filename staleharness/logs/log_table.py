@@ -171,8 +171,9 @@ def _readable(path: Path) -> Iterator[None]:
     """Turn errors of reading a file inside the block into a `UserError`."""
     try:
         yield
-    except (OSError, EOFError, ValueError, csv.Error, zlib.error) as error:
-        raise UserError(f"LOG={path.name} cannot be read: {one_line(error)[:120]}") from error
+    except (OSError, EOFError, ValueError, RecursionError, csv.Error, zlib.error) as error:
+        reason = "it is nested too deeply" if isinstance(error, RecursionError) else one_line(error)[:120]
+        raise UserError(f"LOG={path.name} cannot be read: {reason}") from error
 
 
 def _suffix(path: Path) -> str:

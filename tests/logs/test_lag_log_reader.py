@@ -208,6 +208,13 @@ def test_a_log_that_cannot_be_read_is_one_line(
     assert words in str(caught.value) and "\n" not in str(caught.value)
 
 
+def test_objects_at_the_limit_of_nesting_are_refused_in_one_line(tmp_path: Path) -> None:
+    """Python parses them a little deeper than it can walk them."""
+    for depth in range(900, 1000):
+        with pytest.raises(UserError, match=r"no column has a name that is known|it is nested too deeply"):
+            read_log(log(tmp_path, '{"a": ' * depth + "1" + "}" * depth, "run.jsonl"))
+
+
 def test_missing_file_is_named(tmp_path: Path) -> None:
     for text, words in ((str(tmp_path / "no.csv"), "is not a file"), (str(tmp_path), "has no event file")):
         with pytest.raises(UserError, match=words):
