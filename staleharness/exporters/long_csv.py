@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from ..base.files import atomic_write, check_replaceable, write_bytes
+from ..base.files import atomic_write, check_replaceable, remove_temporaries, write_bytes
 from ..base.text import rows_to_csv
 from ..pages.report_tables import run_records
 from ..store.run_grid import cell_of
@@ -26,6 +26,7 @@ def write(runs: Iterable[StoredRun], folder: Path) -> list[Path]:
     metrics, table = folder / "metrics.csv", folder / "runs.csv"
     check_replaceable(metrics, ",".join(COLUMNS), "an export")
     check_replaceable(table, ",".join(COLUMNS[:5]), "an export")
+    remove_temporaries(folder, metrics.name, table.name)
     with atomic_write(metrics) as stream:
         stream.write(rows_to_csv((), COLUMNS).encode())
         for run in runs:

@@ -17,7 +17,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from ..base.files import write_bytes
+from ..base.files import remove_temporaries, write_bytes
 from ..store.run_grid import cell_of
 from ..store.stored_run import StoredRun
 from .exporter import EXPORTERS, HISTOGRAM, final_scores, phases, settings
@@ -40,6 +40,7 @@ def _write(run: StoredRun, folder: Path) -> Path:
     path = folder.joinpath(*(re.sub(r"[^\w+=,\[\].-]|^\.", "_", part)[:120] for part in parts))
     path.mkdir(parents=True, exist_ok=True)
     target, data = path / f"events.out.tfevents.{run.id}", _content(run)
+    remove_temporaries(path, target.name)
     # A running TensorBoard does not reread a file that did not change.
     if not target.is_file() or target.read_bytes() != data:
         write_bytes(target, data)

@@ -21,7 +21,7 @@ CASES = [  # bundles that are killed: tests/store/test_hostile_bundles.py
     for refusal in (None, errno.ENOSPC)
     if refusal is not None or name not in ("pack", "unpack")
 ]
-TIDY = ("report", "pack", "unpack", "figures")  # what clears away what a killed call has left
+TIDY = ("report", "pack", "unpack", "figures", "export")
 
 
 def hidden(folder: Path) -> list[str]:

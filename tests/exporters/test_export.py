@@ -6,6 +6,7 @@ import csv
 import importlib.util
 import json
 import math
+import os
 import subprocess
 import sys
 import types
@@ -146,6 +147,21 @@ def test_an_export_that_dies_leaves_nothing_half_written(
     with pytest.raises(KeyboardInterrupt):
         long_csv.write(runs, folder)
     assert list(folder.iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["csv", pytest.param("tensorboard", marks=needs_extra("tensorboard"))])
+def test_an_export_clears_what_a_killed_one_has_left(results: Path, tmp_path: Path, cli: Cli, kind: str):
+    words = ("export", kind, "--out", str(results), "--to", str(tmp_path / "to"), "--json")
+    _, out, _ = cli(*words)
+    paths = [Path(file) for file in json.loads(out)["files"]]
+    stale, fresh, foreign = ([p.with_name(f".{p.name}.{end}") for p in paths] for end in ("abcdefgh", "ijklmnop", "x"))
+    for path in (*stale, *fresh, *foreign):
+        path.write_text("half")
+    for path in (*stale, *foreign):
+        os.utime(path, (1e9, 1e9))
+    cli(*words)
+    left = {path for path in (tmp_path / "to").rglob(".*") if path.is_file()}
+    assert left == {*fresh, *foreign}  # a fresh one may be of an export under way
 
 
 def test_exporting_again_gives_the_same_bytes_and_filters_choose(results: Path, cli: Cli):
