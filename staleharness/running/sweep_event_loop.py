@@ -100,7 +100,9 @@ def sweep(
         runner.open(modules, store.root.resolve())
         loop = _SweepLoop(store, runner, listener, limits, restart, lease, interrupts)
         loop.find_pending(runs, done)
-        return loop.run()
+        outcome = loop.run()
+    outcome.interrupted |= bool(interrupts)  # also while the last workers ended
+    return outcome
 
 
 @contextlib.contextmanager

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
@@ -129,6 +131,17 @@ def test_of_a_run_that_has_only_waited_nothing_is_said(tmp_path: Path, runs: tup
     notes = Notes()
     outcome = swept(tmp_path, runs, Queue(stopped=True), notes)
     assert notes.said == [] and not outcome.done and not outcome.failed
+
+
+def test_a_stop_while_the_last_worker_ends_is_not_lost(tmp_path: Path, runs: tuple[PlannedRun, ...]) -> None:
+    """The caller may have more sweeps to do."""
+
+    class Interrupted(Queue):
+        def close(self) -> None:
+            os.kill(os.getpid(), signal.SIGINT)
+
+    outcome = swept(tmp_path, runs[:1], Interrupted(waits=1), Notes())
+    assert outcome.interrupted and len(outcome.done) == 1
 
 
 @pytest.mark.parametrize("what", ["taken over", "deleted"])
