@@ -13,6 +13,7 @@ import io
 import os
 import shutil
 import sys
+from typing import Any
 
 from .base.console_log import log_to
 from .commands.shared.command_line_parser import parse
@@ -26,11 +27,13 @@ OUT_OF_MEMORY = "out of memory; run fewer things at a time (JOBS=1), or on a mac
 def main() -> None:
     """Entry point; ends the process with the verb's exit code."""
     for name in ("stdout", "stderr"):
-        if getattr(sys, name) is None:  # closed by the parent process
+        stream = getattr(sys, name)
+        if stream is None:  # closed by the parent process
             setattr(sys, name, open(os.devnull, "w", encoding="utf-8"))  # noqa: SIM115 (for good)
-    for stream in (sys.stdout, sys.stderr):
-        if isinstance(stream, io.TextIOWrapper):
+        elif isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # characters that the terminal lacks become ?
+            if stream is getattr(sys, f"__{name}__"):
+                setattr(sys, name, _without_broken_pipe(stream))
     gc.set_threshold(50_000, 10, 10)  # collection took a tenth of a report, whose figures are many objects
     # Log messages of other packages are plain lines on stderr.
     log_to("stderr")
@@ -45,9 +48,6 @@ def main() -> None:
         code = _complain(str(error))
     except KeyboardInterrupt:
         code = 130
-    except BrokenPipeError:  # the reader has closed the pipe, as `head` does
-        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
-        code = 0
     except (MemoryError, RuntimeError) as error:
         if not lacks_memory(error):
             raise
@@ -67,6 +67,25 @@ def main() -> None:
         else:
             code = _complain(f"{error.filename or 'standard output'}: {error.strerror}")
     sys.exit(code)
+
+
+class _Output(io.FileIO):
+    """File of a standard stream. When its reader closes the pipe, as `head` does, what is written goes nowhere, and the
+    command does the rest of its work."""
+
+    def write(self, data: Any) -> int:
+        try:
+            return super().write(data)
+        except BrokenPipeError:
+            os.dup2(os.open(os.devnull, os.O_WRONLY), self.fileno())
+            return super().write(data)
+
+
+def _without_broken_pipe(stream: io.TextIOWrapper) -> io.TextIOWrapper:
+    file = _Output(stream.fileno(), "wb", closefd=False)
+    buffer = io.BufferedWriter(file) if isinstance(stream.buffer, io.BufferedWriter) else file
+    modes = {"line_buffering": stream.line_buffering, "write_through": stream.write_through}
+    return io.TextIOWrapper(buffer, stream.encoding, stream.errors, **modes)  # type: ignore[arg-type]
 
 
 def _working_folder_exists() -> bool:

@@ -276,6 +276,25 @@ def test_a_reader_that_has_seen_enough_is_no_error() -> None:
     assert done.stdout.count("\n") == 1
 
 
+@pytest.mark.parametrize("buffered", ["", "1"])
+@pytest.mark.parametrize("closed", ["", "2>&1"])
+def test_a_command_goes_on_where_its_reader_has_left(tmp_path: Path, closed: str, buffered: str) -> None:
+    program = (
+        "import sys; from types import SimpleNamespace; from staleharness import cli\n"
+        "def handle(command):\n"
+        "    sys.stdin.read()\n"  # until nobody reads
+        "    for stream in (sys.stdout, sys.stderr): print('text', file=stream, flush=True)\n"
+        "    open('end', 'w'); return 1\n"
+        "cli.parse = lambda words: (SimpleNamespace(handle=handle), None); cli.main()\n"
+    )
+    words = f'(sleep 1; echo) | {sys.executable} -c "$0" {closed} | true; exit ${{PIPESTATUS[1]}}'
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONUNBUFFERED": buffered}
+    options = {"env": environment, "cwd": tmp_path, "capture_output": True, "text": True}
+    done = subprocess.run(["bash", "-c", words, program], **options)  # type: ignore[call-overload]
+    assert (done.returncode, done.stderr) == (1, "" if closed else "text\n")
+    assert (tmp_path / "end").exists()
+
+
 def test_a_terminal_without_our_signs_gets_others(call: Cli) -> None:
     environment = {**os.environ, "PYTHONPATH": str(ROOT), "PYTHONIOENCODING": "ascii", "STALEHARNESS_PLUGINS": ""}
     words = [sys.executable, "-m", "staleharness", "list"]
