@@ -52,7 +52,7 @@ def handle(command: Command) -> int:
     from ..errors import UserError
     from ..pages.figure_results import load_figures
     from ..pages.paper_figure_specs import experiments, read_paper, select_figures
-    from ..pages.paper_gallery import make
+    from ..pages.paper_gallery import check_pages, make
     from ..store.store import Store
     from ..store.study_runs import bundle_path
     from ..study import check_scale_name
@@ -84,6 +84,9 @@ def handle(command: Command) -> int:
     if command.dry or command.probe:
         _print_dry_run(command, plans, out)
         return 0
+    figures_name = bundle_path(Path(), "figures", command.scale).name
+    check_pages(paper, figures, out / figures_name)
+    folder = make_subfolder(out, figures_name)
     for _, plan, store in plans:
         store.open_for_writing()
         labels = {run.run_id: run.label for run in plan.runs}
@@ -98,7 +101,6 @@ def handle(command: Command) -> int:
         if code == 130:
             return code
     entries = load_figures(selection, out, command.scale)
-    folder = make_subfolder(out, bundle_path(Path(), "figures", command.scale).name)
     pictures = make(paper, figures, entries, [f.name for f in selection], folder)
     if command.json:
         states: dict[str, Any] = {s.figure.name: s.state for s in entries}

@@ -52,9 +52,7 @@ def make(
     name = figures[0].paper
     summary, folder = out / f"{name}.md", out / name
     page = folder / EVIDENCE
-    check_replaceable(summary, f"# {paper.title}\n", "a page of this gallery")
-    check_replaceable(page, f"# {paper.title}: evidence\n", "a page of this gallery")
-    _check_html(out / f"{name}.html", paper.title)
+    check_pages(paper, figures, out)
     for place in filter(Path.is_dir, (out, folder)):
         remove_temporaries(place, "*.md", "*.html", "*.svg", "*.png")
     files_written, inline, sheets = [], {}, {}
@@ -134,6 +132,15 @@ def publish(
     write_bytes(folder / "README.md", index(folder).encode())
     write_bytes(folder / "index.html", index_page(folder).encode())
     return wanted_figures, [*files, folder / f"{name}.md", folder / "index.html"]
+
+
+def check_pages(paper: Paper, figures: Sequence[PaperFigure], out: Path) -> None:
+    """Raise `UserError` if another file is in the place of a page that `make` writes. Writes nothing."""
+    name = figures[0].paper
+    check_replaceable(out / f"{name}.md", f"# {paper.title}\n", "a page of this gallery")
+    check_replaceable(out / name / EVIDENCE, f"# {paper.title}: evidence\n", "a page of this gallery")
+    for page in (name, *(f"{name}_{f.name}" for f in figures)):
+        _check_html(out / f"{page}.html", paper.title)
 
 
 def _check_html(path: Path, title: str) -> None:

@@ -15,6 +15,7 @@ from results_helper import write_run
 from sweeping import without_report
 
 from staleharness.commands.reproduce import _others
+from staleharness.commands.shared import train_and_report
 from staleharness.running.forecast import SimilarRuns
 from staleharness.store.bundle_writer import pack
 from staleharness.store.store import Store
@@ -25,6 +26,15 @@ def estimate(monkeypatch: pytest.MonkeyPatch) -> None:
     """Every phase takes a second, by an estimate of made-up runs."""
     monkeypatch.setattr(
         "staleharness.running.forecast.similar_runs", lambda spec, store: SimilarRuns("made up", 1, 1000.0, 0.0, 0)
+    )
+
+
+def write_pendulum(file: Path) -> None:
+    """Write a study of two small runs."""
+    file.write_text(
+        'question = "Q?"\nenv = "Pendulum"\nalgorithm = ["ppo_clip", "spo"]\nseeds = 1\n[settings]\nsteps = 128\n'
+        "num_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 2\nevaluation_episodes = 1\n"
+        "final_episodes = 2\n"
     )
 
 
@@ -58,11 +68,7 @@ def test_reproduce_says_what_it_would_run_and_then_writes_nothing(estimate: None
 
 @pytest.mark.long
 def test_reproduce_runs_and_draws_once(shelf: Path, cli: Cli, tmp_path: Path) -> None:
-    (shelf / "s.toml").write_text(
-        'question = "Q?"\nenv = "Pendulum"\nalgorithm = ["ppo_clip", "spo"]\nseeds = 1\n[settings]\nsteps = 128\n'
-        "num_envs = 2\nnum_steps = 32\nepochs = 1\nminibatches = 2\nevaluations = 2\nevaluation_episodes = 1\n"
-        "final_episodes = 2\n"
-    )
+    write_pendulum(shelf / "s.toml")
     words = ["reproduce", "--paper", "p", "--fig", "2", "--jobs", "1", "--out", str(tmp_path / "out"), "--json"]
     for again in (False, True):
         with without_report():
@@ -124,3 +130,18 @@ def test_a_mistake_in_the_words_is_one_line(cli: Cli, tmp_path: Path) -> None:
             code, _, error = cli(command, *words, "--out", str(tmp_path / "out"))
             assert code == 2 and said in error and error.count("\n") == 1
     assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.parametrize("place", ["figures", "figures/p.md", "figures/p.html", "figures/p_fig2.html"])
+def test_what_is_in_the_place_of_the_figures_is_told_first(
+    shelf: Path, cli: Cli, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
+) -> None:
+    """Not after the runs, which take hours."""
+    write_pendulum(shelf / "s.toml")
+    monkeypatch.setattr(train_and_report, "execute", lambda *what: pytest.fail("runs have begun"))
+    (tmp_path / "out" / "figures").parent.mkdir()
+    (tmp_path / "out" / place).parent.mkdir(exist_ok=True)
+    (tmp_path / "out" / place).write_text("mine")
+    code, _, error = cli("reproduce", "--paper", "p", "--out", str(tmp_path / "out"))
+    assert code == 2 and error.count("\n") == 1 and str(tmp_path / "out" / place) in error
+    assert not (tmp_path / "out" / "s").exists() and (tmp_path / "out" / place).read_text() == "mine"
