@@ -51,7 +51,7 @@ def figure_facts(s: GalleryFigure) -> str:
     if s.scale == "small":
         text += dates_note(figure_dates().get(f"{s.figure.paper}/{s.figure.name}"))
     if absent := s.absent_studies:
-        text += f" Not tested: no results of {_and_list([f'`{name}`' for name in absent])} are here."
+        text += f" Not tested: not all results of {_and_list([f'`{name}`' for name in absent])} are here."
     if bundle.strangers:
         text += f" Left out: {plural(bundle.strangers, 'run')} in the folder with other settings."
     return text if bundle.complete else f"{DRAFT}. {text}"

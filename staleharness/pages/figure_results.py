@@ -19,9 +19,11 @@ from ..statistics.claims.study_evidence import Evidence
 from ..statistics.method_labels import option_values, without_options
 from ..statistics.results import Results
 from ..statistics.table import Table
+from ..store.bundle_reader import is_packed
 from ..store.store import Store
 from ..store.study_runs import StudyRuns, bundle_path, read_study_runs
 from ..study import check_scale_name, read_study
+from . import paper_figure_specs
 from .paper_figure_specs import PaperFigure
 
 # Texts of an entry, which are not in its picture.
@@ -56,15 +58,15 @@ class GalleryFigure:
         except UserError as error:
             raise UserError(f"{self.figure.paper}/{self.figure.name}.toml: {error}") from None
 
-    @property
+    @functools.cached_property
     def absent_studies(self) -> list[str]:
-        """Studies other than its own that its tests and its text take numbers from, and that have no results here."""
+        """Studies other than its own that its tests and its text take numbers from, and that lack results here."""
         e = self.figure.entry
         return self.absent(*(part.study for part in e.part if part.study), *STUDY.findall(e.observation))
 
     def absent(self, *studies: str) -> list[str]:
-        """Select the studies that have no results here, sorted."""
-        return sorted(s for s in {*studies} if not bundle_path(self.bundles, s, self.scale).is_dir())
+        """Select the studies that lack results here, sorted."""
+        return sorted(s for s in {*studies} if not _has_results(self.bundles, s, self.scale))
 
     @property
     def options(self) -> dict[str, Any]:
@@ -112,6 +114,16 @@ class GalleryFigure:
 def at_scale(scale: str) -> dict[str, str]:
     """Arguments of `invocation` for a scale."""
     return {} if scale == "small" else {"scale": scale}
+
+
+def _has_results(bundles: Path, study: str, scale: str) -> bool:
+    """Return whether a study's bundle is there, or a folder with all of its runs: a sweep may have been stopped."""
+    path = bundle_path(bundles, study, scale)
+    spec = paper_figure_specs.experiments() / f"{study}.toml"
+    if is_packed(path) or not spec.is_file():
+        return path.is_dir()
+    runs = read_study_runs(path, read_study(spec), scale)
+    return runs is not None and runs.complete
 
 
 def load_figures(

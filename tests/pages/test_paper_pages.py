@@ -16,6 +16,7 @@ from staleharness.pages.figure_provenance import figure_facts
 from staleharness.pages.figure_results import load_figures
 from staleharness.pages.paper_figure_specs import read_paper
 from staleharness.pages.verdict_text import verdict_on_page, verdict_words
+from staleharness.store.store import Store
 
 
 def test_a_figure_says_what_the_runs_say(shelf: Path, tmp_path: Path) -> None:
@@ -79,7 +80,14 @@ def test_what_a_text_quotes_must_be_there(shelf: Path, tmp_path: Path) -> None:
         _ = shown.claim_result
 
 
-def test_a_figure_is_drawn_where_a_study_of_its_tests_is_absent(shelf: Path, tmp_path: Path) -> None:
+@pytest.mark.parametrize("state", ["absent", "without runs", "in part"])
+def test_a_figure_is_drawn_where_a_study_of_its_tests_is_absent(shelf: Path, tmp_path: Path, state: str) -> None:
+    """Also where the study was stopped before its last run."""
+    (shelf / "t.toml").write_text((shelf / "s.toml").read_text())
+    if state != "absent":
+        Store(tmp_path / "t").open_for_writing()
+    if state == "in part":
+        write_grid(tmp_path / "t", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=1)
     write_grid(tmp_path / "s", ("ppo_clip", "vaco"), envs=("A-v5",), capacities=(1, 4), seeds=2)
     with (shelf / "p" / "paper.toml").open("a") as stream:
         stream.write('conclusion = "It keeps {return vaco K=4 study=t}."\nconclusion_from = "fig2"\n')
@@ -93,7 +101,9 @@ def test_a_figure_is_drawn_where_a_study_of_its_tests_is_absent(shelf: Path, tmp
     paper_gallery.make(paper, figures, entries, ["fig2"], tmp_path / "out")
     page = (tmp_path / "out" / "p" / "evidence.md").read_text()
     assert "**To test, with all runs:** VACO ends higher." in page and "**We saw:**" not in page
-    assert "Not tested: no results of `t` and `u` are here." in page and verdict_on_page(page) == "not looked at yet"
+    assert (
+        "Not tested: not all results of `t` and `u` are here." in page and verdict_on_page(page) == "not looked at yet"
+    )
     assert "Runs of s</h2>" in (tmp_path / "out" / "p.html").read_text()
     assert "In short" not in (tmp_path / "out" / "p.md").read_text()
 
