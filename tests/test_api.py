@@ -288,6 +288,18 @@ def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
         sh.simulate(env="Pendulum", epoch=1)
 
 
+def test_a_broken_plugin_stops_no_later_call(tmp_path: Path) -> None:
+    plugin = tmp_path / "breaks.py"
+    plugin.write_text("1 / 0")
+    with loaded_plugins():
+        with pytest.raises(sh.UserError, match=r"breaks\.py does not import: ZeroDivisionError"):
+            sh.plan(**ASKED, algo="breaks", plugin=plugin)
+        assert len(sh.plan(**ASKED, algo="ppo_clip", seeds=1).runs) == 1
+        plugin.write_text(BREAKS)
+        assert len(sh.plan(**ASKED, algo="breaks", seeds=1, plugin=plugin).runs) == 1
+        assert len(sh.plan(**ASKED, algo="breaks", seeds=1).runs) == 1
+
+
 def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
     plugin, out = tmp_path / "breaks.py", tmp_path / "out"
     plugin.write_text(BREAKS)

@@ -23,7 +23,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from ..base.plugins import PATH_VARIABLE
+from ..base.plugin_files import PATH_VARIABLE
 from ..base.process_launch import short_names, without_main_module
 from ..errors import ActorsNotStarted
 from ..training.lag_stats import add_histograms

@@ -13,7 +13,7 @@ from multiprocessing.connection import Connection
 from multiprocessing.context import BaseContext
 from typing import Any, Protocol
 
-from ..base.plugins import PATH_VARIABLE
+from ..base.plugin_files import PATH_VARIABLE
 from ..training.policy_buffer import PolicyBuffer
 from ..training.sample_ledger import Count
 from ..training.torch_setup import set_up_worker

@@ -1,18 +1,77 @@
-"""Plugin files of a folder, which may hold several kinds, and the line of one that does not import."""
+"""Files and folders of plugins: those that the user names, in an environment variable that worker processes read, too;
+the plugin files of a folder, which may hold several kinds; and the line of one that does not import."""
 
 from __future__ import annotations
 
+import os
 import sysconfig
 import traceback
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from ..errors import UserError, type_and_message
+from .parsing import user_path
 from .plugin_code_hash import package
 
 KINDS = ("algorithms", "envs", "lags", "mismatches", "decoders", "figures", "exporters")
 NO_PLUGINS = ("_", ".", "test_", "conftest.")  # beginnings of the names of other *.py files
 HARNESS = Path(__file__).resolve().parents[1]
 STANDARD_LIBRARY = Path(sysconfig.get_paths()["stdlib"])
+PATH_VARIABLE = "STALEHARNESS_PLUGINS"
+_additions: set[str] = set()  # paths that `add_user_path` added
+_failures: set[str] = set()  # paths with a plugin that could not be loaded
+
+
+def user_paths() -> list[Path]:
+    """Files and folders named by `$STALEHARNESS_PLUGINS`, in order."""
+    return [_existing(entry, PATH_VARIABLE) for entry in _entries()]
+
+
+def add_user_path(path: str) -> None:
+    """Add a file or folder to `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
+    absolute = str(_existing(path, "--plugin").resolve())
+    if os.pathsep in absolute:
+        raise UserError(f"plugin path {absolute} has a {os.pathsep!r} in it, which separates paths; rename it")
+    if absolute not in _entries():
+        os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), absolute])
+        _additions.add(absolute)
+
+
+@contextmanager
+def note_failure(path: Path) -> Iterator[None]:
+    """Note that the plugins of a path could not be loaded, where the block raises."""
+    try:
+        yield
+    except UserError:
+        _failures.add(str(path))
+        raise
+
+
+def drop_failures() -> None:
+    """Take paths that were added but could not be loaded from `$STALEHARNESS_PLUGINS`, so that a mistake in one call
+    of a notebook does not end the next ones."""
+    failures = _additions & _failures
+    if failures:
+        os.environ[PATH_VARIABLE] = os.pathsep.join(entry for entry in _entries() if entry not in failures)
+    _additions.difference_update(failures)
+    _failures.clear()
+
+
+def _entries() -> list[str]:
+    return [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
+
+
+def _existing(text: str, where: str) -> Path:
+    """Path of a *.py file, or of a folder with at least one plugin file. Raises `UserError` for any other."""
+    path = user_path(text)
+    if not path.exists():
+        raise UserError(f"plugin path {text} does not exist (from {where})")
+    if not path.is_dir() and not (path.is_file() and path.suffix == ".py"):  # a device or a pipe has no plugin either
+        kinds = "a readable file ending in .py or a folder"
+        raise UserError(f"plugin path {text} (from {where}) is not a plugin; give {kinds}")
+    check_plugin_folder(path, f"plugin folder {text}", where)
+    return path
 
 
 def plugin_files(path: Path, kind: str) -> list[Path]:

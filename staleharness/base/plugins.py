@@ -27,14 +27,12 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten
 from .console_log import LOGGER
-from .parsing import user_path
 from .plugin_code_hash import code_hash
-from .plugin_files import KINDS, check_plugin_folder, import_problem, plugin_files
+from .plugin_files import KINDS, PATH_VARIABLE, import_problem, note_failure, plugin_files, user_paths
 from .torch_modes import modes_kept
 
 T = TypeVar("T", bound=type)
 
-PATH_VARIABLE = "STALEHARNESS_PLUGINS"
 PREFIX = "staleharness_"  # of the modules that plugin files are executed as
 _registered: set[type] = set()  # classes of any kind
 _files_with_entries: set[Path] = set()  # plugin files that registered something else: a gymnasium id, a figure
@@ -167,6 +165,12 @@ class Registry(Generic[T]):
             LOGGER.warning("%s", line)
             self._broken.append(line)
 
+    def _load_path(self, folder: Path) -> None:
+        for path in plugin_files(folder, self.kind):
+            self.load_file(path)
+        if folder.is_file() and not self._holds_plugin(folder):
+            raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
+
     def _load_all(self) -> None:
         paths = os.environ.get(PATH_VARIABLE, "")
         if self._complete == paths:
@@ -176,10 +180,8 @@ class Registry(Generic[T]):
         try:
             builtin = [builtin_folder(self.kind)] if self.builtin else []
             for folder in (*builtin, *user_paths()):
-                for path in plugin_files(folder, self.kind):
-                    self.load_file(path)
-                if folder.is_file() and not self._holds_plugin(folder):
-                    raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
+                with note_failure(folder):
+                    self._load_path(folder)
             for point in entry_points()[self.kind]:
                 self._load_entry_point(point)
         except BaseException:
@@ -230,36 +232,6 @@ def builtin_folder(kind: str) -> Path:
     package = Path(__file__).resolve().parents[1]
     inside = [folder for folder in (package / "_builtin" / kind, package / kind) if folder.is_dir()]
     return inside[0] if inside else package.parent / kind
-
-
-def user_paths() -> list[Path]:
-    """Files and folders named by `$STALEHARNESS_PLUGINS`, in order."""
-    return [_existing(entry, PATH_VARIABLE) for entry in _entries()]
-
-
-def add_user_path(path: str) -> None:
-    """Add a file or folder to `$STALEHARNESS_PLUGINS`, so that worker processes see it too."""
-    absolute = str(_existing(path, "--plugin").resolve())
-    if os.pathsep in absolute:
-        raise UserError(f"plugin path {absolute} has a {os.pathsep!r} in it, which separates paths; rename it")
-    if absolute not in _entries():
-        os.environ[PATH_VARIABLE] = os.pathsep.join([*_entries(), absolute])
-
-
-def _entries() -> list[str]:
-    return [entry for entry in os.environ.get(PATH_VARIABLE, "").split(os.pathsep) if entry]
-
-
-def _existing(text: str, where: str) -> Path:
-    """Path of a *.py file, or of a folder with at least one plugin file. Raises `UserError` for any other."""
-    path = user_path(text)
-    if not path.exists():
-        raise UserError(f"plugin path {text} does not exist (from {where})")
-    if not path.is_dir() and not (path.is_file() and path.suffix == ".py"):  # a device or a pipe has no plugin either
-        kinds = "a readable file ending in .py or a folder"
-        raise UserError(f"plugin path {text} (from {where}) is not a plugin; give {kinds}")
-    check_plugin_folder(path, f"plugin folder {text}", where)
-    return path
 
 
 def is_builtin(cls: type, kind: str) -> bool:

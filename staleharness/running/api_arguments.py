@@ -12,7 +12,7 @@ from types import NoneType
 from typing import Any
 
 from ..base.parsing import is_empty, split_list, user_path, whole_number
-from ..base.plugins import add_user_path
+from ..base.plugin_files import add_user_path, drop_failures
 from ..base.typed_values import plain_value
 from ..errors import UserError, shorten
 from ..study import Question, ask
@@ -78,7 +78,9 @@ def question_of(
 
 
 def load_plugins(plugin: str | Path | Iterable[str | Path] | None) -> None:
-    """Make the plugins of files or folders known to this process and its workers. Raises `UserError`."""
+    """Make the plugins of files or folders known to this process and its workers; forget those of earlier calls that
+    could not be loaded. Raises `UserError`."""
+    drop_failures()
     if plugin is None:
         return
     refuse_empty(plugin=plugin)

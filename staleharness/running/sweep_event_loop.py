@@ -11,7 +11,7 @@ from typing import Any, Protocol
 
 from ..base.console_log import LOGGER
 from ..base.files import write_json
-from ..base.plugins import user_paths
+from ..base.plugin_files import user_paths
 from ..errors import UserError
 from ..store.attempt_folders import log_tail
 from ..store.locks_and_leases import Lease

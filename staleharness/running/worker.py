@@ -22,7 +22,8 @@ from ..algorithm import ALGORITHMS
 from ..base.cancellation import listen
 from ..base.console_log import LOGGER, log_to
 from ..base.files import DISK_FULL, write_bytes, write_json
-from ..base.plugins import PATH_VARIABLE, entry_points, plugin_line, source_file
+from ..base.plugin_files import PATH_VARIABLE
+from ..base.plugins import entry_points, plugin_line, source_file
 from ..errors import Changed, Interrupted, UserError, lacks_memory, one_line
 from ..mismatch import read_mismatch
 from ..store.attempt_folders import log_tail, shorten_log

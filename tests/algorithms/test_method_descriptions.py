@@ -13,7 +13,8 @@ import pytest
 from small_specs import small_control
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.base.plugins import PATH_VARIABLE, builtin_folder, source_file
+from staleharness.base.plugin_files import PATH_VARIABLE
+from staleharness.base.plugins import builtin_folder, source_file
 from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.language.spec import LanguageSpec

@@ -18,7 +18,8 @@ from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base.plugin_code_hash import meaning_hash
-from staleharness.base.plugins import PATH_VARIABLE, Registry, add_user_path, source_hash
+from staleharness.base.plugin_files import PATH_VARIABLE, add_user_path
+from staleharness.base.plugins import Registry, source_hash
 from staleharness.commands import new as scaffold
 from staleharness.errors import UserError
 from staleharness.mismatch import MISMATCHES

@@ -14,7 +14,7 @@ from places import ROOT
 
 from staleharness.algorithm import ALGORITHMS
 from staleharness.base import module_registry
-from staleharness.base.plugins import PATH_VARIABLE
+from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.exporters.exporter import EXPORTERS
 from staleharness.figures.registry import FIGURES, SHEETS

@@ -13,7 +13,7 @@ import pytest
 from places import HELPERS
 
 from staleharness.algorithm import ALGORITHMS
-from staleharness.base.plugins import PATH_VARIABLE
+from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.lag import LAGS
 from staleharness.mismatch import MISMATCHES
 from staleharness.task import ENVS

@@ -12,7 +12,7 @@ import numpy as np
 import pandas as pd
 import pytest
 
-from staleharness.base.plugins import PATH_VARIABLE
+from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import Changed, UserError
 from staleharness.lag import LAGS, LagModel, cached_schedule, keep, parse_lag, read_lag
 from staleharness.rollout_schedule import Demand, Schedule

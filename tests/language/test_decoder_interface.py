@@ -15,7 +15,7 @@ from decoder_requests import LENGTH, noise, request, versions_of
 from language_fixtures import Policies, Specs
 
 from staleharness.base.plugin_code_hash import meaning_hash
-from staleharness.base.plugins import PATH_VARIABLE
+from staleharness.base.plugin_files import PATH_VARIABLE
 from staleharness.errors import UserError
 from staleharness.language import task
 from staleharness.language.answer_grading import Grade
