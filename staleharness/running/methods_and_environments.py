@@ -24,6 +24,17 @@ from ..task import Task, find_env
 from ..training.method_descriptions import OTHER, entry_of
 
 LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have
+AXES = {
+    "env": "ENV",
+    "algo": "ALGO",
+    "algorithm": "ALGO",
+    "k": "K",
+    "capacity": "K",
+    "n": "N",
+    "seed": "SEEDS",
+    "seeds": "SEEDS",
+}
+AXES |= {"lag": "LAG", "mismatch": "MISMATCH", "preset": "PRESET"}  # names that are no settings -> variables of a sweep
 SAMPLING = ("temperature", "top_p", "top_k")  # options of a mismatch model that are settings in other systems
 
 
@@ -167,7 +178,10 @@ def _with_settings(env: str, family: type[Task], question: Question) -> Requeste
                 f"MISMATCH=sampling[{key}={shorten(str(value))}]"
             )
         if key not in names:
-            raise UserError(f"SET: unknown option {key!r} of {family.name}; {nearest(key, names)}")
+            remedy = nearest(key, (name for name in names if not name.endswith("_digest")))
+            if variable := AXES.get(key.lower()):
+                remedy = f"give {variable}={shorten(str(value))}"
+            raise UserError(f"SET: unknown option {key!r} of {family.name}; {remedy}")
     if question.forward and "N" not in family.axes:
         raise UserError(
             "N counts minibatches per generation round of a language task or chain; elsewhere give SET=minibatches=..."
