@@ -202,6 +202,11 @@ def test_an_unknown_key_gets_the_nearest_one() -> None:
         build(ControlSpec, {"env": "Hopper-v5", "algorithm": "spo", "capcity": 3}, "here")
 
 
+def test_one_phase_and_one_epoch_are_singular() -> None:
+    spec = ControlSpec("e", "a", steps=128, num_envs=2, num_steps=64, epochs=1, minibatches=2)
+    assert spec.size == "1 phase of 2 x 64 steps = 128 steps, 1 epoch x 2 minibatches"
+
+
 SPEC = ControlSpec(env="Hopper-v5", algorithm="spo", hyper={"a": 0.1}, capacity=4, steps=1_000_000)
 
 

@@ -72,10 +72,12 @@ def word(value: Any) -> str:
 
 
 def plural(n: int, thing: str) -> str:
-    """`1 run`, `2 runs`, `2 capacities`."""
+    """`1 run`, `2 runs`, `2 capacities`, `2 minibatches`."""
     if n == 1:
         return f"1 {thing}"
-    return f"{n} {thing[:-1]}ies" if thing.endswith("y") else f"{n} {thing}s"
+    if thing.endswith("y"):
+        return f"{n} {thing[:-1]}ies"
+    return f"{n} {thing}{'es' if thing.endswith('ch') else 's'}"
 
 
 def span(numbers: Iterable[int]) -> str:

@@ -84,7 +84,7 @@ def handle(command: Command) -> int:
         for failure in result.failed.values():
             print(f"failed: {failure['label']}: {failure['class']}: {failure['message']}", file=sys.stderr)
         if result.interrupted:
-            print(f"stopped with {result.missing} runs to go; the same command resumes", file=sys.stderr)
+            print(f"stopped with {plural(result.missing, 'run')} to go; the same command resumes", file=sys.stderr)
             return 130
     gaps = result is not None and result.diverged
     sources = all_sources(protocol, result, others)

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, ClassVar, Literal
 
+from ..base.text import plural
 from ..errors import UserError
 from ..objectives import KLEstimator
 from ..rollout_schedule import Demand
@@ -157,9 +158,9 @@ class ControlSpec(RunSpec):
     @property
     def size(self) -> str:
         return (
-            f"{self.budget_phases} phases of {self.num_envs} x {self.num_steps} steps = "
+            f"{plural(self.budget_phases, 'phase')} of {self.num_envs} x {self.num_steps} steps = "
             f"{self.budget_phases * self.steps_per_phase:,} steps, "
-            f"{self.epochs} epochs x {self.minibatches} minibatches"
+            f"{plural(self.epochs, 'epoch')} x {plural(self.minibatches, 'minibatch')}"
         )
 
     def evaluation_count(self, final: bool, problems: int = 0) -> int:

@@ -69,7 +69,7 @@ def print_plan(plan: Plan, done: int, jobs: int, stream: TextIO | None = None) -
     sizes = (plan.labels, "algorithm"), (plan.envs, "environment"), (plan.capacities, "capacity")
     grid = " x ".join(plural(len(names), noun) for names, noun in sizes)
     concurrency = jobs or "as many as fit"
-    to_do = f"{len(plan.runs) - done} of {len(plan.runs)} runs to do, {concurrency} at a time"
+    to_do = f"{len(plan.runs) - done} of {plural(len(plan.runs), 'run')} to do, {concurrency} at a time"
     print(f"{plan.title}: {grid}; {to_do}", file=stream)
     runs_of_size = Counter(run.spec.size for run in plan.runs)
     for size, count in runs_of_size.items():
@@ -105,7 +105,7 @@ def show(command: Presentation, plan: Plan, store: Store, runs: list[StoredRun],
         print(f"        log: {store.latest_attempt(run.run_id) / 'log.txt'}", file=sys.stderr)
     if outcome.interrupted:
         left = len(plan.runs) - len(runs)
-        print(f"stopped with {left} runs to go; the same command resumes: {command_line()}", file=sys.stderr)
+        print(f"stopped with {plural(left, 'run')} to go; the same command resumes: {command_line()}", file=sys.stderr)
     if command.json:
         states = {"done": outcome.done, "failed": sorted(outcome.failed), "skipped": outcome.skipped}
         content = {"table": table.rows, "notes": table.notes, "settings": table.settings} if table else {"table": []}

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from ...base.text import fixed_width, number
+from ...base.text import fixed_width, number, plural
 from ...store.stored_run import StoredRun
 from ..method_labels import display_label
 from ..significance_and_power import ALPHA
@@ -155,7 +155,7 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
     if any(row.did_not_learn for row in rows):
         lines.append(f"did not learn: below half of {BASELINE_NAME}'s score at K={table.capacities[0]}")
     if missing := sum(row.missing for row in rows):
-        lines.append(f"partial: {missing} runs of this method are missing")
+        lines.append(f"partial: {plural(missing, 'run')} of this method missing")
     if table.runs_done < table.runs_total:
         lines.append(f"the table of all methods is partial: {table.runs_done} of {table.runs_total} runs")
     return lines
