@@ -35,7 +35,10 @@ from .example_batches import (
 )
 
 Check = Callable[[Algorithm], None]
-NO_POLICY_GRADIENT = "set policy_gradient = False where the method is deliberately no policy gradient on fresh data"
+NO_POLICY_GRADIENT = (
+    "a ratio of a whole row spreads each advantage over the row, unless written as in algorithms/gspo.py; set "
+    "policy_gradient = False where the method is deliberately no policy gradient on fresh data"
+)
 
 
 def variants(cls: type[Choice]) -> list[Choice]:

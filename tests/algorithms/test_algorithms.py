@@ -209,6 +209,12 @@ class ValuesPadding(Honest):
         return (v.value - v.target).square() - v.value.mean()
 
 
+class RatioOfRow(Honest):
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        log_ratio = (d.target_logp - d.behaviour_logp) * d.mask
+        return PolicyLoss(-(log_ratio.sum(1, keepdim=True) / d.mask.sum(1, keepdim=True)).exp() * d.advantage)
+
+
 class AnswersNonsense(Honest):
     realign_every = "sometimes"  # type: ignore[assignment]
 
@@ -247,6 +253,12 @@ def test_a_broken_promise_is_caught(registry: None, broken: type[Algorithm], che
         checks[check](broken())
     with pytest.raises(AssertionError):
         check_algorithm(broken)
+
+
+def test_a_ratio_of_a_whole_row_is_pointed_to_gspo() -> None:
+    checks = {c.__name__: c for c in CHECKS}
+    with pytest.raises(AssertionError, match=r"written as in algorithms/gspo\.py"):
+        checks["is_a_policy_gradient_on_policy"](RatioOfRow())
 
 
 def test_every_check_is_seen_to_fail_once() -> None:
