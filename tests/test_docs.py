@@ -84,7 +84,8 @@ def test_the_architecture_describes_packages_and_additions() -> None:
     for package in packages:
         assert f"**{package}/**" in text, package
     table = text.partition("## The one file to write")[2]
-    for what in "algorithm|environment|lag model|kind of task|runner|decoder|figure|exporter|command".split("|"):
+    additions = "algorithm|environment|lag model|mismatch model|kind of task|runner|decoder|figure|exporter|command"
+    for what in additions.split("|"):
         assert re.search(rf"^\| an? {what} \|", table, re.MULTILINE), what
 
 
