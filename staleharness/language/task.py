@@ -277,7 +277,12 @@ class LanguageTask(Task):
 
     def weights(self, spec: LanguageSpec, progress: Callable[[str], None]) -> tuple[str, list[str]]:
         """Return (hub name or folder that transformers loads, warnings for readers of the results)."""
-        source = self.model(spec, progress)
+        source: Any = self.model(spec, progress)
+        if not isinstance(source, str | Path) or not str(source):
+            raise UserError(
+                f"{spec.env}: model returns {shorten(repr(source))}, not a hub name or folder; is MODEL= missing?"
+            )
+        source = str(source)
         if (base := base_of(source)) is not None:
             from .model.model_loading import merge_adapter
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 from typing import Any, ClassVar
 
 import numpy as np
@@ -54,6 +55,20 @@ def test_a_broken_task_is_found_out(train: list[Problem], message: str, monkeypa
     monkeypatch.setitem(Sums.splits, "train", train)
     with pytest.raises(AssertionError, match=message):
         check_language_task(Sums, "sums")
+
+
+@pytest.mark.parametrize(("model", "words"), [("", "returns '', .*is MODEL= missing"), (None, "returns None, not a")])
+def test_a_task_without_a_model_says_so(model: Any, words: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sums, "model", lambda *_: model, raising=False)
+    spec = LanguageSpec.from_dict({"env": "sums", "algorithm": "ppo_clip"})
+    with pytest.raises(UserError, match=f"^sums: model {words}"):
+        Sums().weights(spec, lambda text: None)
+
+
+def test_a_model_may_be_a_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Sums, "model", lambda *_: tmp_path, raising=False)
+    spec = LanguageSpec.from_dict({"env": "sums", "algorithm": "ppo_clip"})
+    assert Sums().weights(spec, lambda text: None) == (str(tmp_path), [])
 
 
 class Colours(Sums):
