@@ -50,7 +50,7 @@ def benchmark_method(protocol: Protocol, text: str) -> str:
     (method,) = resolve_methods(names, settings)
     if method.settings:
         name = min(method.settings)
-        rule = "the ladder chooses it" if name == "learning_rate" else f"stalebench {protocol.track} fixes it"
+        rule = "the protocol chooses it" if name == "learning_rate" else f"stalebench {protocol.track} fixes it"
         raise UserError(f"ALGO={text}: {name} is a setting of runs, and {rule}; leave it out")
     return method.label
 

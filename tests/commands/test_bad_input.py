@@ -53,7 +53,7 @@ MISTAKES: dict[str, tuple[list[str], list[str]]] = {
     "a run above": (["show", "../.."], ["RUN=../.. is not the folder of a run"]),
     "a setting of StaleBench": (
         ["benchmark", "--algo", "vaco[learning_rate=1e-3]"],
-        ["learning_rate is a setting of runs, and the ladder chooses it"],
+        ["learning_rate is a setting of runs, and the protocol chooses it"],
     ),
     "two methods of StaleBench": (["benchmark", "--algo", "spo,vaco"], ["a benchmark takes one method"]),
     "a track that is a path": (["benchmark", "--algo", "spo", "--track", "../tokens"], ["did you mean 'tokens'"]),

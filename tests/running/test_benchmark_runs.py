@@ -241,7 +241,7 @@ def test_a_run_that_is_older_than_a_setting_has_its_default_of_then(place: Path)
         ({"algo": "ppo_clip,tis"}, "a benchmark takes one method"),
         ({"algo": "all"}, "a benchmark takes one method"),
         ({"algo": "tis[lag=uniform]"}, "lag is a setting of runs, and stalebench toy fixes it"),
-        ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the ladder chooses it"),
+        ({"algo": "tis[learning_rate=0.1]"}, "learning_rate is a setting of runs, and the protocol chooses it"),
         ({"algo": "vaco[kl_estimator=closed_form]"}, "closed"),
         ({"algo": "ppo_clip", "add": "nowhere"}, "ADD=nowhere is not a folder of results"),
     ],

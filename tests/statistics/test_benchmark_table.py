@@ -237,7 +237,7 @@ def test_a_look_stands_beside_the_published_row_at_its_rate(seeds: int) -> None:
     assert row.score == pytest.approx(0.9 + 0.01 * (seeds - 1) / 2)
     assert row.difference is not None and row.detectable is not None
     text = verdict(table, "mine", "yours")
-    assert f"a look and not a result: {seeds} seeds at the learning rates of PPO-clip, no ladder" in text
+    assert f"a preview, not a result: {seeds} seeds at the learning rates of PPO-clip, none tuned" in text
     assert "K=4: rank 1 of 2 by score" in text
 
 

@@ -148,7 +148,8 @@ def remarks(table: BenchmarkTable, method: str, source: str) -> list[str]:
     name = rows[0].label if rows else method
     lines = [f"stalebench {table.track} v{table.version} (protocol {table.digest}): {name}"]
     if table.look and source == USER:
-        lines.append(f"a look and not a result: {table.look} seeds at the learning rates of {BASELINE_NAME}, no ladder")
+        seeds = f"{table.look} seeds at the learning rates of {BASELINE_NAME}, none tuned"
+        lines.append(f"a preview, not a result: {seeds}")
     lines += [line for row in rows if row.score is not None for line in _sentences(table, row)]
     if any(row.between_cpus for row in rows):
         lines.append(f"these runs and those of {BASELINE_NAME} are of different kinds of CPU")
