@@ -214,8 +214,7 @@ def _number(cell: Any, where: str, row: int, name: str, decimal_commas: bool = F
         number = -1.0
     if number < 0 or number > LARGEST:
         raise UserError(
-            f"{where}: {shorten(str(cell))!r} in row {row} of {shorten(name)!r} is not a lag, that is a number from 0 "
-            "to 1e15"
+            f"{where}: {shorten(str(cell))!r} in row {row} of {shorten(name)!r} is not a lag (a number from 0 to 1e15)"
         )
     return number
 

@@ -179,4 +179,4 @@ def test_a_log_of_impossible_lags_is_one_line(call: Cli, tmp_path: Path, cell: s
     log.write_text(f"lag\n1\n{cell}\n{cell}\n")
     code, out, err = call("advise", "--results", BUNDLE, "--log", str(log))
     assert (code, out, err.count("\n")) == (2, "", 1)
-    assert f"LOG=lags.csv: '{cell}' in row 2 of 'lag' is not a lag, that is a number from 0 to 1e15" in err
+    assert f"LOG=lags.csv: '{cell}' in row 2 of 'lag' is not a lag (a number from 0 to 1e15)" in err
