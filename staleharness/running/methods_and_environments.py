@@ -24,17 +24,8 @@ from ..task import Task, find_env
 from ..training.method_descriptions import OTHER, entry_of
 
 LANGUAGE_ONLY = ("model", "data")  # options of a sweep that only language tasks have
-AXES = {
-    "env": "ENV",
-    "algo": "ALGO",
-    "algorithm": "ALGO",
-    "k": "K",
-    "capacity": "K",
-    "n": "N",
-    "seed": "SEEDS",
-    "seeds": "SEEDS",
-}
-AXES |= {"lag": "LAG", "mismatch": "MISMATCH", "preset": "PRESET"}  # names that are no settings -> variables of a sweep
+AXES = {name: name.upper() for name in ("env", "algo", "k", "n", "seeds", "lag", "mismatch", "preset")}
+AXES |= {"algorithm": "ALGO", "capacity": "K", "seed": "SEEDS"}  # names that are no settings -> variables of a sweep
 SAMPLING = ("temperature", "top_p", "top_k")  # options of a mismatch model that are settings in other systems
 
 
