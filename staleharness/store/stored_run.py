@@ -200,7 +200,7 @@ def read_run(path: Path, run_id: str = "") -> StoredRun | str:
         if other := sorted(set(manifest) - {*RESULTS, *OPTIONAL} - large):
             return f"the manifest names {other[0][:60]!r}"
         if links := [name for name in (*manifest, MODEL) if (path / name).is_symlink()]:
-            return f"{links[0]} is a link"
+            return f"{links[0]} is a symbolic link"
         contents = {name: (path / name).read_bytes() for name in manifest if name not in large}
         for name, content in contents.items():
             if hashlib.sha256(content).hexdigest() != manifest[name]:

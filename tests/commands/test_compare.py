@@ -316,7 +316,7 @@ def test_only_an_earlier_comparison_is_replaced(two: tuple[str, str], tmp_path: 
     target = tmp_path / "results.csv"
     target.write_text("mine\n")
     code, out, err = cli("compare", *two, "--out", str(target))
-    assert (code, out) == (2, "") and f"{target} is not a comparison and would be replaced" in err
+    assert (code, out) == (2, "") and f"{target} is not a comparison and would be overwritten" in err
     assert target.read_text() == "mine\n"
     target.unlink()
     for asked in ([], ["--env", "Hopper"]):

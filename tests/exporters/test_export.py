@@ -187,7 +187,7 @@ def test_a_file_that_is_no_export_is_not_replaced(results: Path, tmp_path: Path,
     to.mkdir()
     (to / name).write_text(f"{head}\n0,1.0\n")
     code, out, err = cli("export", "csv", "--out", str(results), "--to", str(to))
-    assert (code, out) == (2, "") and f"{name} is not an export and would be replaced" in err
+    assert (code, out) == (2, "") and f"{name} is not an export and would be overwritten" in err
     assert {path.name: path.read_text() for path in to.iterdir()} == {name: f"{head}\n0,1.0\n"}
 
 

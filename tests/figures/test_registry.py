@@ -93,7 +93,7 @@ def test_wrong_results_and_axes_are_refused(results: Results) -> None:
     for make in (draw, sheet):
         with pytest.raises(UserError, match=f"{make.__name__}: 3 is not a Results object; give what sh.load"):
             make("learning_curves", anything)
-    with pytest.raises(UserError, match="draw_panel: 3 are no results"):
+    with pytest.raises(UserError, match="draw_panel: 3 is not a Results object"):
         draw_panel("learning_curves", anything, Figure().subplots())
     with pytest.raises(UserError, match=r"draw_panel: 3 is not an Axes of matplotlib"):
         draw_panel("learning_curves", results, anything)

@@ -43,7 +43,7 @@ def test_delay_trains_on_new_data_of_past_policies() -> None:
 def test_replay_of_the_first_batch_is_a_warning(lag: str, said: bool) -> None:
     simulation: Any = simulation_of(replace(SPEC, lag=lag, mechanism="replay", capacity=3))
     simulation.close()
-    assert any(f"until LAG={lag} has its lag" in line for line in simulation.warnings) is said
+    assert any(f"until LAG={lag} reaches its lag" in line for line in simulation.warnings) is said
 
 
 @pytest.mark.parametrize("each", [1, 2])

@@ -94,7 +94,7 @@ def test_rows_of_other_trainers_are_read(tmp_path: Path, row: dict[str, Any], so
         ({"text": APPLES}, "SET=question=text,answer=NAME names the columns (there are: text)"),
         (
             {"messages": [{"role": r, "content": "a"} for r in ("system", "user", "assistant")]},
-            "'messages' has messages of system, user, assistant; one each of user and assistant is read",
+            "'messages' has messages of system, user, assistant, not one each of user and assistant",
         ),
         ({"prompt": [{"role": "user", "content": APPLES}] * 2, "answer": "5"}, "messages of user, user"),
         ({"prompt": [], "answer": "5"}, "messages of none"),

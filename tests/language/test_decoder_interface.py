@@ -119,7 +119,7 @@ def test_an_answer_of_another_shape_is_refused_in_one_line(
     asked = request(actor, np.zeros((8, 1), dtype=np.int64), uniform=noise())
     buffer = versions_of(actor, 1)
     assert spoilt()(actor).complete(asked, buffer).token.shape == (8, LENGTH)
-    with pytest.raises(UserError, match=f"^the decoder spoilt answered {words}") as caught:
+    with pytest.raises(UserError, match=f"^the decoder spoilt returned {words}") as caught:
         spoilt(**changes)(actor).complete(asked, buffer)
     assert "\n" not in str(caught.value)
 

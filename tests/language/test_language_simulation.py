@@ -122,7 +122,7 @@ def test_dynamic_sampling_keeps_groups_with_signal(spec: Specs) -> None:
 
 def test_dynamic_sampling_gives_up_with_a_line(spec: Specs, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(task, "grade", lambda *_: Grade(False, False))
-    with pytest.raises(UserError, match="found 0 of 4 groups"):
+    with pytest.raises(UserError, match="drew 80 groups and found 0 of 4 whose rewards differ"):
         next(iter(simulation_of(spec(dynamic_sampling=True))))
 
 

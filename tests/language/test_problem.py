@@ -45,7 +45,7 @@ def test_a_warm_start_with_others_teaches_none_that_is_trained_on(spec: Specs) -
 
 @pytest.mark.parametrize("row", [("1 + 1?", "#### 2", "2"), None, replace(PROBLEMS[0], question=3)])
 def test_a_row_that_is_no_problem_is_one_line(row: Any, spec: Specs) -> None:
-    said = r"^word-problems: the train problem .* is not a Problem\(question, solution, answer\) of three texts$"
+    said = r"^word-problems: the train problem .* is not a Problem\(question, solution, answer\) of three strings$"
     with pytest.raises(UserError, match=said):
         select_problems([*PROBLEMS, row], spec(), "train")
 

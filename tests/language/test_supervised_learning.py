@@ -292,7 +292,7 @@ def test_a_warm_start_on_the_problems_that_the_run_leaves_out(spec: Specs, lesso
         assert 0 < len(lessons[-1]) < len(every)
     with pytest.raises(UserError, match="warm_start_problems=others needs problems that the run does not train on"):
         spec(warm_start=3, warm_start_problems="others")
-    with pytest.raises(UserError, match=r"nothing is left .*=others, warm_start_most_steps=0, most_steps=3, "):
+    with pytest.raises(UserError, match=r"no problem is left .*=others, warm_start_most_steps=0, most_steps=3, "):
         simulation_of(spec(warm_start=3, warm_start_problems="others", most_steps=3))
 
 

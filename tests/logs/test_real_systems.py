@@ -147,7 +147,7 @@ def test_decimal_commas_stand_with_semicolons_or_tabs(tmp_path: Path) -> None:
         text = "\n".join(separator.join(row) for row in (("step", "lag"), ("0", "1,5"), ("1", "2,5e1"), ("2", "null")))
         assert read_log(log(tmp_path, text + "\n", name)).lags.tolist() == [1.5, 25.0]
     for text in ("step;lag\n0;1.234,5\n", 'step,lag\n0,"1,5"\n', "step;lag\n0;1,234,567\n"):
-        with pytest.raises(UserError, match="is no lag"):
+        with pytest.raises(UserError, match="is not a lag"):
             read_log(log(tmp_path, text))
 
 

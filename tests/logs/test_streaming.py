@@ -183,7 +183,7 @@ def test_a_bad_row_far_down_is_named(tmp_path: Path) -> None:
     path = csv_text(tmp_path, 3000)
     with path.open("a") as stream:
         stream.write("3000,soon,text\n")
-    with pytest.raises(UserError, match=f"'soon' in row 3001 of '{TAG}' is no lag"):
+    with pytest.raises(UserError, match=f"'soon' in row 3001 of '{TAG}' is not a lag"):
         read_log(str(path))
     path.write_text(path.read_text().replace("3000,soon,text", "3000,1"))
     with pytest.raises(UserError, match="line 3002 has 2 cells and the header 3"):
@@ -213,7 +213,7 @@ def test_unbounded_content_is_refused(tmp_path: Path, monkeypatch: pytest.Monkey
 @pytest.mark.parametrize("cell", ["1e308", "1e16"])
 def test_a_number_that_no_sum_can_hold_is_no_lag(tmp_path: Path, cell: str) -> None:
     (tmp_path / "a.csv").write_text(f"lag\n1\n{cell}\n")
-    with pytest.raises(UserError, match=f"'{cell}' in row 2 of 'lag' is no lag"):
+    with pytest.raises(UserError, match=f"'{cell}' in row 2 of 'lag' is not a lag"):
         read_log(str(tmp_path / "a.csv"))
 
 

@@ -102,7 +102,9 @@ def test_a_page_of_somebody_else_is_not_replaced(figures: Figures, tmp_path: Pat
     (tmp_path / "mine" / name).write_text("# My thesis\n")
     code, _, err = figures("--bundles", "both", "--out", "mine")
     assert (
-        code == 2 and f"mine/{name} is not a page of this gallery and would be replaced" in err and err.count("\n") == 1
+        code == 2
+        and f"mine/{name} is not a page of this gallery and would be overwritten" in err
+        and err.count("\n") == 1
     )
     assert content(tmp_path / "mine") == {name: b"# My thesis\n"}
 

@@ -208,7 +208,9 @@ def test_a_bundle_cannot_take_the_place_of_other_rows(place: Path, name: str) ->
     (place / "link").unlink(missing_ok=True)
     (place / "link").symlink_to(copy)
     for bundle in (copy, place / "link"):
-        with pytest.raises(UserError, match=rf"^ADD=.*: the page already uses the name '{name}'; rename the folder$"):
+        with pytest.raises(
+            UserError, match=rf"^ADD=.*: the page already uses the name '{name}' for other rows; rename the folder$"
+        ):
             run(place, add=bundle)
 
 

@@ -330,7 +330,10 @@ def test_tensors_are_loaded_to_the_cpu(tmp_path: Path, monkeypatch: pytest.Monke
 SHA = hashlib.sha256(b"").hexdigest()
 REFUSED: dict[str, tuple[State, str]] = {
     "another phase": ({"simulation": {"phase": 5, "trained": "null"}}, "holds another phase, 5"),
-    "a phase that is not logged": ({"simulation": {"phase": 4, "trained": "[{}, {}]"}}, "metrics.jsonl another"),
+    "a phase that is not logged": (
+        {"simulation": {"phase": 4, "trained": "[{}, {}]"}},
+        "metrics.jsonl ends at another",
+    ),
     "a phase that is none": ({"simulation": {"phase": "4", "trained": "null"}}, "holds another phase, 4"),
     "no phase": ({"simulation": {}}, "was not made by this version"),
     "lines that are gone": ({"logs": {"metrics.jsonl": (300, SHA)}}, "lines that metrics.jsonl has lost"),

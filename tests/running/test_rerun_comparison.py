@@ -94,7 +94,7 @@ def test_the_first_difference_is_named_and_is_a_failure(results: Path) -> None:
     assert verdicts[first.id]["first_difference"].startswith("phase 3: lag_mean 7.5 -> ")
     assert verdicts[second.id]["equal_phases"] == 5
     assert verdicts[second.id]["first_difference"] == "the final scores"
-    assert "DIFFERS after 3 of 5 equal phases" in done.stderr and "2 not the same" in done.stderr
+    assert "DIFFERS after 3 of 5 equal phases" in done.stderr and "2 different" in done.stderr
 
 
 @pytest.fixture

@@ -221,7 +221,7 @@ def test_an_array_is_not_written_through_a_link(tmp_path: Path) -> None:
     (tmp_path / "elsewhere").mkdir()
     (tmp_path / "slurm").symlink_to(tmp_path / "elsewhere")
     for call in (lambda: JobArray.make(tmp_path, [], []), lambda: list(JobArray.read_all(tmp_path))):
-        with pytest.raises(UserError, match="is a link"):
+        with pytest.raises(UserError, match="is a symbolic link"):
             call()
 
 

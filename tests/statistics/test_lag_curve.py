@@ -124,7 +124,7 @@ def test_two_settings_with_one_lag_are_not_joined(tmp_path: Path) -> None:
     (refusal,) = refusals(tmp_path)
     assert (
         refusal.reason
-        == "two settings have the same mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose one with K"
+        == "two settings have the same mean lag, 2: K=4 LAG=fixed:2 and K=8 LAG=fixed:2; choose one with K or WHERE"
     )
 
 

@@ -218,7 +218,7 @@ def test_links_are_not_followed_out_of_a_folder_of_runs(tmp_path: Path, caplog: 
     secret = tmp_path / "secret"
     (run.path / "job.json").rename(secret)
     (run.path / "job.json").symlink_to(secret)
-    assert Store(tmp_path / "results").read_all() == [] and "job.json is a link" in caplog.text
+    assert Store(tmp_path / "results").read_all() == [] and "job.json is a symbolic link" in caplog.text
 
 
 def test_a_manifest_names_nothing_outside_its_run(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:

@@ -87,7 +87,7 @@ def test_no_report_is_written_through_a_link(results: Path, outside: Path, verb:
     (results / where).parent.mkdir(parents=True, exist_ok=True)
     (results / where).symlink_to(outside)
     code, said = verb("report", "--out", str(results))
-    assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
+    assert code == 2 and f"{results / where} is a symbolic link" in said and said.count("\n") == 1
     assert is_untouched(outside)
 
 
@@ -98,12 +98,12 @@ def test_no_export_is_written_through_a_link(
     (results / where).parent.mkdir(parents=True, exist_ok=True)
     (results / where).symlink_to(outside)
     code, said = verb("export", "csv", "--out", str(results))
-    assert code == 2 and f"{results / where} is a link" in said and said.count("\n") == 1
+    assert code == 2 and f"{results / where} is a symbolic link" in said and said.count("\n") == 1
     assert is_untouched(outside)
     (tmp_path / "typed").symlink_to(outside)  # who types a link means it
     words = ("export", "csv", "--out", str(results), "--to", str(tmp_path / "typed"))
     code, said = verb(*words)
-    assert code == 2 and "metrics.csv is not an export and would be replaced" in said and is_untouched(outside)
+    assert code == 2 and "metrics.csv is not an export and would be overwritten" in said and is_untouched(outside)
     (outside / "metrics.csv").unlink()
     assert verb(*words)[0] == 0
     assert (outside / "metrics.csv").is_file()
@@ -117,7 +117,7 @@ def test_nothing_is_added_through_a_link(results: Path, outside: Path, tmp_path:
     (results / name).unlink(missing_ok=True)
     (results / name).symlink_to(target)
     store = Store(results)
-    with pytest.raises(UserError, match=f"{name} is a link"):
+    with pytest.raises(UserError, match=f"{name} is a symbolic link"):
         store.open_for_writing()
     assert is_untouched(outside)
 
@@ -133,7 +133,7 @@ def test_a_folder_that_cannot_be_made_is_one_line(results: Path) -> None:
     with pytest.raises(UserError, match="cannot be created"):
         make_subfolder(results, "reports", "x")
     (results / "figures").symlink_to(results / "nowhere")
-    with pytest.raises(UserError, match="figures is a link"):
+    with pytest.raises(UserError, match="figures is a symbolic link"):
         make_subfolder(results, "figures")
 
 

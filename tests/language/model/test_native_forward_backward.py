@@ -208,7 +208,7 @@ def test_what_it_cannot_compute_is_refused_in_one_line(
         settings: dict[str, Any] = {"learner": "native", name: value}
         assert f"learner=native has no {name}={value}" in error_line(partial(spec, **settings))
     monkeypatch.setattr(causal_lm_policy, "supports_native_forward", lambda model: False)
-    assert "is qwen2; use learner=torch" in error_line(partial(policy, learner="native"))
+    assert "not this model (qwen2); use learner=torch" in error_line(partial(policy, learner="native"))
 
 
 def test_it_comes_with_its_decoder_unless_another_is_named(tiny: Any) -> None:
