@@ -7,7 +7,7 @@
     sh.load("results/reference/staleness_halfcheetah").table()
     sh.draw("score_against_capacity", results), sh.draw_panel("learning_curves", results, ax, k=8)
     sh.sheet("risk_table", results)
-    sh.list_algorithms(), sh.list_envs(), sh.list_lags()
+    sh.list_algorithms(), sh.list_envs(), sh.list_lags(), sh.list_mismatches()
 
 Each name is loaded when it is first used: importing staleharness loads no library.
 """
@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Any
 from .base import __version__ as __version__
 
 if TYPE_CHECKING:
-    from .api import RunsFailed, benchmark, list_algorithms, list_envs, list_lags, load, plan, simulate, sweep
+    from .api import (
+        RunsFailed,
+        benchmark,
+        list_algorithms,
+        list_envs,
+        list_lags,
+        list_mismatches,
+        load,
+        plan,
+        simulate,
+        sweep,
+    )
     from .errors import UserError
     from .figures.registry import draw, draw_panel, sheet
 
@@ -30,6 +41,7 @@ __all__ = [
     "list_algorithms",
     "list_envs",
     "list_lags",
+    "list_mismatches",
     "load",
     "plan",
     "sheet",

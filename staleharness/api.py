@@ -1,5 +1,4 @@
-"""Functions for notebooks and scripts, offered by `import staleharness as sh`; the command line is a thin layer over
-them.
+"""Functions of `import staleharness as sh`, for notebooks and scripts; the command line is a thin layer over them.
 
 Nothing here prints, and a mistake of the user is a `UserError`, raised before anything is written. Heavy modules are
 imported where they are used, so that reading results loads no torch and no plugin.
@@ -242,6 +241,7 @@ def simulate(
     lag: str | None = None,
     mismatch: str | None = None,
     plugin: Paths | None = None,
+    keep_data: bool = False,
     **settings: Any,
 ) -> Iterator[PhaseRecord]:
     """Simulate one run in this process, phase by phase; writes nothing.
@@ -250,11 +250,11 @@ def simulate(
             print(phase.metrics["lag_mean"], phase.seconds["learn"])
 
     `settings` are those of a run, as in `sweep(settings=...)`. Each record has `metrics`, bit for bit those that a
-    sweep stores; `seconds`; and `scores` where the policy was evaluated, as it is after the last phase. Between phases,
-    your settings of torch and your global random generators are restored; threads that simulate take turns. Raises
-    `UserError` at once, not at the first phase.
+    sweep stores; `seconds`; `scores` where the policy was evaluated, as it is after the last phase; and with
+    `keep_data` the `data` trained on, a `batch.Rollout` or `batch.Completions`. Between phases, your settings of
+    torch and your global random generators are restored; threads that simulate take turns. Raises `UserError` at once.
     """
-    arguments = {name: value for name, value in locals().items() if name != "seed"}
+    arguments = {name: value for name, value in locals().items() if name not in ("seed", "keep_data")}
     with in_process_run.TURN:  # plugins load once, and trying out an environment may draw from global generators
         grid_plan = plan(**arguments, seeds=[seed])
     if len(grid_plan.runs) != 1:
@@ -262,7 +262,7 @@ def simulate(
             "simulate takes one environment, one algorithm and one capacity; these arguments give "
             f"{len(grid_plan.runs)} runs (use sweep)"
         )
-    return in_process_run.phases(grid_plan.runs[0].spec)
+    return in_process_run.phases(grid_plan.runs[0].spec, keep_data)
 
 
 def load(folder: str | Path = "results") -> Results:
@@ -286,6 +286,11 @@ def list_envs(plugin: Paths | None = None) -> list[dict[str, Any]]:
 def list_lags(plugin: Paths | None = None) -> list[dict[str, Any]]:
     """The lag models that can be asked for, each {name, summary, paper, hyper_parameters, file, ...}."""
     return _catalogue(plugin, "lags")
+
+
+def list_mismatches(plugin: Paths | None = None) -> list[dict[str, Any]]:
+    """The mismatch models that can be asked for, each {name, summary, paper, hyper_parameters, file, ...}."""
+    return _catalogue(plugin, "mismatches")
 
 
 def _catalogue(plugin: Paths | None, kind: str) -> list[dict[str, Any]]:

@@ -187,6 +187,9 @@ class ControlSimulation(Simulation[ControlData]):
             if bool((~finite & to_blame).any()):
                 raise Diverged(f"{self.spec.env} gave {noun} that is not finite in phase {self.phase}")
 
+    def rows_of(self, data: ControlData) -> Rollout:
+        return data.rollout
+
     def between_phases(self, data: ControlData) -> dict[str, Any]:
         return {"statistics_drift": self._update_statistics(data.fresh_obs)}
 

@@ -14,9 +14,10 @@ if TYPE_CHECKING:
 TURN = threading.RLock()  # held while a run is planned, and while the settings of the process are changed
 
 
-def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
+def phases(spec: RunSpec, keep_data: bool = False) -> Iterator[PhaseRecord]:
     """Return the records of the run's phases, each computed on demand; nothing is written. Runs in several
     threads take turns, a phase at a time, because the settings that a phase depends on belong to the process.
+    keep_data: each record holds the data that its phase trained on.
 
     Raises `UserError` at once if this machine cannot execute the run."""
     from ..task import find_env
@@ -24,14 +25,15 @@ def phases(spec: RunSpec) -> Iterator[PhaseRecord]:
 
     check_device_here(spec.device)
     find_env(spec.env)[1].check_here(spec)
-    return _records(spec)
+    return _records(spec, keep_data)
 
 
-def _records(spec: RunSpec) -> Iterator[PhaseRecord]:
+def _records(spec: RunSpec, keep_data: bool) -> Iterator[PhaseRecord]:
     from ..training.loop import simulation_of
 
     with _as_in_a_worker(spec):
         simulation = simulation_of(spec)
+        simulation.keep_data = keep_data
         records = iter(simulation)
     try:
         while True:

@@ -82,6 +82,8 @@ class Simulation(ABC, Generic[Data]):
         self.phase = 0
         self.evaluation_steps = 0
         self.trained: tuple[dict[str, Any], dict[str, float]] | None = None  # of a phase to be evaluated
+        self.keep_data = False  # in the records of phases
+        self.rows: Any = None  # of the latest phase, if kept
         self.before_evaluation: Callable[[], None] = lambda: None  # called in every phase once it is trained
         self.method = describe(self.algorithm, spec)  # plain data: readers of results may not have the plugin
         self.warnings = warnings_of(self.algorithm, spec)
@@ -131,7 +133,7 @@ class Simulation(ABC, Generic[Data]):
         metrics |= {f"eval_{name}": scores.counts[name] if scores else None for name in self.counts}
         seconds["evaluate"] += time.perf_counter() - start
         self.trained = None
-        return PhaseRecord(metrics, seconds, scores)
+        return PhaseRecord(metrics, seconds, scores, self.rows)
 
     def _train(self) -> tuple[dict[str, Any], dict[str, float]]:
         """Run a phase up to its evaluation; returns metrics and seconds. The newest policy is stored before versions
@@ -146,6 +148,7 @@ class Simulation(ABC, Generic[Data]):
         phase_data = self.collect(phase)
         if not bool(phase_data.behaviour_logp.isfinite().all()):
             raise Diverged(f"a behaviour log-probability is not finite in phase {phase}")
+        self.rows = self.rows_of(phase_data.data) if self.keep_data else None
         collect_end = time.perf_counter()
         seed_global_generators(spec.seed, "learn", phase)
         metrics, learning = self.learner.train(phase_data.data, phase)
@@ -180,6 +183,10 @@ class Simulation(ABC, Generic[Data]):
     @abstractmethod
     def evaluate(self) -> Scores:
         """Scores of the newest policy, after `self.phase` phases."""
+
+    def rows_of(self, data: Data) -> Any:
+        """Return the part of a phase's data that its record holds."""
+        return data
 
     def between_phases(self, data: Data) -> dict[str, Any]:
         """Apply changes between training and evaluation; returns their metrics."""

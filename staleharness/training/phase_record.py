@@ -58,3 +58,4 @@ class PhaseRecord:
     metrics: dict[str, Any]
     seconds: dict[str, float]
     scores: Scores | None
+    data: Any = None  # the phase's rows, `batch.Rollout` or `batch.Completions`; None unless asked for
