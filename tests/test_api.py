@@ -22,6 +22,7 @@ from raising import raising
 from sweeping import message, staleharness, without_report
 
 import staleharness as sh
+from staleharness.batch import Completions, Rollout
 from staleharness.running.plan import plan as resolve
 from staleharness.study import ask
 
@@ -99,8 +100,13 @@ def test_importing_it_loads_no_library_and_little_of_its_own(tmp_path: Path) -> 
 
 def test_the_lists_are_those_of_the_command_line(cli: Cli) -> None:
     told = json.loads(cli("list", "--json")[1])
-    ours = {"algorithms": sh.list_algorithms(), "lags": sh.list_lags(), "envs": sh.list_envs()}
-    assert {name: told[name] for name in ours} == json.loads(json.dumps(ours))
+    ours = {
+        "algorithms": sh.list_algorithms(),
+        "envs": sh.list_envs(),
+        "lags": sh.list_lags(),
+        "mismatches": sh.list_mismatches(),
+    }
+    assert told == json.loads(json.dumps(ours))
     assert "vaco" in set(pd.DataFrame(sh.list_algorithms())["name"])
 
 
@@ -283,6 +289,23 @@ def test_simulate_has_the_bits_of_a_stored_run_and_restores_torch(
     assert phase.scores.returns["sampled"] == stored.record["scores"]["sampled"]["returns"]
 
 
+def test_the_data_of_each_phase_are_kept_on_request() -> None:
+    phases = list(sh.simulate(env="Pendulum", k=3, algo="spo", steps=320, keep_data=True, **SIZE))
+    assert len(phases) >= 5
+    for phase in phases:
+        rows = phase.data
+        assert isinstance(rows, Rollout) and rows.obs.shape[:2] == rows.version.shape
+        normal = torch.distributions.Normal(rows.behaviour_mean, rows.behaviour_log_std.exp())
+        torch.testing.assert_close(rows.behaviour_logp, normal.log_prob(rows.action).sum(-1))
+        lag = phase.metrics["phase"] - rows.version
+        assert lag.flatten().bincount().tolist() == phase.metrics["lag_histogram"]
+    observations = torch.cat([phase.data.obs[:, 0] for phase in phases])
+    assert len(observations.unique(dim=0)) == len(observations), "no phase's data are overwritten by a later one's"
+    (phase, *_) = sh.simulate(env="bit-chain", k=2, steps=4, horizon=4, batch=16, keep_data=True)
+    assert isinstance(phase.data, Completions) and phase.data.token.shape[1] == 4
+    assert next(sh.simulate(env="bit-chain", steps=4, horizon=4, batch=16)).data is None
+
+
 def test_a_simulation_takes_one_run_and_says_so_at_once() -> None:
     with pytest.raises(sh.UserError, match="these arguments give 2 runs"):
         sh.simulate(env="Pendulum", algo="spo,vaco")
@@ -300,6 +323,21 @@ def test_a_broken_plugin_stops_no_later_call(tmp_path: Path) -> None:
         plugin.write_text(BREAKS)
         assert len(sh.plan(**ASKED, algo="breaks", seeds=1, plugin=plugin).runs) == 1
         assert len(sh.plan(**ASKED, algo="breaks", seeds=1).runs) == 1
+
+
+def test_a_plugin_file_may_be_renamed_or_deleted(tmp_path: Path) -> None:
+    plugin, other = tmp_path / "breaks.py", tmp_path / "other_name.py"
+    plugin.write_text(BREAKS)
+    asked: dict[str, Any] = {**ASKED, "algo": "breaks", "seeds": 1}
+    with loaded_plugins():
+        runs = sh.plan(**asked, plugin=plugin).runs
+        plugin.rename(other)
+        assert [run.run_id for run in sh.plan(**asked, plugin=other).runs] == [run.run_id for run in runs]
+        other.unlink()
+        with pytest.raises(sh.UserError, match="no algorithm is called 'breaks'"):
+            sh.plan(**asked)
+        other.write_text(BREAKS)
+        assert len(sh.plan(**asked, plugin=other).runs) == 1
 
 
 def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:

@@ -49,9 +49,9 @@ def note_failure(path: Path) -> Iterator[None]:
 
 
 def drop_failures() -> None:
-    """Take paths that were added but could not be loaded from `$STALEHARNESS_PLUGINS`, so that a mistake in one call
-    of a notebook does not end the next ones."""
-    failures = _additions & _failures
+    """Take paths that were added but could not be loaded, or are gone, from `$STALEHARNESS_PLUGINS`, so that a mistake
+    in one call of a notebook does not end the next ones."""
+    failures = {path for path in _additions if path in _failures or not Path(path).exists()}
     if failures:
         os.environ[PATH_VARIABLE] = os.pathsep.join(entry for entry in _entries() if entry not in failures)
     _additions.difference_update(failures)

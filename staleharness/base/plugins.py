@@ -171,12 +171,18 @@ class Registry(Generic[T]):
         if folder.is_file() and not self._holds_plugin(folder):
             raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
 
+    def _forget_deleted_files(self) -> None:
+        for path in [path for path in self._loaded_files if not path.exists()]:
+            self._loaded_files.discard(path)
+            _forget(self._module(path))
+
     def _load_all(self) -> None:
         paths = os.environ.get(PATH_VARIABLE, "")
         if self._complete == paths:
             return
         self._broken.clear()
         self._complete = paths  # set first: a plugin that asks the registry while loading must not recurse
+        self._forget_deleted_files()
         try:
             builtin = [builtin_folder(self.kind)] if self.builtin else []
             for folder in (*builtin, *user_paths()):
