@@ -87,14 +87,14 @@ def test_a_task_that_fails_is_not_put_back_whatever_it_said(cluster: Cluster, tm
     jobs = [job(tmp_path, 0, 3, ends="failed"), job(tmp_path, 1, 3, ends="dies"), job(tmp_path, 2, 3)]
     drive = Drive(SlurmRunner(), jobs)
     assert drive.words() == {0: "failed", 1: None, 2: "done"}
-    assert drive.ends[1].failure_class == "Killed" and drive.ends[1].cause.startswith("exit code 3 (task ")
+    assert drive.ends[1].failure_class == "Exited" and drive.ends[1].cause.startswith("exit code 3 (task ")
     assert [lives(tmp_path, n) for n in range(3)] == [1, 1, 1]
 
 
 def test_a_task_that_is_killed_says_by_what(cluster: Cluster, tmp_path: Path) -> None:
     act = once(lambda runner: subprocess.run(["scancel", "--signal=KILL", "--batch", runner.runs[f"{0:012x}"].task]))
     drive = Drive(SlurmRunner(), [job(tmp_path, 0, gate=15)], act)
-    assert drive.ends[0].cause.startswith("signal SIGKILL (task ")
+    assert drive.ends[0].failure_class == "Killed" and drive.ends[0].cause.startswith("signal SIGKILL (task ")
 
 
 def test_a_task_that_is_cancelled_is_not_put_back(cluster: Cluster, tmp_path: Path) -> None:

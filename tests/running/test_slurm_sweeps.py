@@ -129,8 +129,8 @@ def test_the_next_call_submits_only_the_failed_run(cluster: Cluster, tmp_path: P
     outcome = swept(tmp_path / "out", runs, SlurmRunner(2))
     assert outcome.done == [runs[0].run_id]
     (failure,) = outcome.failed.values()
-    assert failure["class"] == "Killed"
-    assert failure["message"].startswith("the worker was ended by exit code 3 (task ")
+    assert failure["class"] == "Exited"
+    assert failure["message"].startswith("the worker exited on its own with exit code 3 (task ")
     again = swept(tmp_path / "out", runs, SlurmRunner(2))
     assert again.skipped == [runs[0].run_id] and [*again.failed] == [runs[1].run_id]
     assert "--array=0-0%1" in cluster.calls("sbatch")[1]

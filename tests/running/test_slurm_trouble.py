@@ -297,15 +297,13 @@ def test_tasks_are_written_together() -> None:
     assert compress([]) == []
 
 
-def test_what_a_status_says() -> None:
-    from staleharness.running.slurm.job_array import _exit_cause
+def test_an_exit_code_is_no_kill() -> None:
+    from staleharness.running.slurm.job_array import _process_end
 
-    assert _exit_cause(State("FAILED", status=75 << 8)) == "exit code 75"
-    assert _exit_cause(State("FAILED", status=signal.SIGSEGV)) == "signal SIGSEGV"
-    assert (
-        _exit_cause(State("FAILED")) == "FAILED in Slurm"
-        and _exit_cause(State("REVOKED", status=0)) == "REVOKED in Slurm"
-    )
+    assert _process_end(State("FAILED", status=75 << 8)) == ("Exited", "exit code 75")
+    assert _process_end(State("FAILED", status=signal.SIGSEGV)) == ("Killed", "signal SIGSEGV")
+    assert _process_end(State("FAILED")) == ("Killed", "FAILED in Slurm")
+    assert _process_end(State("REVOKED", status=0)) == ("Killed", "REVOKED in Slurm")
 
 
 def test_a_gpu_is_needed_on_nodes_and_not_where_jobs_start(stand_in: StandIn, monkeypatch: pytest.MonkeyPatch) -> None:

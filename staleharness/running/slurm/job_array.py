@@ -212,7 +212,7 @@ class SlurmTask:
     def explain_end(self) -> tuple[str, str]:
         """Return the class and the cause of an end without a message."""
         assert self.array is not None, "it was submitted"
-        failure, cause = self.verdict or ENDS.get(self.state.name) or ("Killed", _exit_cause(self.state))
+        failure, cause = self.verdict or ENDS.get(self.state.name) or _process_end(self.state)
         task = f" (task {self.task}{f' on {self.state.node}' if self.state.node else ''})"
         if self._read or self.state.name not in ("FAILED", "LAUNCH_FAILED"):
             return failure, cause + task
@@ -221,11 +221,13 @@ class SlurmTask:
         return failure, f"{cause}{task}, before it began; {hint}"
 
 
-def _exit_cause(state: State) -> str:
-    """Describe how a process ended."""
+def _process_end(state: State) -> tuple[str, str]:
+    """Return the class and the cause of a failure that Slurm has no name for."""
     if state.status is None or state.name not in ("COMPLETED", "FAILED"):
-        return f"{state.name} in Slurm"
-    return describe_exit(-os.WTERMSIG(state.status) or os.WEXITSTATUS(state.status))
+        return "Killed", f"{state.name} in Slurm"
+    by_signal = os.WIFSIGNALED(state.status)
+    code = -os.WTERMSIG(state.status) if by_signal else os.WEXITSTATUS(state.status)
+    return "Killed" if by_signal else "Exited", describe_exit(code)
 
 
 def adopt_arrays(root: Path, runs: Mapping[str, SlurmTask], options: Sequence[str]) -> list[JobArray]:
