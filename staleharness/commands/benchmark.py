@@ -85,6 +85,8 @@ def handle(command: Command) -> int:
             print(f"failed: {failure['label']}: {failure['class']}: {failure['message']}", file=sys.stderr)
         if result.interrupted:
             print(f"stopped with {plural(result.missing, 'run')} to go; the same command resumes", file=sys.stderr)
+            if command.json:
+                print(json.dumps({"stopped": True, "missing": result.missing}))
             return 130
     gaps = result is not None and result.diverged
     sources = all_sources(protocol, result, others)

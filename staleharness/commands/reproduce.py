@@ -87,7 +87,7 @@ def handle(command: Command) -> int:
     figures_name = bundle_path(Path(), "figures", command.scale).name
     check_pages(paper, figures, out / figures_name)
     folder = make_subfolder(out, figures_name)
-    for _, plan, store in plans:
+    for study, plan, store in plans:
         store.open_for_writing()
         labels = {run.run_id: run.label for run in plan.runs}
         with store.hold():
@@ -99,6 +99,8 @@ def handle(command: Command) -> int:
         with contextlib.redirect_stdout(sys.stderr) if command.json else contextlib.nullcontext():
             code = max(code, execute(options, plan, store, runner_of(command, plan, store), command.restart))
         if code == 130:
+            if command.json:
+                print(json.dumps({"paper": name, "figures": {}, "folder": None, "stopped": True, "study": study}))
             return code
     entries = load_figures(selection, out, command.scale)
     pictures = make(paper, figures, entries, [f.name for f in selection], folder)

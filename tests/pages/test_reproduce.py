@@ -103,6 +103,16 @@ def test_a_run_that_two_studies_ask_for_is_made_once(shelf: Path, estimate: None
     assert code == 0 and "t (small): 0 of 2 runs to do" in said
 
 
+def test_reproduction_that_is_stopped_prints_json(
+    shelf: Path, monkeypatch: pytest.MonkeyPatch, cli: Cli, tmp_path: Path
+) -> None:
+    write_pendulum(shelf / "s.toml")
+    monkeypatch.setattr(train_and_report, "execute", lambda *arguments: 130)
+    code, out, _ = cli("reproduce", "--paper", "p", "--fig", "2", "--out", str(tmp_path / "out"), "--json")
+    assert code == 130
+    assert json.loads(out) == {"paper": "p", "figures": {}, "folder": None, "stopped": True, "study": "s"}
+
+
 @pytest.mark.parametrize("fig", [[], ["--fig", "all"]])
 def test_a_paper_without_a_scale_of_its_own_is_refused_at_it(cli: Cli, tmp_path: Path, fig: list[str]) -> None:
     code, said, error = cli("reproduce", "--paper", "stress", "--scale", "paper", "--out", str(tmp_path / "out"), *fig)

@@ -299,6 +299,13 @@ def test_a_dry_run_checks_resources_and_lists_the_runs(place: Path) -> None:
     assert not (place / "dry").exists()
 
 
+def test_a_benchmark_that_is_stopped_prints_json(place: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    runs = benchmark_runs.BenchmarkRuns(interrupted=True, missing=3)
+    monkeypatch.setattr(benchmark_runs, "run_method", lambda *arguments: runs)
+    done = staleharness("benchmark", "--algo=ppo_clip", "--track=toy", f"--out={place / 'page'}", "--json")
+    assert done.returncode == 130 and json.loads(done.stdout) == {"stopped": True, "missing": 3}
+
+
 def test_the_command_without_a_method_says_what_to_give(place: Path) -> None:
     done = staleharness("benchmark", "--track=toy")
     assert (done.returncode, done.stdout) == (2, "")
