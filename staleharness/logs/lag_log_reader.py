@@ -135,6 +135,7 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         meter.add(rows[:, 0])
     if not len(histogram.lags):
         raise UserError(f"LOG={path.name}: column {shorten(name)!r} has no value")
+    are_whole = bool((histogram.weights == np.floor(histogram.weights)).all())  # a histogram of shares counts no rows
     statistics: dict[str, Statistic] = {}
     others: list[OtherLag] = []
     if system.granularity == "step":
@@ -148,7 +149,7 @@ def _read(path: Path, name: str, counts: str | None, names: Sequence[str], syste
         path.name,
         name,
         histogram,
-        rows=int(histogram.weights.sum()) if counts else histogram.rows,
+        rows=int(histogram.weights.sum()) if counts and are_whole else histogram.rows,
         system=system,
         statistics=statistics,
         others=tuple(others),

@@ -209,7 +209,7 @@ def _number(cell: Any, where: str, row: int, name: str, decimal_commas: bool = F
         if decimal_commas and DECIMAL_COMMA.fullmatch(cell.strip()):
             cell = cell.replace(",", ".")
     try:
-        number = math.nan if cell is None else float(cell)
+        number = math.nan if cell is None else -1.0 if isinstance(cell, bool) else float(cell)
     except (TypeError, ValueError, OverflowError):
         number = -1.0
     if number < 0 or number > LARGEST:

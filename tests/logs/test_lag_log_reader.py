@@ -76,6 +76,11 @@ def test_a_histogram_has_its_weights(tmp_path: Path) -> None:
     assert found.to_json()["max"] == 9 and found.to_json()["rows"] == 100
 
 
+def test_a_histogram_of_shares_has_the_rows_of_its_table(tmp_path: Path) -> None:
+    found = read_log(log(tmp_path, "lag,count\n0,0.625\n1,0.25\n9,0.1\n"))
+    assert found.rows == 3 and found.mean == pytest.approx(1.15 / 0.975)
+
+
 @pytest.mark.parametrize("kind", ["long", "wide", "jsonl"])
 def test_phases_that_fill_the_buffer_are_in_no_own_lag(tmp_path: Path, kind: str) -> None:
     """The tables are those of `staleharness export csv`, `metrics().to_csv` and a run's own log."""
@@ -195,6 +200,7 @@ def test_the_drift_of_a_trace_is_over_what_its_mean_is_over(tmp_path: Path, over
         ("run.csv", f"lag,b\n1,{'x' * 200_000}\n", None, "cannot be read: line 2: field larger than field limit"),
         ("run.jsonl", '{"lag": ' + "[" * 100_000, None, "cannot be read"),
         ("run.jsonl", '{"lag": 1' + "0" * 400 + "}\n", None, "in row 1 of 'lag' is not a lag"),
+        ("run.jsonl", '{"lag": 2}\n{"lag": true}\n', None, "'True' in row 2 of 'lag' is not a lag"),
         ("run.txt", "lag\n", None, "give a .csv, a .jsonl, a trace (.parquet) or an event file"),
         ("run.parquet", "lag\n", None, "is not a trace"),
     ],
