@@ -169,7 +169,7 @@ def _check_code(protocol: Protocol, ladder: Plan) -> None:
         if ids.get((run.label, run.spec.env, run.spec.capacity, run.spec.seed), run.run_id) != run.run_id:
             raise UserError(
                 f"ALGO={run.label}: the published runs of {protocol.name} were made with other code than yours; "
-                "register your version under a name of its own, or only take a look at it (QUICK=1, ONE_RATE=1)"
+                "register your version under a name of its own, or make a preview (QUICK=1, ONE_RATE=1)"
             )
 
 
