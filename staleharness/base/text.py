@@ -72,12 +72,12 @@ def word(value: Any) -> str:
 
 
 def plural(n: int, thing: str) -> str:
-    """`1 run`, `2 runs`, `2 capacities`, `2 minibatches`."""
+    """`1 run`, `2 runs`, `2 capacities`, `2 minibatches`, `2 epochs`."""
     if n == 1:
         return f"1 {thing}"
     if thing.endswith("y"):
         return f"{n} {thing[:-1]}ies"
-    return f"{n} {thing}{'es' if thing.endswith('ch') else 's'}"
+    return f"{n} {thing}{'es' if thing.endswith('tch') else 's'}"
 
 
 def span(numbers: Iterable[int]) -> str:

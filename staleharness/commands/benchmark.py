@@ -20,7 +20,7 @@ class Command(JsonOption, PluginOption, Resources):
     track: Annotated[str, Help("tokens|control|paper", "tokens")] = "tokens"
     """tokens takes minutes, control hours, paper days."""
     quick: Annotated[bool, SWITCH] = False
-    """Run two seeds at the learning rates of PPO-clip: a look and not a result."""
+    """Run two seeds at the learning rates of PPO-clip: a preview, not a result."""
     one_rate: Annotated[bool, SWITCH] = False
     """Run all seeds at the learning rates of PPO-clip, without the ladder: half of the runs, and not a row."""
     add: Annotated[str | None, Help("BUNDLE")] = None

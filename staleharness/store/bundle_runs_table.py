@@ -32,7 +32,7 @@ COLUMNS = {  # name -> (type in pyarrow, content)
     "method": ("string", "name of the algorithm"),
     "label": ("string", "the algorithm as tables name it: its name with the options that differ from the defaults"),
     "K": ("int64", "capacity of the policy buffer; data are up to K - 1 phases old, 1 is synchronous training"),
-    "N": ("int64", "forward lag, in rounds of minibatches; null where the kind of task has none"),
+    "N": ("int64", "forward lag: minibatches per generation round; null where the kind of task has none"),
     "lag": ("string", "lag model"),
     "lag_mean": ("double", "mean lag of the decisions trained on, in phases: mean over the phases of the budget"),
     "seed": ("int64", "seed"),

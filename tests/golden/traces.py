@@ -116,7 +116,7 @@ def main() -> int:
         return 0
     mine = [m for m in kept["makers"] if m["made_with"] == made_with()]
     bits = [case for m in mine for case in hashes if m["hashes"].get(case, hashes[case]) != hashes[case]]
-    print("moved: " + ", ".join(moved_cases(sketches, kept["sketches"])) or "none")
+    print("moved: " + (", ".join(moved_cases(sketches, kept["sketches"])) or "none"))
     print("other bits: " + ", ".join(bits) if mine else "bits: no trace of a machine like this one")
     worst = max(
         (sketch_distance(sketches[c], kept["sketches"][c]) for c in cases() if c in kept["sketches"]), default=0.0

@@ -121,8 +121,8 @@ class Presentation(JsonOption):
     """Presentation of results."""
 
     normalise: Annotated[str, Help("minmax|ppo|frozen|raw", "auto")] = "auto"
-    """Scale of the scores: worst and best run of the table (default for control), PPO-clip at K=1, frozen constants, or
-    none (default for language)."""
+    """Scale of the scores: worst and best run of the table, PPO-clip at K=1, frozen constants (default where there are
+    any), or none (default for language)."""
     score: Annotated[str, Help("sampled|deterministic", "auto")] = "auto"
     """Evaluation to use: sampled actions (default for control), or deterministic ones (greedy; default for
     language)."""
