@@ -6,7 +6,6 @@ The models themselves accept them, because stored runs may have them.
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import replace
 from typing import Any, NamedTuple
 
 from .base.text import plural
@@ -24,7 +23,6 @@ class IdleOption(NamedTuple):
     reason: str
 
 
-LONGEST_LOGGED = 2**16 - 1  # phases: the largest lag that `LAG=log` draws
 NEVER_STALE = "nothing is too old without a {}"
 WITHHOLD = "on_stale=withhold bounds what begins instead"
 IDLE_OPTIONS = (
@@ -59,19 +57,6 @@ def check_options(model: LagModel, demand: Demand | None = None, capacity: int =
                 f"LAG={shorten(part.text)}: no actor is slow, as a phase has {plural(demand.groups, 'actor')} and "
                 f"every {period}th is; give every={demand.groups} or less"
             )
-        if part.name == "log" and capacity > LONGEST_LOGGED + 1:
-            _check_log(part)
         if part.name == "cap" and demand is not None:  # a slow actor is as slow in each redraw
             phase = min(capacity, demand.phases - 1)
             part.assign(Draw(phase, demand.groups, capacity, demand.length, demand.seed, (phase,)))
-
-
-def _check_log(model: Any) -> None:
-    """Raise `UserError` for a log with lags that the buffer may hold but that are longer than any drawn."""
-    try:
-        replace(model, tail="refuse").check(LONGEST_LOGGED + 1)
-    except UserError:
-        raise UserError(
-            f"LAG={shorten(model.text)} draws lags of up to {LONGEST_LOGGED:,} phases, and the log has longer ones; "
-            f"give K={LONGEST_LOGGED + 1} or less, with tail=cut"
-        ) from None

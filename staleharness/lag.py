@@ -259,12 +259,12 @@ def parse_lag(text: str, capacity: int) -> LagModel:
     model = read_lag(text).at(capacity)
     if not isinstance(model, LagModel):  # from a plugin
         raise UserError(f"LAG={shorten(text)}: at({capacity}) returns {shorten(repr(model))}, not a lag model")
-    _check(model, capacity)
+    _check(model, model.identity, capacity)
     return model
 
 
 @functools.lru_cache(maxsize=256)  # once for all runs of a study: some models go through every phase and version
-def _check(model: LagModel, capacity: int) -> None:
+def _check(model: LagModel, identity: str, capacity: int) -> None:
     model.check(capacity)
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from pathlib import Path
 
 import pytest
 
@@ -67,21 +66,6 @@ def test_slow_actors_need_an_actor_that_is_slow(lag: str) -> None:
     with pytest.raises(UserError, match=r"no actor is slow, as a phase has 4 actors and every 8th is; give every=4 or"):
         find_env("Hopper-v5")[1].check(few)
     find_env("Hopper-v5")[1].check(replace(few, lag="slow_actors[lag=4,every=4]"))
-
-
-@pytest.mark.parametrize("tail", ["refuse", "cut"])
-def test_lags_of_a_log_that_are_never_drawn_are_refused(tmp_path: Path, tail: str) -> None:
-    file = tmp_path / "run.csv"
-    file.write_text("lag\n1\n70000\n")
-    lag = f"log[file={file},tail={tail}]"
-    spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=70_001, lag=lag)
-    with pytest.raises(UserError, match=r"draws lags of up to 65,535 phases, and the log has longer ones; give K="):
-        find_env("Hopper-v5")[1].check(spec)
-    with pytest.raises(UserError, match="longer ones"):
-        find_env("Hopper-v5")[1].check(replace(spec, lag=f"{lag}/sync:3"))
-    find_env("Hopper-v5")[1].check(replace(spec, capacity=65_536, lag=f"log[file={file},tail=cut]"))
-    file.write_text("lag\n1\n65535\n")
-    find_env("Hopper-v5")[1].check(spec)
 
 
 @pytest.mark.parametrize("lag", ["slow_actors:4/cap:1", "slow_actors[lag=2,every=4]/cap:0"])

@@ -28,15 +28,15 @@ DEMANDS = (
 )
 
 
-def draws_of(model: LagModel, slots: int = 6) -> list[tuple[Draw, Assignment]]:
-    """Draws of rows of seven decisions, and the answers, for each capacity that the model can work with; none for a
-    model that plans schedules."""
+def draws_of(model: LagModel, slots: int = 6) -> list[tuple[LagModel, Draw, Assignment]]:
+    """Return the model at each capacity that it can work with, draws of rows of seven decisions, and the answers; none
+    for a model that plans schedules."""
     if not model.drawn:
         return []
-    usable = [capacity for capacity in CAPACITIES if _works(model, capacity)]
+    usable = {k: model.at(k) for k in CAPACITIES if _works(model.at(k), k)}
     assert usable, f"{model.text} works with none of the capacities {CAPACITIES}"
-    draws = [Draw(phase, slots, k, 7, 0, (phase,)) for k in usable for phase in PHASES]
-    return [(draw, model.assign(draw)) for draw in draws]
+    draws = [(at, Draw(phase, slots, k, 7, 0, (phase,))) for k, at in usable.items() for phase in PHASES]
+    return [(at, draw, at.assign(draw)) for at, draw in draws]
 
 
 def schedules_of(model: LagModel) -> list[tuple[Demand, Schedule]]:
@@ -64,12 +64,12 @@ def is_read_as_it_is_written(model: LagModel) -> None:
 
 def assigns_versions_that_the_buffer_holds(model: LagModel) -> None:
     """Whole numbers [slots, stretches] in the buffer, not decreasing along a row, none older than `oldest`."""
-    for draw, answer in draws_of(model):
+    for at, draw, answer in draws_of(model):
         stretches = 1 if answer.every is None else -(-draw.length // answer.every)
         assert answer.versions.shape == (draw.slots, stretches) and answer.versions.dtype == np.int64
         assert draw.held[0] <= answer.versions.min() and answer.versions.max() <= draw.phase
         assert (np.diff(answer.versions, axis=1) >= 0).all(), "weights only become newer inside a row"
-        assert model.oldest(draw.phase) <= answer.versions.min()
+        assert at.oldest(draw.phase) <= answer.versions.min()
         assert (answer.every is None) or type(model).within_rows, "declare within_rows = True"
 
 
@@ -78,8 +78,8 @@ def is_a_function_of_the_question(model: LagModel) -> None:
     before = pickle.dumps(np.random.get_state())  # noqa: NPY002 (compared, not used)
     first = draws_of(model)
     fresh = pickle.loads(pickle.dumps(model))
-    for draw, answer in reversed(first):
-        repeat = fresh.assign(draw)
+    for _, draw, answer in reversed(first):
+        repeat = fresh.at(draw.capacity).assign(draw)
         assert np.array_equal(repeat.versions, answer.versions) and repeat.every == answer.every
         assert dict(repeat.ledger) == dict(answer.ledger)
     for (_, plan), (_, other) in zip(schedules_of(model), schedules_of(fresh), strict=True):
@@ -91,7 +91,7 @@ def is_a_function_of_the_question(model: LagModel) -> None:
 def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
     """A ledger has whole numbers of rows, none negative, under the names of `LEDGER`. That of a schedule balances, in
     rows and in decisions: generated is the sum of all the others."""
-    for _, answer in draws_of(model):
+    for _, _, answer in draws_of(model):
         assert set(answer.ledger) <= set(LEDGER)
         assert all(type(count) is int and count >= 0 for count in answer.ledger.values())
     for _, plan in schedules_of(model):
@@ -102,8 +102,8 @@ def counts_in_the_words_of_the_ledger(model: LagModel) -> None:
 
 def draws_as_its_probabilities_say(model: LagModel) -> None:
     """`probabilities` are above 0, sum to 1, and are the shares of rows that begin with each version."""
-    for draw, answer in draws_of(model, slots=SAMPLES):
-        probabilities = model.probabilities(draw.phase, draw.capacity)
+    for at, draw, answer in draws_of(model, slots=SAMPLES):
+        probabilities = at.probabilities(draw.phase, draw.capacity)
         assert abs(sum(probabilities.values()) - 1.0) < 1e-9 and all(p > 0.0 for p in probabilities.values())
         assert set(probabilities) <= set(held(draw.phase, draw.capacity))
         versions, counts = np.unique(answer.starts, return_counts=True)

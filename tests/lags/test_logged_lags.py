@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from staleharness.control.spec import ControlSpec
 from staleharness.errors import UserError
 from staleharness.lag import Draw, parse_lag
 from staleharness.lags.log_file import MAX_LAG
@@ -16,6 +17,7 @@ from staleharness.pipeline.pipeline_settings import preset
 from staleharness.pipeline.pipeline_summary import row_lags
 from staleharness.running.run_identity import lag_identity
 from staleharness.store.record_schema import MAX_VERSIONS
+from staleharness.task import find_env
 
 
 def log(folder: Path, text: str, name: str = "run.csv") -> str:
@@ -69,6 +71,8 @@ def test_the_largest_buffer_holds_all_lags_below_it(tmp_path: Path) -> None:
     shares = parse_lag(f"log:{file}", 70_000).probabilities(80_000, 70_000)
     assert shares == pytest.approx({79_999: 0.5, 10_001: 0.5})
     assert MAX_LAG == MAX_VERSIONS
+    spec = ControlSpec(env="Hopper-v5", algorithm="ppo_clip", capacity=70_000, lag=f"log:{file}")
+    find_env("Hopper-v5")[1].check(spec)
 
 
 def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
@@ -80,6 +84,9 @@ def test_the_content_of_the_log_is_the_identity(tmp_path: Path) -> None:
     assert parse_lag(one, 3).probabilities(5, 3) == {4: 1.0}
     log(tmp_path, "lag 2 ")
     assert parse_lag(one, 3).probabilities(5, 3) == {3: 1.0}  # a changed file is read again
+    log(tmp_path, "lag 2 9 ")
+    with pytest.raises(UserError, match="give K=10"):
+        parse_lag(one, 3)  # and checked again
     with pytest.raises(UserError, match="there is no such file"):
         parse_lag(f"log:{tmp_path / 'no.csv'}", 3)
 

@@ -109,6 +109,13 @@ def test_it_keeps_the_contract_and_is_listed_like_a_built_in_one(file: Path) -> 
     assert "fixed:<lag>: Always `lag` phases behind" in text
 
 
+def test_a_model_whose_options_follow_from_k_keeps_the_contract(file: Path) -> None:
+    text = FILE.replace("behind: int = 1", "behind: int = -1").replace("self.behind >= 1", "self.behind >= -1")
+    at = "    def at(self, capacity: int) -> LagModel:\n        return replace(self, behind=capacity // 2)\n"
+    file.write_text(f"{text}\n{at}")
+    check_lag_model(read_lag("stragglers"))
+
+
 def test_its_options_are_written_and_checked_like_an_algorithms(file: Path) -> None:
     assert read_lag("stragglers[of_each=4,behind=1]").text == "stragglers"
     assert read_lag("stragglers:2").text == "stragglers:2" == read_lag("stragglers[behind=2]").text
