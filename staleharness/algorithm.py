@@ -65,6 +65,8 @@ class Algorithm(Options):
         super().check_class(where)
         if cls.policy_loss is Algorithm.policy_loss:
             raise UserError(f"{where} does not define policy_loss(self, decisions), the loss that it trains with")
+        if isinstance(cls.needs, str):
+            raise UserError(f"{where}: needs is a string; write needs = frozenset({{{cls.needs!r}}})")
         if unknown := sorted(set(cls.needs) - set(NEEDS)):
             raise UserError(f"{where}: no task provides {unknown[0]!r}, which it needs; {nearest(unknown[0], NEEDS)}")
         if clash := [name for name in cls.hyper_parameter_types() if name in SETTING_NAMES]:
@@ -216,6 +218,8 @@ def check(algorithm: Algorithm, spec: RunSpec, provides: frozenset[str] = frozen
             raise UserError(f"{algorithm.name}: {name}={value!r} is not one of {', '.join(choices)}")
     if (missing := unmet(algorithm, provides)) is not None:
         raise UserError(f"{missing}, which {spec.env} does not have")
+    if algorithm.optimal_baseline and not defines(algorithm, "row_baseline"):
+        raise UserError(f"{algorithm.name}: with optimal_baseline, define row_baseline(self, decisions, squared_norm)")
     normalises = spec.normalise_advantage and algorithm.normalise_advantage
     by_completion = {
         "entropy_coef": spec.entropy_coef > 0,

@@ -243,9 +243,9 @@ class Decisions:
     std: Tensor | None = None
     """[B, T, A] standard deviation of π_θ with gradient; [B, T, 0] for discrete actions."""
     behaviour_mean: Tensor | None = None
-    """[B, T, A] mean of μ; logits of discrete actions."""
+    """[B, T, A] mean of μ; logits of discrete actions; None where μ is a mixture of versions."""
     behaviour_std: Tensor | None = None
-    """[B, T, A] standard deviation of μ; [B, T, 0] for discrete actions."""
+    """[B, T, A] standard deviation of μ; [B, T, 0] for discrete actions; None where μ is a mixture of versions."""
 
 
 @dataclass(frozen=True)

@@ -277,13 +277,16 @@ class ControlLearner(Learner[ControlData, Part]):
     def _distributions(self, part: Part, now: Evaluation) -> dict[str, Tensor]:
         """Fields of `Decisions` for a method that needs "distribution"."""
         rollout, shape, flat = self.batch.rollout, part.decision.shape, part.decision.flatten()
-        log_std = rollout.behaviour_log_std.flatten(0, 1)[flat]
+        behaviour: dict[str, Tensor] = {}
+        if not self.spec.mixes_versions:
+            log_std = rollout.behaviour_log_std.flatten(0, 1)[flat]
+            behaviour["behaviour_mean"] = rollout.behaviour_mean.flatten(0, 1)[flat].view(*shape, -1)
+            behaviour["behaviour_std"] = log_std.exp().view(*shape, log_std.shape[-1])
         return {
             "observation": self.batch.obs[flat].view(*shape, -1),
             "action": self.batch.action[flat].view(*shape, -1),
             "value": now.value.detach().view(shape),
             "mean": now.mean.view(*shape, -1),
             "std": now.log_std.exp().expand(*shape, -1),
-            "behaviour_mean": rollout.behaviour_mean.flatten(0, 1)[flat].view(*shape, -1),
-            "behaviour_std": log_std.exp().view(*shape, log_std.shape[-1]),
+            **behaviour,
         }

@@ -191,6 +191,11 @@ class ControlSpec(RunSpec):
             return None
         return f"num_envs={self.num_envs} must be at least minibatches={self.minibatches}"
 
+    @property
+    def mixes_versions(self) -> bool:
+        """True where μ is a mixture of several versions."""
+        return self.density == "mixture" and self.mechanism == "reexecute" and self.capacity > 1
+
     def probe(self) -> ControlSpec:
         """Three phases with rows as wide as asked but no longer than needed."""
         length = max(1, min(self.num_steps, PROBE_STEPS // self.num_envs))
@@ -202,7 +207,7 @@ class ControlSpec(RunSpec):
 
 def check_closed_form(spec: ControlSpec, algorithm: Algorithm) -> None:
     """Raise `UserError` where μ is a mixture of several versions, from which no KL has a closed form."""
-    if spec.density == "mixture" and spec.mechanism == "reexecute":
+    if spec.mixes_versions:
         options = algorithm.hyper_parameter_types()
         remedy = [f"{name}=k3" for name, hint in options.items() if hint == KLEstimator]
         raise UserError(

@@ -18,6 +18,7 @@ from ..mismatch import Mismatch, read_mismatch
 from ..rollout_schedule import Schedule
 from ..spec import RunSpec
 from ..task import Task
+from ..training.method_descriptions import uses_behaviour_kl
 from .env_checks import FIRST_END, checked_step, name_wrong_answers, time_limit, unsupported_space
 from .gymnasium_env_lookup import code_digest
 from .policy_io import policy_digest, policy_path, read_policy
@@ -52,10 +53,8 @@ class ControlTask(Task):
                 f"start={spec.start}: its policy has hidden={list(widths)}, and this run {list(spec.hidden)}"
             )
         check_copies(spec)
-        if spec.density == "mixture":
-            algorithm = make_algorithm(spec)
-            if algorithm.proximal == "behaviour" and "closed_form" in algorithm.needs:
-                check_closed_form(spec, algorithm)
+        if spec.mixes_versions and uses_behaviour_kl(algorithm := make_algorithm(spec)):
+            check_closed_form(spec, algorithm)
         if not read_lag(spec.lag).drawn:
             check_actors(spec)
         if (schedule := schedule_of(spec)) is not None:

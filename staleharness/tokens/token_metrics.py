@@ -77,14 +77,16 @@ def of_mismatch(
     lag. All [B, T]; `sampler_logp` is None for a sampler that reports nothing.
 
     `surprisal_gap`: the mean over tokens of H(π_version) + log π_version(a), over its standard error. Where
-    a ~ π_version each term has mean 0 given those before it, so it is standard normal whatever the policy.
+    a ~ π_version each term has mean 0 given those before it, so it is standard normal whatever the policy; 0 where all
+    terms are equal, as of a single token.
     """
     mask, version_logp = mask.double(), version_logp.double()  # near 0, rounding would dominate
     count = mask.sum()
     surprise = (version_entropy + version_logp) * mask
     mean = surprise.sum() / count
     variance = ((surprise - mean).square() * mask).sum() / (count - 1.0).clamp(min=1.0)
-    gap = {"mismatch/surprisal_gap": float(mean / (variance / count).sqrt().clamp(min=1e-12))}
+    error = float((variance / count).sqrt())
+    gap = {"mismatch/surprisal_gap": float(mean) / error if error > 1e-12 else 0.0}
     if sampler_logp is None:
         return gap
     weights = of_weights(version_logp, sampler_logp.double(), mask)

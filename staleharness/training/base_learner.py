@@ -197,8 +197,8 @@ class Learner(ABC, Generic[Data, Part]):
         return log, decisions.mask
 
     def _summarise(self, steps: Sequence[tuple[Log, Tensor]], phase: int) -> dict[str, float]:
-        """Means over the phase's gradient steps (extremes of extremes); raises `Diverged` naming the first
-        that is not finite."""
+        """Means over the phase's gradient steps (of the learner's extremes: extremes); raises `Diverged` naming the
+        first that is not finite."""
         masks = [mask for _, mask in steps]
         check_diagnostics(self.algorithm, [log for log, _ in steps], phase)
         series = {key: _series([log[key] for log, _ in steps], masks).cpu() for key in steps[0][0]}
@@ -277,9 +277,9 @@ def _series(values: Sequence[Tensor], masks: Sequence[Tensor]) -> Tensor:
 
 
 def _reduce(key: str, series: Tensor) -> Tensor:
-    if key.endswith("_max"):
-        return series.max()
-    return series.min() if key.endswith("_min") else series.mean()
+    if key.startswith("algorithm/") or not key.endswith(("_max", "_min")):
+        return series.mean()
+    return series.max() if key.endswith("_max") else series.min()
 
 
 def normalise(advantage: Tensor, mask: Tensor, correction: float) -> Tensor:

@@ -60,10 +60,10 @@ def loss_of(algorithm: Algorithm, decisions: Decisions) -> PolicyLoss:
 def targets_of(algorithm: Algorithm, trajectories: Trajectories) -> Targets:
     """Return the advantage and value target of each decision [B, T]. Raises `UserError`."""
     with _inputs_unchanged(algorithm, "targets", trajectories):
-        answer, shape = algorithm.targets(trajectories), trajectories.mask.shape
+        answer, mask = algorithm.targets(trajectories), trajectories.mask
     _check_type(algorithm, "targets", answer, Targets)
-    _check_real(algorithm, "targets", "advantage", answer.advantage, shape)
-    _check_real(algorithm, "targets", "value_target", answer.value_target, shape)
+    for name, x in (("advantage", answer.advantage), ("value_target", answer.value_target)):
+        _check_real(algorithm, "targets", name, x, mask.shape, mask.dtype)
     return answer
 
 
@@ -71,7 +71,7 @@ def value_loss_of(algorithm: Algorithm, values: Values) -> torch.Tensor:
     """Return the critic's loss of each decision [R, T]. Raises `UserError`."""
     with _inputs_unchanged(algorithm, "value_loss", values):
         answer = algorithm.value_loss(values)
-    _check_real(algorithm, "value_loss", "tensor", answer, values.mask.shape)
+    _check_real(algorithm, "value_loss", "tensor", answer, values.mask.shape, values.mask.dtype)
     if not answer.requires_grad:
         raise UserError(f"{algorithm.name}: value_loss does not depend on values.value, so no critic would be learnt")
     return answer
@@ -194,12 +194,15 @@ def _check_shape(algorithm: Algorithm, hook: str, name: str, x: Any, *shapes: tu
         )
 
 
-def _check_real(algorithm: Algorithm, hook: str, name: str, x: Any, shape: tuple[int, ...]) -> None:
-    """Raise `UserError` for another shape, and for a numeric type that truncates or has no gradient."""
+def _check_real(
+    algorithm: Algorithm, hook: str, name: str, x: Any, shape: tuple[int, ...], dtype: torch.dtype | None = None
+) -> None:
+    """Raise `UserError` for another shape, and for a numeric type that truncates or has no gradient, or that is not
+    `dtype`."""
     _check_shape(algorithm, hook, name, x, shape)
-    if not x.is_floating_point():
-        kind = str(x.dtype).removeprefix("torch.")
-        raise UserError(f"{algorithm.name}: the {name} that {hook} returns is of {kind}; give real numbers, as float32")
+    if not x.is_floating_point() or x.dtype != (dtype or x.dtype):
+        kind, right = (str(each).removeprefix("torch.") for each in (x.dtype, dtype or "float32"))
+        raise UserError(f"{algorithm.name}: the {name} that {hook} returns is of {kind}; give real numbers, as {right}")
 
 
 def _undeclared_need(algorithm: Algorithm, decisions: Decisions, error: Exception) -> UserError | None:

@@ -3,10 +3,11 @@ act under a run's settings and of losses that ignore its mismatch."""
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import tomllib
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -135,6 +136,8 @@ def warnings_of(algorithm: Algorithm, spec: RunSpec) -> list[str]:
     """Return the warnings of a method under a run's settings."""
     updates = spec.epochs * spec.minibatches
     lines = [blindness(algorithm, spec), idle_correction(algorithm, spec)]
+    if spec.step_size != "constant" and type(algorithm).step_scale is not Algorithm.step_scale:
+        lines.append(f"{algorithm.name} scales its steps itself, and step_size={spec.step_size} multiplies that factor")
     if spec.capacity > 1 or updates > 1:  # otherwise no data are stale
         lines.append(algorithm.inactive(updates))
     return [line for line in lines if line is not None]
@@ -164,30 +167,54 @@ def ignores_behaviour(algorithm: Algorithm) -> bool:
     import torch
 
     def loss_gradient(drift: float) -> Tensor:
-        target = -1.0 - torch.arange(8.0).reshape(2, 4) / 8.0
-        target.requires_grad_()
-        behaviour = target.detach() + drift * torch.tensor([1.0, -0.5, 0.5, -0.25])
-        ones = torch.ones_like(behaviour)
-        at_behaviour = algorithm.proximal == "behaviour"
-        decisions = Decisions(
-            target_logp=target,
-            behaviour_logp=behaviour,
-            proximal_logp=behaviour if at_behaviour else target.detach() + 0.1,
-            advantage=ones * torch.tensor([1.0, 1.0, -1.0, -1.0]),
-            lag=ones,
-            gradient_lag=ones,
-            mask=ones,
-            state=algorithm.init_state(),
-            group=torch.zeros(2, dtype=torch.int64),
-            outcome=torch.tensor([1.0, 0.0]),
-            logit_norm=0.5 * ones,
-            reference_logp=target.detach() + 0.2,
-            version_logp=target.detach() + 0.15,
-        )
-        (gradient,) = torch.autograd.grad(algorithm.policy_loss(decisions).loss.sum(), target)
+        decisions = _example(algorithm, drift)
+        (gradient,) = torch.autograd.grad(algorithm.policy_loss(decisions).loss.sum(), decisions.target_logp)
         return gradient
 
     try:
         return all(torch.equal(loss_gradient(0.0), loss_gradient(drift)) for drift in (0.05, 1.0, -1.0))
     except Exception:
         return False
+
+
+def uses_behaviour_kl(algorithm: Algorithm) -> bool:
+    """Return whether a method's loss has a KL from μ in closed form: one that it needs, or that it takes on an
+    example."""
+    at_behaviour = algorithm.proximal == "behaviour"
+    if at_behaviour and "closed_form" in algorithm.needs:
+        return True
+    anchors: list[str] = []
+    with contextlib.suppress(Exception):  # of a loss that fails on the example
+        decisions = _example(algorithm, 0.05)
+
+        def analytic_kl(anchor: str) -> Tensor:
+            anchors.append("behaviour" if at_behaviour else anchor)
+            return 0.5 * (decisions.target_logp - decisions.behaviour_logp).square()
+
+        algorithm.policy_loss(replace(decisions, analytic_kl=analytic_kl))
+    return "behaviour" in anchors
+
+
+def _example(algorithm: Algorithm, drift: float) -> Decisions:
+    """Make two rows of four decisions, with μ a `drift` away from π."""
+    import torch
+
+    target = -1.0 - torch.arange(8.0).reshape(2, 4) / 8.0
+    target.requires_grad_()
+    behaviour = target.detach() + drift * torch.tensor([1.0, -0.5, 0.5, -0.25])
+    ones = torch.ones_like(behaviour)
+    return Decisions(
+        target_logp=target,
+        behaviour_logp=behaviour,
+        proximal_logp=behaviour if algorithm.proximal == "behaviour" else target.detach() + 0.1,
+        advantage=ones * torch.tensor([1.0, 1.0, -1.0, -1.0]),
+        lag=ones,
+        gradient_lag=ones,
+        mask=ones,
+        state=algorithm.init_state(),
+        group=torch.zeros(2, dtype=torch.int64),
+        outcome=torch.tensor([1.0, 0.0]),
+        logit_norm=0.5 * ones,
+        reference_logp=target.detach() + 0.2,
+        version_logp=target.detach() + 0.15,
+    )

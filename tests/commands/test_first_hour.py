@@ -101,6 +101,8 @@ def test_a_plugin_is_run_where_it_is_named(call: Cli, tmp_path: Path) -> None:
         ('proximal = "loglinear"', "adrift: proximal='loglinear' is not one of behaviour, recompute, ewma"),
         ('realign_every = "minibatch"', "adrift: realign_every='minibatch' is not one of phase, epoch, step"),
         ('needs = frozenset({"group"})', "no task provides 'group', which it needs; did you mean 'groups'?"),
+        ('needs = "groups"', "Mine: needs is a string; write needs = frozenset({'groups'})"),
+        ("optimal_baseline = True", "with optimal_baseline, define row_baseline(self, decisions, squared_norm)"),
     ],
 )
 def test_an_unknown_word_of_a_method_is_found_at_planning(line: str, said: str, call: Cli, tmp_path: Path) -> None:

@@ -80,10 +80,21 @@ class DualMethod(OfLogp):
         return PolicyLoss(super().policy_loss(d).loss + dual, {"advantage": d.advantage})
 
 
+@dataclass(frozen=True)
+class StepNumber(OfLogp):
+    """Reports the number of the gradient step under two names."""
+
+    name = "step_number"
+
+    def policy_loss(self, d: Decisions) -> PolicyLoss:
+        number = torch.full_like(d.advantage, float(d.progress.step))
+        return PolicyLoss(super().policy_loss(d).loss, {"step": number, "step_max": number})
+
+
 @pytest.fixture(autouse=True)
 def methods() -> Iterator[None]:
     with loaded_plugins():
-        for cls in (OfLogp, OfDistribution, DualMethod):
+        for cls in (OfLogp, OfDistribution, DualMethod, StepNumber):
             ALGORITHMS.register(cls.name)(cls)
         OfDistribution.seen.clear()
         DualMethod.seen.clear()
@@ -156,3 +167,16 @@ def test_a_resumed_run_trains_its_dual_to_the_same_bits() -> None:
 @pytest.mark.parametrize("cls", [OfDistribution, DualMethod])
 def test_such_methods_keep_the_contract(cls: type[Algorithm]) -> None:
     check_algorithm(cls)
+
+
+def test_a_mixture_of_versions_has_no_mean_and_deviation() -> None:
+    spec = replace(SMALL, algorithm="of_distribution", density="mixture")
+    next(iter(simulation_of(replace(spec, capacity=1))))
+    with pytest.raises(AssertionError):  # of the method, which does not go on without
+        list(simulation_of(spec))
+    assert OfDistribution.seen[-1].mean is not None and OfDistribution.seen[-1].behaviour_mean is None
+
+
+def test_diagnostics_are_means_whatever_their_name() -> None:
+    for record in simulation_of(replace(SMALL, algorithm="step_number")):
+        assert record.metrics["algorithm/step_max"] == record.metrics["algorithm/step"] == (PARTS - 1) / 2

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 from dataclasses import replace
 from typing import Any
 
@@ -200,6 +199,8 @@ def test_mixture_density_weighs_acting_versions_by_probability(witness: MethodCa
     ("method", "hyper", "remedy"),
     [
         ("ppo_kl", {}, "estimator=k3 or density=component"),
+        ("ppo_kl", {"estimator": "analytic"}, "estimator=k3 or density=component"),
+        ("vaco", {"trust_region": "kl"}, "kl_estimator=k3 or density=component"),
         ("dppo", {"divergence": "kl"}, "density=component"),
         ("truly_ppo", {}, "density=component"),
     ],
@@ -209,8 +210,11 @@ def test_a_mixture_has_no_divergence_in_closed_form(method: str, hyper: dict[str
     words = f"^{method} needs a KL from μ in closed form, and the μ of density=mixture has none; give {remedy}$"
     with pytest.raises(UserError, match=words):
         finish(spec)
-    with pytest.raises(UserError, match=words) if method == "truly_ppo" else contextlib.nullcontext():
+    with pytest.raises(UserError, match=words):
         find_env(spec.env)[1].check(spec)
+    alone = replace(spec, capacity=1)  # one version is no mixture
+    find_env(spec.env)[1].check(alone)
+    finish(alone)
 
 
 @pytest.mark.parametrize("settings", [{"hyper": {"estimator": "k3"}}, {"mechanism": "replay"}], ids=str)

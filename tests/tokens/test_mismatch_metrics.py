@@ -94,6 +94,12 @@ def test_the_surprisal_gap_tells_sharper_from_flatter_samplers(temperature: floa
     assert abs(gap) < 2.5 if sign == 0 else sign * gap > 4
 
 
+def test_equal_terms_have_no_surprisal_gap() -> None:
+    for shape in ((1, 1), (2, 3)):
+        found = of_mismatch(None, torch.full(shape, -1.0), torch.full(shape, 0.7), torch.ones(shape))
+        assert found == {"mismatch/surprisal_gap": 0.0}
+
+
 def test_of_an_engine_that_reports_nothing_only_the_gap_is_known() -> None:
     logits, mask = logits_of(5), torch.ones(ROWS, LENGTH)
     found = distances(completions(drawn_by(logits.softmax(-1), 6), mask, None, logits))

@@ -58,6 +58,23 @@ def test_a_loss_of_whole_numbers_is_refused_at_any_step(kind: torch.dtype) -> No
         targets_of(Rounding(), example_trajectories())
 
 
+def test_targets_of_another_precision_are_refused() -> None:
+    @dataclass(frozen=True)
+    class Precise(Algorithm):
+        name = "precise"
+
+        def policy_loss(self, d: Decisions) -> PolicyLoss:
+            return PolicyLoss(-d.target_logp)
+
+        def targets(self, trajectories: Trajectories) -> Targets:
+            return Targets(trajectories.reward.double(), trajectories.reward)
+
+    with pytest.raises(
+        UserError, match=r"advantage that targets returns is of float64; give .* float32$"
+    ):
+        targets_of(Precise(), example_trajectories())
+
+
 def test_a_diagnostic_of_some_steps_only_is_refused() -> None:
     one, two = {"algorithm/kl": 1.0, "tv": 0.0}, {"algorithm/kl": 1.0, "algorithm/clipped": 0.5}
     check_diagnostics(method_with("kl"), [one, one], 3)

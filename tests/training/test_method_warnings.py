@@ -48,6 +48,13 @@ def test_a_correction_of_the_engine_alone_is_idle_without_mismatch() -> None:
     assert "blind" in line
 
 
+def test_two_factors_on_the_step_size_are_reported() -> None:
+    vcpo = ALGORITHMS["vcpo"]()
+    assert warnings_of(vcpo, TOKENS) == warnings_of(ALGORITHMS["ppo_clip"](), replace(TOKENS, step_size="ess")) == []
+    (line,) = warnings_of(vcpo, replace(TOKENS, step_size="ess"))
+    assert line == "vcpo scales its steps itself, and step_size=ess multiplies that factor"
+
+
 def test_an_idle_mechanism_is_in_log_and_record(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
     """In two parts: the second resumes from a checkpoint and does not repeat the warning."""
     caplog.set_level(logging.INFO, "staleharness")
