@@ -69,9 +69,7 @@ def test_targets_of_another_precision_are_refused() -> None:
         def targets(self, trajectories: Trajectories) -> Targets:
             return Targets(trajectories.reward.double(), trajectories.reward)
 
-    with pytest.raises(
-        UserError, match=r"advantage that targets returns is of float64; give .* float32$"
-    ):
+    with pytest.raises(UserError, match=r"advantage that targets returns is of float64; give .* float32$"):
         targets_of(Precise(), example_trajectories())
 
 
