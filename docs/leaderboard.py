@@ -185,7 +185,13 @@ def markdown(board: Leaderboard) -> str:
         head += [f"{track.name}: #", "score", _head_at_last(track), "kept"]
     labels = {row.name: display_label(row.label) for track in tracks[::-1] for row in track.ranking}
     rows = [[labels[name], *(c for t in tracks for c in _cells(t, name))] for name in names[:MAX_ROWS]]
-    parts = [HEAD, *(f"{note}\n" for note in board.notes), picture(TITLE, "leaderboard"), "", CAPTION]
+    parts = [
+        HEAD,
+        *(f"{note}\n" for note in [*board.notes, *_other_options(tracks)]),
+        picture(TITLE, "leaderboard"),
+        "",
+        CAPTION,
+    ]
     parts += [f"- **{track.title}**: {track.about} {run_count(*track.runs)}." for track in board.tracks]
     parts += ["", markdown_table(head, rows), ""]
     if any(BETWEEN_CPUS in cell for row in rows for cell in row):
@@ -224,10 +230,24 @@ def readme_table(board: Leaderboard) -> str:
         "*[StaleBench](docs/leaderboard.md): area under the evaluation curve, 0 for a random policy and 1 for PPO-clip "
         "without lag; interquartile means (IQM) with 95 % bootstrap intervals, which hold the true value in 90 to 93 % "
         f"of cases ({counts}). The wide window and VACO without its trust region are controls: larger steps that "
-        f"correct nothing. {_above_controls(tracks)}*"
+        f"correct nothing. {' '.join([*_other_options(tracks), _above_controls(tracks)])}*"
     )
     image = picture(TITLE, "leaderboard", "docs/").replace("<img ", '<img width="760" ')
     return f"{image}\n\n{markdown_table(head, rows)}\n\n{text}"
+
+
+def _other_options(tracks: Sequence[Track]) -> list[str]:
+    """Sentences on rows of one name whose options differ between tracks."""
+    labels: dict[str, dict[str, str]] = {}
+    for track in tracks:
+        for row in track.ranking:
+            labels.setdefault(row.name, {})[track.name] = display_label(row.label)
+    return [
+        f"On {track}, {display_label(name)} has {label.removeprefix(f'{display_label(name)}, ')}."
+        for name, by_track in labels.items()
+        for track, label in by_track.items()
+        if len({*by_track.values()}) > 1 and label != display_label(name)
+    ]
 
 
 def _above_controls(tracks: Sequence[Track]) -> str:

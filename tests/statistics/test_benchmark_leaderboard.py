@@ -46,7 +46,7 @@ def test_runs_of_a_row_are_the_reported_ones_by_id() -> None:
     ids = {run.id for run in RUNS if run.seed in TOY.seeds}
     found = {run for row in track.ranking for r in row.capacities.values() for runs in r.runs.values() for run in runs}
     assert found == ids
-    assert track.ranking[0].capacities[1].n == 8 == track.ranking[0].capacities[1].expected
+    assert track.ranking[0].capacities[1].n == 10 == track.ranking[0].capacities[1].expected
 
 
 def test_the_curve_is_the_mean_on_the_scale_of_the_protocol() -> None:
@@ -67,10 +67,10 @@ def test_what_is_missing_has_no_score_and_is_counted() -> None:
         [run for run in RUNS if not (run.label.startswith("other") and run.spec["capacity"] == 4)]
     )
     row = next(row for row in track.rows if row.label == "other")
-    assert row.score is None and row.capacities[4].score is None and row.capacities[1].n == 8
+    assert row.score is None and row.capacities[4].score is None and row.capacities[1].n == 10
     assert row in track.rows_without_rank and "of" in track.about
     control = next(row for row in track.rows if row.kind == "control")
-    assert control.label == "a wide clip" and control.name == "wide" and control.capacities[1].n == 8
+    assert control.label == "a wide clip" and control.name == "wide" and control.capacities[1].n == 10
     assert track_looks([track])["wide"].name == "a wide clip"
 
 
@@ -102,7 +102,7 @@ def test_a_bundle_of_the_same_method_has_its_own_runs_beside_ours() -> None:
     ours, added = (next(r for r in track.rows if r.method == name) for name in ("other", "other (theirs)"))
     assert (ours.kind, added.kind) == ("method", "added")
     runs = added.capacities[4].runs["A"]
-    assert len(runs) == 4 and all(run.startswith("theirs") for run in runs)
+    assert len(runs) == 5 and all(run.startswith("theirs") for run in runs)
     assert not any(run.startswith("theirs") for run in ours.capacities[4].runs["A"])
 
 
@@ -111,7 +111,7 @@ def test_a_look_asks_for_its_own_seeds_alone() -> None:
     sources = {"reference": RUNS, "yours": look}
     track = leaderboard_track(TOY, benchmark_table(TOY, sources, look=2), sources)
     expected = {row.label: row.capacities[4].expected for row in track.rows}
-    assert (expected["mine (yours)"], expected["other"]) == (2 * 2, 2 * 4)
+    assert (expected["mine (yours)"], expected["other"]) == (2 * 2, 2 * 5)
 
 
 def test_a_look_at_a_published_method_stands_beside_its_row() -> None:
@@ -126,6 +126,28 @@ def test_a_look_at_a_published_method_stands_beside_its_row() -> None:
     tests = track.pair_tests(4)
     assert tests["other", "other (yours)"].value == pytest.approx(0.6, abs=0.03)
     assert tests["other (yours)", "ppo_clip"].side == -tests["other", "ppo_clip"].side == -1
+
+
+def test_a_variant_of_a_published_method_is_a_row_of_its_own() -> None:
+    own = method("other[delta=0.1]", {1: 1.0, 4: 0.5})
+    table = benchmark_table(TOY, {"reference": RUNS, "yours": own})
+    track = leaderboard_track(TOY, table, {"reference": RUNS, "yours": own})
+    names = [row.name for row in track.ranking]
+    assert sorted(names) == ["other", "other[delta=0.1]", "ppo_clip"]
+    assert len({track_looks([track])[name].name for name in names}) == 3
+
+
+def test_seeds_are_drawn_together_for_all_capacities() -> None:
+    """The mean of two capacities with the same scores is as uncertain as one of them."""
+    runs = [run for run in method("ppo_clip", {1: 1.0}, 0.2) if run.seed in TOY.seeds or run.seed in TOY.tuning_seeds]
+    values = {(run.spec["env"], run.seed, run.label): run.curves["sampled"][1] for run in runs}
+    for run in method("ppo_clip", {4: 1.0}, 0.2):
+        run.__dict__["curves"] = {"sampled": (np.arange(3.0), values[run.spec["env"], run.seed, run.label])}
+        runs.append(run)
+    table, track = table_and_track(runs)
+    row, score = table.row("ppo_clip", 4), track.ranking[0].score
+    assert row.score == pytest.approx(table.row("ppo_clip", 1).score) == pytest.approx(score.value)
+    assert score.high - score.low == pytest.approx(row.high - row.low, rel=0.1)
 
 
 def test_a_look_has_published_runs_where_the_rates_are_the_same() -> None:
@@ -152,7 +174,7 @@ def test_a_track_takes_cpus_and_code_from_the_table() -> None:
 
 
 def test_an_order_is_that_of_methods_without_controls() -> None:
-    controls = method("wide", {1: 2.0, 4: 2.0}, spread=0.5)
+    controls = method("wide", {1: 2.0, 4: 2.0}, spread=0.3)
     _, with_control = table_and_track([*RUNS, *controls])
     _, without = table_and_track(RUNS)
     assert len(with_control.ranking) == len(without.ranking) + 1

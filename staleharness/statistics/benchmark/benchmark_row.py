@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 
 from ...store.stored_run import StoredRun
+from ..aggregate import MIN_RUNS
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, rliable_interval, stable_seed
 from ..scores import Array
 from ..significance_and_power import ALPHA, detectable_difference, holm_of_results, results_key
@@ -32,7 +33,7 @@ class BenchmarkRow:
     source: str  # `reference`, `yours`, or the name of a third party's bundle
     n: int = 0  # reported runs of each environment, the fewest
     missing: int = 0  # runs that the protocol asks for and that are absent, including those of the ladder
-    score: float | None = None  # IQM over runs and environments, with its stratified bootstrap interval
+    score: float | None = None  # IQM over runs and environments, with its interval (bootstrap; `MIN_RUNS` runs or more)
     low: float | None = None
     high: float | None = None
     retained: float | None = None  # share of the row's own score at K = 1, with its bootstrap interval
@@ -77,7 +78,7 @@ def with_scores(
     tv, ess = _mean_of(runs, "tv", "tv_end"), _mean_of(runs, "ess", "ess_end")
     row = replace(row, scores=scores, cpus=cpus, code=code, tv=tv, ess=ess)
     row = replace(row, score=float(pooled_iqm(*row.columns)))
-    if row.n >= 2:
+    if row.n >= MIN_RUNS:
         name = ("stalebench", row.track, row.method, row.capacity)
         low, high = rliable_interval(lambda *c: pooled_iqm(*c)[..., None], row.columns, name=name, reps=REPS)
         row = replace(row, low=float(low[0]), high=float(high[0]))
@@ -100,23 +101,24 @@ def _with_loss(row: BenchmarkRow, fresh: BenchmarkRow) -> BenchmarkRow:
     row = replace(row, retained=row.score / fresh.score)
     if min(row.n, fresh.n) < 2:
         return row
+    row = replace(row, loss_p=welch(row.columns, fresh.columns).p)
+    if min(row.n, fresh.n) < MIN_RUNS:
+        return row
     rng = np.random.default_rng(stable_seed("stalebench retained", row.track, row.method, row.capacity))
     top, bottom = (pooled_iqm(*resample(cell.columns, REPS, rng)) for cell in (row, fresh))
     low, high = percentiles(top / bottom)
-    p = welch(row.columns, fresh.columns).p
-    return replace(row, retained_low=float(low), retained_high=float(high), loss_p=p)
+    return replace(row, retained_low=float(low), retained_high=float(high))
 
 
 def with_tests(rows: Sequence[BenchmarkRow]) -> list[BenchmarkRow]:
     """Fill in what follows from other rows: which methods did not learn, and the tests against the baseline."""
     base = {row.capacity: row for row in rows if row.method == BASELINE and row.source in (REFERENCE, USER)}
     base |= {row.capacity: row for row in rows if row.method == BASELINE and row.source == REFERENCE}
-    smallest_k = min(base, default=None)
-    limit = (base[smallest_k].score if smallest_k is not None else None) or 0.0
+    limit = (base[1].score if 1 in base else None) or 0.0
     poor = {
         (row.method, row.source)
         for row in rows
-        if row.capacity == smallest_k and row.score is not None and row.score < LEARNT * limit
+        if row.capacity == 1 and row.score is not None and row.score < LEARNT * limit
     }
     out = [replace(row, did_not_learn=(row.method, row.source) in poor) for row in rows]
     out = [_against(row, base.get(row.capacity)) for row in out]

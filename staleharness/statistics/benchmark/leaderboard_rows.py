@@ -8,6 +8,7 @@ import numpy as np
 
 from ...base.parsing import parse_choice
 from ...store.stored_run import StoredRun
+from ..aggregate import MIN_RUNS
 from ..bootstrap import REPS, percentiles, pooled_iqm, resample, stable_seed
 from ..leaderboard_scores import CapacityResult, LeaderboardRow, ScoreEstimate, Track
 from ..scores import Array, learning_curve
@@ -57,21 +58,22 @@ def _row(protocol: Protocol, table: BenchmarkTable, method: str, source: str, by
         has_learned=not any(row.did_not_learn for row in by_k.values()),
         cpus=tuple(sorted({cpu for row in by_k.values() for cpu in row.cpus})),
         code=tuple(sorted({code for row in by_k.values() for code in row.code})),
-        method=method if control else label if apart else parse_choice(method).name,
+        method=method if control else label if apart or method not in protocol.entries else parse_choice(method).name,
     )
 
 
 def _mean_over_capacities(table: BenchmarkTable, by_k: dict[int, BenchmarkRow]) -> ScoreEstimate | None:
-    """Mean of the scores at all capacities, with a bootstrap interval; None where one is missing."""
+    """Mean of the scores at all capacities, with a bootstrap interval; None where one is missing. Seeds are drawn
+    together for all capacities, since runs of a seed begin with the same policy at each."""
     rows = [by_k[k] for k in table.capacities if k in by_k]
     if len(rows) < len(table.capacities) or any(row.score is None for row in rows):
         return None
     value = float(np.mean([row.score for row in rows]))
-    if min(row.n for row in rows) < 2:
+    if min(row.n for row in rows) < MIN_RUNS:
         return ScoreEstimate(value)
     draws = []
     for row in rows:
-        rng = np.random.default_rng(stable_seed("stalebench mean", row.track, row.method, row.capacity))
+        rng = np.random.default_rng(stable_seed("stalebench mean", row.track, row.method))
         draws.append(pooled_iqm(*resample(row.columns, REPS, rng)))
     low, high = percentiles(np.mean(draws, axis=0))
     return ScoreEstimate(value, float(low), float(high))
