@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import re
 import shutil
 import textwrap
 from collections.abc import Iterable, Mapping, Sequence
@@ -16,6 +17,7 @@ from ..errors import shorten
 
 WIDTH = 120  # of a table in a file
 FORMULA = ("=", "+", "-", "@", "\t", "\r")  # first characters of a cell that a spreadsheet would run
+NUMBER = re.compile(r"[-+]?[0-9][0-9.,]*(e[-+]?[0-9]+)?%?")
 MAKEFILE = Path(__file__).resolve().parents[2] / "Makefile"
 
 
@@ -57,7 +59,8 @@ def columns_to_csv(columns: Mapping[str, Sequence[Any]], header: bool = True) ->
 
 
 def _harmless(column: Sequence[Any]) -> list[Any]:
-    escapes = {v: f"'{v}" for v in {v for v in column if isinstance(v, str)} if v.startswith(FORMULA)}
+    texts = {v for v in column if isinstance(v, str) and v.startswith(FORMULA)}
+    escapes = {v: f"'{v}" for v in texts if not NUMBER.fullmatch(v)}
     return [escapes.get(v, v) if isinstance(v, str) else v for v in column] if escapes else list(column)
 
 

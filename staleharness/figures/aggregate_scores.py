@@ -18,6 +18,7 @@ from .plot_layout import INK, PAGE, gid, label_edges, names_at_ends, panels, sho
 from .plot_marks import UNTRAINED_NOTE, End, dots, highest_first, level_line, points_against_capacity, row_axis
 from .registry import FIGURES, Section
 
+NAME = 0.16  # inches of a name at the end of a line
 NAMES = {"iqm": "IQM", "median": "median", "mean": "mean", "optimality_gap": "optimality gap ↓"}
 
 
@@ -106,7 +107,7 @@ def score_against_capacity(results: Results, table: Table, width: float = PAGE, 
 
     `delay`: the axis is the delay of the data in phases, K − 1, for runs whose lag is `oldest`.
     """
-    title, height = f"Score against {'delay' if delay else 'buffer capacity'}", 2.6
+    title, height = f"Score against {'delay' if delay else 'buffer capacity'}", max(2.6, NAME * len(looks_of(table)))
     subtitle = f"IQM over {size(table)}, {bars(table)}; {scale(table)}"
     subtitle += UNTRAINED_NOTE if math.isfinite(untrained_score(results.grid, table)) else ""
     with panels(title, subtitle, [0], table, width, height) as (figure, (ax,)):

@@ -21,7 +21,7 @@ from ..statistics.table import Table
 from ..store.run_grid import RunGrid
 from .captions import band, bars, iqm_axis, scale, seeds, spread
 from .learning_curves import below_zero, draw_curve, normalised_curves
-from .metric_curves import capital, draw_metric
+from .metric_curves import capital, check_metric, draw_metric
 from .palette import Style, looks_of
 from .plot_layout import PAGE, columns_for, gid, label_edges, legend, panels, percent_axis, steps_axis
 from .plot_marks import level_line, name_identical_lines, points_against_capacity
@@ -64,6 +64,7 @@ def metric_over_training(
     `part`: its bounds, as shares of the phases. `line`: a level to compare with, named `line_name`. Algorithms that
     do not measure the column are left out.
     """
+    check_metric(results, metric)
     grid, fewest = results.grid, table.settings.get("fewest", 0)
     labels = {c.label for c, rs in grid.cells.items() if any(r.column(metric) is not None for r in rs)}
     looks = {label: look for label, look in looks_of(table).items() if label in labels}

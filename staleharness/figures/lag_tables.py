@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from ..base.text import number
+from ..base.text import number, plural
 from ..statistics.lag_curve import method_of
 from ..statistics.method_labels import display_label, without_options
 from ..statistics.results import Results
@@ -157,9 +157,9 @@ def _is_plane(results: Results) -> bool:
 )
 def backward_forward(results: Results, table: Table) -> Sheet:
     """IQM over mean backward lag and gradient steps a phase, a map per method: score, interval and n in each cell."""
-    steps = {run.label: forward_steps(run) for run in results}
-    methods = sorted({_method(label) for label in steps})
-    ks, ns = results.grid.capacities, sorted(set(steps.values()), reverse=True)
+    shapes = {run.label: _update_shape(run) for run in results}
+    methods = sorted({_method(label) for label in shapes})
+    ks, ordered = results.grid.capacities, sorted(set(shapes.values()), reverse=True)
     lags = {k: float(np.nanmean([backward_lag(r) for r in results if int(r.spec["capacity"]) == k])) for k in ks}
     warm = sorted({int(run.spec.get("warm_phases", 0)) for run in results})
     about = f"IQM with its {table.settings['level']:.0%} stratified bootstrap interval; {scale(table)}"
@@ -170,14 +170,28 @@ def backward_forward(results: Results, table: Table) -> Sheet:
     blocks = []
     for method in methods:
         rows = {
-            (r["capacity"], steps[r["algorithm"]]): r
+            (r["capacity"], shapes[r["algorithm"]]): r
             for r in table.rows
             if r["iqm"] is not None and _method(r["algorithm"]) == method
         }
-        lines = [(f"{n} steps", [_score_cell(rows.get((k, n)), low, high) for k in ks]) for n in ns]
+        lines = [
+            (_row_name(shape, ordered), [_score_cell(rows.get((k, shape)), low, high) for k in ks]) for shape in ordered
+        ]
         columns = [f"lag {number(lags[k], 1)}, K = {k}" for k in ks]
         blocks.append(Block(method, "forward ↑ backward →", columns, lines))
     return Sheet("Score over backward and forward lag", [about, run_facts(table)], blocks, table.draft)
+
+
+def _update_shape(run: StoredRun) -> tuple[int, int, int]:
+    """Gradient steps of a phase, its epochs, and minibatches of each."""
+    return forward_steps(run), int(run.spec.get("epochs", 1)), int(run.spec.get("minibatches", 1))
+
+
+def _row_name(shape: tuple[int, int, int], shapes: Sequence[tuple[int, int, int]]) -> str:
+    """`4 steps`, or `4 steps (2 × 2)` where other epochs and minibatches give as many."""
+    steps, epochs, minibatches = shape
+    is_only = [n for n, *_ in shapes].count(steps) == 1
+    return plural(steps, "step") + ("" if is_only else f" ({epochs} × {minibatches})")
 
 
 def _score_cell(row: Mapping[str, Any] | None, low: float, high: float) -> SheetCell:

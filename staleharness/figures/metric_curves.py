@@ -12,6 +12,7 @@ from matplotlib.figure import Figure
 from matplotlib.ticker import FuncFormatter, MaxNLocator
 
 from ..base.parsing import without_n
+from ..errors import UserError, nearest
 from ..statistics.results import Results
 from ..statistics.row_diagnostics import BINS, EMPTY, STALENESS, in_bins, in_budget
 from ..statistics.scores import Array, axis
@@ -113,13 +114,31 @@ def draw_metric(
             column = logarithm_of(name) if logarithmic else name
             x, y = binned_mean(runs, column, bins)
             if clock is not None:
-                _, x = binned_mean(runs, clock, bins)
+                _, x = binned_mean(runs, _where_measured(clock, column), bins)
             if len(x) and len(x) == len(y):
                 if fewest is not None:
                     draw_spread(ax, runs, column, look, fewest, to_axis)
                 draw_line(ax, look, x, to_axis(y), linewidth=thick)
                 labels.add(label)
     return labels
+
+
+def _where_measured(clock: Column, column: Column) -> Column:
+    """The clock of the phases in which a column has a value."""
+
+    def times(run: StoredRun) -> Array | None:
+        at, values = _values(run, clock), _values(run, column)
+        return None if at is None or values is None else np.where(np.isfinite(values), at, np.nan)
+
+    return times
+
+
+def check_metric(results: Results, name: str) -> None:
+    """Raise `UserError` for a column that no run has, if there are runs."""
+    runs = list(results)
+    if runs and all(run.column(name) is None for run in runs):
+        known = sorted(map(str, runs[0].metrics().columns))
+        raise UserError(f"metric={name!r} is measured in none of these runs; {nearest(name, known)}")
 
 
 def _mean_text(results: Results) -> str:
@@ -158,6 +177,7 @@ def metric_by_forward(
 @FIGURES.register("metric_over_time")
 def metric_over_time(results: Results, table: Table, width: float = PAGE, *, metric: str, name: str) -> Figure:
     """A column of the metrics against wall-clock time without evaluation: one panel per capacity, mean over runs."""
+    check_metric(results, metric)
     grid, looks, ks = results.grid, looks_of(table), table.settings["capacities"]
     subtitle = (
         f"{_mean_text(results)} of {name} and of the seconds until then (collecting and "
@@ -200,6 +220,9 @@ def rows_over_training(
     its own. `line`: a level to compare with, drawn in the last row if each row has its own axis. Algorithms that
     measure none of a row's columns are left out of it.
     """
+    for columns_of_row in rows.values():
+        if all(run.column(name) is None for run in results for name in columns_of_row):
+            check_metric(results, columns_of_row[0])
     grid, ks = results.grid, table.settings["capacities"]
     looks, fewest = looks_of(table), table.settings.get("fewest", 0)
     subtitle = f"{'geometric ' * logarithmic}{_mean_text(results)}, {spread(table)}" + (f"; {note}" if note else "")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import textwrap
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -60,10 +61,12 @@ def points_against_capacity(
     `rows` have {algorithm, capacity, name, name_low, name_high}. Returns the end of each line: (algorithm, x, y).
     """
     ends = []
+    gap = min((math.log2(b / a) for a, b in pairwise(sorted(ks))), default=1.0)
+    step = min(0.03, 0.6 * gap / len(looks)) if looks else 0.0  # in doublings
     for at, (label, look) in enumerate(looks.items()):
         method_rows = [r for r in rows if r["algorithm"] == label and r[name] is not None]
         # Side by side, so that intervals at the same K do not hide each other.
-        x = [r["capacity"] * 2 ** (0.03 * (at - (len(looks) - 1) / 2)) for r in method_rows]
+        x = [r["capacity"] * 2 ** (step * (at - (len(looks) - 1) / 2)) for r in method_rows]
         y = [r[name] for r in method_rows]
         for xi, r in zip(x, method_rows, strict=True):
             if r[f"{name}_low"] is not None:
@@ -74,7 +77,7 @@ def points_against_capacity(
         if method_rows:
             ends.append((label, x[-1], y[-1]))
     log_axis(ax, ks)
-    margin = 0.03 * len(looks) / 2 + (0.2 if len(ks) > 1 else 0.02)  # in doublings
+    margin = step * len(looks) / 2 + (0.2 if len(ks) > 1 else 0.02)  # in doublings
     ax.set_xlim(min(ks) / 2**margin, max(ks) * 2**margin)
     return ends
 

@@ -167,6 +167,8 @@ def slowdown(
         else:
             missing.append(f"{curve.algorithm} on {curve.env}")
     if not by_env:
+        if k == 0:
+            raise UserError("a slowdown needs runs with K above 1 beside those at K = 1")
         raise UserError(f"no slowdown at K={k} can be read from these results")
     by_env = dict(sorted(by_env.items()))
     factors = {
@@ -254,6 +256,8 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
     low, high = max(-0.5, min([0.0, *ends])), min(TOP, max([1.05, *ends]))
     height = 0.5 + 0.17 * max(map(len, rows.values()), default=1)
     subtitle = f"{size(table)}; bars: {table.settings['level']:.0%} Student's interval; dotted: as without lag"
+    beyond = any(not low <= value <= high for of_k in rows.values() for value, *_ in of_k.values())
+    subtitle += "; a number: a share beyond the axis" if beyond else ""
     subtitle += "" if rows else f"; no method learned at K = 1 by {table.settings['measure']}"
     columns = columns_for(width, min(3, len(ks)))
     with panels("Share of the score that is retained", subtitle, ks, table, width, height, columns) as (figure, axes):
@@ -266,5 +270,15 @@ def retained_shares_by_method(results: Results, table: Table, width: float = PAG
             ax.set_title(f"K = {k}", loc="left")
             ax.set_xlim(low, high)
             percent_axis(ax, across=True)
+            for at, (label, look) in enumerate(order.items()):
+                _write_beyond_axis(ax, at, of_k[label][0], look)
         label_edges(axes, "share retained", "")
     return figure
+
+
+def _write_beyond_axis(ax: Axes, at: float, value: float, look: Style) -> None:
+    """Write a share that lies beyond the axis at its edge."""
+    low, high = ax.get_xlim()
+    if not low <= value <= high:
+        x, side = (high, "right") if value > high else (low, "left")
+        ax.text(x, at, f"{value:.0%}", ha=side, va="center", fontsize=6.5, color=INK, gid=gid(look))

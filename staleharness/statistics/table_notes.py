@@ -93,7 +93,7 @@ def _rows_outside_ledger(run: StoredRun) -> int:
 
 
 def on_untrained(run_grid: RunGrid, score: str) -> list[str]:
-    """Note if no method differs from the untrained policy in any environment, as differences may then be noise."""
+    """Note if no method is above the untrained policy in any environment."""
     measurements = ((env, score_before_training(run_grid, env, score)) for env in run_grid.envs)
     starts = {env: start for env, start in measurements if start is not None}
     if not starts or len(starts) < len(run_grid.envs):
@@ -108,7 +108,7 @@ def on_untrained(run_grid: RunGrid, score: str) -> list[str]:
         if ends.mean() - start > SURE * error:
             return []
     level = ", ".join(f"{number(start)} on {env}" for env, (start, _) in starts.items())
-    return [f"no method can be told from the untrained policy ({level}): what differs here may be noise"]
+    return [f"no method scores significantly above the untrained policy ({level}): none is shown to have learned"]
 
 
 AXES = ("algorithm", "capacity", "env", "hyper", "seed")  # of a sweep; other settings should be equal

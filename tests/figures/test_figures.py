@@ -206,3 +206,16 @@ def test_names_with_special_characters_are_drawn(tmp_path: Path):
     texts = {t.text.strip() for t in ElementTree.fromstring(svg).iter() if t.tag.endswith("text") and t.text}
     assert {"$\\alpha$", "_hidden", "<b>&amp;", "名前"} <= texts
     assert plot_layout.to_bytes(figure, "png")
+
+
+def test_many_methods_stay_at_their_capacity_and_on_the_page(tmp_path: Path):
+    for i in range(26):
+        for k in (1, 2):
+            write_run(tmp_path, f"method_{i}", capacity=k, sampled=100.0 + i)
+    figure = registry.draw("score_against_capacity", load(tmp_path))
+    (ax,) = figure.axes
+    points = np.concatenate([line.get_xdata() for line in ax.lines if len(line.get_xdata()) == 2])
+    assert (np.abs(np.log2(points) - np.round(np.log2(points))) <= 0.3).all()
+    figure.draw_without_rendering()
+    names = [text.get_window_extent() for text in ax.texts if text.get_text().startswith("method")]
+    assert len(names) == 26 and min(box.y0 for box in names) > 0 and max(box.y1 for box in names) < figure.bbox.y1

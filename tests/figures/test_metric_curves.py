@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from results_helper import write_run
 
+from staleharness.errors import UserError
 from staleharness.figures.learning_curves import sampling_error
 from staleharness.figures.metric_curves import binned_mean, draw_spread
 from staleharness.figures.palette import styles
@@ -183,3 +184,22 @@ def test_a_bound_stands_behind_every_estimate(tmp_path: Path) -> None:
     assert [text.get_text() for text in ax.get_yticklabels()] == ["a", "b"]
     (arrow,) = [line for line in ax.lines if line.get_marker() == ">"]
     assert arrow.get_xdata()[1] > 0.9 * ax.get_xlim()[1] > arrow.get_xdata()[0]
+
+
+def test_a_metric_that_no_run_has_names_the_nearest(tmp_path: Path) -> None:
+    results = unequal(tmp_path)
+    words = r"metric='tv_date' is measured in none of these runs; did you mean 'tv_data'"
+    for figure in ("metric_over_training", "metric_over_time"):
+        with pytest.raises(UserError, match=words):
+            draw(figure, results, metric="tv_date", name="x")
+    with pytest.raises(UserError, match=words):
+        draw("rows_over_training", results, rows={"TV": ["tv_date"]}, name="x")
+
+
+def test_a_metric_of_some_phases_is_drawn_at_their_times(tmp_path: Path) -> None:
+    columns: Any = {"tv_data": [None, 1.0, None, 3.0]}
+    for seed in range(2):
+        write_run(tmp_path, "vaco", seed, phases=4, columns=columns)
+    (ax,) = draw("metric_over_time", load(tmp_path), metric="tv_data", name="TV").axes
+    (line,) = (line for line in ax.lines if len(line.get_xdata()))
+    assert (line.get_xdata().tolist(), line.get_ydata().tolist()) == ([4.0, 8.0], [1.0, 3.0])

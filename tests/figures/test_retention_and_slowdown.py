@@ -114,3 +114,18 @@ def test_shares_that_no_method_has_are_an_empty_panel(tmp_path: Path) -> None:
     assert [ax.get_title(loc="left") for ax in figure.axes] == ["K = 8"] and not figure.axes[0].get_yticklabels()
     words = " ".join(" ".join(text.get_text().split()) for text in figure.texts)
     assert "no method learned at K = 1 by deterministic returns" in words
+
+
+def test_a_retained_share_beyond_the_axis_has_its_number(tmp_path: Path) -> None:
+    shares = {"vaco": 0.5, "impala": 3.0, "spo": -4.0}
+    figure = draw("retained_shares", study(tmp_path, 3, shares))
+    (ax,) = figure.axes
+    assert [text.get_text() for text in ax.texts] == ["301%", "-399%"]
+    assert [text.get_position()[0] for text in ax.texts] == [ax.get_xlim()[1], ax.get_xlim()[0]]
+    assert any("a number: a share beyond the axis" in " ".join(t.get_text().split()) for t in figure.texts)
+
+
+def test_a_slowdown_without_stale_runs_says_what_it_needs(tmp_path: Path) -> None:
+    runs = Results.of([write_run(tmp_path, "vaco", seed, capacity=1) for seed in range(3)])
+    with pytest.raises(UserError, match="a slowdown needs runs with K above 1"):
+        draw("slowdown", runs)

@@ -307,3 +307,26 @@ def test_a_measured_mismatch_has_the_drift_table_too(tmp_path: Path) -> None:
     assert list(sampler.columns) == ["k3", "surprisal gap"] and len(drift.rows) == 1
     cells = [(x.value, x.below) for x in sampler.rows[0][1]]
     assert cells == [("0.000015", "last 0.000010"), ("-0.10", "last -0.30")]
+
+
+def test_negative_numbers_stay_numbers_in_csv() -> None:
+    cells = [SheetCell("-2.08", "last -2.51"), SheetCell("-3%"), SheetCell("=1+1"), SheetCell("+1.5e-3")]
+    sheet = Sheet("x", ["n = 2"], [Block("all", "row", ["a", "b", "c", "d"], [("ppo", cells)])])
+    rows = list(csv.DictReader(io.StringIO(sheet.to_csv())))
+    assert [row["value"] for row in rows] == ["-2.08", "-3%", "'=1+1", "+1.5e-3"]
+
+
+def test_equal_numbers_of_gradient_steps_keep_their_rows(tmp_path: Path) -> None:
+    for epochs, minibatches, score in ((1, 4, 100.0), (2, 2, 500.0), (1, 1, 300.0)):
+        for k in (1, 4):
+            for seed in range(3):
+                settings = {"epochs": epochs, "minibatches": minibatches}
+                label = f"vaco[epochs={epochs},minibatches={minibatches}]"
+                write_run(tmp_path, label, seed, capacity=k, sampled=score + seed, settings=settings)
+    found = Results.of(Store(tmp_path).read_all())
+    (block,) = lag_tables.backward_forward(found, found.table(reps=50, engine="quick", normalise="raw")).blocks
+    assert [(name, cells[0].value) for name, cells in block.rows] == [
+        ("4 steps (2 × 2)", "501.00"),
+        ("4 steps (1 × 4)", "101.00"),
+        ("1 step", "301.00"),
+    ]
