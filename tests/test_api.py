@@ -340,6 +340,52 @@ def test_a_plugin_file_may_be_renamed_or_deleted(tmp_path: Path) -> None:
         assert len(sh.plan(**asked, plugin=other).runs) == 1
 
 
+IDEA = """
+from dataclasses import dataclass
+from staleharness.algorithm import ALGORITHMS, Algorithm
+from staleharness.batch import PolicyLoss
+{top}
+
+@ALGORITHMS.register("idea")
+@dataclass(frozen=True)
+class Idea(Algorithm):
+    \"\"\"A loss that is edited.\"\"\"
+    paper = "none"
+    {option}
+
+    def policy_loss(self, d):
+        return PolicyLoss({factor} * d.target_logp * d.advantage)
+"""
+
+
+def test_an_edited_plugin_is_read_again(tmp_path: Path) -> None:
+    plugin, helper = tmp_path / "idea.py", tmp_path / "its_helper.py"
+    asked: dict[str, Any] = {"env": "Pendulum", "algo": "idea", "steps": 64, **SIZE}
+
+    def write(factor: str, option: str = "", top: str = "") -> tuple[str, float]:
+        plugin.write_text(IDEA.format(factor=factor, option=option, top=top))
+        (run,) = sh.plan(env="Pendulum", algo="idea", seeds=1, steps=64, settings=SIZE, plugin=plugin).runs
+        (record,) = sh.simulate(**asked)
+        return run.run_id, record.metrics["policy_loss"]
+
+    with loaded_plugins():
+        first_id, first = write("-1.0")
+        second_id, second = write("2.0")
+        assert first_id != second_id and second == pytest.approx(-2 * first, rel=0.2)
+        _, with_option = write("self.scale", option="scale: float = -3.0")
+        assert with_option == pytest.approx(3 * first, rel=0.2)
+        assert sh.plan(env="Pendulum", algo="idea[scale=0.5]", seeds=1).runs[0].spec.hyper["scale"] == 0.5
+        helper.write_text("FACTOR = 5.0")
+        imported = "import sys; sys.path.insert(0, str(__import__('pathlib').Path(__file__).parent))\n"
+        imported += "from its_helper import FACTOR"
+        _, fifth = write("FACTOR", top=imported)
+        helper.write_text("FACTOR = -7.0")
+        _, seventh = write("FACTOR", top=imported)
+        assert (fifth, seventh) == (pytest.approx(-5 * first, rel=0.2), pytest.approx(7 * first, rel=0.2))
+    sys.path.remove(str(tmp_path))
+    sys.modules.pop("its_helper")
+
+
 def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
     plugin, out = tmp_path / "breaks.py", tmp_path / "out"
     plugin.write_text(BREAKS)

@@ -37,11 +37,12 @@ class ModuleRegistry(Mapping[str, T], Generic[T]):
         """Add an entry. function: the one that it was made from, if that may be in a plugin file.
 
         Raises `UserError` for a name in use, with both files. Where a plugin file is executed again, for another kind
-        of plugin, the first entry stays."""
+        of plugin or because it was edited, its entry is replaced."""
         origin = (self.package, "") if function is None else note_function(function)
         if name in self._entries:
             first = self._origins[name]
             if function is not None and first == origin:
+                self._entries[name] = entry
                 return
             claims = " and ".join(f"by {text} in {file}" if text else f"in {file}" for file, text in (first, origin))
             raise UserError(f"the {self.noun} {name!r} is claimed twice: {claims}; rename one of them")

@@ -40,17 +40,27 @@ def code_hash(file: Path, active: frozenset[str] = frozenset()) -> str:
     find one count as they are written; where the files lie does not. The hash of a file without such imports is its
     `meaning_hash`, which explains `active`.
     """
-    files, lines = [file.resolve()], []
-    owner = package(files[0])
-    for path in files:  # grows
+    files, lines = code_files(file), []
+    for path in files:
         source = path.read_bytes()
         lines.append(meaning_hash(source, active))
-        for statement in import_statements(source):
-            targets = [x for x in files_of(statement, path) if package(x) in ("", owner)]
-            files += [x for x in targets if x not in files]
-            if targets:
-                lines.append(f"{[*statement]} {[files.index(x) for x in targets]}")
+        imports = ((statement, _targets(statement, path, files[0])) for statement in import_statements(source))
+        lines += [f"{[*statement]} {[files.index(x) for x in targets]}" for statement, targets in imports if targets]
     return lines[0] if len(lines) == 1 else hashlib.sha256("\n".join(lines).encode()).hexdigest()[:16]
+
+
+def code_files(file: Path) -> list[Path]:
+    """Return a plugin's file, then the files of `code_hash` that it imports, directly or through each other."""
+    files = [file.resolve()]
+    for path in files:  # grows
+        for statement in import_statements(path.read_bytes()):
+            files += [x for x in _targets(statement, path, files[0]) if x not in files]
+    return files
+
+
+def _targets(statement: Import, importer: Path, plugin: Path) -> list[Path]:
+    """Return the files that an import statement finds, of the user's own or of the plugin's package."""
+    return [x for x in files_of(statement, importer) if package(x) in ("", package(plugin))]
 
 
 def package(file: Path) -> str:

@@ -27,11 +27,13 @@ from typing import Any, Generic, TypeVar
 
 from ..errors import UserError, nearest, shorten
 from .console_log import LOGGER
-from .plugin_code_hash import code_hash
+from .files import stamp
+from .plugin_code_hash import code_files, code_hash
 from .plugin_files import KINDS, PATH_VARIABLE, import_problem, note_failure, plugin_files, user_paths
 from .torch_modes import modes_kept
 
 T = TypeVar("T", bound=type)
+Stamps = dict[Path, tuple[str, int, int, int]]
 
 PREFIX = "staleharness_"  # of the modules that plugin files are executed as
 _registered: set[type] = set()  # classes of any kind
@@ -48,7 +50,7 @@ class Registry(Generic[T]):
         self.kind, self.base, self.builtin = kind, base, builtin
         self._checked_types: set[type] = set()
         self._classes: dict[str, T] = {}
-        self._loaded_files: set[Path] = set()
+        self._loaded_files: dict[Path, Stamps] = {}
         self._broken: list[str] = []  # a line on each plugin of a package that does not import
         self._complete: str | None = None  # the value of the path variable for which all is loaded
         _registries.add(self)
@@ -138,13 +140,13 @@ class Registry(Generic[T]):
             raise UserError(f"plugin {path} cannot be loaded: a plugin is a readable file ending in .py")
         module = importlib.util.module_from_spec(spec)
         sys.modules[module_name] = module  # dataclasses look their module up while the file is executing
-        self._loaded_files.add(path)  # now: a file may ask the registry, and must not be executed within itself
+        self._loaded_files[path] = self._stamps(path)  # now: a file that asks the registry is not executed in itself
         environments = _environments()
         try:
             with contextlib.redirect_stdout(sys.stderr), modes_kept(f"plugin {path}"):  # scripts read standard output
                 spec.loader.exec_module(module)
         except BaseException as error:
-            self._loaded_files.discard(path)  # so that the next access executes it again
+            self._loaded_files.pop(path, None)  # so that the next access executes it again
             _forget(sys.modules.pop(module_name).__name__)
             if isinstance(error, UserError) or not isinstance(error, (Exception, SystemExit)):
                 raise
@@ -171,10 +173,23 @@ class Registry(Generic[T]):
         if folder.is_file() and not self._holds_plugin(folder):
             raise UserError(f"plugin {folder} registers nothing; `staleharness new` writes one to start from")
 
-    def _forget_deleted_files(self) -> None:
-        for path in [path for path in self._loaded_files if not path.exists()]:
-            self._loaded_files.discard(path)
-            _forget(self._module(path))
+    def forget_changed_files(self) -> None:
+        """Forget what files registered that were edited or deleted since they were executed, as in a notebook."""
+        for path, before in list(self._loaded_files.items()):
+            if self._stamps(path) != before:
+                del self._loaded_files[path]
+                self._complete = None
+                _forget(self._module(path))
+                imports = {str(file) for file in before if file != path}
+                for name in [name for name, m in sys.modules.items() if getattr(m, "__file__", None) in imports]:
+                    del sys.modules[name]
+
+    def _stamps(self, path: Path) -> Stamps:
+        """Return the stamps of a plugin's file and of the user's files that it imports; none if one is gone."""
+        is_ours = self.builtin and path.parent == builtin_folder(self.kind).resolve()  # imports the package alone
+        with contextlib.suppress(OSError):
+            return {file: stamp(file) for file in ([path] if is_ours else code_files(path))}
+        return {}
 
     def _load_all(self) -> None:
         paths = os.environ.get(PATH_VARIABLE, "")
@@ -182,7 +197,6 @@ class Registry(Generic[T]):
             return
         self._broken.clear()
         self._complete = paths  # set first: a plugin that asks the registry while loading must not recurse
-        self._forget_deleted_files()
         try:
             builtin = [builtin_folder(self.kind)] if self.builtin else []
             for folder in (*builtin, *user_paths()):
@@ -206,6 +220,13 @@ def _plugin_modules() -> set[str]:
     places = (str(x if isinstance(x, str) else getattr(x, "__module__", "")) for x in points)
     environments = {place.partition(":")[0].partition(".")[0] for place in places} - {"gymnasium", ""}
     return {cls.__module__ for cls in _registered} | environments
+
+
+def forget_changed_files() -> None:
+    """Forget the plugins of files that were edited or deleted since they were executed; the next access executes them
+    again."""
+    for registry in list(_registries):
+        registry.forget_changed_files()
 
 
 def _forget(module: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any
 
 from ..base.parsing import is_empty, split_list, user_path, whole_number
 from ..base.plugin_files import add_user_path, drop_failures
+from ..base.plugins import forget_changed_files
 from ..base.typed_values import plain_value
 from ..errors import UserError, shorten
 from ..study import Question, ask
@@ -79,8 +80,9 @@ def question_of(
 
 def load_plugins(plugin: str | Path | Iterable[str | Path] | None) -> None:
     """Make the plugins of files or folders known to this process and its workers; forget those of earlier calls that
-    could not be loaded. Raises `UserError`."""
+    could not be loaded, and what files registered that were edited since. Raises `UserError`."""
     drop_failures()
+    forget_changed_files()
     if plugin is None:
         return
     refuse_empty(plugin=plugin)

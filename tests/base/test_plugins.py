@@ -73,7 +73,7 @@ def fresh(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     for registry in (ALGORITHMS, ENVS, MISMATCHES):
         list(registry)
         monkeypatch.setattr(registry, "_classes", dict(registry._classes))
-        monkeypatch.setattr(registry, "_loaded_files", set(registry._loaded_files))
+        monkeypatch.setattr(registry, "_loaded_files", dict(registry._loaded_files))
         monkeypatch.setattr(registry, "_complete", None)
         monkeypatch.setattr(registry, "_broken", [])
     (tmp_path / "cwd").mkdir()

@@ -45,7 +45,7 @@ def write(runs, folder):
 def fresh(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     monkeypatch.setenv(PATH_VARIABLE, "")
     list(ALGORITHMS)
-    monkeypatch.setattr(ALGORITHMS, "_loaded_files", set(ALGORITHMS._loaded_files))
+    monkeypatch.setattr(ALGORITHMS, "_loaded_files", dict(ALGORITHMS._loaded_files))
     monkeypatch.setattr(ALGORITHMS, "_complete", None)
     monkeypatch.setattr(module_registry, "_LOADERS", {})
     for registry in (FIGURES, SHEETS, EXPORTERS):

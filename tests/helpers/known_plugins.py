@@ -28,7 +28,7 @@ def loaded_plugins(*files: Path) -> Iterator[None]:
         for registry in (ALGORITHMS, ENVS, LAGS, MISMATCHES):
             list(registry)
             patch.setattr(registry, "_classes", dict(registry._classes))
-            patch.setattr(registry, "_loaded_files", set(registry._loaded_files))
+            patch.setattr(registry, "_loaded_files", dict(registry._loaded_files))
             patch.setattr(registry, "_complete", None)
         patch.setenv(PATH_VARIABLE, os.pathsep.join(map(str, files)))
         yield

@@ -70,7 +70,7 @@ def file(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mon
     """The plugin file, found in each of the ways that there are."""
     list(LAGS)
     monkeypatch.setattr(LAGS, "_classes", dict(LAGS._classes))
-    monkeypatch.setattr(LAGS, "_loaded_files", set(LAGS._loaded_files))
+    monkeypatch.setattr(LAGS, "_loaded_files", dict(LAGS._loaded_files))
     monkeypatch.setattr(LAGS, "_complete", None)
     folder = tmp_path / "plugins"
     path = folder / ("lags" if request.param == "folder of kinds" else ".") / "stragglers.py"
