@@ -386,6 +386,20 @@ def test_an_edited_plugin_is_read_again(tmp_path: Path) -> None:
     sys.modules.pop("its_helper")
 
 
+def test_a_method_outside_of_a_file_of_its_own_is_refused(tmp_path: Path) -> None:
+    idea = IDEA.format(factor="-1.0", option="", top="import staleharness as sh")
+    call = f"sh.sweep(env='Pendulum', algo='idea', seeds=1, steps=64, settings={SIZE!r})"
+    done = program(f"{idea}\n{call}", tmp_path)
+    assert done.stderr.strip().endswith(
+        "UserError: ALGO=idea is defined in the script itself, which workers do not execute; write it to one of its "
+        "own (in a notebook %%writefile my_idea.py) and give plugin='my_idea.py'"
+    )
+    cell = f"import sys; del sys.modules['__main__'].__file__; exec(compile({idea!r}, '<cell>', 'exec'))"
+    done = program(cell, tmp_path)
+    assert "UserError: Idea is defined in no file, which workers need; write it to one of its own" in done.stderr
+    assert not (tmp_path / "results").exists()
+
+
 def test_a_run_that_fails_is_never_silently_missing(tmp_path: Path) -> None:
     plugin, out = tmp_path / "breaks.py", tmp_path / "out"
     plugin.write_text(BREAKS)

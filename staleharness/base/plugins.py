@@ -35,6 +35,7 @@ from .torch_modes import modes_kept
 T = TypeVar("T", bound=type)
 Stamps = dict[Path, tuple[str, int, int, int]]
 
+OWN_FILE = "write it to one of its own (in a notebook %%writefile my_idea.py) and give plugin='my_idea.py'"
 PREFIX = "staleharness_"  # of the modules that plugin files are executed as
 _registered: set[type] = set()  # classes of any kind
 _files_with_entries: set[Path] = set()  # plugin files that registered something else: a gymnasium id, a figure
@@ -64,6 +65,7 @@ class Registry(Generic[T]):
             raise UserError(f"the name {name!r} in {self.kind} cannot be typed; use letters, digits, _, - and .")
 
         def claim(cls: T) -> T:
+            source_file(cls)
             other = self._classes.get(name)
             if other is not None and _origin(other) != _origin(cls):
                 raise UserError(
@@ -118,8 +120,7 @@ class Registry(Generic[T]):
         check(where)
 
     def _holds_plugin(self, path: Path) -> bool:
-        """Return whether an executed file names a registered class, or has registered classes or environments of
-        gymnasium, itself or by a module that it imports."""
+        """Return whether an executed file, or a module that it imports, has registered a class or an environment."""
         names = vars(sys.modules.get(self._module(path), object)).values()
         modules = {self._module(path), *(x.__name__.partition(".")[0] for x in names if isinstance(x, ModuleType))}
         return any(isinstance(x, type) and x in _registered for x in names) or bool(
@@ -223,8 +224,7 @@ def _plugin_modules() -> set[str]:
 
 
 def forget_changed_files() -> None:
-    """Forget the plugins of files that were edited or deleted since they were executed; the next access executes them
-    again."""
+    """Forget the plugins of files that were edited or deleted; the next access executes them again."""
     for registry in list(_registries):
         registry.forget_changed_files()
 
@@ -277,8 +277,10 @@ def plugin_line(error: BaseException) -> str:
 
 
 def source_file(cls: type) -> str:
-    """Path of the file that defines a plugin class."""
-    return str(Path(inspect.getsourcefile(cls) or inspect.getfile(cls)).resolve())
+    """Path of the file that defines a plugin class. Raises `UserError` for a class of a notebook's cell."""
+    with contextlib.suppress(OSError, TypeError):
+        return str(Path(inspect.getsourcefile(cls) or inspect.getfile(cls)).resolve())
+    raise UserError(f"{cls.__qualname__} is defined in no file, which workers need; {OWN_FILE}")
 
 
 def _origin(cls: type) -> tuple[str, str]:

@@ -9,7 +9,9 @@ from collections.abc import Callable, Collection, Iterable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, replace
 
+from ..algorithm import ALGORITHMS
 from ..base.console_log import LOGGER
+from ..base.plugins import OWN_FILE
 from ..base.process_launch import without_main_module
 from ..errors import UserError, shorten
 from ..store.bundle_reader import unchecked_ids
@@ -96,6 +98,7 @@ def execute_plan(
     watch: called with the ids of stored runs if something has to run; returns the listener. restart: start a run over
     if none of its checkpoints fits, and keep them; otherwise that raises `UserError`.
     """
+    _check_importable(plan)
     limits = limits_from_environment()
     runs = stored_runs_of(plan, store)
     ids = {run.id for run in runs}
@@ -109,6 +112,13 @@ def execute_plan(
         outcome = sweep(plan.runs, store, runner, listener, limits, ids, restart)
     runs += stored_runs_of(plan, store, outcome.done)
     return outcome, sorted(runs, key=lambda run: run.id)
+
+
+def _check_importable(plan: Plan) -> None:
+    """Raise `UserError` for a method of the script that calls, which workers do not execute."""
+    for name in dict.fromkeys(run.spec.algorithm for run in plan.runs):
+        if ALGORITHMS[name].__module__ == "__main__":
+            raise UserError(f"ALGO={name} is defined in the script itself, which workers do not execute; {OWN_FILE}")
 
 
 def _warn_of_keep(plan: Plan, runs: Iterable[StoredRun]) -> None:
